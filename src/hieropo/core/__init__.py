@@ -1,0 +1,1 @@
+"""Pure mathematics: immutable values in, immutable values out; numpy, scipy and numba only."""

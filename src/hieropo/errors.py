@@ -1,0 +1,44 @@
+"""The one small tree of exceptions.
+
+Every message says the value found, where it stands, the likely cause and what to do next.
+"""
+
+
+class HieropoError(Exception):
+    """Root of everything that hieropo raises on purpose."""
+
+
+class InputError(HieropoError, ValueError):
+    """Something handed in cannot be used as it is."""
+
+
+class SchemaError(InputError):
+    """A column is missing, named twice, renamed, or of a type that cannot play its role."""
+
+
+class LogError(InputError):
+    """The rows of a log or of a requests file cannot be used: empty, null, NaN, out of range."""
+
+
+class UnknownTaskError(InputError):
+    """A task that the policy has never seen, where the caller asked for an error."""
+
+
+class UnknownActionError(InputError):
+    """An action that the feature map does not know."""
+
+
+class MismatchError(InputError):
+    """Two values that do not belong together: other feature maps, other dimensions."""
+
+
+class NumericalError(HieropoError, ArithmeticError):
+    """A factorization failed or a quantity is not determined by the log."""
+
+
+class ArtifactError(HieropoError):
+    """A file or directory on disk is torn, edited, of a newer format, or cannot be written."""
+
+
+class HieropoWarning(UserWarning):
+    """The log can be used, but it limits what may be concluded."""
