@@ -1,0 +1,71 @@
+# make demo    install what is needed, then run the demonstration
+# make test    install what is needed, then run every check
+# make quick   the tests without the slow ones
+# make format  let ruff rewrite the sources
+# make clean   remove what the other targets made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INPUTS := pyproject.toml constraints.txt
+
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+
+.PHONY: demo test lint types contracts pytest quick format clean
+.DELETE_ON_ERROR:
+
+demo: $(RUN)
+	$(BIN)/hieropo demo
+
+test: $(DEV)
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory contracts
+	$(MAKE) --no-print-directory pytest
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV)
+	$(BIN)/mypy
+
+contracts: $(DEV)
+	$(BIN)/lint-imports
+
+pytest: $(DEV)
+	$(BIN)/python -m pytest
+
+quick: $(DEV)
+	$(BIN)/python -m pytest -m "not slow"
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A virtual environment that works. Debian keeps ensurepip in a package of its own.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "hieropo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	         "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y python3-venv; \
+	    else \
+	        echo "$(PYTHON) cannot make virtual environments: install the package python3-venv." >&2; exit 1; \
+	    fi; }
+	$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(RUN): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e .
+	@touch $@
+
+$(DEV): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $(RUN) $@

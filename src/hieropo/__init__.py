@@ -1,0 +1,95 @@
+"""A policy for every task, learned from the logged feedback of all of them.
+
+The public names are listed in ``__all__``. Each loads its module when it is first used, so that
+``import hieropo`` alone loads neither numba nor pyarrow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hieropo.errors import (
+    ArtifactError,
+    HieropoError,
+    HieropoWarning,
+    InputError,
+    LogError,
+    MismatchError,
+    NumericalError,
+    SchemaError,
+    UnknownActionError,
+    UnknownTaskError,
+)
+
+if TYPE_CHECKING:
+    from hieropo.artifacts import load_policy, save_policy
+    from hieropo.core.estimation import moment_estimates
+    from hieropo.core.features import Columns, embedding, indicator, per_action
+    from hieropo.core.gaussian import Gaussian
+    from hieropo.core.hierarchy import Hierarchy, Level
+    from hieropo.core.policy import Choice, Choices, LCBPolicy, SamplingPolicy
+    from hieropo.core.posterior import Posterior, condition
+    from hieropo.core.statistics import Accumulator, Moments
+    from hieropo.learners import FlatOPO, HierOPO, OracleOPO, PooledOPO
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Accumulator",
+    "ArtifactError",
+    "Choice",
+    "Choices",
+    "Columns",
+    "FlatOPO",
+    "Gaussian",
+    "HierOPO",
+    "Hierarchy",
+    "HieropoError",
+    "HieropoWarning",
+    "InputError",
+    "LCBPolicy",
+    "Level",
+    "LogError",
+    "MismatchError",
+    "Moments",
+    "NumericalError",
+    "OracleOPO",
+    "PooledOPO",
+    "Posterior",
+    "SamplingPolicy",
+    "SchemaError",
+    "UnknownActionError",
+    "UnknownTaskError",
+    "__version__",
+    "condition",
+    "embedding",
+    "indicator",
+    "load_policy",
+    "moment_estimates",
+    "per_action",
+    "save_policy",
+]
+
+_HOMES = {
+    "hieropo.artifacts": ("load_policy", "save_policy"),
+    "hieropo.core.estimation": ("moment_estimates",),
+    "hieropo.core.features": ("Columns", "embedding", "indicator", "per_action"),
+    "hieropo.core.gaussian": ("Gaussian",),
+    "hieropo.core.hierarchy": ("Hierarchy", "Level"),
+    "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
+    "hieropo.core.posterior": ("Posterior", "condition"),
+    "hieropo.core.statistics": ("Accumulator", "Moments"),
+    "hieropo.learners": ("FlatOPO", "HierOPO", "OracleOPO", "PooledOPO"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

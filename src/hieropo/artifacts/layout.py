@@ -1,0 +1,108 @@
+"""What lies in a policy directory, and the one document that describes it.
+
+``policy.json`` ends in the SHA-256 of all its bytes before, and names every other file with its length and
+SHA-256, so that no byte of the directory can change unseen.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from hieropo.errors import ArtifactError
+
+FORMAT = "hieropo policy"
+VERSION = 1
+DOCUMENT = "policy.json"
+TASKS = "tasks.arrow"
+LOOKUP = "lookup.arrow"
+MOMENTS = "moments.arrow"
+
+
+def level_file(number: int) -> str:
+    """Name of the table that holds the parents of one level."""
+    return f"level-{number}.arrow"
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """Write the document, one entry a line, closed by its own checksum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A value is not JSON.
+    """
+    entries = [f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()]
+    body = ("{\n" + ",\n".join(entries)).encode()
+    return body + _closing(body)
+
+
+def _closing(body: bytes) -> bytes:
+    return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode()
+
+
+def decode(raw: bytes, folder: Path) -> dict[str, Any]:
+    """Read the document of ``folder``.
+
+    Raises
+    ------
+    ArtifactError
+        Not a policy, of a newer format, torn or edited.
+    """
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise damaged(folder, DOCUMENT, f"cannot be read as JSON ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ArtifactError(f"{folder}: {DOCUMENT} does not describe a policy of hieropo. Check the path.")
+    version = document.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ArtifactError(
+            f"{folder}: {DOCUMENT} is of format version {version}, written by {document.get('written_by')}; "
+            f"this release reads versions up to {VERSION}. Update hieropo, or fit and save with this release."
+        )
+    length = len(_closing(b""))
+    if _closing(raw[:-length]) != raw[-length:]:
+        raise damaged(folder, DOCUMENT, "does not have the checksum that it was written with")
+    return document
+
+
+def damaged(folder: Path, name: str, finding: str) -> ArtifactError:
+    """Build the error for a file that is not as it was written."""
+    return ArtifactError(
+        f"{folder}: {name} {finding}. The directory was torn (copied in part, disk failure) or edited by "
+        "hand. Take it from a copy, or save the policy again."
+    )
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse a target that a save must not replace: all but nothing, an empty directory and a policy alone.
+
+    Raises
+    ------
+    ArtifactError
+        The target is something else; says what.
+    """
+    if not target.parent.is_dir():
+        raise ArtifactError(f"{target} cannot be written: {target.parent} is no directory. Make it first.")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ArtifactError(f"{target} is a file, and a policy is a directory. Give another path.")
+    names = {path.name for path in target.iterdir()}
+    if not names:
+        return
+    advice = "Give another path, or move what stands there away."
+    if DOCUMENT not in names:
+        raise ArtifactError(f"{target} is a directory with other things in it ({_few(names)}). {advice}")
+    try:
+        document = decode((target / DOCUMENT).read_bytes(), target)
+    except ArtifactError as error:
+        raise ArtifactError(f"{target} may be something else than a policy: {error} {advice}") from error
+    strange = names - {DOCUMENT} - document["files"].keys()
+    if strange:
+        raise ArtifactError(f"{target} holds files that hieropo did not write ({_few(strange)}). {advice}")
+
+
+def _few(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")

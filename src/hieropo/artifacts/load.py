@@ -1,0 +1,225 @@
+"""Read a policy."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from hieropo.artifacts import layout
+from hieropo.artifacts.columns import IdColumn, open_ids
+from hieropo.artifacts.document import to_gaussian, to_hierarchy
+from hieropo.artifacts.mapped import MappedFile
+from hieropo.artifacts.opening import open_directory
+from hieropo.artifacts.probes import check_moments, difference, other_posterior
+from hieropo.artifacts.rows import RowBytes
+from hieropo.artifacts.table import StoredKeys, StoredTable
+from hieropo.core.features import FeatureMap, feature_map_from_dict
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.keys import Keys
+from hieropo.core.packed import packed_size
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.statistics import Moments
+from hieropo.errors import ArtifactError, InputError
+
+SMALL = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPolicy:
+    """A policy that lies on disk, and what was saved with it.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    policy : LCBPolicy
+        Chooses as the saved one did. Its table is a memory map, which outlives the replacement of its files.
+    hyper : Gaussian or None
+        Posterior of the root of the hierarchy.
+    log_evidence : float or None
+        Log marginal likelihood.
+    provenance : dict
+        As it was handed in.
+    """
+
+    path: Path
+    policy: LCBPolicy
+    hyper: Gaussian | None
+    log_evidence: float | None
+    provenance: dict[str, Any]
+    _document: Mapping[str, Any] = field(repr=False)
+    _files: Mapping[str, MappedFile] = field(repr=False)
+
+    @property
+    def features(self) -> FeatureMap | None:
+        """The feature map of the policy."""
+        return self.policy.features
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy under which the policy was made; the parents of its levels are read on first use.
+
+        Raises
+        ------
+        ArtifactError
+            The file of a level is not as it was written.
+        """
+        entry = self._document["hierarchy"]
+        return None if entry is None else to_hierarchy(entry, self._parents)
+
+    def _parents(self, number: int) -> dict[Any, Any]:
+        file = self._files[layout.level_file(number)]
+        file.verify()
+        children, parents = (_ids(file, name).values().tolist() for name in ("child", "parent"))
+        return dict(zip(children, parents, strict=True))
+
+    def moments(self) -> Moments | None:
+        """Statistics of which the policy was made, as views of the mapped file; None where none were saved.
+
+        Raises
+        ------
+        ArtifactError
+            The file is not as it was written, or the policy does not follow from its moments.
+        """
+        file = self._files.get(layout.MOMENTS)
+        if file is None:
+            return None
+        file.verify()
+        dim = self.policy.table.dim
+        moments = Moments(
+            keys=Keys(_ids(file, "id").values()),
+            dim=dim,
+            sums=file.array("sums", "<f8", packed_size(dim + 2)),
+            rows=file.array("rows", "<i8"),
+            log_weight=file.array("log_weight", "<f8"),
+            features=self._document["moments_features"],
+        )
+        if self.hierarchy is not None and self.hyper is not None:
+            problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
+            if problem:
+                raise _other_number(self.path, problem)
+        return moments
+
+
+def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
+    """Open a policy that :func:`hieropo.artifacts.save_policy` wrote.
+
+    Up to 64 MiB are verified byte by byte. Of a larger directory the document is, and each row when it is
+    first looked up; :func:`verify_policy` verifies everything. Nothing is unpickled and no code is run.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+
+    Returns
+    -------
+    StoredPolicy
+        The policy, its features, provenance, hierarchy and moments.
+
+    Raises
+    ------
+    ArtifactError
+        There is no policy, or it is torn, edited, of a newer format, or decides otherwise than when it was
+        saved. Names the file.
+    """
+    return _open(Path(path), whole=False)
+
+
+def verify_policy(path: str | os.PathLike[str]) -> None:
+    """Read all of a policy directory, check every byte, and condition the hierarchy on the moments once more.
+
+    Raises
+    ------
+    ArtifactError
+        As :func:`load_policy`; names the first file that is not as it was written.
+    """
+    stored = _open(Path(path), whole=True)
+    moments, hierarchy = stored.moments(), stored.hierarchy
+    if moments is not None and hierarchy is not None:
+        problem = other_posterior(moments, hierarchy, stored.hyper, stored.log_evidence)
+        if problem:
+            raise _other_number(stored.path, problem)
+
+
+def _open(path: Path, *, whole: bool) -> StoredPolicy:
+    folder, document, files = open_directory(path)
+    verified = whole or sum(file.entry["bytes"] for file in files.values()) <= SMALL
+    if verified:
+        for file in files.values():
+            file.verify()
+    features = _features(folder, document)
+    table = _table(files[layout.TASKS], files[layout.LOOKUP], document, verified=verified)
+    policy = LCBPolicy(table, features, pessimism=document["pessimism"], unseen=document["unseen"])
+    problem = difference(policy, document["check"])
+    if problem:
+        raise _other_number(folder, problem)
+    return StoredPolicy(
+        path=folder,
+        policy=policy,
+        hyper=to_gaussian(document["hyper"]),
+        log_evidence=document["log_evidence"],
+        provenance=document["provenance"],
+        _document=document,
+        _files=files,
+    )
+
+
+def _features(folder: Path, document: dict[str, Any]) -> FeatureMap | None:
+    entry = document["features"]
+    if entry is None:
+        return None
+    try:
+        features = feature_map_from_dict(entry)
+    except InputError as error:
+        raise ArtifactError(
+            f"{folder}: {layout.DOCUMENT} holds a feature map that this release cannot read ({error}). It "
+            f"was written by {document['written_by']}: use that release, or fit and save again."
+        ) from error
+    if features.fingerprint != document["features_fingerprint"]:
+        raise _other_number(folder, "the fingerprint of the feature map is another than when it was saved")
+    return features
+
+
+def _table(tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool) -> StoredTable:
+    dim = document["dim"]
+    ids = _ids(tasks, "id")
+    codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
+    rows = RowBytes(
+        header=Struct("<qQq" if _unsigned(ids.kind) else "<qqq"),
+        counts=tasks.bytes_of("rows").cast("q"),
+        checks=tasks.bytes_of("checksum").cast("I"),
+        means=tasks.bytes_of("mean"),
+        covs=tasks.bytes_of("cov"),
+        mean_size=8 * dim,
+        cov_size=8 * packed_size(dim),
+    )
+    prior = to_gaussian(document["prior"])
+    assert prior is not None
+    return StoredTable(
+        keys=StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified),
+        means=tasks.array("mean", "<f8", dim),
+        covs=tasks.array("cov", "<f8", packed_size(dim)),
+        rows=tasks.array("rows", "<i8"),
+        prior=prior,
+    )
+
+
+def _unsigned(kind: str) -> bool:
+    return not (kind == "int64" or kind.startswith("datetime64"))
+
+
+def _ids(file: MappedFile, column: str) -> IdColumn:
+    count = len(file.entry["columns"][column]["buffers"])
+    return open_ids(file.kind_of(column), tuple(file.bytes_of(column, number) for number in range(count)))
+
+
+def _other_number(folder: Path, problem: str) -> ArtifactError:
+    return ArtifactError(
+        f"{folder}: {problem}. The files are whole, so this release computes something else than the one "
+        "that saved it. Use that release, or fit and save again."
+    )

@@ -1,0 +1,165 @@
+"""One directory takes the place of another: a kill at any moment leaves the old one or the new one.
+
+The new directory is written beside its target, under a hidden name, and locked while its writer lives. Where
+the target exists, the kernel exchanges the two names in one step. Where it cannot (some network file
+systems), the old directory steps aside first, and :func:`aside` finds it should the writer die in between.
+"""
+
+import ctypes
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+RENAME_EXCHANGE = 2  # Linux; the swap flag of macOS has the same value
+CURRENT_DIRECTORY = -100 if sys.platform == "linux" else -2
+
+
+@contextmanager
+def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+    """Give an empty directory to write into; on a clean exit it becomes ``target``, otherwise it goes.
+
+    Parameters
+    ----------
+    target : Path
+        May not exist yet; its parent must.
+    check : callable
+        Called with ``target`` before anything is written, and again before it is replaced. Raises where what
+        stands there must be kept.
+    """
+    check(target)
+    with _locked(target.parent):
+        _sweep(target)
+    folder, lock = _claim(target)
+    try:
+        yield folder
+        for path in (*folder.iterdir(), folder):
+            _sync(path)
+        with _locked(target.parent):
+            check(target)
+            _publish(folder, target)
+            _sync(target.parent)
+            _sweep(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def aside(target: Path) -> Path | None:
+    """Where the policy of a missing ``target`` is, if its writer died between the two renames; else None."""
+    with suppress(OSError):
+        found = [path for path in target.parent.iterdir() if _is_sibling(path, target, "replaced")]
+        return max(found, key=lambda path: path.stat().st_ctime_ns, default=None)
+    return None
+
+
+def _sibling(target: Path, role: str) -> Path:
+    return target.with_name(f".{target.name}.{role}-{secrets.token_hex(6)}")
+
+
+def _is_sibling(path: Path, target: Path, role: str) -> bool:
+    return re.fullmatch(rf"\.{re.escape(target.name)}\.{role}-[0-9a-f]{{12}}", path.name) is not None
+
+
+def _claim(target: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = _sibling(target, "saving")
+        folder.mkdir()
+        lock = _open_directory(folder)
+        if lock is None:
+            return folder, None
+        _lock(lock, wait=True)
+        # Between the two lines above another writer may have taken the directory for a leftover.
+        with suppress(OSError):
+            if os.path.samestat(folder.stat(), os.fstat(lock)):
+                return folder, lock
+        os.close(lock)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    if not target.exists() or not any(target.iterdir()):
+        folder.rename(target)  # an empty directory gives way
+    elif not exchange(folder, target):
+        old = _sibling(target, "replaced")
+        target.rename(old)
+        try:
+            folder.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where this system or file system has no such step."""
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform != "win32" else None
+    call = getattr(libc, "renameat2" if sys.platform == "linux" else "renameatx_np", None)
+    if call is None:
+        return False
+    here = CURRENT_DIRECTORY
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return bool(call(here, os.fsencode(one), here, os.fsencode(other), RENAME_EXCHANGE) == 0)
+
+
+def _sweep(target: Path) -> None:
+    settled = target.exists()
+    for path in target.parent.iterdir():
+        replaced = settled and _is_sibling(path, target, "replaced")
+        if replaced or (_is_sibling(path, target, "saving") and _abandoned(path)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _abandoned(folder: Path) -> bool:
+    lock = _open_directory(folder)
+    if lock is None:
+        return False
+    try:
+        return _lock(lock, wait=False)
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = _open_directory(folder)
+    try:
+        if lock is not None:
+            _lock(lock, wait=True)
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _open_directory(folder: Path) -> int | None:
+    try:
+        return os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no directories
+        return None
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by another, or a file system without locks
+        return False
+    return True
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":  # it wants a descriptor that can write, and has none for directories
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

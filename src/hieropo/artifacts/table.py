@@ -1,0 +1,237 @@
+"""The posteriors of all tasks on disk: one is looked up, checked and read without the others."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.artifacts.columns import IdColumn, WholeIds
+from hieropo.artifacts.layout import LOOKUP, TASKS, damaged
+from hieropo.artifacts.mapped import MappedFile
+from hieropo.artifacts.rows import RowBytes
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.ids import abbreviate, id_array
+from hieropo.core.packed import unpack
+from hieropo.errors import ArtifactError, UnknownTaskError
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredKeys:
+    """Ids on disk, found by binary search among their codes; otherwise as :class:`hieropo.core.keys.Keys`.
+
+    Unless the whole file was verified when it was opened, a row is checked before it is first handed out, and
+    an id is called unknown only after the rows that led to this answer have been checked.
+
+    Parameters
+    ----------
+    ids : WholeIds or HashedIds
+        In the order of the table.
+    codes, places : memoryview
+        Codes in ascending order, and the row of each, unsigned.
+    rows : RowBytes
+        What is checked.
+    file : MappedFile
+        Where the ids lie.
+    verified : bool
+        Whether the whole file is known to be as it was written.
+    """
+
+    ids: IdColumn
+    codes: memoryview
+    places: memoryview
+    rows: RowBytes
+    file: MappedFile
+    verified: bool
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @cached_property
+    def _checked(self) -> memoryview:
+        return np.zeros(0 if self.verified else len(self), dtype=np.uint8).data
+
+    @cached_property
+    def values(self) -> NDArray[Any]:
+        """All ids (m,), as they were given; the first use reads them and verifies the file."""
+        self.file.verify()
+        values = self.ids.values()
+        values.flags.writeable = False
+        return values
+
+    def find(self, key: object) -> int:
+        """Row of one id, or -1.
+
+        Raises
+        ------
+        ArtifactError
+            A row that was met on the way is not as it was written.
+        """
+        code = self.ids.code(key)
+        if code is None:
+            return -1
+        spot = bisect_left(self.codes, code)
+        while spot < len(self.codes) and self.codes[spot] == code:
+            row = self._row(spot)
+            if self._holds(row, key, code):
+                return row
+            spot += 1
+        if not self.verified:
+            for visited in self._path(code):
+                self._row(visited)
+        return -1
+
+    def id_of(self, row: int) -> Any:
+        """Id of one row.
+
+        Raises
+        ------
+        ArtifactError
+            It is not as it was written.
+        """
+        with suppress(ValueError, OverflowError):
+            key = self.ids.at(row)
+            if self.find(key) == row:
+                return key
+        raise self._other_id(row)
+
+    def _other_id(self, row: int) -> ArtifactError:
+        return damaged(self.file.folder, TASKS, f"has in row {row} another id than it was written with")
+
+    def _row(self, spot: int) -> int:
+        """Row at a position of the look-up, checked."""
+        row: int = self.places[spot]
+        if self.verified or (row < len(self) and self._checked[row]):
+            return row
+        if row >= len(self) or not self.rows.intact(row, self.codes[spot]):
+            raise damaged(self.file.folder, TASKS, f"has a row {row} unlike its checksum or {LOOKUP}")
+        self._checked[row] = 1
+        return row
+
+    def _holds(self, row: int, key: object, code: int) -> bool:
+        try:
+            stored = self.ids.at(row)
+            if stored == key:
+                return True
+            fits = self.ids.code(stored) == code
+        except (ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise self._other_id(row)
+        return False
+
+    def _path(self, code: int) -> Iterator[int]:
+        """Positions that a binary search for a code visits."""
+        low, high = 0, len(self.codes)
+        while low < high:
+            middle = (low + high) // 2
+            yield middle
+            if self.codes[middle] < code:
+                low = middle + 1
+            else:
+                high = middle
+
+    def locate(self, ids: object) -> Codes:
+        """Row of each id (n,), -1 where unknown."""
+        array = id_array(ids, "task")
+        if isinstance(self.ids, WholeIds) and array.dtype == np.dtype(self.ids.kind) and len(self):
+            return self._locate_whole(self.ids, array)
+        return np.fromiter((self.find(key) for key in _items(array)), dtype=np.int64, count=array.size)
+
+    def _locate_whole(self, ids: WholeIds, array: NDArray[Any]) -> Codes:
+        known = np.frombuffer(self.codes, dtype=ids.codes().dtype)
+        wanted = array.view(known.dtype)
+        spots = np.minimum(np.searchsorted(known, wanted), known.size - 1)
+        found = known[spots] == wanted
+        rows = np.frombuffer(self.places, dtype=np.int64)[spots]
+        if not self.verified:
+            for key in np.unique(array[~found]):
+                self.find(key)
+            for spot in np.unique(spots[found]).tolist():
+                self._row(spot)
+            if (ids.codes()[rows[found]] != wanted[found]).any():
+                raise damaged(self.file.folder, TASKS, "has other task ids than it was written with")
+        return np.where(found, rows, -1)
+
+    def require(self, ids: object) -> Codes:
+        """Row of each id (n,).
+
+        Raises
+        ------
+        UnknownTaskError
+            An id is not among the keys; names it, its row, and a known id of another type that reads alike.
+        """
+        rows = self.locate(ids)
+        if (rows < 0).any():
+            row = int((rows < 0).argmax())
+            raise UnknownTaskError(self.unknown_message(id_array(ids, "task")[row], row))
+        return rows
+
+    def unknown_message(self, key: object, row: int | None = None) -> str:
+        """Say what is wrong with an id that is not here."""
+        key = key.item() if isinstance(key, np.integer) else key
+        place = "" if row is None else f" (row {row})"
+        text = f"Task {key!r}{place} is unknown; {len(self)} tasks are known"
+        for twin in _twins(key):
+            if self.find(twin) >= 0:
+                return (
+                    f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type "
+                    f"{type(key).__name__}. Hand ids in as the type that the log had."
+                )
+        first = [self.ids.at(number) for number in range(min(len(self), 3))]
+        return f"{text} ({abbreviate(first)}). Check the id, or ask for a new task's answer."
+
+
+def _items(array: NDArray[Any]) -> Any:
+    return array if array.dtype.kind == "M" else array.tolist()
+
+
+def _twins(key: object) -> Iterator[object]:
+    if not isinstance(key, str):
+        yield str(key)
+        return
+    with suppress(ValueError):
+        yield int(key)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTable:
+    """The posterior of every task: what a policy asks of a table, on memory maps.
+
+    Parameters
+    ----------
+    keys : StoredKeys
+        Ids of the m tasks.
+    means : (m, d) array
+        Posterior means.
+    covs : (m, d (d + 1) / 2) array
+        Posterior covariances, upper triangles packed by columns.
+    rows : (m,) array
+        Number of rows of the log for each task.
+    prior : Gaussian
+        For tasks that are not among the keys.
+    """
+
+    keys: StoredKeys
+    means: NDArray[np.float64]
+    covs: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    prior: Gaussian
+
+    @property
+    def dim(self) -> int:
+        """Dimension d."""
+        return self.prior.dim
+
+    def task(self, key: object) -> Gaussian:
+        """Posterior of one task, read from disk; the prior for a task that is not here."""
+        row = self.keys.find(key)
+        if row < 0:
+            return self.prior
+        return Gaussian.trusted(self.means[row].copy(), unpack(self.covs[row], self.dim))

@@ -1,0 +1,35 @@
+"""One flavour of array for the compiled loops."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T", bound=np.generic)
+
+
+class _Unsealed:
+    """The same memory without the read-only mark; keeps the owner alive."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._owner = array
+        pointer = array.__array_interface__["data"][0]
+        self.__array_interface__ = {**array.__array_interface__, "data": (pointer, False)}
+
+
+def sealed(array: NDArray[T]) -> NDArray[T]:
+    """Mark an array as read-only and return it."""
+    array.flags.writeable = False
+    return array
+
+
+def normalised(array: NDArray[T]) -> NDArray[T]:
+    """Return the array, C-contiguous and not marked read-only, without a copy where its layout allows.
+
+    Compiled loops are typed by such arrays alone: each other flavour would compile anew. The loops write to none of
+    the arrays that they are given to read.
+    """
+    contiguous = np.ascontiguousarray(array)
+    return (
+        contiguous if contiguous.flags.writeable or not contiguous.size else np.asarray(_Unsealed(contiguous))
+    )

@@ -1,0 +1,209 @@
+"""What a policy may choose among: the features of candidates, and which of them are eligible."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo.core.arrays import normalised
+from hieropo.core.columns import contexts
+from hieropo.core.features import FeatureMap
+from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ALL = np.zeros(0, dtype=np.bool_)  # stands for "every candidate is eligible"
+_ALL_OF_MANY = ALL[:, None]
+_BOTH = "Both context and phi were given; give one: phi is what the feature map would make of the context."
+
+
+class Candidates:
+    """Where the features of candidates come from, and which actions they belong to.
+
+    Parameters
+    ----------
+    features : FeatureMap or None
+        None: requests bring phi along.
+    dim : int
+        Dimension d of the policy's laws.
+    fingerprint : str, optional
+        That of the feature map with which the log was read.
+
+    Raises
+    ------
+    MismatchError
+        The map makes features of another dimension, or is another than that of the log.
+    """
+
+    __slots__ = ("actions", "dim", "features")
+
+    def __init__(self, features: FeatureMap | None, dim: int, fingerprint: str | None = None) -> None:
+        if features is not None and features.dim != dim:
+            raise MismatchError(
+                f"The feature map makes {features.dim} features, but the posterior has dimension {dim}. "
+                "Were they made from different logs or settings?"
+            )
+        if features is not None and fingerprint is not None and features.fingerprint != fingerprint:
+            raise MismatchError(
+                f"The posterior was made with the feature map {fingerprint[:12]}, not with this one, "
+                f"{features.fingerprint[:12]}: {features!r}. Hand in the map that read the log."
+            )
+        self.features = features
+        self.dim = dim
+        self.actions = None if features is None else features.actions
+
+    def context(self, context: ArrayLike | None, n: int) -> Array:
+        """Check contexts (n, c) for which the feature map is to make candidates.
+
+        Raises
+        ------
+        InputError
+            The policy has no feature map, or one that cannot list candidates; lengths differ.
+        LogError
+            A context of another shape, or not finite.
+        """
+        if self.features is None or self.actions is None:
+            why = "no feature map" if self.features is None else "a feature map without a list of actions"
+            raise InputError(
+                f"This policy has {why}, so it cannot make candidates from a context. "
+                "Hand in their features, phi=..., one row for each candidate."
+            )
+        found = contexts(context, self.features.columns, rows=n)
+        if len(found) != n:
+            raise InputError(f"{len(found)} contexts do not fit {n} tasks; one of each a request is needed.")
+        return found
+
+    def make(self, context: Array) -> Array:
+        """Features (n, K, d) of all actions in contexts (n, c)."""
+        assert self.features is not None
+        return normalised(self.features.candidates(context))
+
+    def one(self, context: ArrayLike | None, phi: ArrayLike | None) -> Array:
+        """Features (K, d) of one request, from exactly one of context (c,) and phi (K, d)."""
+        if phi is not None:
+            if context is not None:
+                raise InputError(_BOTH)
+            return self.given(phi, 2)
+        row = None if context is None else np.asarray(context)[None]
+        found: Array = self.make(self.context(row, 1))[0]
+        return found
+
+    def given(self, phi: ArrayLike, ndim: int) -> Array:
+        """Check features that were handed in, (K, d) or (n, K, d).
+
+        Raises
+        ------
+        MismatchError
+            Another dimension than the posterior's, or not one row for each action of the feature map.
+        """
+        array = normalised(np.asarray(phi, dtype=np.float64))
+        shape = array.shape
+        if array.ndim == ndim and shape[-1] == self.dim and self.actions is None:
+            return array
+        if array.ndim != ndim or shape[-1] != self.dim:
+            need = ("n, " if ndim == 3 else "") + f"K, {self.dim}"
+            raise MismatchError(f"phi has shape {shape}; ({need}) is needed: one row for each candidate.")
+        if self.actions is not None and shape[-2] != len(self.actions):
+            raise MismatchError(
+                f"phi has {shape[-2]} candidates, but the policy's feature map lists {len(self.actions)} "
+                "actions. Hand in one row for each, in that order, and leave some out by eligible=..."
+            )
+        return array
+
+    def supply(
+        self, context: ArrayLike | None, phi: ArrayLike | None, n: int
+    ) -> tuple[Callable[[slice], Array], int]:
+        """Say how to get the features of a run of n requests, and how many candidates K each has.
+
+        Exactly one of context (n, c) and phi (n, K, d) is given. From a context the features, (rows, K, d),
+        are made when they are asked for.
+        """
+        if phi is None:
+            found = self.context(context, n)
+            return lambda part: self.make(found[part]), len(self.actions or ())
+        if context is not None:
+            raise InputError(_BOTH)
+        given = self.given(phi, 3)
+        if len(given) != n:
+            raise InputError(
+                f"phi has {len(given)} requests, but {n} tasks were given; one of each is needed."
+            )
+        return given.__getitem__, given.shape[1]
+
+    def masks(self, eligible: ArrayLike | None, n: int, K: int) -> Mask:
+        """Check the masks (n, K) of n requests; without any, an empty array that slices to empty ones.
+
+        Raises
+        ------
+        InputError
+            Not booleans, or of another shape.
+        """
+        if eligible is None:
+            return _ALL_OF_MANY
+        mask = np.asarray(eligible)
+        if mask.dtype != np.bool_ or mask.shape != (n, K):
+            raise InputError(
+                f"eligible has shape {mask.shape} and type {mask.dtype}; booleans of shape ({n}, {K}) are "
+                "needed, one for each request and candidate."
+            )
+        return normalised(mask)
+
+    def mask(self, eligible: Any, K: int) -> Mask:
+        """Which of K candidates one request allows, from booleans or action ids.
+
+        Raises
+        ------
+        InputError
+            Neither K booleans nor, where the feature map lists actions, a sequence of their ids.
+        UnknownActionError
+            An id that the feature map does not know.
+        """
+        if eligible is None:
+            return ALL
+        if isinstance(eligible, np.ndarray) and eligible.dtype == np.bool_:
+            mask = eligible
+        else:
+            mask = self._named(eligible, K)
+        if mask.shape != (K,):
+            raise InputError(f"eligible has shape {mask.shape}, but the request has {K} candidates.")
+        return normalised(mask)
+
+    def _named(self, eligible: Any, K: int) -> Mask:
+        if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
+            raise InputError(f"eligible={eligible!r}; a mask or a sequence of action ids is needed.")
+        items = list(eligible)
+        if items and all(isinstance(item, bool | np.bool_) for item in items):
+            return np.array(items, dtype=np.bool_)
+        if self.features is None or self.actions is None:
+            raise InputError(
+                f"eligible={eligible!r} is not a boolean mask, and this policy has no list of actions to "
+                f"look ids up in. Hand in {K} booleans."
+            )
+        mask = np.zeros(K, dtype=np.bool_)
+        if items:
+            mask[self.features.action_codes(items)] = True
+        return mask
+
+    def refusal(self, place: str, phi: Array, mask: Mask) -> HieropoError:
+        """Say why no candidate of a request (K, d) could be chosen."""
+        rows = np.flatnonzero(mask) if mask.size else np.arange(len(phi))
+        if not rows.size:
+            return LogError(
+                f"{place} has no eligible action among {len(phi)} candidates. A policy must choose one: add "
+                "a default action, or leave this request out."
+            )
+        bad = np.argwhere(~np.isfinite(phi[rows]))
+        if not bad.size:
+            return NumericalError(
+                f"{place}: the score of a candidate overflows; features reach {np.abs(phi[rows]).max():.3g}. "
+                "Is a feature in the wrong unit?"
+            )
+        k, j = int(rows[bad[0, 0]]), int(bad[0, 1])
+        action = f"candidate {k}" if self.actions is None else f"candidate {k} (action {self.actions[k]!r})"
+        name = f"feature {j}" if self.features is None else f"feature {j} ({self.features.names[j]!r})"
+        return LogError(
+            f"{place}, {action}: {name} is {phi[k, j]}. Nothing is filled in: fill it in yourself, or make "
+            "the candidate ineligible."
+        )

@@ -1,0 +1,71 @@
+"""Equality of feature maps by what they compute."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo.core.actions import near
+from hieropo.core.columns import context_names, contexts
+from hieropo.errors import SchemaError
+
+Array = NDArray[np.float64]
+
+
+def fingerprint(stored: Mapping[str, Any]) -> str:
+    """SHA-256, in hexadecimal, of canonical JSON: sorted keys, no blanks, shortest exact floats."""
+    text = json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+class Fingerprinted:
+    """Equality, hash and context columns, as every map has them."""
+
+    __slots__ = ()
+    columns: tuple[str, ...]
+    _fingerprint: str
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON of ``to_dict()``, in hexadecimal."""
+        if not self._fingerprint:
+            object.__setattr__(self, "_fingerprint", fingerprint(self.to_dict()))
+        return self._fingerprint
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fingerprinted):
+            return NotImplemented
+        return self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
+        raise NotImplementedError
+
+    def arrange(self, context: ArrayLike, columns: Sequence[str]) -> Array:
+        """Bring contexts (n, k) whose columns are named into the order of this map, (n, c).
+
+        Raises
+        ------
+        SchemaError
+            A column is missing, or is none that this map reads.
+        """
+        given = context_names(columns)
+        for column in self.columns:
+            if column not in given:
+                raise SchemaError(
+                    f"Context column {column!r} is missing{near(column, given)}; given are {list(given)}."
+                )
+        for column in given:
+            if column not in self.columns:
+                raise SchemaError(
+                    f"Context column {column!r} is unknown to the feature "
+                    f"map{near(column, self.columns)}; it reads {list(self.columns)}. Select these first."
+                )
+        values = contexts(context, given)
+        return values[:, [given.index(column) for column in self.columns]]

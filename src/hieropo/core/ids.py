@@ -1,0 +1,217 @@
+"""Scalar ids of tasks and actions: arrays of them, their plain twins, their JSON."""
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.errors import InputError, LogError
+
+Ids = NDArray[Any]
+
+
+def is_null(value: object) -> bool:
+    """Whether a scalar stands for "missing": None, NaN, NaT, pandas' NA."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124  # what NaN and NaT have in common
+    except TypeError:
+        return type(value).__name__ == "NAType"  # its comparisons refuse to be true or false
+    except ValueError:
+        return False
+
+
+def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
+    """Bring ids (n,) to an array of int64, uint64, datetime64 or object, each id as it was given.
+
+    Raises
+    ------
+    LogError
+        An id is null or cannot be hashed; names ``column``, the row (from ``first_row`` on) and the value.
+    InputError
+        Not one id a row.
+    """
+    array = _array(ids)
+    if array.ndim != 1:
+        raise InputError(f"{column!r} has shape {array.shape}; one id a row, shape (n,), is needed.")
+    if array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "u":
+        return array.astype(np.uint64, copy=False)
+    if array.dtype.kind == "M":
+        missing = np.isnat(array)
+        if missing.any():
+            raise _null(column, first_row, int(missing.argmax()), "NaT")
+        return array
+    array = array.astype(object, copy=False)
+    _refuse_nulls(array.tolist(), column, first_row)
+    return array
+
+
+def _array(ids: object) -> Ids:
+    if isinstance(ids, np.ndarray):
+        return ids
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise InputError(f"Ids must be an array or a list with one id a row; got {ids!r}.")
+    items = list(ids)
+    if items and all(type(item) is int for item in items):
+        return np.array(items)  # beyond 64 bits it becomes an object array by itself
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def _refuse_nulls(items: list[Any], column: str, first_row: int) -> None:
+    try:
+        distinct = set(items)
+    except TypeError:
+        row = next(row for row, item in enumerate(items) if not _hashable(item))
+        raise LogError(
+            f"Column {column!r}, row {first_row + row}: the id {items[row]!r} is of type "
+            f"{type(items[row]).__name__}, which cannot be hashed. Use a string, a whole number, a date "
+            "or a UUID."
+        ) from None
+    if any(is_null(item) for item in distinct if type(item) is not str):
+        row = next(row for row, item in enumerate(items) if is_null(item))
+        raise _null(column, first_row, row, items[row])
+
+
+def _hashable(item: object) -> bool:
+    try:
+        hash(item)
+    except TypeError:
+        return False
+    return True
+
+
+def _null(column: str, first_row: int, row: int, value: object) -> LogError:
+    return LogError(
+        f"Column {column!r}, row {first_row + row}: the id is {value}. A row without it cannot be used: "
+        "was a join incomplete? Drop such rows, or give them an id of their own."
+    )
+
+
+def plain(value: object) -> Any:
+    """Return the standard library's twin of an id: ``np.int64(3)`` gives 3, a pandas Timestamp a datetime.
+
+    Raises
+    ------
+    InputError
+        The value is null, not finite, or of a type that has no exact twin.
+    """
+    if is_null(value):
+        raise InputError(f"{value!r} cannot be an id: it stands for a missing value.")
+    if isinstance(value, np.datetime64):
+        return _from_datetime64(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dt.datetime):
+        return _plain_datetime(value)
+    for kind in (bool, str, int, float, bytes, Decimal, dt.date, UUID):
+        if isinstance(value, kind):
+            return _exactly(value, kind)
+    raise InputError(
+        f"{value!r} of type {type(value).__name__} cannot be an id. Use a string, a whole number, a boolean, "
+        "a float, a date, a datetime or a UUID."
+    )
+
+
+def _exactly(value: Any, kind: type) -> Any:
+    if isinstance(value, float | Decimal) and not np.isfinite(float(value)):
+        raise InputError(f"{value!r} cannot be an id: it is not finite.")
+    if kind is str:
+        return str.__str__(value)  # an enumeration's own __str__ may say something else
+    return kind(value) if kind in (int, float, bytes) else value
+
+
+def _from_datetime64(value: np.datetime64) -> dt.date | dt.datetime:
+    unit = np.datetime_data(value.dtype)[0]
+    goal = "D" if unit in ("Y", "M", "W", "D") else "us"
+    twin = value.astype(f"datetime64[{goal}]")
+    found = twin.item()
+    if twin != value or not isinstance(found, dt.date):
+        raise InputError(
+            f"The id {value} has no exact datetime (years 1 to 9999, whole microseconds). Round it, or "
+            "use a string."
+        )
+    return found
+
+
+def _plain_datetime(value: dt.datetime) -> dt.datetime:
+    if getattr(value, "nanosecond", 0):
+        raise InputError(f"The id {value} is finer than a microsecond. Round it, or use a string.")
+    if type(value) is dt.datetime:
+        return value
+    return dt.datetime(
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        tzinfo=value.tzinfo,
+        fold=value.fold,
+    )
+
+
+def encode_id(value: object) -> Any:
+    """Write an id as JSON: strings, whole numbers and booleans as they are, the rest as ``{type: text}``.
+
+    A datetime with a time zone is written in UTC, so that one instant has one text.
+    """
+    value = plain(value)
+    if isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, dt.datetime):
+        aware = value.tzinfo is not None
+        return {"datetime": (value.astimezone(dt.UTC) if aware else value).isoformat()}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, dt.date):
+        return {"date": value.isoformat()}
+    return {type(value).__name__.lower(): repr(value) if isinstance(value, float) else str(value)}
+
+
+_DECODERS: dict[str, Any] = {
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "bytes": bytes.fromhex,
+    "float": float,
+    "decimal": Decimal,
+    "uuid": UUID,
+}
+
+
+def decode_id(stored: object) -> Any:
+    """Read an id that :func:`encode_id` wrote.
+
+    Raises
+    ------
+    InputError
+        It was not written by ``encode_id``, or by a newer version of it.
+    """
+    if isinstance(stored, bool | str | int):
+        return stored
+    if isinstance(stored, dict) and len(stored) == 1:
+        kind, text = next(iter(stored.items()))
+        if kind in _DECODERS:
+            try:
+                return _DECODERS[kind](text)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise InputError(f"The stored id {stored!r} is not a {kind}. Was the file edited?") from error
+    raise InputError(
+        f"The stored id {stored!r} is of no known type. Was it edited, or written by a newer version?"
+    )
+
+
+def abbreviate(items: Iterable[object], shown: int = 5) -> str:
+    """Write the first few of many values, and how many there are more."""
+    texts = [repr(item) for item in items]
+    rest = len(texts) - shown
+    return ", ".join(texts[:shown]) + (f", ... ({rest} more)" if rest > 0 else "")

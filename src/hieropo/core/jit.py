@@ -1,0 +1,32 @@
+"""The one way in which this package compiles a loop.
+
+Compiled functions are module-level, typed by normalised arrays only (C order, float64 / int64, writable), free
+of the interpreter lock and serial: threads are added by the caller, over chunks, so that several Python threads
+may enter at once.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+
+
+def inlined(function: F) -> F:
+    """Make ``function`` part of the compiled functions that call it: that compiles faster than a call."""
+    return numba.njit(inline="always", **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def compiled(function: F) -> F:
+    """Compile ``function`` on first call and keep the machine code on disk where a directory can be written.
+
+    Multiply-add contraction is the only liberty taken with floating point.
+    """
+    try:
+        return numba.njit(cache=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # no directory for the cache can be written: compile in memory
+        return numba.njit(cache=False, **_OPTIONS)(function)  # type: ignore[no-any-return]

@@ -1,0 +1,305 @@
+"""Score candidates and choose among them: the compiled loops behind :mod:`hieropo.core.policy`.
+
+Candidates stand side by side in SIMD lanes, so that each is scored by the same instructions in the same
+order, wherever it stands, alone or in a batch: equal rows of ``phi`` get equal bits, and ties are ties. All
+arithmetic on scores is in :func:`_score_block`, with the multiply-adds written out, so that no compiler pass
+may fuse them in one place and not in another. Numba does not vectorise across such lanes by itself; hence the
+LLVM instructions.
+
+Covariances are packed upper triangles by columns: entry (i <= j) stands at j (j + 1) / 2 + i.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, no-any-return, call-arg, import-untyped"
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from hieropo.core.jit import compiled
+
+WIDTH = 4
+GROUPS = 3  # vectors in flight hide the latency of the multiply-add
+LANES = WIDTH * GROUPS
+AHEAD = 8  # requests
+LINE = 8  # doubles in a cache line
+
+_INT, _BYTE, _INDEX = ir.IntType(64), ir.IntType(8), ir.IntType(32)
+_DOUBLE = ir.DoubleType()
+_VECTOR = ir.VectorType(_DOUBLE, WIDTH)
+_NAN = ir.Constant(_VECTOR, [float("nan")] * WIDTH)
+_ZERO = ir.Constant(_VECTOR, [0.0] * WIDTH)
+
+
+class _Vectors:
+    """Instructions on vectors of WIDTH doubles, at one place of a function under construction."""
+
+    def __init__(self, builder):
+        self.builder = builder
+
+    def splat(self, value):
+        """Copy one double to every lane."""
+        empty = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(empty, value, _INDEX(0))
+        return self.builder.shuffle_vector(
+            first, empty, ir.Constant(ir.VectorType(_INDEX, WIDTH), [0] * WIDTH)
+        )
+
+    def gather(self, pointers, offset):
+        """Read one double a lane."""
+        vector = ir.Constant(_VECTOR, ir.Undefined)
+        for lane, pointer in enumerate(pointers):
+            value = self.builder.load(self.builder.gep(pointer, [offset]))
+            vector = self.builder.insert_element(vector, value, _INDEX(lane))
+        return vector
+
+    def load(self, data, offset):
+        """Read the vector that starts ``offset`` doubles after ``data``."""
+        value = self.builder.load(self._at(data, offset))
+        value.align = 8
+        return value
+
+    def store(self, value, data, offset):
+        """Write the vector that starts ``offset`` doubles after ``data``."""
+        self.builder.store(value, self._at(data, offset)).align = 8
+
+    def _at(self, data, offset):
+        return self.builder.bitcast(self.builder.gep(data, [offset]), _VECTOR.as_pointer())
+
+    def multiply_add(self, x, y, z):
+        """``x y + z``, rounded once."""
+        return self._call("llvm.fma", x, y, z)
+
+    def add_product(self, x, y, variable):
+        """``variable += x y``."""
+        self.builder.store(self.multiply_add(x, y, self.builder.load(variable)), variable)
+
+    def sqrt(self, x):
+        """Square root; 0 below 0, which rounding can make of the variance of a singular covariance."""
+        positive = self.builder.fcmp_ordered(">", x, _ZERO)
+        return self._call("llvm.sqrt", self.builder.select(positive, x, _ZERO))
+
+    def finite_or_nan(self, value, other):
+        """``value``, or NaN where it or ``other`` is not finite."""
+        both = self.builder.fadd(value, other)
+        finite = self.builder.fcmp_ordered("==", self.builder.fsub(both, both), _ZERO)
+        return self.builder.select(finite, value, _NAN)
+
+    def _call(self, name, *args):
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * len(args))
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"{name}.v{WIDTH}f64")
+        return self.builder.call(function, args)
+
+
+@intrinsic
+def _prefetch(typingctx, address):
+    """Ask for the cache line at ``address``."""
+
+    def codegen(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INDEX, _INDEX, _INDEX])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = _INDEX(0), _INDEX(3), _INDEX(1)
+        builder.call(function, [pointer, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+def _lane_rows(builder, phi, left, d):
+    """Address of the candidate of each lane; the last one stands in for those that are missing."""
+    last = builder.sub(left, _INT(1))
+    lanes = (builder.select(builder.icmp_signed("<", _INT(k), last), _INT(k), last) for k in range(LANES))
+    return [builder.gep(phi, [builder.mul(lane, d)]) for lane in lanes]
+
+
+def _zeros(builder):
+    """Make a vector variable for each group, 0 whenever this place is passed."""
+    variables = [cgutils.alloca_once(builder, _VECTOR) for _ in range(GROUPS)]
+    for variable in variables:
+        builder.store(_ZERO, variable)
+    return variables
+
+
+def _mean_and_variance(builder, rows, d, mean, cov, block):
+    """Per group the variables x' mean and x' cov x = sum_j x_j (2 sum_{i < j} cov_ij x_i + cov_jj x_j)."""
+    v = _Vectors(builder)
+    means, variances = _zeros(builder), _zeros(builder)
+    column = cgutils.alloca_once(builder, cov.type)
+    builder.store(cov, column)
+
+    def spot(j, group):
+        return builder.add(builder.mul(j, _INT(LANES)), _INT(group * WIDTH))
+
+    with cgutils.for_range(builder, d) as features:
+        j = features.index
+        entries = builder.load(column)
+        sums = _zeros(builder)
+        values = [v.gather(rows[g * WIDTH : (g + 1) * WIDTH], j) for g in range(GROUPS)]
+        for g, x in enumerate(values):
+            v.store(x, block, spot(j, g))
+        with cgutils.for_range(builder, j) as above:
+            i = above.index
+            entry = v.splat(builder.load(builder.gep(entries, [i])))
+            for g, total in enumerate(sums):
+                v.add_product(entry, v.load(block, spot(i, g)), total)
+        diagonal = v.splat(builder.load(builder.gep(entries, [j])))
+        slope = v.splat(builder.load(builder.gep(mean, [j])))
+        for x, total, mean_, variance in zip(values, sums, means, variances, strict=True):
+            off = builder.load(total)
+            v.add_product(x, v.multiply_add(diagonal, x, builder.fadd(off, off)), variance)
+            v.add_product(slope, x, mean_)
+        builder.store(builder.gep(entries, [builder.add(j, _INT(1))]), column)
+    return means, variances
+
+
+@intrinsic
+def _score_block(typingctx, phi, left, d, mean, cov, pessimism, work, k, stride):
+    """Score up to LANES candidates: bounds to ``work[k:]``, means and variances each ``stride`` further on.
+
+    ``phi``, ``mean`` and ``cov`` are addresses; ``left`` candidates begin at ``phi``. Where a score is not
+    finite the bound is NaN. ``work[3 * stride:]`` takes the features of the block, candidates side by side.
+    """
+    index = types.int64
+    signature = types.void(index, index, index, index, index, types.float64, work, index, index)
+
+    def codegen(context, builder, signature, args):
+        v = _Vectors(builder)
+        phi, mean, cov = (builder.inttoptr(args[p], _DOUBLE.as_pointer()) for p in (0, 3, 4))
+        left, d, pessimism, k, stride = (args[p] for p in (1, 2, 5, 7, 8))
+        work = context.make_array(signature.args[6])(context, builder, args[6]).data
+        block = builder.gep(work, [builder.mul(stride, _INT(3))])
+        rows = _lane_rows(builder, phi, left, d)
+        scores = _mean_and_variance(builder, rows, d, mean, cov, block)
+        minus = v.splat(builder.fsub(_DOUBLE(-0.0), pessimism))
+        for g, variables in enumerate(zip(*scores, strict=True)):
+            mean_, variance = (builder.load(variable) for variable in variables)
+            bound = v.finite_or_nan(v.multiply_add(minus, v.sqrt(variance), mean_), variance)
+            for part, value in enumerate((bound, mean_, variance)):
+                place = builder.add(builder.mul(stride, _INT(part)), _INT(g * WIDTH))
+                v.store(value, work, builder.add(k, place))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@compiled
+def _score(phi, K, d, mean, cov, pessimism, work, stride):
+    """Score K candidates with features from address ``phi`` on."""
+    for k in range(0, K, LANES):
+        _score_block(phi + 8 * k * d, K - k, d, mean, cov, pessimism, work, k, stride)
+
+
+@compiled
+def score(means, covs, row, phi, pessimism, bound, mean, sd):
+    """Score each of ``phi`` (K, d) for one task."""
+    K, d = phi.shape
+    stride = (K + LANES - 1) // LANES * LANES
+    work = np.empty(3 * stride + LANES * d)
+    mean_at = np.int64(means.ctypes.data) + 8 * row * d
+    cov_at = np.int64(covs.ctypes.data) + 8 * row * covs.shape[1]
+    _score(np.int64(phi.ctypes.data), K, d, mean_at, cov_at, pessimism, work, stride)
+    for k in range(K):
+        bound[k] = work[k]
+        mean[k] = work[stride + k]
+        sd[k] = np.sqrt(max(work[2 * stride + k], 0.0))
+
+
+@compiled
+def _fetch(address, n):
+    """Ask for n doubles."""
+    for p in range(0, n, LINE):
+        _prefetch(address + 8 * p)
+
+
+@compiled
+def choose(  # noqa: C901 - one piece: a call for each request would take a third of its time
+    means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, index, bound, mean, sd
+):
+    """Rank the eligible candidates of each request; return the first request without a finite one, or -1.
+
+    ``rows`` (n,) are rows of ``means`` and ``covs``, -1 for the prior; ``eligible`` is (n, K), or (0, 0) for
+    all. ``index`` comes filled with -1, the other outputs with NaN, all (n, top).
+    """
+    n, K, d = phi.shape
+    P = covs.shape[1]
+    top = index.shape[1]
+    stride = (K + LANES - 1) // LANES * LANES
+    work = np.empty(3 * stride + LANES * d)
+    masked = eligible.shape[0] > 0
+    phi_at = np.int64(phi.ctypes.data)
+    means_at, covs_at = np.int64(means.ctypes.data), np.int64(covs.ctypes.data)
+    prior_mean_at, prior_cov_at = np.int64(prior_mean.ctypes.data), np.int64(prior_cov.ctypes.data)
+    for r in range(n):
+        if r + AHEAD < n:
+            soon = max(rows[r + AHEAD], 0)
+            _fetch(covs_at + 8 * soon * P, P)
+            _fetch(means_at + 8 * soon * d, d)
+        row = rows[r]
+        mean_at = prior_mean_at if row < 0 else means_at + 8 * row * d
+        cov_at = prior_cov_at if row < 0 else covs_at + 8 * row * P
+        _score(phi_at + 8 * r * K * d, K, d, mean_at, cov_at, pessimism, work, stride)
+        worst = -np.inf
+        for k in range(K):
+            value = work[k]
+            if value <= worst or (masked and not eligible[r, k]):
+                continue
+            if not np.isfinite(value):
+                return r
+            place = top - 1
+            while place > 0 and not value <= bound[r, place - 1]:  # NaN stands where nothing is yet
+                index[r, place] = index[r, place - 1]
+                bound[r, place] = bound[r, place - 1]
+                place -= 1
+            index[r, place] = k
+            bound[r, place] = value
+            if index[r, top - 1] >= 0:
+                worst = bound[r, top - 1]
+        if index[r, 0] < 0:
+            return r
+        for place in range(min(top, K)):
+            k = index[r, place]
+            if k >= 0:
+                mean[r, place] = work[stride + k]
+                sd[r, place] = np.sqrt(max(work[2 * stride + k], 0.0))
+    return -1
+
+
+@compiled
+def choose_one(means, covs, row, phi, eligible, pessimism):
+    """Index, bound, mean and sd of the best eligible candidate; index -1 where :func:`choose` would stop.
+
+    ``phi`` is (K, d), ``eligible`` (K,), or (0,) for all.
+    """
+    K, d = phi.shape
+    rows = np.full(1, row)
+    index = np.full((1, 1), -1)
+    scores = np.full((3, 1, 1), np.nan)
+    request, mask = phi.reshape((1, K, d)), eligible.reshape((min(eligible.size, 1), eligible.size))
+    bad = choose(
+        means, covs, means, covs, rows, request, mask, pessimism, index, scores[0], scores[1], scores[2]
+    )
+    return -1 if bad >= 0 else index[0, 0], scores[0, 0, 0], scores[1, 0, 0], scores[2, 0, 0]
+
+
+@compiled
+def count_wins(thetas, phi, eligible, wins):
+    """Add up for how many thetas (S, d) each eligible row of ``phi`` (K, d) has the largest product.
+
+    Ties go to the first. Returns whether every theta had a winner and every product was finite.
+    """
+    for s in range(thetas.shape[0]):
+        best, winner = -np.inf, -1
+        for k in range(phi.shape[0]):
+            if eligible[k]:
+                value = 0.0
+                for j in range(phi.shape[1]):
+                    value += thetas[s, j] * phi[k, j]
+                if not np.isfinite(value):
+                    return False
+                if value > best:
+                    best, winner = value, k
+        if winner < 0:
+            return False
+        wins[winner] += 1
+    return True

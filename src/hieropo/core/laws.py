@@ -1,0 +1,193 @@
+"""The laws of tasks as a policy reads them, from a table in memory or mapped from files."""
+
+import warnings
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.arrays import normalised
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.ids import is_null
+from hieropo.core.packed import pack, packed_size, unpack
+from hieropo.errors import HieropoWarning, InputError, LogError, MismatchError, UnknownTaskError
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Unseen = Literal["prior", "error"]
+
+
+class TaskKeys(Protocol):
+    """Where a task stands in a table."""
+
+    def __len__(self) -> int:
+        """Count the tasks."""
+
+    def find(self, key: Any, /) -> int:
+        """Row of one id, or -1."""
+
+    def locate(self, ids: Any, /) -> Rows:
+        """Row of each id (n,), -1 where unknown."""
+
+    def unknown_message(self, key: Any, row: int | None = None, /) -> str:
+        """Say what is wrong with an id that is not here."""
+
+
+class TaskTable(Protocol):
+    """The posterior of every task: in memory, or mapped from files.
+
+    ``covs`` holds upper triangles by columns, entry (i <= j) at j (j + 1) / 2 + i.
+    """
+
+    @property
+    def keys(self) -> TaskKeys:
+        """Ids of the m tasks."""
+
+    @property
+    def means(self) -> Array:
+        """Means (m, d)."""
+
+    @property
+    def covs(self) -> Array:
+        """Packed covariances (m, d (d + 1) / 2)."""
+
+    @property
+    def prior(self) -> Gaussian:
+        """Law of a task that is not in the table."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension d."""
+
+
+@runtime_checkable
+class HasTable(Protocol):
+    """What gives a table on demand, such as a Posterior."""
+
+    def table(self) -> TaskTable:
+        """Posterior of every task."""
+
+
+@cache
+def kernels() -> Any:
+    """Load the compiled loops; importing numba is worth its time only where something is scored."""
+    from hieropo.core import kernels_choice
+
+    return kernels_choice
+
+
+class Law(NamedTuple):
+    """Where the compiled loops find one task's mean and covariance."""
+
+    means: Array
+    covs: Array
+    row: int
+
+    def gaussian(self) -> Gaussian:
+        """Unpacked, as a value."""
+        mean = self.means[self.row].copy()
+        return Gaussian.trusted(mean, unpack(self.covs[self.row], mean.size))
+
+
+class Laws:
+    """The laws of all tasks and of an unseen one, as the compiled loops read them.
+
+    Parameters
+    ----------
+    source : PosteriorTable or Posterior
+    unseen : "prior" or "error"
+
+    Raises
+    ------
+    InputError
+        ``unseen`` is something else.
+    MismatchError
+        The table's arrays do not fit its dimension and number of tasks.
+    """
+
+    __slots__ = ("_keys", "covs", "dim", "fingerprint", "means", "prior", "table", "unseen")
+
+    def __init__(self, source: TaskTable | HasTable, unseen: Unseen) -> None:
+        if unseen not in ("prior", "error"):
+            raise InputError(f'unseen={unseen!r}; choose "prior" (act on the prior) or "error" (refuse).')
+        self.table = table = source.table() if isinstance(source, HasTable) else source
+        self.fingerprint: str | None = getattr(getattr(source, "moments", None), "features", None)
+        self.unseen = unseen
+        self.dim = d = int(table.dim)
+        self._keys = table.keys
+        self.means = normalised(np.asarray(table.means, dtype=np.float64))
+        self.covs = normalised(np.asarray(table.covs, dtype=np.float64))
+        prior = table.prior
+        self.prior = Law(prior.mean[None].copy(), pack(prior.cov)[None], 0)
+        m = len(table.keys)
+        found = self.means.shape, self.covs.shape, prior.dim
+        if found != ((m, d), (m, packed_size(d)), d):
+            raise MismatchError(
+                f"A table of {m} tasks and dimension {d} has means {found[0]}, packed covariances {found[1]} "
+                f"and a prior of dimension {found[2]}; ({m}, {d}), ({m}, {packed_size(d)}), {d} are needed."
+            )
+
+    def find(self, task: Any) -> Law:
+        """Law of one task.
+
+        Raises
+        ------
+        UnknownTaskError
+            Where ``unseen`` is "error".
+        LogError
+            The id is null.
+        """
+        row = self._keys.find(task)
+        if row < 0:
+            self._check_unknown(task, None)
+        return self.at(row)
+
+    def at(self, row: int) -> Law:
+        """Law in one row of the table, of the unseen task at -1."""
+        return self.prior if row < 0 else Law(self.means, self.covs, row)
+
+    def locate(self, tasks: Any) -> Rows:
+        """Row of each task (n,), -1 for the prior; raises as :meth:`find` does, naming the row."""
+        if isinstance(tasks, str | bytes):
+            raise InputError(f"The tasks are {tasks!r}; one id a request is needed, such as [{tasks!r}].")
+        ids = tasks if isinstance(tasks, np.ndarray) else list(tasks)
+        rows = normalised(np.asarray(self._keys.locate(ids), dtype=np.int64))
+        unknown = np.flatnonzero(rows < 0)
+        if unknown.size:
+            if not (isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"):
+                for row in unknown.tolist():
+                    self._check_null(ids[row], row)
+            self._check_unknown(ids[unknown[0]], int(unknown[0]))
+        return rows
+
+    @staticmethod
+    def _check_null(task: Any, row: int | None) -> None:
+        if is_null(task):
+            place = "The task of a request" if row is None else f"The task of row {row}"
+            raise LogError(f"{place} is {task!r}. A request names its task.")
+
+    def _check_unknown(self, task: Any, row: int | None) -> None:
+        self._check_null(task, row)
+        if self.unseen == "error":
+            raise UnknownTaskError(self._keys.unknown_message(task, row))
+        twin = self._twin(task)
+        if twin is not None:
+            place = "" if row is None else f" (row {row})"
+            warnings.warn(
+                f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {twin!r} of type "
+                f"{type(twin).__name__} is known; the prior is used. Hand ids in as the log's type.",
+                HieropoWarning,
+                stacklevel=4,
+            )
+
+    def _twin(self, task: Any) -> Any:
+        """Find a known id that reads the same as an unknown one, or None."""
+        for kind in (str, int):
+            try:
+                other = kind(task)
+            except (TypeError, ValueError, OverflowError):
+                continue
+            if str(other) == str(task) and self._keys.find(other) >= 0:
+                return other
+        return None

@@ -1,0 +1,206 @@
+"""A validated batch of rows of a log, and the names of its columns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo.core.columns import Array, checked, context_names, contexts
+from hieropo.core.ids import Ids, id_array
+from hieropo.errors import LogError, SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which column of a log plays which role.
+
+    Parameters
+    ----------
+    task, action, reward : str
+        ``action`` is None where the features of the action taken are columns themselves.
+    pscore : str, optional
+        Logged probability of the action taken.
+    weight : str, optional
+        A weight of k counts as k equal rows.
+    context : sequence of str
+        In the order in which the feature map reads them.
+
+    Raises
+    ------
+    SchemaError
+        A name is not a string, or one column plays roles that exclude each other. Only a context column may
+        play another role too, that of the task or the action.
+    """
+
+    task: str
+    action: str | None
+    reward: str
+    pscore: str | None = None
+    weight: str | None = None
+    context: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "context", context_names(self.context))
+        for role in ("task", "reward"):
+            if getattr(self, role) is None:
+                raise SchemaError(f"The role {role} needs a column; name it, {role}='...'.")
+        seen: dict[str, str] = {}
+        for role, column in self.items():
+            if not isinstance(column, str):
+                raise SchemaError(
+                    f"The role {role} is given as {column!r}; the name of one column is needed."
+                )
+            first = seen.setdefault(column, role)
+            if first != role and not (role == "context" and first in ("task", "action")):
+                raise SchemaError(
+                    f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
+                    f"{_WHY.get(role, 'Each role needs a column of its own.')}"
+                )
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Pairs (role, column); the role ``"context"`` once for each of its columns."""
+        for role in ("task", "action", "reward", "pscore", "weight"):
+            column = getattr(self, role)
+            if column is not None:
+                yield role, column
+        for column in self.context:
+            yield "context", column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is used, once."""
+        return tuple(dict.fromkeys(column for _, column in self.items()))
+
+
+_WHY = {
+    "context": "A context is what is known before the action; this column is known only after it.",
+    "weight": "To weigh rows by inverse propensity, make a column of 1 / pscore.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Consecutive rows of a log, known to be usable.
+
+    Arrays are kept as read-only views where they already have the right type.
+
+    Parameters
+    ----------
+    task : (n,) ids
+    action : (n,) ids or None
+    reward : (n,) float
+        Larger is better.
+    context : (n, c) float or None
+        None for logs without contexts.
+    pscore : (n,) float, optional
+        In (0, 1].
+    weight : (n,) float, optional
+        At least 0.
+    first_row : int
+        Number of the first row in the log, counted from 0; messages count from it.
+    roles : Roles, optional
+        Names of the columns, for messages.
+
+    Raises
+    ------
+    LogError
+        A null, a NaN, an infinity, a propensity outside (0, 1], a negative weight, unequal lengths; the
+        message names the column, the row, the value, the likely cause and the cure.
+    """
+
+    task: Ids
+    action: Ids | None
+    reward: Array
+    context: Array
+    pscore: Array | None = None
+    weight: Array | None = None
+    first_row: int = 0
+    roles: Roles | None = None
+
+    def __post_init__(self) -> None:
+        roles = self.roles if self.roles is not None else _plain_roles(self)
+        start = self.first_row
+        task = id_array(self.task, roles.task, start)
+        action = None if self.action is None else id_array(self.action, roles.action or "action", start)
+        reward = rewards(self.reward, roles.reward, start)
+        context = contexts(self.context, roles.context, start, rows=task.size)
+        pscore = None if self.pscore is None else pscores(self.pscore, roles.pscore or "pscore", start)
+        weight = None if self.weight is None else weights(self.weight, roles.weight or "weight", start)
+        found = {
+            "task": task,
+            "action": action,
+            "reward": reward,
+            "context": context,
+            "pscore": pscore,
+            "weight": weight,
+        }
+        for name, array in found.items():
+            if array is not None and len(array) != task.size:
+                raise LogError(
+                    f"{name} has {len(array)} rows but task has {task.size}. Each row of a log is one "
+                    "decision: were columns of different tables put together, or filtered apart?"
+                )
+            object.__setattr__(self, name, None if array is None else _read_only(array))
+        object.__setattr__(self, "roles", roles)
+
+    def __len__(self) -> int:
+        return int(self.task.size)
+
+
+def _plain_roles(batch: Batch) -> Roles:
+    width = np.shape(batch.context)[1] if np.ndim(batch.context) == 2 else 0
+    return Roles(
+        "task", "action", "reward", "pscore", "weight", context=tuple(f"context[{j}]" for j in range(width))
+    )
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def rewards(values: ArrayLike, column: str, first_row: int = 0) -> Array:
+    """Check rewards (n,): finite."""
+    found = checked(values, column, first_row)
+    found.refuse(
+        ~np.isfinite(found.array),
+        "is not a reward, and is not read as 0. Was a join incomplete, or the outcome not in yet? Drop "
+        "such rows, or write the reward they had.",
+    )
+    return found.array
+
+
+def pscores(values: ArrayLike, column: str, first_row: int = 0) -> Array:
+    """Check propensities (n,): in (0, 1]."""
+    found = checked(values, column, first_row)
+    found.refuse(
+        np.isnan(found.array),
+        "is not a propensity. Log the probability with which the action was chosen, or name no pscore "
+        "column if the log has none.",
+    )
+    found.refuse(
+        found.array <= 0,
+        "is the propensity of an action that was taken, so it must be above 0. Was 0 filled in for a "
+        "missing value, or is it the propensity of another action?",
+    )
+    found.refuse(
+        found.array > 1,
+        "is a propensity above 1. Is it a percentage, odds, a density or an inverse propensity? Convert "
+        "it to a probability; if it is 1 up to rounding, clip it.",
+    )
+    return found.array
+
+
+def weights(values: ArrayLike, column: str, first_row: int = 0) -> Array:
+    """Check weights (n,): finite, not negative."""
+    found = checked(values, column, first_row)
+    found.refuse(
+        ~np.isfinite(found.array),
+        "is not a weight. Was a division by zero or a missing value left in? A row of weight 0 counts "
+        "for nothing; a weight of 1 is a plain row.",
+    )
+    found.refuse(found.array < 0, "is a negative weight. To take rows out again, subtract their moments.")
+    return found.array

@@ -1,0 +1,331 @@
+"""What the log says: the posterior of a hierarchy, as a value with views."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky
+
+from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.keys import Codes, Keys
+from hieropo.core.packed import packed_size, unpack
+from hieropo.core.statistics import Moments
+from hieropo.core.steps import Parents, down, square_roots, up, upper_factor
+from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
+
+Unseen = Literal["prior", "error"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PosteriorTable:
+    """Posteriors of all tasks side by side, as a policy reads them.
+
+    Attributes
+    ----------
+    keys : Keys
+        The m tasks.
+    means : (m, d) array
+    covs : (m, d (d + 1) / 2) array
+        Upper triangles packed by columns.
+    rows : (m,) int array
+        Rows that each task has in the log.
+    prior : Gaussian
+        Posterior of a task that the log does not have.
+    """
+
+    keys: Keys
+    means: Array
+    covs: Array
+    rows: Codes
+    prior: Gaussian
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return int(self.means.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """The nodes of one level: what they know, how they vary, where they hang."""
+
+    keys: Keys
+    rows: Array
+    scale: float
+    cov: Array
+    factor: Array
+    regular: bool
+    parent: Codes
+
+    def parents(self, means: Array, roots: Array) -> Parents:
+        return Parents.of(means, roots, self.factor, regular=self.regular)
+
+    def gain(self, row: int) -> Array:
+        """M = (I + Sigma_0 G)^-1 of one node."""
+        d = self.factor.shape[0]
+        parents = self.parents(np.zeros((1, d)), np.eye(d)[None])
+        only = self.rows[row : row + 1]
+        # C = F inner with inner triangular is a rotation of I, so undo it: M C C' = M
+        whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
+        gained = down(only, self.scale, self.factor, np.zeros(1, dtype=np.int64), parents, gains=True)[2][0]
+        return gained @ whole.T
+
+
+class Posterior:
+    """Posterior of every task, every group and mu, given the log and a hierarchy; made by :func:`condition`.
+
+    Attributes
+    ----------
+    hyper : Gaussian
+        Hyper-posterior N(mu-bar, Sigma-bar) of mu.
+    log_evidence : float
+        log p(rewards | phi, hierarchy); with a flat hyper-prior the REML one (mu integrated over Lebesgue measure).
+    """
+
+    def __init__(
+        self,
+        moments: Moments,
+        hierarchy: Hierarchy,
+        stages: list[_Stage],
+        root: Gaussian,
+        log_evidence: float,
+    ) -> None:
+        self.moments = moments
+        self.hierarchy = hierarchy
+        self.hyper = root
+        self.log_evidence = log_evidence
+        self._stages = stages
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @cached_property
+    def _parents(self) -> list[Parents]:
+        """For each stage, tasks first, the Gaussians of its parents."""
+        found: list[Parents] = []
+        means, covs = self.hyper.mean[None], self.hyper.cov[None]
+        for stage in reversed(self._stages):
+            found.append(stage.parents(means, square_roots(covs)))
+            if stage is not self._stages[0]:
+                means, packed, _ = down(stage.rows, stage.scale, stage.factor, stage.parent, found[-1])
+                covs = unpack(packed, self.dim)
+        return found[::-1]
+
+    def _gaussian(self, stage: int, row: int) -> Gaussian:
+        here, parents = self._stages[stage], self._parents[stage]
+        at = here.parent[row]
+        outer = parents.outer[at : at + 1] if parents.outer.size else parents.outer
+        only = Parents(parents.means[at : at + 1], parents.inner[at : at + 1], outer, lower=parents.lower)
+        zero = np.zeros(1, dtype=np.int64)
+        mean, cov, _ = down(here.rows[row : row + 1], here.scale, here.factor, zero, only)
+        return Gaussian.trusted(mean[0], unpack(cov[0], self.dim))
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return the posterior of theta of one task, equation (4) of arXiv 2212.04720.
+
+        A task that the log does not have gets :meth:`new_task`'s answer, or an error, as ``unseen`` says.
+
+        Raises
+        ------
+        UnknownTaskError
+            The task is not in the log and ``unseen`` is ``"error"``.
+        """
+        row = self.moments.keys.find(task)
+        if row >= 0:
+            return self._gaussian(0, row)
+        if unseen == "error":
+            raise UnknownTaskError(self.moments.keys.unknown_message(task))
+        return self.new_task()
+
+    def new_task(self, parent: object = None) -> Gaussian:
+        """Return the posterior of a task that has no rows, N(mu-bar, Sigma_0 + ... + Sigma-bar).
+
+        Parameters
+        ----------
+        parent : node of the first level, optional
+            The group that the task belongs to, where the hierarchy has groups; without it the task may hang anywhere.
+        """
+        if parent is not None:
+            group = self.node(0, parent)
+            return Gaussian.trusted(group.mean.copy(), group.cov + self.hierarchy.task_cov)
+        total = self.hyper.cov + self.hierarchy.task_cov
+        for level in self.hierarchy.levels:
+            total = total + level.cov
+        return Gaussian.trusted(self.hyper.mean.copy(), total)
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Return the posterior of a group: ``level`` 0 is the one just above the tasks.
+
+        Raises
+        ------
+        InputError
+            No such level.
+        UnknownTaskError
+            No such node.
+        """
+        if not 0 <= level < len(self.hierarchy.levels):
+            raise InputError(
+                f"There is no level {level}: this hierarchy has {len(self.hierarchy.levels)} above tasks."
+            )
+        stage = self._stages[level + 1]
+        return self._gaussian(level + 1, int(stage.keys.require([node])[0]))
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d): M_s cov(ancestor) M_z' through the tree.
+
+        Raises
+        ------
+        UnknownTaskError
+            One of them is not in the log.
+        """
+        rows = [int(row) for row in self.moments.keys.require([first, second])]
+        if rows[0] == rows[1]:
+            return self._gaussian(0, rows[0]).cov.copy()
+        gains = [np.eye(self.dim), np.eye(self.dim)]
+        for k, stage in enumerate(self._stages):
+            gains = [gain @ stage.gain(row) for gain, row in zip(gains, rows, strict=True)]
+            rows = [int(stage.parent[row]) for row in rows]
+            if rows[0] == rows[1]:
+                shared = self._gaussian(k + 1, rows[0]).cov if k + 1 < len(self._stages) else self.hyper.cov
+                return gains[0] @ shared @ gains[1].T
+        raise AssertionError("two tasks without a common root")  # pragma: no cover
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        stage = self._stages[0]
+        means, covs, _ = down(stage.rows, stage.scale, stage.factor, stage.parent, self._parents[0])
+        return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
+
+    def __repr__(self) -> str:
+        return (
+            f"Posterior({len(self.moments)} tasks, {self.dim} features, log evidence {self.log_evidence:.6g})"
+        )
+
+
+def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
+    """Condition the hierarchy on the log: one pass over the tasks upwards; the way down is taken when asked for.
+
+    Parameters
+    ----------
+    moments : Moments
+        m tasks of d features; any rank, including tasks without rows.
+    hierarchy : Hierarchy
+        Of the same d.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions differ.
+    InputError
+        A task of the log hangs nowhere in the tree.
+    NumericalError
+        Sums that no rows can have; a flat hyper-prior and a direction that no task's rows show.
+    """
+    if moments.dim != hierarchy.dim:
+        raise MismatchError(
+            f"The moments have {moments.dim} features, the hierarchy {hierarchy.dim}. Both must come from one feature map."
+        )
+    if hierarchy.levels:
+        moments = moments.covering(Keys(list(hierarchy.levels[0].parent)))
+    _refuse_negative(moments)
+    stages: list[_Stage] = []
+    keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
+    log_det = 0.0
+    covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
+    for k, cov in enumerate(covs):
+        factor, regular = upper_factor(cov)
+        above, parent = _hang(keys, hierarchy, k)
+        stages.append(_Stage(keys, rows, scale, cov, factor, regular, parent))
+        rows, part = up(rows, scale, factor, parent, len(above))
+        keys, scale, log_det = above, 1.0, log_det + part
+    root, rest = _root(rows[0], hierarchy)
+    n = moments.n_rows
+    noise = n * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_weight.sum())
+    return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
+
+
+def _hang(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
+    """Nodes above those of ``keys``, and which of them each hangs on."""
+    if level == len(hierarchy.levels):
+        return Keys(["root"]), np.zeros(len(keys), dtype=np.int64)
+    here = hierarchy.levels[level]
+    try:
+        ids = [here.parent[key] for key in keys.values.tolist()]
+    except KeyError as error:
+        raise InputError(
+            f"{error.args[0]!r} has no node at level {here.name or level!r}: every task of the log needs a place in "
+            "the tree. Add it to Level(parent=...), or leave its rows out."
+        ) from None
+    return Keys.factorize(_objects(ids))
+
+
+def _objects(ids: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(ids), dtype=object)
+    array[:] = ids
+    return array
+
+
+def _root(packed: Array, hierarchy: Hierarchy) -> tuple[Gaussian, float]:
+    """Hyper-posterior from what all top nodes say, and minus twice what it adds to the log evidence."""
+    d = hierarchy.dim
+    joint = unpack(packed, d + 1)
+    P, b, c = joint[:d, :d], joint[:d, d], float(joint[d, d])
+    if hierarchy.hyper is None:
+        root, log_det = _flat_root(P, b)
+        return root, c - float(b @ root.mean) + log_det - d * np.log(2 * np.pi)
+    prior = hierarchy.hyper
+    factor, regular = upper_factor(prior.cov)
+    zero = np.zeros(1, dtype=np.int64)
+    parents = Parents.of(prior.mean[None].copy(), np.zeros((1, d, d)), factor, regular=regular)
+    mean, cov, _ = down(packed[None].copy(), 1.0, factor, zero, parents)
+    root = Gaussian.trusted(mean[0], unpack(cov[0], d))
+    shifted = packed[None].copy()
+    e = b - P @ prior.mean
+    shifted[0, packed_size(d) : packed_size(d) + d] = e
+    shifted[0, -1] = c - float((b + e) @ prior.mean)
+    left, log_det = up(shifted, 1.0, factor, zero, 1)
+    return root, float(left[0, -1]) + log_det
+
+
+def _flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
+    d = b.size
+    scale = np.sqrt(np.diagonal(P))
+    if (scale > 0).all():
+        values, vectors = np.linalg.eigh(P / np.outer(scale, scale))
+        unseen = vectors[:, 0] if values[0] < 1e3 * d * np.finfo(np.float64).eps else None
+    else:
+        unseen = (scale == 0).astype(np.float64)
+    if unseen is not None:
+        main = np.argsort(-np.abs(unseen))[:3]
+        named = ", ".join(f"{i} ({unseen[i]:+.2f})" for i in main if abs(unseen[i]) > 1e-6)
+        raise NumericalError(
+            f"With a flat hyper-prior the population mean is not determined by this log: of {d} features, the "
+            f"combination of feature {named} never varies. A feature is constant zero, or features are copies of each "
+            "other. Leave one out, or hand in a proper hyper-prior: Hierarchy(hyper=Gaussian(mean, cov), ...)."
+        )
+    lower = cholesky(P / np.outer(scale, scale), lower=True)
+    cov = cho_solve((lower, True), np.eye(d)) / np.outer(scale, scale)
+    log_det = 2 * float(np.log(np.diagonal(lower)).sum() + np.log(scale).sum())
+    cov = (cov + cov.T) / 2
+    return Gaussian.trusted(cho_solve((lower, True), b / scale) / scale, cov), log_det
+
+
+def _refuse_negative(moments: Moments) -> None:
+    d = moments.dim
+    diagonal = moments.sums[:, [packed_size(j + 1) - 1 for j in range(d + 2)]]
+    bad = (moments.rows < 0) | (diagonal < 0).any(axis=1)
+    if bad.any():
+        task = moments.tasks[bad][0]
+        raise NumericalError(
+            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]} rows, smallest sum of squares "
+            f"{diagonal[bad][0].min():.3g}. More was subtracted than was ever added; subtract only rows that are in."
+        )

@@ -1,0 +1,172 @@
+"""One step up and one step down the tree, for all nodes of a level: the only derivation of the posterior.
+
+With R'R = G (any rank), F F' = Sigma_0 (any rank), nothing is inverted and nothing is subtracted that could cancel:
+
+    up      H H' = I + (R F)(R F)'   X = H^-1 R     P = X'X    b = X'H^-1 y    c' = c - |y|^2 + |H^-1 y|^2
+    down    L L' = I + (R F)'(R F)   V = L^-1 F'    Sigma~ = V'V    M = F K^-1 F^+ on the range of F
+
+``[[P, b], [b', c']]`` of a node stands to its parent as ``[[G, B], [B', sum w r^2 / sigma^2]]`` stands to the node:
+the same step serves every level, and the evidence is what is left at the root.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lstsq
+
+from hieropo.core.arrays import normalised
+from hieropo.core.packed import packed_size
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+T = TypeVar("T")
+
+_CHUNK = 16_384  # tasks a piece of work: results do not depend on the number of threads
+_MANY_PARENTS = 256
+
+
+def pivot_tolerance(d: int) -> float:
+    """Share of a diagonal entry below which a pivot is rounding, not information."""
+    return 8.0 * d * float(np.finfo(np.float64).eps)
+
+
+def upper_factor(cov: Array) -> tuple[Array, bool]:
+    """F upper triangular with F F' = cov (d, d), and whether F is regular."""
+    d = cov.shape[0]
+    rest = cov.copy()
+    floor = pivot_tolerance(d) * np.diagonal(cov)
+    factor = np.zeros((d, d))
+    regular = True
+    for j in range(d - 1, -1, -1):
+        if rest[j, j] <= floor[j]:
+            regular = False
+            continue
+        factor[: j + 1, j] = rest[: j + 1, j] / np.sqrt(rest[j, j])
+        rest[:j, :j] -= np.outer(factor[:j, j], factor[:j, j])
+    return factor, regular
+
+
+def square_roots(covs: Array) -> Array:
+    """C with C C' = cov for covs (k, d, d), singular or not, accurate for columns of any scale."""
+    scale = np.sqrt(np.maximum(np.diagonal(covs, axis1=1, axis2=2), 0.0))
+    safe = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(covs / (safe[:, :, None] * safe[:, None, :]))
+    factors: Array = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    return scale[:, :, None] * factors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parents:
+    """Gaussians of parents N(m, C C'), with C = F inner + outer in terms of the children's factor F."""
+
+    means: Array
+    inner: Array
+    outer: Array
+    lower: bool
+
+    @classmethod
+    def of(cls, means: Array, roots: Array, factor: Array, *, regular: bool) -> "Parents":
+        """Split C of each parent: means (k, d), roots (k, d, d), factor F (d, d)."""
+        k, d = means.shape
+        if regular:
+            whitened = np.linalg.solve(factor, roots)
+            triangular = np.linalg.qr(np.swapaxes(whitened, 1, 2), mode="r")
+            return cls(
+                means, np.ascontiguousarray(np.swapaxes(triangular, 1, 2)), np.zeros((0, d, d)), lower=True
+            )
+        side_by_side = np.swapaxes(roots, 0, 1).reshape(d, k * d)
+        solution = lstsq(factor, side_by_side, lapack_driver="gelsd")[0]
+        inner = np.ascontiguousarray(np.swapaxes(solution.reshape(d, k, d), 0, 1))
+        return cls(means, inner, np.ascontiguousarray(roots - factor @ inner), lower=False)
+
+
+def _chunks(n: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))
+
+
+def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
+    pieces = list(_chunks(n))
+    threads = min(
+        len(pieces), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    if threads <= 1:
+        return [work(*piece) for piece in pieces]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda piece: work(*piece), pieces))
+
+
+def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
+    """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
+    from hieropo.core import kernels_posterior as kernels  # noqa: PLC0415 - numba is imported where used
+
+    d = factor.shape[0]
+    q = packed_size(d + 1)
+    spots, tolerance, flat, rows = (
+        kernels.packed_spots(d),
+        pivot_tolerance(d),
+        factor.ravel(),
+        normalised(rows),
+    )
+
+    def work(first: int, last: int) -> tuple[Array, float]:
+        out, none, no_ranks = np.zeros((n_parents, q)), np.zeros(0), np.zeros(0, dtype=np.int64)
+        room = kernels.workspace(d)
+        return out, kernels.step_up(rows, first, last, d, scale, flat, tolerance, spots, parent, out, none, no_ranks, room)
+
+    if n_parents > _MANY_PARENTS:  # one sum for each parent and piece would cost more than it saves
+        return work(0, rows.shape[0])
+    total, log_det = np.zeros((n_parents, q)), 0.0
+    for part, part_log_det in _over_chunks(rows.shape[0], work):
+        total += part
+        log_det += part_log_det
+    return total, log_det
+
+
+def down(
+    rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
+) -> tuple[Array, Array, Array]:
+    """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
+    from hieropo.core import kernels_posterior as kernels  # noqa: PLC0415 - numba is imported where used
+
+    m, d = rows.shape[0], factor.shape[0]
+    spots, tolerance, flat, rows = (
+        kernels.packed_spots(d),
+        pivot_tolerance(d),
+        factor.ravel(),
+        normalised(rows),
+    )
+    means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
+    gain = np.empty((m if gains else 0, d, d))
+    known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
+
+    def work(first: int, last: int) -> None:
+        room = kernels.workspace(d)
+        kernels.step_down(
+            rows, first, last, d, scale, flat, tolerance, spots, parent, *known, means, covs, gain, room
+        )  # fmt: skip
+
+    _over_chunks(m, work)
+    return means, covs, gain
+
+
+def residuals(rows: Array, d: int) -> tuple[Array, Index]:
+    """Residual sum of squares of each task's own least squares (m,), and the rank of its features (m,)."""
+    from hieropo.core import kernels_posterior as kernels
+
+    m = rows.shape[0]
+    spots, tolerance, rows = kernels.packed_spots(d), pivot_tolerance(d), normalised(rows)
+    squares, ranks, parent, flat = np.empty(m), np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64), np.zeros(d * d)
+
+    def work(first: int, last: int) -> None:
+        out, room = np.zeros((1, packed_size(d + 1))), kernels.workspace(d)
+        kernels.step_up(
+            rows, first, last, d, 1.0, flat, tolerance, spots, parent, out, squares, ranks, room
+        )  # fmt: skip
+
+    _over_chunks(m, work)
+    return np.maximum(squares, 0.0), ranks

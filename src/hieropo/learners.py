@@ -1,0 +1,316 @@
+"""HierOPO, FlatOPO, OracleOPO and complete pooling, in scikit-learn's manner: thin edges over the core."""
+
+import inspect
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo.artifacts import save_policy
+from hieropo.core.estimation import TaskCov, empirical_flat, moment_estimates, pooled_noise
+from hieropo.core.features import Columns, FeatureMap, indicator, per_action
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.logs import Batch, Roles
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.posterior import Posterior, Unseen, condition
+from hieropo.core.statistics import Accumulator, Moments
+from hieropo.errors import HieropoError, InputError, SchemaError
+from hieropo.sources import distinct_values, open_log, read, read_requests
+
+FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
+
+
+class HierOPO:
+    """One policy for every task, sharing strength through a hierarchy (HierOPO, arXiv 2212.04720).
+
+    Parameters
+    ----------
+    features : FeatureMap or {"per-action", "indicator", "columns"}, optional
+        Default: "columns" without an action column; "per-action" where context columns are named, with an intercept;
+        else "indicator".
+    pessimism : float, optional
+        Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha.
+    level : float, optional
+        Pointwise credible level instead of ``pessimism``.
+    task_cov : {"auto", "full", "diag"}
+        Shape of the estimated Sigma_0.
+    known : Hierarchy, optional
+        Given hyper-parameters; switches estimation off.
+    unseen : {"prior", "error"}
+        What a task that the log does not have gets.
+
+    Attributes
+    ----------
+    policy_ : LCBPolicy
+    posterior_ : Posterior
+    hierarchy_ : Hierarchy
+    moments_ : Moments
+    features_ : FeatureMap
+    roles_ : Roles
+    """
+
+    def __init__(
+        self,
+        features: FeatureChoice = None,
+        *,
+        pessimism: float | None = None,
+        level: float | None = None,
+        task_cov: TaskCov = "auto",
+        known: Hierarchy | None = None,
+        unseen: Unseen = "prior",
+    ) -> None:
+        self.features = features
+        self.pessimism = pessimism
+        self.level = level
+        self.task_cov = task_cov
+        self.known = known
+        self.unseen = unseen
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - scikit-learn's signature
+        """Return the settings by name."""
+        return {name: getattr(self, name) for name in self._settings()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings; raise InputError where one is unknown."""
+        for name, value in params.items():
+            if name not in self._settings():
+                raise InputError(f"{type(self).__name__} has no setting {name!r}; it has {list(self._settings())}.")
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def _settings(cls) -> tuple[str, ...]:
+        return tuple(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def __repr__(self) -> str:
+        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k]]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def fit(
+        self,
+        log: Any,
+        *,
+        task: str,
+        reward: str,
+        action: str | None = None,
+        pscore: str | None = None,
+        weight: str | None = None,
+        context: Sequence[str] = (),
+    ) -> Self:
+        """Learn from a log.
+
+        Parameters
+        ----------
+        log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
+            A Parquet file or folder, or anything that offers the Arrow C stream.
+        task, reward, action, pscore, weight : str
+            Names of columns. ``pscore`` is checked, and not used for learning.
+        context : sequence of str
+            Context columns, in the order of the features.
+
+        Raises
+        ------
+        SchemaError, LogError, UnknownActionError, NumericalError
+            The log cannot be used; says why, where, and what to do.
+        """
+        roles = Roles(task, action, reward, pscore, weight, tuple(context))
+        source = open_log(log, rereadable=True)
+        features = self._feature_map(source, roles)
+        moments = _sum(read(source, roles), features)
+        return self._learn(moments, features, roles)
+
+    def partial_fit(self, log: Any, **columns: Any) -> Self:
+        """Learn from more rows as well; with a first log, the same as :meth:`fit`.
+
+        The result equals one fit to all rows together, with the actions of the first log.
+
+        Raises
+        ------
+        SchemaError
+            Columns are named that differ from those of the first log.
+        UnknownActionError
+            An action that the first log did not have.
+        """
+        if not hasattr(self, "moments_"):
+            return self.fit(log, **columns)
+        given = {**{role: getattr(self.roles_, role) for role in _ROLES}, **columns}
+        roles = Roles(**given)
+        if roles.context != self.roles_.context:
+            raise SchemaError(
+                f"This learner was fitted with the context columns {list(self.roles_.context)}, not "
+                f"{list(roles.context)}; more rows must bring the same ones."
+            )
+        moments = self.moments_ + _sum(read(open_log(log), roles), self.features_)
+        return self._learn(moments, self.features_, roles)
+
+    def _learn(self, moments: Moments, features: FeatureMap, roles: Roles) -> Self:
+        hierarchy = self._hierarchy(moments)
+        posterior = condition(moments, hierarchy)
+        policy = LCBPolicy(posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen)
+        self.moments_: Moments = moments
+        self.features_: FeatureMap = features
+        self.roles_: Roles = roles
+        self.hierarchy_: Hierarchy = hierarchy
+        self.posterior_: Posterior = posterior
+        self.policy_: LCBPolicy = policy
+        return self
+
+    def _hierarchy(self, moments: Moments) -> Hierarchy:
+        return moment_estimates(moments, self.task_cov) if self.known is None else self.known
+
+    def _feature_map(self, source: Any, roles: Roles) -> FeatureMap:
+        choice = self.features
+        if choice is None:
+            choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
+        if not isinstance(choice, str):
+            return _checked(choice, roles)
+        if choice == "columns":
+            return Columns(roles.context)
+        if choice not in ("per-action", "indicator"):
+            raise InputError(
+                f"features={choice!r}; a feature map, 'per-action', 'indicator' or 'columns' is needed."
+            )
+        if roles.action is None:
+            raise SchemaError(f"features={choice!r} needs an action column; name it, action='...'.")
+        actions = distinct_values(source, roles.action)
+        return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
+
+    def _fitted(self) -> LCBPolicy:
+        if not hasattr(self, "policy_"):
+            raise InputError(f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first.")
+        return self.policy_
+
+    def predict(self, requests: Any, *, eligible: str | None = None) -> NDArray[Any]:
+        """Choose an action for each request.
+
+        Parameters
+        ----------
+        requests : as ``log`` in :meth:`fit`
+            With the task and context columns of the log.
+        eligible : str, optional
+            Column that lists the actions that can be taken.
+
+        Returns
+        -------
+        (n,) array of action ids, as the log had them.
+        """
+        policy = self._fitted()
+        actions = self.features_.actions
+        if actions is None:
+            raise InputError(
+                "These features describe candidates by columns, so that a request is many rows; use "
+                "policy_.choose(task, phi=...) or the command line's `decide --request`."
+            )
+        chosen: list[Any] = []
+        for batch in read_requests(requests, self.roles_.task, self.features_.columns, eligible):
+            mask = batch.eligible_mask(self.features_)
+            found = policy.choose_many(batch.task, batch.context, eligible=mask)
+            chosen.extend(actions[i] for i in found.index[:, 0])
+        answer = np.empty(len(chosen), dtype=object)
+        answer[:] = chosen
+        return answer
+
+    def save(self, path: str | os.PathLike[str], *, provenance: dict[str, Any] | None = None) -> Path:
+        """Write the policy, its hierarchy and the moments to a directory, atomically.
+
+        Raises
+        ------
+        ArtifactError
+            The directory cannot be written, or holds something else.
+        """
+        about = {
+            "learner": type(self).__name__,
+            "rows": self._fitted() and self.moments_.n_rows,
+            "columns": {**{role: getattr(self.roles_, role) for role in _ROLES}, "context": list(self.roles_.context)},
+            **(provenance or {}),
+        }
+        return save_policy(
+            self.policy_,
+            path,
+            moments=self.moments_,
+            hierarchy=self.hierarchy_,
+            hyper=self.posterior_.hyper,
+            provenance=about,
+        )
+
+
+class FlatOPO(HierOPO):
+    """Every task alone, with one prior (FlatOPO of the paper).
+
+    With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) from the
+    moment estimates: a ridge for each task whose strength fits the usual size of each coefficient.
+    """
+
+    def _hierarchy(self, moments: Moments) -> Hierarchy:
+        if self.known is not None:
+            return self.known.flat()
+        return empirical_flat(moment_estimates(moments, self.task_cov), moments)
+
+
+class PooledOPO(HierOPO):
+    """Complete pooling: one theta for all tasks, and the noise of that one fit."""
+
+    def _hierarchy(self, moments: Moments) -> Hierarchy:
+        if self.known is not None:
+            return self.known.pooled()
+        return Hierarchy(hyper=None, task_cov=np.zeros((moments.dim,) * 2), noise_var=pooled_noise(moments))
+
+
+class OracleOPO(HierOPO):
+    """The hyper-parameter mu is known (OracleOPO of the paper).
+
+    Parameters
+    ----------
+    mu : (d,) array
+        The population mean.
+    """
+
+    def __init__(
+        self,
+        mu: ArrayLike,
+        features: FeatureChoice = None,
+        *,
+        pessimism: float | None = None,
+        level: float | None = None,
+        task_cov: TaskCov = "auto",
+        known: Hierarchy | None = None,
+        unseen: Unseen = "prior",
+    ) -> None:
+        super().__init__(
+            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
+        )
+        self.mu = mu
+
+    def _hierarchy(self, moments: Moments) -> Hierarchy:
+        return super()._hierarchy(moments).oracle(self.mu)
+
+
+_ROLES = ("task", "action", "reward", "pscore", "weight", "context")
+
+
+def _checked(features: FeatureMap, roles: Roles) -> FeatureMap:
+    if roles.context and tuple(features.columns) != roles.context:
+        raise SchemaError(
+            f"context={list(roles.context)} differs from the columns of the feature map, {list(features.columns)}."
+        )
+    if features.actions is not None and roles.action is None:
+        raise SchemaError("This feature map knows action ids, so the log needs an action column: action='...'.")
+    return features
+
+
+def _sum(batches: Iterable[Batch], features: FeatureMap) -> Moments:
+    total = Accumulator(features.dim, features=features.fingerprint)
+    for batch in batches:
+        codes = None
+        if features.actions is not None:
+            codes = features.action_codes(batch.action, first_row=batch.first_row)
+        try:
+            total.add(batch.task, features.phi(batch.context, codes), batch.reward, batch.weight)
+        except HieropoError as error:
+            error.add_note(f"In the rows from {batch.first_row} on.")
+            raise
+    return total.moments()

@@ -1,0 +1,18 @@
+"""Anything with rows becomes validated batches: Parquet, Arrow, pandas, polars, DuckDB."""
+
+from hieropo.core.logs import Batch, Roles
+from hieropo.sources.log_source import LogSource
+from hieropo.sources.opening import open_log
+from hieropo.sources.requests import Requests, read_requests
+from hieropo.sources.rows import distinct_values, read
+
+__all__ = [
+    "Batch",
+    "LogSource",
+    "Requests",
+    "Roles",
+    "distinct_values",
+    "open_log",
+    "read",
+    "read_requests",
+]

@@ -1,0 +1,149 @@
+"""Reading requests: the rows for which a decision is wanted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hieropo.core.columns import context_names, contexts
+from hieropo.core.features import FeatureMap
+from hieropo.core.ids import Ids
+from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.sources.arrays import ids, lists
+from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
+from hieropo.sources.opening import open_log
+from hieropo.sources.rows import context_matrix
+from hieropo.sources.schema import check_columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Consecutive rows of requests, known to be usable.
+
+    Parameters
+    ----------
+    task : (n,) ids
+    context : (n, c) float
+    request : (n,) ids or None
+        The caller's own names of the rows.
+    first_row : int
+        Number of the first row, counted from 0.
+    """
+
+    task: Ids
+    context: NDArray[np.float64]
+    request: Ids | None = None
+    first_row: int = 0
+    _entries: Ids | None = field(default=None, repr=False)
+    _starts: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return int(self.task.size)
+
+    @property
+    def eligible(self) -> list[list[Any]] | None:
+        """Eligible action ids of each row; None where every action is eligible."""
+        if self._entries is None or self._starts is None:
+            return None
+        return [part.tolist() for part in np.split(self._entries, self._starts[1:-1])]
+
+    def eligible_mask(self, features: FeatureMap) -> NDArray[np.bool_] | None:
+        """Which of the K actions of a feature map are eligible, (n, K); None where every action is.
+
+        Raises
+        ------
+        UnknownActionError
+            A list holds an action that the map does not know; names it and its row.
+        """
+        if self._entries is None or self._starts is None:
+            return None
+        if features.actions is None:
+            raise InputError(
+                "Eligible actions need a feature map that knows action ids; this one knows none."
+            )
+        rows = np.repeat(np.arange(len(self)), np.diff(self._starts))
+        mask = np.zeros((len(self), len(features.actions)), dtype=bool)
+        try:
+            codes = features.action_codes(self._entries)
+        except UnknownActionError:
+            for entry, row in zip(
+                self._entries, rows.tolist(), strict=True
+            ):  # again, now with the row's number
+                features.action_codes([entry], first_row=self.first_row + row)
+            raise
+        mask[rows, codes] = True
+        return mask
+
+
+def read_requests(
+    source: Any,
+    task: str,
+    context: Sequence[str] = (),
+    eligible: str | None = None,
+    request: str | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[Requests]:
+    """Read requests as validated batches, in order; the counterpart of ``read`` for decisions.
+
+    Parameters
+    ----------
+    source : LogSource or anything that ``open_log`` takes
+    task : str
+        Column of task ids.
+    context : sequence of str
+        Context columns, in the order in which the feature map reads them.
+    eligible : str, optional
+        Column with a list of the action ids that can be taken in each row.
+    request : str, optional
+        Column with the caller's own names of the rows.
+
+    Raises
+    ------
+    SchemaError
+        A column is missing, there twice, or of a type that cannot play its role.
+    LogError
+        A row cannot be used (a null, a NaN, an empty list), or there is none; names column and row number.
+    """
+    if task is None:
+        raise SchemaError("The role task needs a column; name it, task='...'.")
+    columns = {"task": task, "eligible": eligible, "request": request}
+    roles = [(role, column) for role, column in columns.items() if column is not None]
+    names = context_names(context)
+    roles += [("context", column) for column in names]
+    log = open_log(source)
+    check_columns(log.schema, roles, log.name)
+    return _batches(log, names, columns, batch_rows)
+
+
+def _batches(
+    log: LogSource, context: tuple[str, ...], columns: dict[str, str | None], batch_rows: int
+) -> Iterator[Requests]:
+    used = [column for column in columns.values() if column is not None]
+    row = 0
+    for found in log.batches(tuple(dict.fromkeys([*used, *context])), batch_rows):
+        yield _requests(found, context, columns, row)
+        row += found.num_rows
+    if not row:
+        raise empty(log.name)
+
+
+def _requests(
+    found: pa.RecordBatch, context: tuple[str, ...], columns: dict[str, str | None], row: int
+) -> Requests:
+    def named(column: str | None) -> Ids | None:
+        return None if column is None else ids(found.column(column), column, row)
+
+    entries, starts = None, None
+    eligible = columns["eligible"]
+    if eligible is not None:
+        entries, starts = lists(found.column(eligible), eligible, row)
+    task = named(columns["task"])
+    assert task is not None
+    return Requests(
+        task, contexts(context_matrix(found, context, row), context, row), named(columns["request"]), row,
+        entries, starts,
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Which columns can play which role: checks of an Arrow schema before a row is read."""
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from hieropo.core.ids import abbreviate
+from hieropo.errors import SchemaError
+from hieropo.sources.arrays import is_uuid
+
+_NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
+_TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+_SCALARS = (
+    *_NUMBERS,
+    *_TEXTS,
+    kinds.is_binary,
+    kinds.is_large_binary,
+    kinds.is_binary_view,
+    kinds.is_fixed_size_binary,
+    kinds.is_date,
+    kinds.is_timestamp,
+    is_uuid,
+)
+_LISTS = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+
+
+def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, not encoded."""
+    return any(test(kind) for test in _TEXTS)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type can be a reward, a propensity, a weight or a context."""
+    return _is_any(kind, _NUMBERS)
+
+
+def is_id(kind: pa.DataType) -> bool:
+    """Whether a column of this type can name tasks or actions."""
+    return _is_any(kind, _SCALARS)
+
+
+def is_list_of_ids(kind: pa.DataType) -> bool:
+    """Whether a column of this type can list eligible actions."""
+    return any(test(kind) for test in _LISTS) and is_id(kind.value_type)
+
+
+_TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "task": (is_id, "an id (text, a whole number, a date, a UUID)"),
+    "action": (is_id, "an id (text, a whole number, a date, a UUID)"),
+    "request": (is_id, "an id (text, a whole number, a date, a UUID)"),
+    "eligible": (is_list_of_ids, "a list of action ids"),
+}
+_NUMBER = (is_number, "a number")
+
+
+def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str) -> None:
+    """Check that each column (role, column) is there once and of a type that can play its role.
+
+    Raises
+    ------
+    SchemaError
+        Names the column, its role, its Arrow type, the source ``name`` and a likely cause.
+    """
+    for role, column in roles:
+        count = schema.names.count(column)
+        if count == 0:
+            raise SchemaError(_missing(schema, role, column, name))
+        if count > 1:
+            raise SchemaError(
+                f"{name} has {count} columns named {column!r} (role {role}), at positions "
+                f"{schema.get_all_field_indices(column)}; which is meant? Did a join leave both? Rename "
+                "or drop one."
+            )
+        test, need = _TESTS.get(role, _NUMBER)
+        kind = schema.field(column).type
+        if not test(kind):
+            raise SchemaError(
+                f"Column {column!r} of {name} is of Arrow type {kind}, which cannot be {_article(role)}: "
+                f"{need} is needed. {_cure(kind, role)}"
+            )
+
+
+def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
+    folded = {known.casefold(): known for known in reversed(schema.names)}
+    near = [folded[match] for match in get_close_matches(column.casefold(), folded, n=3)]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    known = abbreviate(schema.names, 40)
+    return f"Column {column!r} (role {role}) is not in {name}.{hint} Its columns: {known}."
+
+
+def _article(role: str) -> str:
+    text = "list of eligible actions" if role == "eligible" else role
+    return f"an {text}" if text[0] in "aeiou" else f"a {text}"
+
+
+def _cure(kind: pa.DataType, role: str) -> str:
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    if role == "eligible":
+        return "Gather the actions of each row in one list column."
+    if kinds.is_nested(kind):
+        return "Spread its entries over columns, one for each."
+    if role == "context" and not kinds.is_temporal(kind):
+        return "Text is not read as numbers: cast it, or spread categories over 0/1 columns."
+    if kinds.is_temporal(kind):
+        return "Make it a number that says what matters, such as the hour or the days since a date."
+    return "Cast the column before; text is not read as numbers."

@@ -1,0 +1,106 @@
+"""Sources in memory, and those that another engine reads for us."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from hieropo.errors import InputError
+from hieropo.sources.log_source import BATCH_ROWS, regroup
+
+
+class TableSource:
+    """An Arrow table, or anything that was turned into one."""
+
+    rereadable = True
+
+    def __init__(self, table: pa.Table, name: str) -> None:
+        self.name = name
+        self._table = table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and Arrow types of the columns."""
+        return self._table.schema
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self._table.num_rows)
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only."""
+        chosen = self._table.select(list(columns))
+        return regroup(chosen.to_batches(max_chunksize=batch_rows), batch_rows)
+
+
+class StreamSource:
+    """A record batch reader, which can be read once."""
+
+    n_rows = None
+    rereadable = False
+
+    def __init__(self, reader: pa.RecordBatchReader, name: str) -> None:
+        self.name = name
+        self.schema = reader.schema
+        self._reader = reader
+        self._started = False
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only, once.
+
+        Raises
+        ------
+        InputError
+            The stream was read before.
+        """
+        if self._started:
+            raise InputError(
+                f"{self.name} was read before, and a stream can be read only once. Open it with "
+                "open_log(stream, rereadable=True), which keeps its rows in memory, or hand over a table "
+                "or a path."
+            )
+        self._started = True
+        return regroup((batch.select(list(columns)) for batch in self._reader), batch_rows)
+
+
+class RelationSource:
+    """A DuckDB relation: run once for each pass, streamed, only the columns asked for.
+
+    Its connection is busy while a pass is under way. A second pass runs the query again: a query without a
+    fixed answer (a sample, random numbers) gives other rows then.
+    """
+
+    n_rows = None
+    rereadable = True
+
+    def __init__(self, relation: Any, name: str) -> None:
+        self.name = name
+        self._relation = relation
+        with pa.RecordBatchReader.from_stream(relation.limit(0)) as reader:
+            self.schema = reader.schema
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only."""
+        return regroup(self._stream(columns), batch_rows)
+
+    def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
+        with pa.RecordBatchReader.from_stream(self._relation.project(", ".join(quoted))) as reader:
+            yield from reader
+
+
+class DatasetSource:
+    """An Arrow dataset: files anywhere, partitions, filters; columns are chosen by its scanner."""
+
+    n_rows = None
+    rereadable = True
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        self.name = name
+        self._dataset = dataset
+        self.schema: pa.Schema = dataset.schema
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only."""
+        return regroup(self._dataset.to_batches(columns=list(columns), batch_size=batch_rows), batch_rows)
