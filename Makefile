@@ -56,7 +56,7 @@ $(BIN)/python:
 	         "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y python3-venv; \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv; \
 	    else \
 	        echo "$(PYTHON) cannot make virtual environments: install the package python3-venv." >&2; exit 1; \
 	    fi; }

@@ -161,7 +161,8 @@ def main() -> int:
             (DATA / name).write_bytes(content)
     if wrong and pa.__version__ != WRITTEN_WITH:
         print(
-            f"pyarrow {pa.__version__} is here, the hashes are of {WRITTEN_WITH}: other bytes may hold equal tables.",
+            f"pyarrow {pa.__version__} is here, the hashes are of {WRITTEN_WITH}: other bytes may hold equal "
+            "tables.",
             file=sys.stderr,
         )
     return 1 if wrong else 0

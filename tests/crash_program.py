@@ -1,7 +1,7 @@
 """Kill a process, fill its disk or take its rights while it saves a policy, and load what is left.
 
-Run as ``python crash_program.py <what> <directory>``; prints one JSON document. Every saving process is a real
-one: a fork of this, which has everything imported, so that hundreds of them take seconds.
+Run as ``python crash_program.py <directory> <what> ...``; writes one JSON document with what was found. Every
+saving process is a real one: a fork of this, which has everything imported, so that a hundred take seconds.
 """
 
 import json
@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,154 +60,129 @@ class Stand:
         stored.moments()
         return self.names[choices(stored.policy)]
 
-    def in_child(self, action: Callable[[], None]) -> int:
-        """Run in a process of its own; its exit status, or minus the signal that ended it."""
+    def in_child(self, action: Callable[[], Any]) -> tuple[int, str]:
+        """Run in a process of its own: its exit status, or minus the signal that ended it, and its error."""
+        reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
+            status, text = 0, ""
             try:
                 action()
             except ArtifactError as error:
-                (self.place.parent / "error").write_text(str(error))
-                os._exit(1)
+                status, text = 1, str(error)
             except BaseException as error:  # noqa: BLE001 - nothing may leave a fork
-                print(repr(error), file=sys.stderr, flush=True)
-                os._exit(2)
-            os._exit(0)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                status, text = 2, repr(error)
+            os.write(writing, text.encode())
+            os._exit(status)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            text = pipe.read()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
 
     def siblings(self) -> list[str]:
-        return sorted(path.name for path in self.place.parent.iterdir() if path.name != "error")
+        return sorted(path.name for path in self.place.parent.iterdir())
 
 
 def killed_before_every_step(folder: Path) -> dict[str, Any]:
     """Kill a save before its first operation on files, before its second, ... until one gets through."""
     stand = Stand(folder)
-    seen = []
-    for step in range(1000):
+    seen, status = [], -signal.SIGKILL
+    while status == -signal.SIGKILL:
         stand.save(stand.old)
+        steps = iter(range(len(seen)))
 
-        def save_and_die(step: int = step) -> None:
-            left = [step]
+        def count(event: str, _: Any, steps: Iterator[int] = steps) -> None:
+            counts = event.startswith(("open", "os.", "shutil.", "fcntl.", "mmap.")) and event != "os.kill"
+            if counts and next(steps, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-            def count(event: str, _: Any) -> None:
-                if event.startswith(("open", "os.", "shutil.", "fcntl.", "mmap.")):
-                    left[0] -= 1
-                    if left[0] < 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
+        def save_and_die(count: Any = count) -> None:
             sys.addaudithook(count)
             stand.save(stand.new)
 
-        status = stand.in_child(save_and_die)
+        status, _ = stand.in_child(save_and_die)
         seen.append(stand.there())
-        if status != -signal.SIGKILL:
-            break
-    leftovers = len(stand.siblings()) - 1
-    stand.save(stand.new)
-    return {"seen": seen, "status": status, "leftovers": leftovers, "siblings": stand.siblings()}
-
-
-def killed_before_every_step_without_exchange(folder: Path) -> dict[str, Any]:
-    """The same, as on a file system that cannot exchange two names."""
-    swap.exchange = lambda _one, _other: False
-    return killed_before_every_step(folder)
+    return {"seen": seen, "status": status, "siblings": stand.siblings()}
 
 
 def killed_at_random(folder: Path) -> dict[str, Any]:
     """Kill saves of a few megabytes at random moments, while they write."""
     stand = Stand(folder, tasks=5000)
-    rng = random.Random(7)  # noqa: S311
+    rng = random.Random(7)
     started = time.perf_counter()
     stand.save(stand.old)
     duration = time.perf_counter() - started
-    seen = []
-    for turn in range(25):
+    seen, torn = [], 0
+    for turn in range(16):
         which = stand.new if turn % 2 else stand.old
         child = os.fork()
         if child == 0:
             while True:
                 stand.save(which)
-        time.sleep(rng.uniform(0.0, 2.5 * duration))
+        time.sleep(rng.uniform(0.5, 4.0) * duration)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         seen.append(stand.there())
+        torn += len(stand.siblings()) > 1
     stand.save(stand.new)
-    return {"seen": seen, "siblings": stand.siblings()}
+    return {"seen": seen, "torn": torn, "siblings": stand.siblings()}
 
 
 def out_of_space(folder: Path) -> dict[str, Any]:
     """Save under ever larger limits of the size of a file, until one is enough."""
     stand = Stand(folder)
-    seen = []
     largest = max(path.stat().st_size for path in stand.place.iterdir())
+    seen = []
     for limit in [0, *range(100, largest, largest // 25), largest]:
 
         def save_under_limit(limit: int = limit) -> None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            error = os.open(stand.place.parent / "error", os.O_CREAT | os.O_WRONLY)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            try:
-                stand.save(stand.new)
-            except ArtifactError as failure:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-                os.write(2, f"{failure}\n".encode())
-                os._exit(1)
-            finally:
-                os.close(error)
+            stand.save(stand.new)
 
-        status = stand.in_child(save_under_limit)
-        seen.append([status, stand.there(), stand.siblings()])
+        seen.append([*stand.in_child(save_under_limit), stand.there(), stand.siblings()])
     return {"seen": seen}
 
 
 def full_disk(folder: Path) -> dict[str, Any]:
-    """Save on a file system of ever less free space; ``folder`` is a small one of its own."""
+    """Save on a file system with ever more free space; ``folder`` is a small one of its own."""
     stand = Stand(folder)
     size = sum(path.stat().st_size for path in stand.place.iterdir())
-    ballast = folder / "ballast"
     seen = []
     for spare in range(0, 2 * size, size // 6):
         free = os.statvfs(folder)
-        ballast.write_bytes(bytes(max(free.f_bavail * free.f_frsize - spare, 0)))
+        (folder / "ballast").write_bytes(bytes(max(free.f_bavail * free.f_frsize - spare, 0)))
         status = stand.in_child(lambda: stand.save(stand.new))
-        ballast.unlink()
-        seen.append([status, stand.there(), stand.siblings()])
-    return {"seen": seen, "error": (folder / "error").read_text()}
+        (folder / "ballast").unlink()
+        seen.append([*status, stand.there(), stand.siblings()])
+    return {"seen": seen}
 
 
 def no_rights(folder: Path) -> dict[str, Any]:
     """Save and load as a user who may not."""
-    folder.chmod(0o755)
     stand = Stand(folder)
-    (folder / "error").touch()
-    (folder / "error").chmod(0o666)
 
-    def as_nobody(action: Callable[[], Any]) -> Callable[[], None]:
+    def as_nobody(action: Callable[[], Any]) -> tuple[int, str]:
         def run() -> None:
             if os.getuid() == 0:
                 os.setgid(NOBODY)
                 os.setuid(NOBODY)
-            else:
-                folder.chmod(0o555)
             action()
 
-        return run
+        return stand.in_child(run)
 
-    statuses = [stand.in_child(as_nobody(lambda: stand.save(stand.new)))]
-    errors = [(folder / "error").read_text()]
+    folder.chmod(0o555)
+    saved = as_nobody(lambda: stand.save(stand.new))
     folder.chmod(0o755)
     (stand.place / "tasks.arrow").chmod(0o000)
-    statuses.append(stand.in_child(as_nobody(stand.there)))
-    errors.append((folder / "error").read_text())
-    folder.chmod(0o755)
+    loaded = as_nobody(stand.there)
     (stand.place / "tasks.arrow").chmod(0o644)
-    return {"statuses": statuses, "errors": errors, "there": stand.there(), "siblings": stand.siblings()}
+    return {"saved": saved, "loaded": loaded, "there": stand.there(), "siblings": stand.siblings()}
 
 
 def many_savers_and_readers(folder: Path) -> dict[str, Any]:
     """Let several processes save to one path while others load from it."""
     stand = Stand(folder)
-    until = time.monotonic() + 2.0
+    until = time.monotonic() + 1.0
 
     def saver(which: tuple[LCBPolicy, Moments]) -> None:
         while time.monotonic() < until:
@@ -216,23 +192,30 @@ def many_savers_and_readers(folder: Path) -> dict[str, Any]:
         while time.monotonic() < until:
             stand.there()
 
-    children = []
-    for action in (lambda: saver(stand.old), lambda: saver(stand.new), reader, reader):
-        child = os.fork()
-        if child == 0:
-            os._exit(stand.in_child(action) % 256)
-        children.append(child)
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    error = folder / "error"
-    found = error.read_text() if error.exists() else ""
-    return {"statuses": statuses, "there": stand.there(), "siblings": stand.siblings(), "error": found}
+    with ThreadPoolExecutor(4) as pool:
+        actions = (lambda: saver(stand.old), lambda: saver(stand.new), reader, reader)
+        ends = list(pool.map(stand.in_child, actions))
+    return {"ends": ends, "there": stand.there(), "siblings": stand.siblings()}
 
 
-def many_savers_and_readers_without_exchange(folder: Path) -> dict[str, Any]:
-    """The same, as on a file system that cannot exchange two names."""
-    swap.exchange = lambda _one, _other: False
-    return many_savers_and_readers(folder)
+def run(folder: Path, what: str) -> dict[str, Any]:
+    """Run one of the functions above, ``:apart`` as on a file system that cannot exchange two names."""
+    name, _, apart = what.partition(":")
+    able = swap.exchange
+    if apart:
+        swap.exchange = lambda _one, _other: False
+    try:
+        found: dict[str, Any] = globals()[name](folder)
+    finally:
+        swap.exchange = able
+    return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]))))
+    place, *names = sys.argv[1:]
+    outcomes = {}
+    for name in names:
+        folder = Path(place) / name.replace(":", "-")
+        folder.mkdir()
+        outcomes[name] = run(folder, name)
+    sys.stdout.write(json.dumps(outcomes))

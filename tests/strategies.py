@@ -33,30 +33,36 @@ def covariances(draw: st.DrawFn, dim: int, *, min_rank: int = 0) -> Array:
     scale = 4.0 ** draw(st.integers(-4, 3))
     rng = np.random.default_rng(draw(seeds))
     if rank == dim:
-        factor = rng.standard_normal((dim, dim)) + np.eye(dim)
-        return scale * (factor @ factor.T) / dim
+        axes, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        cov = (axes * rng.uniform(0.02, 1.0, dim)) @ axes.T
+        return scale * (cov + cov.T) / 2
     factor = rng.integers(-3, 4, (dim, rank)) / 4
     return scale * (factor @ factor.T)
 
 
 @st.composite
 def features_of_rank(draw: st.DrawFn, dim: int, noise_var: float, *, max_rows: int = 5) -> Array:
-    """Rows (n, dim) of one task, n >= 0 and rank <= dim, with ||G|| between 1e-12 and 1e6."""
+    """Rows (n, dim) of one task, n >= 0, with ||G|| between 1e-12 and 1e6.
+
+    Of rank <= dim: exactly, to rounding, or nearly, where the remaining directions are hardly seen.
+    """
     n = draw(st.integers(0, max_rows))
     rank = draw(st.integers(0, dim))
     exponent = draw(st.integers(-12, 6))
-    dyadic = draw(st.booleans())
+    kind = draw(st.sampled_from(["exact", "rounded", "near"]))
     rng = np.random.default_rng(draw(seeds))
-    if dyadic:
+    if kind == "exact":
         phi = (rng.integers(-8, 9, (n, rank)) / 8) @ (rng.integers(-3, 4, (rank, dim)) / 1.0)
     else:
         phi = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, dim))
+    if kind == "near":
+        phi += 10.0 ** -draw(st.integers(1, 10)) * rng.standard_normal((n, dim))
     size = np.linalg.norm(phi, 2) if phi.size else 0.0
     if size == 0.0:
         return phi
     factor = np.sqrt(10.0**exponent * noise_var) / size
-    # A power of two keeps dyadic rows exact, hence of exactly that rank.
-    return phi * (2.0 ** np.floor(np.log2(factor)) if dyadic else factor)
+    # A power of two keeps exact rows exact.
+    return phi * (2.0 ** np.floor(np.log2(factor)) if kind == "exact" else factor)
 
 
 @st.composite

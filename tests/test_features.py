@@ -192,8 +192,8 @@ def test_the_fingerprint_is_stable_over_runs_and_versions():
     known = hashlib.sha256(text.encode()).hexdigest()
     assert features.fingerprint == known
     program = (
-        "import datetime as dt; from hieropo.core.features import embedding; "
-        "print(embedding(['a', 3, dt.date(2024, 1, 1)], [[.1, 1e-300], [2, -0.], [1 / 3, 5]], ['x']).fingerprint)"
+        "import datetime as dt; from hieropo.core.features import embedding; day = dt.date(2024, 1, 1); "
+        "print(embedding(['a', 3, day], [[.1, 1e-300], [2, -0.], [1 / 3, 5]], ['x']).fingerprint)"
     )
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == known

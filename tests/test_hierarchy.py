@@ -115,7 +115,7 @@ def test_it_is_a_frozen_value() -> None:
         start.noise_var = 1.0  # type: ignore[misc]
 
 
-@given(st.integers(1, 4).flatmap(lambda d: covariances(d)), seeds)
+@given(st.integers(1, 4).flatmap(covariances), seeds)
 def test_any_covariance_will_do(cov: Array, seed: int) -> None:
     start = Hierarchy(hyper=None, task_cov=cov, noise_var=1.0)
     np.testing.assert_allclose(start.task_cov, cov, rtol=1e-15)

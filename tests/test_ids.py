@@ -31,7 +31,7 @@ def test_nulls_of_every_library_are_seen(value):
     [
         (np.int8(3), 3),
         (np.uint64(2**63), 2**63),
-        (np.bool_(True), True),
+        (np.True_, True),
         (np.float32(0.5), 0.5),
         (np.str_("a"), "a"),
         (Color.RED, "red"),

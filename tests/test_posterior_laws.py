@@ -78,26 +78,22 @@ def assert_table_is_dense(post: Posterior, dense: Dense, measure: Measure) -> No
 
 
 @given(problems())
-@settings(max_examples=250)
+@settings(max_examples=120)
 def test_it_is_the_conditioned_joint_gaussian(problem: Problem) -> None:
     assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), Dense(problem))
 
 
 @given(problems(flat=True))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_it_is_with_a_flat_hyper_prior(problem: Problem) -> None:
-    try:
-        dense = Dense(problem)
-        kappa = Measure(dense).kappa
-    except ZeroDivisionError:
-        kappa = np.inf
-    if kappa > 1e14:
+    dense, moments, hierarchy = Dense(problem), moments_of(problem), hierarchy_of(problem)
+    if dense.determinacy < 1e-14:
         event("mu is not determined")
         with pytest.raises(NumericalError):
-            condition(moments_of(problem), hierarchy_of(problem))
-    elif kappa < 1e8:
+            condition(moments, hierarchy)
+    elif Measure(dense).kappa < 1e8:
         event("mu is determined")
-        assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), dense)
+        assert_is_dense(condition(moments, hierarchy), dense)
 
 
 def graded(exponent: int, rank: int, *, flat: bool, dim: int = 4) -> Problem:
@@ -116,7 +112,7 @@ def graded(exponent: int, rank: int, *, flat: bool, dim: int = 4) -> Problem:
         task=task,
         phi=phi,
         reward=reward,
-        weight=np.ones(len(task)),
+        weight=np.linspace(0.5, 2.0, len(task)),
         task_cov=np.eye(dim) / 4,
         noise_var=noise_var,
         hyper_mean=np.arange(dim) / dim,
@@ -143,10 +139,36 @@ def test_1e10_holds_with_a_flat_hyper_prior(exponent: int, rank: int) -> None:
     assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), Dense(problem))
 
 
+@pytest.mark.parametrize("exponent", range(-9, 0))
+@pytest.mark.parametrize("size", [1.0, 1000.0])
+@pytest.mark.parametrize("order", ["zxy", "xyz", "xzy"])
+@pytest.mark.parametrize("n", [2, 8])
+def test_features_that_nearly_coincide_cost_no_digits(exponent: int, size: float, order: str, n: int) -> None:
+    # x and y differ by 5 * 10^exponent: no pivot is rounding, and none is far above it. A factor of G that
+    # drops such a pivot with its row, or that is not pivoted, is off by the root of eps.
+    rng = np.random.default_rng(1)
+    x, z = rng.standard_normal((2, n))
+    column = {"x": x, "y": x + 5 * 10.0**exponent * rng.standard_normal(n), "z": z}
+    for levels in [(), ((np.diag([0.5, 0.0, 1.0]), {"a": "N"}),)]:
+        problem = Problem(
+            task=["a"] * n,
+            phi=size * np.column_stack([column[name] for name in order]),
+            reward=size * rng.standard_normal(n),
+            weight=np.ones(n),
+            task_cov=np.eye(3),
+            noise_var=1.0,
+            hyper_mean=np.zeros(3),
+            hyper_cov=np.diag([1.0, 2.0, 0.5]),
+            levels=levels,
+        )
+        assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), Dense(problem))
+
+
 # Limits
 
 
 @given(problems())
+@settings(max_examples=40)
 def test_no_data_gives_the_prior(problem: Problem) -> None:
     hierarchy = hierarchy_of(problem)
     post = condition(Moments.zero(problem.dim), hierarchy)
@@ -160,6 +182,7 @@ def test_no_data_gives_the_prior(problem: Problem) -> None:
 
 
 @given(problems())
+@settings(max_examples=40)
 def test_task_cov_zero_pools(problem: Problem) -> None:
     hierarchy = hierarchy_of(problem).pooled()
     post = condition(moments_of(problem), hierarchy)
@@ -175,6 +198,7 @@ def test_task_cov_zero_pools(problem: Problem) -> None:
 
 
 @given(problems())
+@settings(max_examples=40)
 def test_hyper_cov_zero_is_the_oracle(problem: Problem) -> None:
     hierarchy, moments = hierarchy_of(problem), moments_of(problem)
     known = Hierarchy(
@@ -192,6 +216,7 @@ def test_hyper_cov_zero_is_the_oracle(problem: Problem) -> None:
 
 
 @given(problems(max_tasks=1))
+@settings(max_examples=40)
 def test_one_task_makes_hier_and_flat_equal(problem: Problem) -> None:
     hierarchy, moments = hierarchy_of(problem), moments_of(problem)
     measure = Measure(Dense(problem))
@@ -202,6 +227,7 @@ def test_one_task_makes_hier_and_flat_equal(problem: Problem) -> None:
 
 
 @given(problems())
+@settings(max_examples=40)
 def test_oracle_below_hier_below_flat(problem: Problem) -> None:
     hierarchy, moments = hierarchy_of(problem), moments_of(problem)
     relative = Measure(Dense(problem)).relative
@@ -214,6 +240,7 @@ def test_oracle_below_hier_below_flat(problem: Problem) -> None:
 
 
 @given(problems())
+@settings(max_examples=40)
 def test_every_covariance_is_symmetric_and_psd(problem: Problem) -> None:
     post = condition(moments_of(problem), hierarchy_of(problem))
     for gaussian in [post.hyper, post.new_task(), *(post.task(s) for s in problem.tasks)]:
@@ -225,6 +252,7 @@ def test_every_covariance_is_symmetric_and_psd(problem: Problem) -> None:
 
 
 @given(problems(), seeds)
+@settings(max_examples=40)
 def test_order_of_rows_and_names_of_tasks_do_not_matter(problem: Problem, seed: int) -> None:
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(problem.task))
@@ -250,6 +278,7 @@ def test_order_of_rows_and_names_of_tasks_do_not_matter(problem: Problem, seed: 
 
 
 @given(problems(), seeds)
+@settings(max_examples=40)
 def test_rotating_features_rotates_the_answers(problem: Problem, seed: int) -> None:
     turn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((problem.dim, problem.dim)))
 
@@ -275,6 +304,7 @@ def test_rotating_features_rotates_the_answers(problem: Problem, seed: int) -> N
 
 
 @given(problems(), st.integers(-20, 20))
+@settings(max_examples=40)
 def test_the_unit_of_the_reward_is_free(problem: Problem, power: int) -> None:
     unit = 2.0**power
     other_unit = replace(
@@ -313,6 +343,7 @@ def kept(problem: Problem, keep: Array) -> Problem:
 
 
 @given(problems(), seeds)
+@settings(max_examples=40)
 def test_subtracting_a_task_is_never_having_seen_it(problem: Problem, seed: int) -> None:
     gone = problem.tasks[seed % len(problem.tasks)] if problem.tasks else None
     own = np.array([s == gone for s in problem.task], dtype=bool)
@@ -399,7 +430,13 @@ def test_an_unknown_task_gets_the_prior_or_an_error() -> None:
     with pytest.raises(UnknownTaskError, match="'c'"):
         post.task("c", unseen="error")
     with pytest.raises(HieropoError, match="guess"):
-        post.task("a", unseen="guess")
+        post.task("c", unseen="guess")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("null", [None, np.nan])
+def test_a_null_task_is_refused(null: object) -> None:
+    with pytest.raises(HieropoError):
+        two_nodes().task(null)
 
 
 def test_a_task_without_rows_is_no_unknown_task() -> None:

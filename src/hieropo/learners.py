@@ -117,7 +117,7 @@ class HierOPO:
         SchemaError, LogError, UnknownActionError, NumericalError
             The log cannot be used; says why, where, and what to do.
         """
-        roles = Roles(task, action, reward, pscore, weight, tuple(context))
+        roles = Roles(task, action, reward, pscore, weight, context)  # type: ignore[arg-type]  # checks and freezes it
         source = open_log(log, rereadable=True)
         features = self._feature_map(source, roles)
         moments = _sum(read(source, roles), features)

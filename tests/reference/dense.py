@@ -89,7 +89,7 @@ def eliminate(matrix: Exact, right: Exact) -> tuple[Exact, Decimal]:
 
 def _least_share(information: Exact) -> float:
     """Least eigenvalue of an information matrix scaled to a unit diagonal; 0 where a direction is unseen."""
-    scale = np.array([value.sqrt() for value in np.diagonal(information)])
+    scale = np.array([Decimal(value).sqrt() for value in np.diagonal(information)])
     if (scale == 0).any():
         return 0.0
     return float(np.linalg.eigvalsh(rounded(information / np.outer(scale, scale)))[0])
@@ -100,10 +100,20 @@ ROOT: Unknown = ("root", None)
 
 
 class Dense:
-    """Every posterior quantity of a `Problem`."""
+    """Every posterior quantity of a `Problem`.
+
+    With a flat hyper-prior, ``determinacy`` says how well mu is determined: the least eigenvalue of its
+    information, scaled to a unit diagonal. Where that is exactly 0 there is no posterior to ask for.
+    """
+
+    mean: Exact
+    cov: Exact
+    log_evidence: float
+    determinacy: float
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.determinacy = np.inf
         with localcontext() as context:
             context.prec = DIGITS
             self._condition()
@@ -178,7 +188,10 @@ class Dense:
             # Generalised least squares for mu, then the law of total expectation over it.
             information = phi.T @ phi_solved
             self.determinacy = _least_share(information)
-            mu_cov, log_det_information = eliminate(information, exact(np.eye(d)))
+            try:
+                mu_cov, log_det_information = eliminate(information, exact(np.eye(d)))
+            except ZeroDivisionError:
+                return
             shift = mu_cov @ (phi.T @ residual_solved)
             through = to_mu - cross @ phi_solved
             mean = mean + through @ shift
@@ -193,22 +206,23 @@ class Dense:
         i, d = self.unknowns.index(unknown), self.problem.dim
         return slice(i * d, (i + 1) * d)
 
-    def _law(self, unknown: Unknown) -> tuple[Array, Array]:
+    def law(self, unknown: Unknown) -> tuple[Array, Array]:
+        """Mean and covariance of any of the unknowns."""
         at = self._at(unknown)
         return rounded(self.mean[at]), rounded(self.cov[at, at])
 
     @property
     def hyper(self) -> tuple[Array, Array]:
-        return self._law(ROOT)
+        return self.law(ROOT)
 
     def task(self, s: Hashable) -> tuple[Array, Array]:
-        return self._law(("task", s))
+        return self.law(("task", s))
 
     def node(self, level: int, name: Hashable) -> tuple[Array, Array]:
-        return self._law((str(level), name))
+        return self.law((str(level), name))
 
     def new_task(self, parent: Hashable | None = None) -> tuple[Array, Array]:
-        return self._law(("new", parent))
+        return self.law(("new", parent))
 
     def cov_between(self, s: Hashable, z: Hashable) -> Array:
         return rounded(self.cov[self._at(("task", s)), self._at(("task", z))])

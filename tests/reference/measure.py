@@ -7,26 +7,30 @@ first order the posterior given the stored sums then differs from that given the
 
     - sum_s cov(x, theta_s) E_s cov(theta_s, x),  of norm at most  |cov x| * eps * sum_s |G_s| |cov theta_s|,
 
-since |cov(x, theta_s)|^2 <= |cov x| |cov theta_s|. So the covariance of x cannot be had more closely than
-eps * kappa, kappa = sum_s |G_s| |cov theta_s|. For a G_s of full rank that outweighs the prior, kappa is its
-condition number; for one that leaves a direction unseen it is |G_s| |Sigma_0|. So 1e-10 is out of reach only
-where kappa exceeds about 1e5; for the rounding of sums and factorizations with d <= 4 and a few rows, a
-modest multiple of eps is allowed, `ROUNDINGS`. The mean moves by
+since |cov(x, theta_s)|^2 <= |cov x| |cov theta_s|. What the tasks say together about a node v above them, its
+information P_v = X' V^-1 X (X: features of the rows below v, V: covariance of their rewards given v), is
+stored as well and rounded alike. So the covariance of x cannot be had more closely than eps * kappa,
 
-    sum_s cov(x, theta_s) (e_s - E_s mean_s),  |e_s| <= eps beta_s,
-    beta_s = sum_t w_t |phi_t| |r_t| / sigma^2.
+    kappa = sum_s |G_s| |cov theta_s| + sum_v |P_v| |cov v|.
 
-The log evidence is a difference of sums: its error is measured against the largest that it is made of.
+For a G_s of full rank that outweighs the prior its term is its condition number; for one that leaves a
+direction unseen it is |G_s| |Sigma_0|. Sums and factorizations for d <= 4 and a few rows round a few times:
+`ROUNDINGS` of eps are allowed. So plain 1e-10 is asked for up to kappa of about 1e4. The mean moves by
+
+    sum_s cov(x, theta_s) (e_s - E_s mean_s),
+    |e_s| <= eps beta_s,  beta_s = sum_t w_t |phi_t| |r_t| / sigma^2,
+
+and likewise for nodes. The log evidence is a difference of sums: its error is measured against their size.
 """
 
-from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
-from reference.dense import Array, Dense, Problem
+from reference.dense import Array, Dense, Unknown, rounded
 
 TOLERANCE = 1e-10
-ROUNDINGS = 16 * np.finfo(np.float64).eps
+ROUNDINGS = 64 * np.finfo(np.float64).eps
 
 
 def norm(values: Array) -> float:
@@ -34,43 +38,61 @@ def norm(values: Array) -> float:
     return float(np.linalg.norm(values, 2)) if values.size else 0.0
 
 
+class Stored(NamedTuple):
+    """Size of what is stored of one task or node, and of its posterior."""
+
+    information: float
+    score: float
+    mean: float
+    cov: float
+
+
 class Measure:
     """Distances allowed for one problem."""
 
     def __init__(self, dense: Dense) -> None:
         self.dense = dense
-        problem = dense.problem
-        self.size = {s: self._sizes(problem, s) for s in problem.tasks}
-        self.kappa = sum(g * norm(dense.task(s)[1]) for s, (g, _) in self.size.items())
+        self.stored = [self._stored(v) for v in dense.unknowns if v[0] != "new"]
+        self.kappa = sum(s.information * s.cov for s in self.stored)
 
-    @staticmethod
-    def _sizes(problem: Problem, s: Hashable) -> tuple[float, float]:
-        own = np.array([t == s for t in problem.task], dtype=bool)
-        phi, reward = problem.phi[own], problem.reward[own]
-        weight = problem.weight[own] / problem.noise_var
-        beta = float((weight * np.linalg.norm(phi, axis=1) * np.abs(reward)).sum())
-        return norm(phi.T @ (weight[:, None] * phi)), beta
+    def _stored(self, unknown: Unknown) -> Stored:
+        """By float64, since only sizes are needed."""
+        problem = self.dense.problem
+        paths = [self.dense.path(("task", s)) for s in problem.task]
+        below = [t for t, path in enumerate(paths) if unknown in path]
+        X, reward = problem.phi[below], problem.reward[below]
+        V = np.diag(problem.noise_var / problem.weight[below])
+        blocks: dict[Unknown, Array] = {}
+        for i, t in enumerate(below):
+            depth = paths[t].index(unknown) + 1
+            for j, z in enumerate(below):
+                for step in paths[t][depth:]:
+                    if step in paths[z]:
+                        cov = blocks.setdefault(step, rounded(self.dense.increment_cov(step)))
+                        V[i, j] += X[i] @ cov @ X[j]
+        half = np.linalg.solve(np.linalg.cholesky(V), np.column_stack([X, reward]))
+        mean, cov = self.dense.law(unknown)
+        score = float((np.linalg.norm(half[:, :-1], axis=1) * np.abs(half[:, -1])).sum())
+        return Stored(norm(half[:, :-1].T @ half[:, :-1]), score, norm(mean), norm(cov))
 
     @property
     def relative(self) -> float:
         """Relative distance allowed between covariances."""
-        return float(TOLERANCE + ROUNDINGS * self.kappa)
+        return float(TOLERANCE + ROUNDINGS * (1.0 + self.kappa))
 
     def mean_room(self, mean: Array, cov: Array) -> float:
         """Distance allowed between means of an unknown with this posterior."""
         room = norm(self.dense.problem.hyper_mean)
-        for s, (g, beta) in self.size.items():
-            theta, theta_cov = self.dense.task(s)
-            room += np.sqrt(norm(cov) * norm(theta_cov)) * (beta + g * norm(theta))
+        for s in self.stored:
+            room += np.sqrt(norm(cov) * s.cov) * (s.score + s.information * s.mean)
         return float(TOLERANCE * norm(mean) + ROUNDINGS * room)
 
     def evidence_room(self) -> float:
         """Distance allowed between log evidences."""
         problem = self.dense.problem
         room = float((problem.weight * problem.reward**2).sum() / problem.noise_var + len(problem.task))
-        for s, (g, beta) in self.size.items():
-            theta, _ = self.dense.task(s)
-            room += norm(theta) * (beta + g * norm(theta))
+        for s in self.stored:
+            room += s.mean * (s.score + s.information * s.mean)
         return float(TOLERANCE * abs(self.dense.log_evidence) + ROUNDINGS * (room + problem.dim * self.kappa))
 
     def assert_law(self, got: tuple[Array, Array], truth: tuple[Array, Array], what: str) -> None:

@@ -155,7 +155,7 @@ def _open(path: Path, *, whole: bool) -> StoredPolicy:
     features = _features(folder, document)
     table = _table(files[layout.TASKS], files[layout.LOOKUP], document, verified=verified)
     policy = LCBPolicy(table, features, pessimism=document["pessimism"], unseen=document["unseen"])
-    problem = difference(policy, document["check"])
+    problem = difference(table, policy.pessimism, document["check"])
     if problem:
         raise _other_number(folder, problem)
     return StoredPolicy(

@@ -36,15 +36,14 @@ class Folder:
             if descriptor is not None:
                 os.close(descriptor)
 
-    @property
-    def replaced(self) -> bool:
-        """Whether another directory, or none, has the path now."""
+    def is_at(self, path: Path) -> bool:
+        """Whether a path leads to this directory now; True where the system cannot tell."""
         if self.descriptor is None:
-            return False
-        try:
-            return not os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
-        except FileNotFoundError:
             return True
+        try:
+            return os.path.samestat(path.stat(), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return False
 
     def _file(self, name: str) -> int:
         if self.descriptor is None:

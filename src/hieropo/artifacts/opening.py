@@ -24,7 +24,7 @@ def open_directory(path: Path) -> Opened:
     """
     for _ in range(ATTEMPTS):
         place = _find(path)
-        opened = _map_files(place)
+        opened = _map_files(place, path)
         if opened is not None:
             if place != path:
                 warnings.warn(
@@ -38,23 +38,27 @@ def open_directory(path: Path) -> Opened:
 
 
 def _find(path: Path) -> Path:
-    if path.exists():
-        return path
-    found = aside(path)
-    if found is None and not path.exists():
+    try:
+        if path.exists():
+            return path
+        found = aside(path)
+        missing = found is None and not path.exists()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if missing:
         raise ArtifactError(f"{path} does not exist. Check the path: a policy is a directory.")
     return found or path
 
 
-def _map_files(place: Path) -> Opened | None:
-    """Map the files of a directory; None where it was replaced meanwhile."""
+def _map_files(place: Path, path: Path) -> Opened | None:
+    """Map the files of a directory; None where a writer replaced it meanwhile, so ``path`` is another."""
     try:
         with Folder.open(place) as folder:
             try:
                 document = decode(folder.read(DOCUMENT), place)
                 files = {name: folder.map(name, entry) for name, entry in document["files"].items()}
             except (ArtifactError, FileNotFoundError):
-                if folder.replaced:
+                if not folder.is_at(path) and (place == path or path.exists()):
                     return None
                 raise
             return place, document, files
@@ -65,4 +69,8 @@ def _map_files(place: Path) -> Opened | None:
     except NotADirectoryError as error:
         raise ArtifactError(f"{place} is a file. Hand in the directory that holds {DOCUMENT}.") from error
     except OSError as error:
-        raise ArtifactError(f"{place} cannot be read: {error.strerror}. May this user read it?") from error
+        raise _unreadable(place, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(f"{path} cannot be read: {error.strerror}. May this user read it?")

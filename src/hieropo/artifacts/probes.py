@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.artifacts.table import StoredKeys
+from hieropo.artifacts.table import StoredTable
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import TaskTable
-from hieropo.core.packed import unpack
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.statistics import Moments
 
@@ -20,15 +19,14 @@ Array = NDArray[np.float64]
 
 
 def fixed_bounds(policy: LCBPolicy) -> dict[str, Any]:
-    """Lower bounds of a few tasks and of the prior along two fixed directions."""
-    table = policy.table
+    """Lower bounds of a few tasks and of the prior in two fixed directions, as the policy computes them."""
+    table: Any = policy.table
     rows = _spread(len(table.keys))
-    phi = np.cos(np.arange(1.0, 2 * table.dim + 1)).reshape(2, table.dim)
-    mean, var = table.prior.project(phi)
+    phi = _directions(table.dim)
     return {
         "rows": rows,
-        "lower_bounds": [policy.lower_bound(_task(table, row), phi).tolist() for row in rows],
-        "prior": (mean - policy.pessimism * np.sqrt(var)).tolist(),
+        "lower_bounds": [policy.lower_bound(table.keys.values[row], phi).tolist() for row in rows],
+        "prior": _bound(table.prior, phi, policy.pessimism).tolist(),
     }
 
 
@@ -36,29 +34,36 @@ def _spread(count: int) -> list[int]:
     return sorted({int(row) for row in np.linspace(0, count - 1, PROBES)}) if count else []
 
 
-def _task(table: TaskTable, row: int) -> Any:
-    keys: Any = table.keys
-    return keys.id_of(row) if isinstance(keys, StoredKeys) else keys.values[row]
+def _directions(dim: int) -> Array:
+    angles = np.arange(1.0, 2 * dim + 1).reshape(2, dim)
+    return np.asarray(np.cos(angles), dtype=np.float64)
 
 
-def difference(policy: LCBPolicy, saved: dict[str, Any]) -> str | None:
-    """Say where the policy gives other numbers than were saved; None where it gives the same."""
-    found = fixed_bounds(policy)
-    table = policy.table
-    sizes = [_size(table.means[row], table.covs[row], policy.pessimism) for row in found["rows"]]
-    sizes.append(np.abs(table.prior.mean).sum() + abs(policy.pessimism) * table.prior.sd.sum())
-    names = [*(f"the task in row {row}" for row in found["rows"]), "an unseen task"]
-    now, then = [*found["lower_bounds"], found["prior"]], [*saved["lower_bounds"], saved["prior"]]
-    for name, size, new, old in zip(names, sizes, now, then, strict=True):
-        if not np.allclose(new, old, rtol=0.0, atol=TOLERANCE * size):
+def _bound(law: Gaussian, phi: Array, pessimism: float) -> Array:
+    mean, var = law.project(phi)
+    bound: Array = mean - pessimism * np.sqrt(var)
+    return bound
+
+
+def difference(table: StoredTable, pessimism: float, saved: dict[str, Any]) -> str | None:
+    """Say where a table gives other lower bounds than the saved policy; None where it gives the same.
+
+    The tasks are looked up and read as for a decision, and their bounds follow from the definition alone: the
+    compiled loops by which the saved policy computed them are not loaded.
+    """
+    phi = _directions(table.dim)
+    laws = [(f"the task in row {row}", table.task(table.keys.id_of(row))) for row in saved["rows"]]
+    laws.append(("an unseen task", table.prior))
+    for (name, law), old in zip(laws, [*saved["lower_bounds"], saved["prior"]], strict=True):
+        new = _bound(law, phi, pessimism)
+        if not np.allclose(new, old, rtol=0.0, atol=TOLERANCE * _size(law, pessimism)):
             return f"the lower bounds of {name} along fixed directions are {new}, and were {old} when saved"
     return None
 
 
-def _size(mean: Array, packed: Array, pessimism: float) -> float:
+def _size(law: Gaussian, pessimism: float) -> float:
     """Largest value that a bound along a direction with entries up to 1 can have."""
-    var = np.diagonal(unpack(packed, mean.size))
-    return float(np.abs(mean).sum() + abs(pessimism) * np.sqrt(np.abs(var)).sum())
+    return float(np.abs(law.mean).sum() + abs(pessimism) * law.sd.sum())
 
 
 def check_moments(table: TaskTable, moments: Moments, hierarchy: Hierarchy, hyper: Gaussian) -> str | None:
@@ -77,10 +82,12 @@ def check_moments(table: TaskTable, moments: Moments, hierarchy: Hierarchy, hype
         row = table.keys.find(task)
         if row < 0:
             return f"The moments hold the task {task!r}, which the policy does not know."
-        own = known.task(task).mean
-        slack = TOLERANCE * _size(own, table.covs[row], 1.0)
-        if not np.allclose(own, table.means[row], rtol=0.0, atol=slack):
-            return f"The policy has for task {task!r} the mean {table.means[row]}; the moments give {own}."
+        law = known.task(task)
+        slack = TOLERANCE * _size(law, 1.0)
+        if not np.allclose(law.mean, table.means[row], rtol=0.0, atol=slack):
+            return (
+                f"The policy has for task {task!r} the mean {table.means[row]}; the moments give {law.mean}."
+            )
     return None
 
 

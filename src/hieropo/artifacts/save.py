@@ -77,10 +77,14 @@ def save_policy(
             (folder / layout.DOCUMENT).write_bytes(layout.encode(document))
     except OSError as error:
         raise ArtifactError(
-            f"{target} was not written: {error.strerror or error}. What stood there before is as it was. "
+            f"{target} was not written: {_reason(error)}. What stood there before is as it was. "
             "Is the disk full, a quota used up, or the directory closed to this user?"
         ) from error
     return target
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _check_parts(

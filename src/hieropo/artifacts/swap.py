@@ -34,8 +34,8 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
         Called with ``target`` before anything is written, and again before it is replaced. Raises where what
         stands there must be kept.
     """
-    check(target)
     with _locked(target.parent):
+        check(target)
         _sweep(target)
     folder, lock = _claim(target)
     try:
@@ -74,14 +74,12 @@ def _claim(target: Path) -> tuple[Path, int | None]:
         folder = _sibling(target, "saving")
         folder.mkdir()
         lock = _open_directory(folder)
-        if lock is None:
-            return folder, None
-        _lock(lock, wait=True)
-        # Between the two lines above another writer may have taken the directory for a leftover.
-        with suppress(OSError):
-            if os.path.samestat(folder.stat(), os.fstat(lock)):
-                return folder, lock
-        os.close(lock)
+        if lock is not None:
+            _lock(lock, wait=True)
+        if folder.exists():  # until it was locked, another writer may have taken it for a leftover
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
 
 
 def _publish(folder: Path, target: Path) -> None:
@@ -111,17 +109,19 @@ def exchange(one: Path, other: Path) -> bool:
 def _sweep(target: Path) -> None:
     settled = target.exists()
     for path in target.parent.iterdir():
-        replaced = settled and _is_sibling(path, target, "replaced")
-        if replaced or (_is_sibling(path, target, "saving") and _abandoned(path)):
+        if settled and _is_sibling(path, target, "replaced"):
             shutil.rmtree(path, ignore_errors=True)
+        elif _is_sibling(path, target, "saving"):
+            _remove_abandoned(path)
 
 
-def _abandoned(folder: Path) -> bool:
+def _remove_abandoned(folder: Path) -> None:
     lock = _open_directory(folder)
     if lock is None:
-        return False
+        return
     try:
-        return _lock(lock, wait=False)
+        if _lock(lock, wait=False):  # held until it is gone, so that its writer may not think that it has it
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 

@@ -19,6 +19,27 @@ _ALL_OF_MANY = ALL[:, None]
 _BOTH = "Both context and phi were given; give one: phi is what the feature map would make of the context."
 
 
+def feature_array(phi: ArrayLike) -> Array:
+    """Bring features to an array for the compiled loops; text is never read as a number.
+
+    Raises
+    ------
+    InputError
+        Rows of unequal length, or entries that are no numbers.
+    """
+    try:
+        array = np.asarray(phi)
+    except ValueError as error:
+        raise InputError(f"phi is not an array of numbers: {error}.") from error
+    if array.dtype != np.float64:
+        if array.dtype.kind not in "biuf":
+            raise InputError(
+                f"phi holds values of type {array.dtype}; numbers are needed. Cast it, or encode them."
+            )
+        array = array.astype(np.float64)
+    return normalised(array)
+
+
 class Candidates:
     """Where the features of candidates come from, and which actions they belong to.
 
@@ -98,7 +119,7 @@ class Candidates:
         MismatchError
             Another dimension than the posterior's, or not one row for each action of the feature map.
         """
-        array = normalised(np.asarray(phi, dtype=np.float64))
+        array = feature_array(phi)
         shape = array.shape
         if array.ndim == ndim and shape[-1] == self.dim and self.actions is None:
             return array
@@ -201,7 +222,9 @@ class Candidates:
                 "Is a feature in the wrong unit?"
             )
         k, j = int(rows[bad[0, 0]]), int(bad[0, 1])
-        action = f"candidate {k}" if self.actions is None else f"candidate {k} (action {self.actions[k]!r})"
+        action = f"candidate {k}"
+        if self.actions is not None and len(self.actions) == len(phi):
+            action = f"candidate {k} (action {self.actions[k]!r})"
         name = f"feature {j}" if self.features is None else f"feature {j} ({self.features.names[j]!r})"
         return LogError(
             f"{place}, {action}: {name} is {phi[k, j]}. Nothing is filled in: fill it in yourself, or make "

@@ -159,7 +159,7 @@ def indicator(actions: Sequence[Any]) -> Crossed:
     >>> indicator(["left", "right"]).phi(None, [1])
     array([[0., 1.]])
     """
-    return Crossed(Actions(actions).ids, None)
+    return Crossed(tuple(Actions(actions).ids), None)
 
 
 def per_action(actions: Sequence[Any], columns: Sequence[str], *, intercept: bool = True) -> Crossed:
@@ -170,7 +170,7 @@ def per_action(actions: Sequence[Any], columns: Sequence[str], *, intercept: boo
     >>> per_action(["left", "right"], ["age"]).names
     ('left', 'left:age', 'right', 'right:age')
     """
-    return Crossed(Actions(actions).ids, None, context_names(columns), intercept)
+    return Crossed(tuple(Actions(actions).ids), None, context_names(columns), intercept)
 
 
 def embedding(
@@ -189,7 +189,7 @@ def embedding(
     array([[1., 9.]])
     """
     names = None if table_names is None else context_names(table_names)
-    return Crossed(Actions(actions).ids, matrix(table), context_names(columns), intercept, names)
+    return Crossed(tuple(Actions(actions).ids), matrix(table), context_names(columns), intercept, names)
 
 
 _MAPS: dict[str, Any] = {"columns": Columns, "crossed": Crossed}

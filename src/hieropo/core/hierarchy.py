@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.gaussian import Array, Gaussian, check_covariance
+from hieropo.core.ids import is_null
 from hieropo.errors import InputError, MismatchError
 
 Node = Hashable
@@ -34,7 +35,10 @@ class Level:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cov", check_covariance(self.cov, f"The covariance of level {self.name!r}"))
-        object.__setattr__(self, "parent", MappingProxyType(dict(self.parent)))
+        parent = dict(self.parent)
+        if any(is_null(node) or is_null(child) for child, node in parent.items()):
+            raise InputError(f"Level {self.name!r} has a missing id among its children or nodes; name every one.")
+        object.__setattr__(self, "parent", MappingProxyType(parent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -272,14 +272,22 @@ def choose_one(means, covs, row, phi, eligible, pessimism):
     ``phi`` is (K, d), ``eligible`` (K,), or (0,) for all.
     """
     K, d = phi.shape
-    rows = np.full(1, row)
-    index = np.full((1, 1), -1)
-    scores = np.full((3, 1, 1), np.nan)
-    request, mask = phi.reshape((1, K, d)), eligible.reshape((min(eligible.size, 1), eligible.size))
-    bad = choose(
-        means, covs, means, covs, rows, request, mask, pessimism, index, scores[0], scores[1], scores[2]
-    )
-    return -1 if bad >= 0 else index[0, 0], scores[0, 0, 0], scores[1, 0, 0], scores[2, 0, 0]
+    stride = (K + LANES - 1) // LANES * LANES
+    work = np.empty(3 * stride + LANES * d)
+    mean_at = np.int64(means.ctypes.data) + 8 * row * d
+    cov_at = np.int64(covs.ctypes.data) + 8 * row * covs.shape[1]
+    _score(np.int64(phi.ctypes.data), K, d, mean_at, cov_at, pessimism, work, stride)
+    masked = eligible.size > 0
+    index, bound = -1, -np.inf
+    for k in range(K):
+        if work[k] <= bound or (masked and not eligible[k]):
+            continue
+        index, bound = k, work[k]
+        if not np.isfinite(bound):
+            index = -1
+            break
+    best = max(index, 0)
+    return index, bound, work[stride + best], np.sqrt(max(work[2 * stride + best], 0.0))
 
 
 @compiled

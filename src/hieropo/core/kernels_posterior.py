@@ -1,103 +1,166 @@
-"""The step up and the step down for many tasks: the compiled form of the derivation in :mod:`posterior`.
+"""The step up and the step down for many tasks: the compiled form of the derivation in :mod:`steps`.
 
 Rows of statistics are packed upper triangles by columns of [[G, B], [B', c]] (features, then reward). Inside, the
 reward is column 0 and feature i is column i + 1; ``spots`` says where each packed entry goes. Every matrix is held
-for eight tasks at once (kernels_lanes).
+for eight tasks at once (kernels_lanes). Factorizations go by blocks of four, so that most work is ``add_product``.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
-# ruff: noqa: ANN001, ANN201, ANN202 - typed by numba from normalised arrays
 
 import math
 
 import numpy as np
 
 from hieropo.core.jit import compiled, inlined
-from hieropo.core.kernels_lanes import LANES, add, copy, mix, pivot, rank_one, reflector, spread, sub
+from hieropo.core.kernels_lanes import (
+    LANES, add_product, constant, inverse_root, less, load, reflection, store, times,
+)  # fmt: skip
+
+_FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of the last place
+
+
+@inlined
+def _stride(d):
+    """Vectors from one row of a work matrix to the next: odd, so that a column does not fall into few cache sets."""
+    return (d + 1) | 1
 
 
 def packed_spots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Vector offset inside the work array R (d + 1 columns) of each packed entry of [[G, B], [B', c]]."""
-    e = d + 1
+    """Vector offset inside the work matrix R of each packed entry of [[G, B], [B', c]]."""
+    e = (d + 1) | 1
     features = [j * e + i + 1 for j in range(d) for i in range(j + 1)]
     return np.array([*features, *(i * e for i in range(d)), d * e], dtype=np.int64)
 
 
 def workspace(d: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Room for one call of a step in one thread."""
-    return np.zeros((19, (d + 1) * (d + 1) * LANES))
+    """Room for one call of a step in one thread, every vector on a cache line of its own."""
+    size = 16 * (d + 1) * ((d + 1) | 1) * LANES
+    room = np.zeros(size + LANES)
+    skip = (-room.ctypes.data % 64) // 8
+    return room[skip : skip + size].reshape(16, -1)
 
 
 @inlined
 def _gather(S, t, count, scale, spots, R):
     """Lay the rows t .. t + count of S side by side in R; absent lanes are zero."""
-    for lane in range(LANES):
-        if lane < count:
-            for p in range(spots.size):
-                R[spots[p] * LANES + lane] = S[t + lane, p] * scale
-        else:
-            for p in range(spots.size):
-                R[spots[p] * LANES + lane] = 0.0
+    if count == LANES:
+        for p in range(spots.size):
+            spot = spots[p] * LANES
+            for lane in range(LANES):
+                R[spot + lane] = S[t + lane, p] * scale
+    else:
+        for p in range(spots.size):
+            spot = spots[p] * LANES
+            for lane in range(LANES):
+                R[spot + lane] = S[t + lane, p] * scale if lane < count else 0.0
 
 
 @inlined
-def _factor_gram(R, d, tolerance, inverse, floor, one):
-    """G = R'R with R lower triangular, B = R'y, in place; leaves c - y'y at the end.
+def _information(R, F, d, W, L):
+    """W = F'[B G] and L = I + F'G F (lower triangle), from [B G] in R; the largest diagonal entry of L.
 
-    A pivot below ``tolerance`` of its diagonal entry is a direction that the rows never showed: its row is zero.
+    R comes with the lower triangle of G and leaves with the whole of it.
     """
-    e = d + 1
-    copy(floor, 0, 1, R, 1, e + 1, d, tolerance, 0)
-    for j in range(d - 1, -1, -1):
-        below = (j + 1) * e
-        n = d - 1 - j
-        sub(R, j * e + j + 1, 1, R, below + j + 1, e, R, below + j + 1, 1, e, n, one, 0)
-        pivot(R, j * e + j + 1, inverse, j, floor, j)
-        sub(R, j * e, j + 1, R, below + j + 1, e, R, below, 1, e, n, inverse, j)
-    sub(R, d * e, 1, R, 0, e, R, 0, 1, e, d, one, 0)
-
-
-@inlined
-def _times(R, F, d, Q, one):
-    """Q = R F, R lower triangular, F upper triangular and the same for all lanes."""
-    e = d + 1
-    Q[:] = 0.0
+    e = _stride(d)
+    W[:] = 0.0
+    L[:] = 0.0
     for j in range(d):
-        for k in range(0, d, 4):
-            width = min(4, d - k)
-            mix(Q, j * d + k, width, R, j * e + 1, 1, F, k, 1, d, min(j, k + width - 1) + 1, one, 0)
-
-
-@inlined
-def _cholesky(Q, N, d, inverse, zero, column, one):
-    """N = H with H H' = I + Q Q', H lower triangular; ``inverse`` holds 1 / H_jj."""
-    N[:] = 0.0
-    for j in range(d):
-        N[(j * d + j) * LANES : (j * d + j + 1) * LANES] = 1.0
-        add(N, j * d, j + 1, Q, j * d, 1, Q, 0, d, 1, d, one, 0)
-    for i in range(d):
-        rows = d - 1 - i
-        below = (i + 1) * d
-        sub(N, i * d + i, 1, N, i * d, 1, N, i * d, 0, 1, i, one, 0)
-        pivot(N, i * d + i, inverse, i, zero, 0)
-        copy(column, 0, 1, N, below + i, d, rows, one, 0)
-        sub(column, 0, rows, N, i * d, 1, N, below, d, 1, i, inverse, i)
-        copy(N, below + i, d, column, 0, 1, rows, one, 0)
-
-
-@inlined
-def _log_of_product(inverse, d, product):
-    """Sum over lanes of -2 log prod_j inverse_j, four factors to a logarithm."""
-    total = 0.0
-    product[:] = 1.0
+        store(L, j * e + j, constant(1.0))
+        for i in range(j):
+            store(R, i * e + j + 1, load(R, j * e + i + 1))
+    for first in range(0, d, 4):
+        end = min(first + 4, d)
+        add_product(W, first * e, e, 1, F, first, 1, e, R, 0, 1, e, end - first, d + 1, end, 1.0)
+        add_product(L, first * e, e, 1, W, first * e + 1, e, 1, F, 0, 1, e, end - first, end, end, 1.0)
+    largest = 0.0
     for j in range(d):
         for lane in range(LANES):
-            product[lane] *= inverse[j * LANES + lane]
-        if j % 4 == 3 or j == d - 1:
-            for lane in range(LANES):
-                total -= 2.0 * math.log(product[lane])
-                product[lane] = 1.0
-    return total
+            largest = max(largest, L[(j * e + j) * LANES + lane])
+    return largest
+
+
+@compiled
+def _root(R, d, tolerance, lane, root, left, seen_only):
+    """G = root'root and B = root'y (column 0 of root) for one lane of R, pivoted; the rank.
+
+    Pivots are the largest left over in units of their diagonal entry, so that columns may be of any scale; what is
+    below ``tolerance`` of it is rounding. Without pivoting a small pivot would cost the root of its rounding. What B
+    says about such a direction is kept all the same where it is more than rounding, in a row too small to inform,
+    unless ``seen_only``. Leaves c - y'y in row d of R.
+    """
+    e = _stride(d)
+    reward = R[d * e * LANES + lane]
+    for j in range(d):
+        left[j] = R[(j * e + j + 1) * LANES + lane]
+        for i in range(d + 1):
+            root[(j * e + i) * LANES + lane] = 0.0
+    rank = 0
+    for k in range(d):
+        best, share = -1, -1.0
+        for j in range(d):
+            whole = R[(j * e + j + 1) * LANES + lane]
+            if left[j] >= 0.0 and whole > 0.0 and left[j] > share * whole:
+                best, share = j, left[j] / whole
+        seen = share > tolerance
+        if best < 0 or (seen_only and not seen):
+            break
+        rank += 1 if seen else 0
+        whole = R[(best * e + best + 1) * LANES + lane]
+        pivot = math.sqrt(left[best] if seen else 1e-2 * tolerance * whole)
+        left[best] = -1.0
+        for i in range(d + 1):
+            if i > 0 and (not seen or left[i - 1] < 0.0):
+                continue
+            value = R[(best * e + i) * LANES + lane]
+            for row in range(k):
+                value -= root[(row * e + best + 1) * LANES + lane] * root[(row * e + i) * LANES + lane]
+            if not seen and abs(value) <= tolerance * math.sqrt(whole * reward):
+                pivot = value = 0.0
+            else:
+                value /= pivot
+            root[(k * e + i) * LANES + lane] = value
+            if i > 0:
+                left[i - 1] = max(left[i - 1] - value * value, 0.0)
+        root[(k * e + best + 1) * LANES + lane] = pivot
+        R[d * e * LANES + lane] -= root[k * e * LANES + lane] ** 2
+    return rank
+
+
+@inlined
+def _cholesky(N, d, rows, inverse):
+    """N (rows x d, rows >= d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj."""
+    e = _stride(d)
+    zero = constant(0.0)
+    for first in range(0, d, 4):
+        end = min(first + 4, d)
+        start = first * e
+        add_product(N, start + first, e, 1, N, start, e, 1, N, start, e, 1, rows - first, end - first, first, -1.0)
+        for j in range(first, end):
+            root = inverse_root(load(N, j * e + j), zero)
+            store(inverse, j, root)
+            for i in range(j, rows):
+                value = times(load(N, i * e + j), root)
+                store(N, i * e + j, value)
+                for k in range(j + 1, min(i + 1, end)):
+                    store(N, i * e + k, less(load(N, i * e + k), value, load(N, k * e + j)))
+
+
+@inlined
+def _solve(L, inverse, d, X, columns, lower):
+    """X <- L^-1 X by forward substitution; ``lower``: X is lower triangular, else it has ``columns`` columns."""
+    e = _stride(d)
+    for first in range(0, d, 4):
+        end = min(first + 4, d)
+        known = first if lower else columns
+        add_product(X, first * e, e, 1, L, first * e, e, 1, X, 0, 1, e, end - first, known, first, -1.0)
+        for j in range(first, end):
+            for k in range(first, j):
+                factor = load(L, j * e + k)
+                for i in range(k + 1 if lower else columns):
+                    store(X, j * e + i, less(load(X, j * e + i), factor, load(X, k * e + i)))
+            root = load(inverse, j)
+            for i in range(j + 1 if lower else columns):
+                store(X, j * e + i, times(load(X, j * e + i), root))
 
 
 @inlined
@@ -110,49 +173,84 @@ def _deposit(A, spots, out, parent, t, step):
     A[:] = 0.0
 
 
+@inlined
+def _log_of_product(inverse, d):
+    """Sum over lanes of -2 log prod_j inverse_j, four factors to a logarithm."""
+    total = 0.0
+    for lane in range(LANES):
+        product = 1.0
+        for j in range(d):
+            product *= inverse[j * LANES + lane]
+            if j % 4 == 3 or j == d - 1:
+                total -= 2.0 * math.log(product)
+                product = 1.0
+    return total
+
+
+@inlined
+def _gain_information(W, d, A, sign):
+    """A += sign [B G]-shaped W'W, lower triangle, the reward's own entry in row d."""
+    e = _stride(d)
+    add_product(A, d * e, 0, 0, W, 0, 0, e, W, 0, 0, e, 1, 1, d, sign)
+    for first in range(0, d, 4):
+        end = min(first + 4, d)
+        add_product(A, first * e, e, 1, W, first + 1, 1, e, W, 0, 1, e, end - first, end + 1, d, sign)
+
+
 @compiled
 def step_up(S, first, last, d, scale, F, tolerance, spots, parent, out, squares, ranks, work):
     """Add what the rows first .. last of S say about their parents to ``out``; return sum log|I + G Sigma_0|.
 
-    With H H' = I + (R F)(R F)' and X = H^-1 R:  P = X'X,  b = X'H^-1 y,  c <- c - y'y + |H^-1 y|^2.
-    ``squares`` and ``ranks`` (may be empty) receive c - y'y and the rank of G of each row.
+    With L L' = I + F'G F and W = L^-1 F'[B G]:  [P b; b' c'] = [G B; B' c] - W'W. Where that would cost digits, with
+    R'R = G, H H' = I + (R F)(R F)' and X = H^-1 [y R]:  [P b; b' c'] = X'X, and c' += c - y'y.
+    With ``ranks`` not empty, only find the rank of G and c - y'y (in ``squares``) of each row.
     """
-    e = d + 1
-    R, Q, N, A = work[0], work[1], work[2], work[3]
-    inverse, floor, zero, one, product, relative = work[4], work[5], work[6], work[7], work[8], work[9]
+    e = _stride(d)
     work[:] = 0.0
-    one[:] = 1.0
-    relative[:] = tolerance
+    R, W, L, A, F8, inverse, root, left = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
+    for j in range(d):
+        for k in range(d):
+            store(F8, j * e + k, constant(F[j * d + k]))
     log_det = 0.0
     held = -1
     for t in range(first, last, LANES):
         count = min(LANES, last - t)
         _gather(S, t, count, scale, spots, R)
-        _factor_gram(R, d, relative, inverse, floor, one)
+        largest = _information(R, F8, d, W, L)
         if ranks.size > 0:
             for lane in range(count):
+                ranks[t + lane] = _root(R, d, tolerance, lane, root, left, True)
                 squares[t + lane] = R[d * e * LANES + lane]
-                for j in range(d):
-                    ranks[t + lane] += 1 if inverse[j * LANES + lane] > 0.0 else 0
-        _times(R, F, d, Q, one)
-        _cholesky(Q, N, d, inverse, zero, floor, one)
-        log_det += _log_of_product(inverse, d, product)
-        for j in range(d):
-            for a in range(0, j + 2, 4):
-                top = max(a - 1, 0)
-                width = min(4, j + 2 - a)
-                sub(R, j * e + a, width, N, j * d + top, 1, R, top * e + a, 1, e, j - top, inverse, j)
+            continue
         alike = True
         for lane in range(1, count):
             alike = alike and parent[t + lane] == parent[t]
         if held >= 0 and not (alike and parent[t] == parent[held]):
             _deposit(A, spots, out, parent, held, 0)
             held = -1
-        for lane in range(LANES):
-            A[d * e * LANES + lane] += max(R[d * e * LANES + lane], 0.0)
-        add(A, d * e, 1, R, 0, e, R, 0, 1, e, d, one, 0)
-        for a in range(1, e):
-            add(A, (a - 1) * e, a + 1, R, (a - 1) * e + a, e, R, (a - 1) * e, 1, e, d - a + 1, one, 0)
+        if largest > _FORMED:
+            for lane in range(LANES):
+                _root(R, d, tolerance, lane, root, left, False)
+                A[d * e * LANES + lane] += R[d * e * LANES + lane]
+            W[:] = 0.0
+            add_product(W, 0, e, 1, root, 1, e, 1, F8, 0, 1, e, d, d, d, 1.0)
+            L[:] = 0.0
+            for j in range(d):
+                store(L, j * e + j, constant(1.0))
+            add_product(L, 0, e, 1, W, 0, e, 1, W, 0, e, 1, d, d, d, 1.0)
+            _cholesky(L, d, d, inverse)
+            _solve(L, inverse, d, root, d + 1, False)
+            _gain_information(root, d, A, 1.0)
+        else:
+            _cholesky(L, d, d, inverse)
+            _solve(L, inverse, d, W, d + 1, False)
+            for j in range(d):
+                for i in range(j + 2):
+                    store(A, j * e + i, less(load(A, j * e + i), load(R, j * e + i), constant(-1.0)))
+            for lane in range(LANES):
+                A[d * e * LANES + lane] += R[d * e * LANES + lane]
+            _gain_information(W, d, A, -1.0)
+        log_det += _log_of_product(inverse, d)
         if alike:
             held = t
         else:
@@ -163,69 +261,45 @@ def step_up(S, first, last, d, scale, F, tolerance, spots, parent, out, squares,
 
 
 @inlined
-def _orthogonalise(QT, t, d, L, u, inverse, weight, one, norms):
-    """L L' = I + Q'Q and u = L^-1 Q't by reflections of [I; Q], never forming Q'Q.
+def _orthogonalise(QT, d, L, inverse, products):
+    """L L' = I + Q'Q, and L^-1 Q't as row d of L, by reflections of [I; Q]: Q'Q is never formed.
 
-    Q comes by columns in QT and is used up. Column j: s = sqrt(1 + |q_j|^2), L_kj = q_k'q_j / s and
+    Rows of QT are the columns of Q, then t; they are used up. Column j: s = sqrt(1 + |q_j|^2), L_kj = q_k'q_j / s and
     q_k -= q_j (q_k'q_j) (1 + s) / (s |q_j|^2).
     """
-    u[:] = 0.0
+    e = _stride(d)
     for j in range(d):
-        rest = d - 1 - j
-        norms[:] = 0.0
-        add(norms, j, rest + 1, QT, j * d, 1, QT, j * d, d, 1, d, one, 0)
-        add(u, j, 1, QT, j * d, 1, t, 0, 0, 1, d, one, 0)
-        reflector(norms, d, j, inverse, weight)
-        copy(L, (j + 1) * d + j, d, norms, j + 1, 1, rest, inverse, j)
-        copy(norms, j + 1, 1, norms, j + 1, 1, rest, weight, 0)
-        copy(norms, j, 1, u, j, 1, 1, weight, 0)
-        copy(u, j, 1, u, j, 1, 1, inverse, j)
-        rank_one(t, 0, 0, QT, j * d, norms, j, 1, d)
-        rank_one(QT, (j + 1) * d, d, QT, j * d, norms, j + 1, rest, d)
+        rest = d + 1 - j
+        for k in range(rest):
+            store(products, k, constant(0.0))
+        add_product(products, 0, 1, 0, QT, j * e, e, 1, QT, j * e, 0, 1, rest, 1, d, 1.0)
+        square = load(products, 0)
+        root = inverse_root(less(square, constant(-1.0), constant(1.0)), constant(0.0))
+        weight = reflection(square)
+        store(inverse, j, root)
+        for k in range(1, rest):
+            product = load(products, k)
+            store(L, (j + k) * e + j, times(product, root))
+            factor = times(product, weight)
+            for i in range(d):
+                spot = (j + k) * e + i
+                store(QT, spot, less(load(QT, spot), factor, load(QT, j * e + i)))
 
 
 @inlined
-def _solve_lower(L, inverse, X, d, lower):
-    """X <- L^-1 X by forward substitution; ``lower`` says that X is lower triangular."""
-    for j in range(d):
-        columns = j + 1 if lower else d
-        for a in range(0, columns, 4):
-            top = a if lower else 0
-            sub(
-                X,
-                j * d + a,
-                min(4, columns - a),
-                L,
-                j * d + top,
-                1,
-                X,
-                top * d + a,
-                1,
-                d,
-                j - top,
-                inverse,
-                j,
-            )
-
-
-@inlined
-def _subtract_seen(R, V, C, MC, d, W, Z, seen, one):
-    """MC -= V'(V R')(R C): what the rows took away from the part of a factor outside the range of F."""
-    e = d + 1
+def _subtract_seen(G, V, Z, C, MC, d, W, seen):
+    """MC -= V'Z (G C): what the rows took away from the part of a factor outside the range of F."""
+    e = _stride(d)
     W[:] = 0.0
-    Z[:] = 0.0
-    for j in range(d):
-        add(W, j * d, d, R, j * e + 1, 1, C, 0, 1, d, j + 1, one, 0)
-        add(Z, j * d, d, V, j * d, 1, R, 1, e, 1, j + 1, one, 0)
     seen[:] = 0.0
-    for j in range(d):
-        add(seen, j * d, d, Z, j * d, 1, W, 0, 1, d, d, one, 0)
-    for a in range(d):
-        sub(MC, a * d, d, V, a * d + a, d, seen, a * d, 1, d, d - a, one, 0)
+    add_product(W, 0, e, 1, G, 1, e, 1, C, 0, 1, e, d, d, d, 1.0)
+    add_product(seen, 0, e, 1, Z, 0, e, 1, W, 0, 1, e, d, d, d, 1.0)
+    add_product(MC, 0, e, 1, V, 0, 1, e, seen, 0, 1, e, d, d, d, -1.0)
 
 
 @inlined
 def _load_parents(parent, start, count, loaded, d, means, inner, outer, m, C1, C2):
+    e = _stride(d)
     for lane in range(count):
         p = parent[start + lane]
         if loaded[lane] != p:
@@ -233,69 +307,80 @@ def _load_parents(parent, start, count, loaded, d, means, inner, outer, m, C1, C
             for i in range(d):
                 m[i * LANES + lane] = means[p, i]
                 for j in range(d):
-                    C1[(i * d + j) * LANES + lane] = inner[p, i, j]
+                    C1[(i * e + j) * LANES + lane] = inner[p, i, j]
                     if outer.shape[0] > 0:
-                        C2[(i * d + j) * LANES + lane] = outer[p, i, j]
+                        C2[(i * e + j) * LANES + lane] = outer[p, i, j]
 
 
 @compiled
-def step_down(
-    S, first, last, d, scale, F, tolerance, spots, parent, means, inner, outer, lower, mean, cov, gain, work
-):
+def step_down(S, first, last, d, scale, F, tolerance, spots, parent, means, inner, outer, lower, mean, cov, gain, work):
     """Task posteriors given their parents' Gaussians, for the rows first .. last of S.
 
     A parent is N(m, C C') with C = F inner + outer (``outer`` empty where F is regular; ``inner`` lower triangular
-    where ``lower``). With V = L^-1 F':  Sigma~ = V'V,  M C = V'L^-1 inner + outer - V'(V R')(R outer),
-    mean = m + V'u,  cov = Sigma~ + (M C)(M C)'.  ``gain`` (may be empty) receives M C.
+    where ``lower``). With L L' = I + F'G F, V = L^-1 F', u = L^-1 F'(B - G m):  Sigma~ = V'V,
+    M C = V'L^-1 inner + outer - V'V G outer,  mean = m + V'u,  cov = Sigma~ + (M C)(M C)'.
+    Where F'G F is too large to be formed, L and u come from reflections of [I; R F], R'R = G.
+    ``gain`` (may be empty) receives M C.
     """
-    e = d + 1
-    R, Q, QT, L, V, Y, MC, C1, C2, out = (
-        work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7], work[8], work[9],
-    )  # fmt: skip
-    m, t, u, inverse, norms, weight, one, relative = (
-        work[10], work[11], work[12], work[13], work[14], work[15], work[16], work[17],
-    )  # fmt: skip
+    e = _stride(d)
     work[:] = 0.0
-    one[:] = 1.0
-    relative[:] = tolerance
-    loaded = work[18]
+    R, W, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
+    out, F8, m, inverse, products, loaded, root, QT = (
+        work[8], work[9], work[10], work[11], work[12], work[13], work[14], work[15],
+    )  # fmt: skip
     loaded[:] = -1.0
+    for j in range(d):
+        for k in range(d):
+            store(F8, j * e + k, constant(F[j * d + k]))
     for start in range(first, last, LANES):
         count = min(LANES, last - start)
         _load_parents(parent, start, count, loaded, d, means, inner, outer, m, C1, C2)
         _gather(S, start, count, scale, spots, R)
-        _factor_gram(R, d, relative, inverse, norms, one)
-        _times(R, F, d, Q, one)
+        formed = _information(R, F8, d, W, L) <= _FORMED
+        if formed:
+            for j in range(d):
+                store(L, d * e + j, load(W, j * e))
+            add_product(L, d * e, 1, 0, W, 1, e, 1, m, 0, 0, 1, d, 1, d, -1.0)
+            _cholesky(L, d, d + 1, inverse)
+        else:
+            for lane in range(LANES):
+                _root(R, d, tolerance, lane, root, products, False)
+            QT[:] = 0.0
+            add_product(QT, 0, 1, e, root, 1, e, 1, F8, 0, 1, e, d, d, d, 1.0)
+            for j in range(d):
+                store(QT, d * e + j, load(root, j * e))
+            add_product(QT, d * e, 1, 0, root, 1, e, 1, m, 0, 0, 1, d, 1, d, -1.0)
+            _orthogonalise(QT, d, L, inverse, products)
         for j in range(d):
-            copy(QT, j, d, Q, j * d, 1, d, one, 0)
-            copy(t, j, 1, R, j * e, 1, 1, one, 0)
-            sub(t, j, 1, R, j * e + 1, 1, m, 0, 0, 1, j + 1, one, 0)
-            spread(V, j * d, F, j, d, j + 1)
-        _orthogonalise(QT, t, d, L, u, inverse, weight, one, norms)
-        _solve_lower(L, inverse, V, d, True)
-        copy(Y, 0, 1, C1, 0, 1, d * d, one, 0)
-        _solve_lower(L, inverse, Y, d, lower)
-        copy(MC, 0, 1, C2, 0, 1, d * d, one, 0)
-        if outer.shape[0] > 0:
-            _subtract_seen(R, V, C2, MC, d, Q, QT, L, one)
+            for a in range(d):
+                store(V, j * e + a, load(F8, a * e + j))
+                store(Y, j * e + a, load(C1, j * e + a))
+                store(MC, j * e + a, load(C2, j * e + a))
+        _solve(L, inverse, d, V, d, True)
+        _solve(L, inverse, d, Y, d, lower)
+        if outer.shape[0] > 0 and formed:
+            _subtract_seen(R, V, V, C2, MC, d, W, QT)
+        elif outer.shape[0] > 0:
+            QT[:] = 0.0
+            add_product(QT, 0, e, 1, V, 0, e, 1, root, 1, e, 1, d, d, d, 1.0)
+            _subtract_seen(root, V, QT, C2, MC, d, W, out)
         out[:] = 0.0
-        copy(t, 0, 1, m, 0, 1, d, one, 0)
-        for a in range(d):
-            for b in range(0, d, 4):
-                top = max(a, b) if lower else a
-                add(MC, a * d + b, min(4, d - b), V, top * d + a, d, Y, top * d + b, 1, d, d - top, one, 0)
-            add(out, a * d, a + 1, V, a * d + a, d, V, a * d, 1, d, d - a, one, 0)
-            add(t, a, 1, V, a * d + a, d, u, a, 0, 1, d - a, one, 0)
-        for a in range(d):
-            add(out, a * d, a + 1, MC, a * d, 1, MC, 0, d, 1, d, one, 0)
+        for j in range(d):
+            store(out, d * e + j, load(m, j))
+        for a in range(0, d, 4):
+            b = min(a + 4, d)
+            add_product(MC, a * e, e, 1, V, a * e + a, 1, e, Y, a * e, 1, e, b - a, d, d - a, 1.0)
+            add_product(out, a * e, e, 1, V, a * e + a, 1, e, V, a * e, 1, e, b - a, b, d - a, 1.0)
+            add_product(out, a * e, e, 1, MC, a * e, e, 1, MC, 0, e, 1, b - a, b, d, 1.0)
+        add_product(out, d * e, 1, 0, V, 0, 1, e, L, d * e, 0, 1, d, 1, d, 1.0)
         for lane in range(count):
             p = 0
             for a in range(d):
-                mean[start + lane, a] = t[a * LANES + lane]
+                mean[start + lane, a] = out[(d * e + a) * LANES + lane]
                 for b in range(a + 1):
-                    cov[start + lane, p] = out[(a * d + b) * LANES + lane]
+                    cov[start + lane, p] = out[(a * e + b) * LANES + lane]
                     p += 1
             if gain.shape[0] > 0:
                 for a in range(d):
                     for b in range(d):
-                        gain[start + lane, a, b] = MC[(a * d + b) * LANES + lane]
+                        gain[start + lane, a, b] = MC[(a * e + b) * LANES + lane]

@@ -16,6 +16,8 @@ def accumulate(code, phi, reward, weight, sums, rows, log_weight):
     for t in range(n):
         s = code[t]
         w = weight[t] if weighted else 1.0
+        if w == 0.0:
+            continue
         rows[s] += 1
         if weighted:
             log_weight[s] += math.log(w)

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.arrays import normalised
-from hieropo.core.candidates import ALL, Candidates
+from hieropo.core.candidates import ALL, Candidates, feature_array
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import HasTable, Laws, TaskTable, Unseen, kernels
 from hieropo.core.sampling import SampledChoice, SampledChoices, SamplingPolicy
@@ -63,6 +63,7 @@ class Choices(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class LCBPolicy:
     """Choose the action whose reward has the largest lower bound.
 
@@ -96,7 +97,12 @@ class LCBPolicy:
         The feature map is not the one with which the posterior was made, or of another dimension.
     """
 
-    __slots__ = ("_candidates", "_laws", "features", "pessimism", "table", "unseen")
+    table: TaskTable
+    features: FeatureMap | None
+    pessimism: float
+    unseen: Unseen
+    _laws: Laws
+    _candidates: Candidates
 
     def __init__(
         self,
@@ -107,12 +113,14 @@ class LCBPolicy:
         level: float | None = None,
         unseen: Unseen = "prior",
     ) -> None:
-        self.pessimism: float = _pessimism(pessimism, level)
-        self._laws = Laws(source, unseen)
-        self._candidates = Candidates(features, self._laws.dim, self._laws.fingerprint)
-        self.table: TaskTable = self._laws.table
-        self.features = features
-        self.unseen: Unseen = unseen
+        put = object.__setattr__
+        put(self, "pessimism", _pessimism(pessimism, level))
+        laws = Laws(source, unseen)
+        put(self, "_laws", laws)
+        put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint))
+        put(self, "table", laws.table)
+        put(self, "features", features)
+        put(self, "unseen", unseen)
 
     def __repr__(self) -> str:
         return (
@@ -128,7 +136,7 @@ class LCBPolicy:
         UnknownTaskError, LogError
             The task is unknown and ``unseen`` is "error"; an entry of phi is not finite.
         """
-        array = normalised(np.asarray(phi, dtype=np.float64))
+        array = feature_array(phi)
         if array.ndim == 0 or array.shape[-1] != self._laws.dim:
             raise MismatchError(f"phi has shape {array.shape}; its last axis must be {self._laws.dim} long.")
         rows = array.reshape(-1, self._laws.dim)

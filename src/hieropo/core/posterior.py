@@ -10,6 +10,7 @@ from scipy.linalg import cho_solve, cholesky
 
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.ids import is_null
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
@@ -135,7 +136,11 @@ class Posterior:
         UnknownTaskError
             The task is not in the log and ``unseen`` is ``"error"``.
         """
+        if unseen not in ("prior", "error"):
+            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
         row = self.moments.keys.find(task)
+        if row < 0 and is_null(task):
+            raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
         if row >= 0:
             return self._gaussian(0, row)
         if unseen == "error":

@@ -52,7 +52,7 @@ class TrueTasks:
         row = self.keys.find(task)
         if row < 0:
             raise UnknownTaskError(self.keys.unknown_message(task))
-        return self.theta[row]
+        return np.asarray(self.theta[row], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +224,8 @@ def policy_value(theta: ArrayLike, chosen: ArrayLike) -> Array:
     -------
     (m,) array
     """
-    return np.asarray(np.einsum("sed,sd->s", chosen, theta) / np.shape(chosen)[1], dtype=np.float64)
+    features, parameters = np.asarray(chosen, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    return np.asarray(np.einsum("sed,sd->s", features, parameters) / features.shape[1], dtype=np.float64)
 
 
 def suboptimality(theta: ArrayLike, candidates: ArrayLike, index: ArrayLike) -> Array:
@@ -243,7 +244,8 @@ def suboptimality(theta: ArrayLike, candidates: ArrayLike, index: ArrayLike) -> 
     -------
     (m,) array
     """
-    mean = np.einsum("sekd,sd->sek", candidates, theta)
+    features, parameters = np.asarray(candidates, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    mean: Array = np.einsum("sekd,sd->sek", features, parameters)
     taken = np.take_along_axis(mean, np.asarray(index, dtype=np.int64)[..., None], axis=-1)[..., 0]
     return np.asarray((mean.max(axis=-1) - taken).mean(axis=-1), dtype=np.float64)
 

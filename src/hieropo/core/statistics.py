@@ -45,6 +45,12 @@ class Moments:
     log_weight: Array
     features: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise InputError(f"Moments of {self.dim} features; at least one feature is needed.")
+        for array in (self.sums, self.rows, self.log_weight):
+            sealed(array)
+
     @classmethod
     def zero(cls, dim: int, *, features: str | None = None) -> Self:
         """Return the moments of no rows and no tasks."""
@@ -74,7 +80,7 @@ class Moments:
         reward : (n,) array
             Larger is better.
         weight : (n,) array, optional
-            Positive; the reward's variance is ``noise_var / weight``. Default 1.
+            Not negative; the reward's variance is ``noise_var / weight``. Default 1. A row of weight 0 counts as absent.
         features : str, optional
             Fingerprint of the feature map that made ``phi``.
 
@@ -83,7 +89,7 @@ class Moments:
         InputError
             Shapes do not fit.
         LogError
-            A null id, a value that is not finite, a weight that is not positive; names row and column.
+            A null id, a value that is not finite, a negative weight; names row and column.
         """
         table, values, weights = check_rows(phi, reward, weight)
         keys, codes = Keys.factorize(task)
@@ -97,7 +103,7 @@ class Moments:
         log_weight = np.zeros(len(keys))
         add_rows(codes, table, values, weights, sums, rows, log_weight)
         refuse_overflow(keys, sums)
-        return cls(keys, dim, sealed(sums), sealed(rows), sealed(log_weight), features)
+        return cls(keys, dim, sums, rows, log_weight, features)
 
     @property
     def tasks(self) -> NDArray[Any]:
@@ -138,8 +144,13 @@ class Moments:
         ------
         UnknownTaskError
             A task is not here.
+        InputError
+            A task is named twice.
         """
         rows = self.keys.require(tasks)
+        if np.unique(rows).size != rows.size:
+            twice = self.keys.values[np.flatnonzero(np.bincount(rows) > 1)[:1]].tolist()[0]
+            raise InputError(f"Task {twice!r} is selected twice; its rows would count twice. Name each task once.")
         return self._with(
             Keys(self.keys.values[rows]), self.sums[rows], self.rows[rows], self.log_weight[rows]
         )
@@ -188,7 +199,7 @@ class Moments:
             _clear_emptied(sums, rows, log_weight, place, other.sums)
         if not np.isfinite(sums).all():
             refuse_overflow(left.keys, sums)
-        return type(self)(left.keys, self.dim, sealed(sums), sealed(rows), sealed(log_weight), features)
+        return type(self)(left.keys, self.dim, sums, rows, log_weight, features)
 
     def _common_features(self, other: "Moments") -> str | None:
         if self.dim != other.dim:
@@ -205,7 +216,7 @@ class Moments:
         return next(iter(marks), None)
 
     def _with(self, keys: Keys, sums: Array, rows: Codes, log_weight: Array) -> Self:
-        return type(self)(keys, self.dim, sealed(sums), sealed(rows), sealed(log_weight), self.features)
+        return type(self)(keys, self.dim, sums, rows, log_weight, self.features)
 
     def allclose(self, other: "Moments", rtol: float = 1e-12) -> bool:
         """Whether both hold the same tasks, in any order, with the same rows and sums to rounding.
@@ -246,9 +257,8 @@ def refuse_overflow(keys: Keys, sums: Array) -> None:
 
 def check_rows(phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None) -> tuple[Array, Array, Array]:
     """Return phi (n, d), reward (n,), weight (n,) or empty as float64; raise where a value cannot be used."""
-    table = np.ascontiguousarray(np.asarray(phi, dtype=np.float64))
-    values = np.ascontiguousarray(np.asarray(reward, dtype=np.float64))
-    weights = np.zeros(0) if weight is None else np.ascontiguousarray(np.asarray(weight, dtype=np.float64))
+    table, values = _numbers(phi, "phi"), _numbers(reward, "reward")
+    weights = np.zeros(0) if weight is None else _numbers(weight, "weight")
     if table.ndim != 2 or values.ndim != 1 or table.shape[0] != values.size:
         raise InputError(
             f"phi has shape {table.shape} and reward {values.shape}; (n, d) and (n,) with one n are needed."
@@ -267,13 +277,23 @@ def check_rows(phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None) -> t
         raise LogError(
             f"reward[{row}] is {values[row]}. A reward must be finite: a missing reward is not a zero."
         )
-    bad = ~(np.isfinite(weights) & (weights > 0))
+    bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         row = int(bad.argmax())
         raise LogError(
-            f"weight[{row}] is {weights[row]}. A weight must be finite and positive; drop rows without."
+            f"weight[{row}] is {weights[row]}. A weight must be finite and not negative."
         )
     return table, values, weights
+
+
+def _numbers(values: ArrayLike, name: str) -> Array:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"{name} is of type {array.dtype}; numbers are needed. Text is never read as a number.")
+    try:
+        return np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} holds something that is not a number: {error}.") from error
 
 
 def add_rows(
@@ -341,4 +361,4 @@ class Accumulator:
         sums = self._sums[:m].copy()
         refuse_overflow(keys, sums)
         rows, log_weight = self._rows[:m].copy(), self._log_weight[:m].copy()
-        return Moments(keys, self._dim, sealed(sums), sealed(rows), sealed(log_weight), self._features)
+        return Moments(keys, self._dim, sums, rows, log_weight, self._features)

@@ -1,9 +1,15 @@
 """One step up and one step down the tree, for all nodes of a level: the only derivation of the posterior.
 
-With R'R = G (any rank), F F' = Sigma_0 (any rank), nothing is inverted and nothing is subtracted that could cancel:
+With F F' = Sigma_0 (any rank), L L' = I + F'G F, V = L^-1 F' and W = V [B G], nothing is ever inverted:
 
-    up      H H' = I + (R F)(R F)'   X = H^-1 R     P = X'X    b = X'H^-1 y    c' = c - |y|^2 + |H^-1 y|^2
-    down    L L' = I + (R F)'(R F)   V = L^-1 F'    Sigma~ = V'V    M = F K^-1 F^+ on the range of F
+    up      [P b; b' c'] = [G B; B' c] - W'W
+    down    Sigma~ = V'V,   M = F K^-1 F^+ on the range of F
+
+Where F'G F is larger than 1e4, so that these would cost digits, the same from R'R = G (pivoted, any rank), without a
+subtraction that cancels:
+
+    up      H H' = I + (R F)(R F)',  X = H^-1 [y R],  [P b; b' c'] = X'X, c' += c - |y|^2
+    down    L from reflections of [I; R F]
 
 ``[[P, b], [b', c']]`` of a node stands to its parent as ``[[G, B], [B', sum w r^2 / sigma^2]]`` stands to the node:
 the same step serves every level, and the evidence is what is left at the root.
@@ -17,7 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq
+from scipy.linalg import lstsq, rq
 
 from hieropo.core.arrays import normalised
 from hieropo.core.packed import packed_size
@@ -28,6 +34,7 @@ T = TypeVar("T")
 
 _CHUNK = 16_384  # tasks a piece of work: results do not depend on the number of threads
 _MANY_PARENTS = 256
+_REGULAR = 1e-6  # smallest singular value of a factor, in units of the largest, that may be divided by
 
 
 def pivot_tolerance(d: int) -> float:
@@ -36,19 +43,12 @@ def pivot_tolerance(d: int) -> float:
 
 
 def upper_factor(cov: Array) -> tuple[Array, bool]:
-    """F upper triangular with F F' = cov (d, d), and whether F is regular."""
-    d = cov.shape[0]
-    rest = cov.copy()
-    floor = pivot_tolerance(d) * np.diagonal(cov)
-    factor = np.zeros((d, d))
-    regular = True
-    for j in range(d - 1, -1, -1):
-        if rest[j, j] <= floor[j]:
-            regular = False
-            continue
-        factor[: j + 1, j] = rest[: j + 1, j] / np.sqrt(rest[j, j])
-        rest[:j, :j] -= np.outer(factor[:j, j], factor[:j, j])
-    return factor, regular
+    """F upper triangular with F F' = cov (d, d), and whether F is regular enough to be divided by."""
+    (root,) = square_roots(cov[None])
+    factor = rq(root, mode="r", check_finite=False)
+    sizes = np.linalg.norm(factor, axis=1)
+    values = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0)[:, None], compute_uv=False)
+    return factor, bool(values.size and values[-1] > _REGULAR * values[0])
 
 
 def square_roots(covs: Array) -> Array:

@@ -21,6 +21,18 @@ def is_uuid(kind: pa.DataType) -> bool:
     return getattr(kind, "extension_name", "") == "arrow.uuid"
 
 
+def decoded(column: pa.Array) -> pa.Array:
+    """A dictionary-encoded array in full; any other array as it is."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    entries = column.dictionary  # there is no kernel that takes from views
+    if pa.types.is_string_view(entries.type):
+        entries = entries.cast(pa.large_string())
+    elif pa.types.is_binary_view(entries.type):
+        entries = entries.cast(pa.large_binary())
+    return entries.take(column.indices)
+
+
 def numbers(column: pa.Array, name: str, first_row: int) -> Array:
     """Values of a column of numbers, booleans or decimals as float64 (n,).
 
@@ -30,8 +42,7 @@ def numbers(column: pa.Array, name: str, first_row: int) -> Array:
         A null, or a whole number that float64 cannot hold; names the column and the row.
     """
     column = _without_nulls(column, name, first_row)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     values = column.to_numpy(zero_copy_only=False)
@@ -81,7 +92,7 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
 def _from_dictionary(column: pa.Array, name: str, first_row: int) -> Ids:
     entries = column.dictionary
     if len(entries) > len(column) or entries.null_count or pa.types.is_floating(entries.type):
-        return ids(column.dictionary_decode(), name, first_row)  # entries that no row uses are not looked at
+        return ids(decoded(column), name, first_row)  # entries that no row uses are not looked at
     return _taken(ids(entries, name, first_row), column)
 
 
@@ -132,7 +143,7 @@ def _whole_microseconds(column: pa.Array, name: str) -> pa.Array:
 
 def _without_nulls(column: pa.Array, name: str, first_row: int) -> pa.Array:
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
-        column = column.dictionary_decode()
+        column = decoded(column)
     if column.null_count:
         row = pc.index(column.is_null(), value=True).as_py()
         rest = column.null_count - 1

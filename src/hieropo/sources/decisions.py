@@ -1,24 +1,44 @@
-"""From requests to decisions, and decisions to one Parquet file."""
+"""From requests to decisions."""
 
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
-from hieropo.errors import ArtifactError, InputError, LogError, SchemaError
+from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.sources.requests import Requests, read_requests
+from hieropo.sources.writing import id_column
 
 Rows = NDArray[np.int64]
 
 OWN_COLUMNS = ("row", "action", "rank", "lower_bound", "mean", "sd")
 BLOCK = 2**20  # features that one piece of candidates holds
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided for consecutive requests.
+
+    Parameters
+    ----------
+    table : pa.Table
+        A row for each of the best actions of a request, best first: ``row`` (number of the request's row, or
+        of the chosen candidate's, from 0), the columns that name request and task, ``action`` (where the
+        policy lists actions), ``rank`` (from 1), ``lower_bound``, ``mean`` and ``sd`` of the expected reward.
+    requests : int
+        Number of requests.
+    unseen : int
+        How many of them are of tasks that the policy has never seen.
+    """
+
+    table: pa.Table
+    requests: int
+    unseen: int
 
 
 def decide(
@@ -29,12 +49,8 @@ def decide(
     eligible: str | None = None,
     request: str | None = None,
     top: int = 1,
-) -> Iterator[pa.Table]:
+) -> Iterator[Decisions]:
     """Decide for each row of ``source``; the feature map makes the candidates, one for each action.
-
-    Yields tables with a row for each of the best ``top`` eligible actions of a request, best first: ``row``
-    (number of the request's row, from 0), the columns ``request`` and ``task``, ``action``, ``rank`` (from 1),
-    ``lower_bound``, ``mean`` and ``sd`` of the action's expected reward.
 
     Parameters
     ----------
@@ -57,8 +73,8 @@ def decide(
     features = policy.features
     if features is None or features.actions is None:
         raise InputError(
-            "The feature map of this policy lists no actions: each row of the requests must be a candidate. Name the "
-            "column that says which rows belong to one request."
+            "The feature map of this policy lists no actions: each row of the requests must be a candidate. "
+            "Name the column that says which rows belong to one request."
         )
     _refuse_own_names(task, request)
     actions = id_column(features.actions)
@@ -68,16 +84,16 @@ def decide(
         place, ranked = np.nonzero(choices.index >= 0)
         columns = {"row": requests.first_row + place, **_identity(requests, place, task, request)}
         columns["action"] = actions.take(pa.array(choices.index[place, ranked]))
-        yield _table(columns, choices, place, ranked)
+        table = _table(columns, choices, place, ranked)
+        yield Decisions(table, len(requests), _unseen(policy, requests.task))
 
 
 def decide_candidates(
     policy: LCBPolicy, source: Any, *, task: str, request: str, top: int = 1
-) -> Iterator[pa.Table]:
+) -> Iterator[Decisions]:
     """Decide among rows of ``source`` that are candidates; those of one request share a value of ``request``.
 
-    Yields tables as :func:`decide` does, without ``action``: ``row`` is the row of the candidate. Requests come
-    in the order of their first candidates; all rows are read before the first decision.
+    Requests come in the order of their first candidates; all rows are read before the first decision.
 
     Raises
     ------
@@ -87,8 +103,8 @@ def decide_candidates(
     features = policy.features
     if features is None or features.actions is not None:
         raise InputError(
-            f"The policy makes the candidates of a request itself; column {request!r} cannot group rows into requests. "
-            "Hand in one row a request."
+            f"The policy makes the candidates of a request itself, so column {request!r} cannot group rows "
+            "into requests. Hand in one row a request."
         )
     _refuse_own_names(task, request)
     parts = list(read_requests(source, task, features.columns, None, request))
@@ -100,21 +116,24 @@ def decide_candidates(
     groups = _Groups(everything, task, request)
     phi = features.phi(everything.context)
     for rows in groups.pieces(phi.shape[1]):
-        choices = policy.choose_many(
-            everything.task[rows[:, 0]], phi=phi[rows], eligible=rows >= 0, top=min(top, rows.shape[1])
-        )
+        tasks = everything.task[rows[:, 0]]
+        choices = policy.choose_many(tasks, phi=phi[rows], eligible=rows >= 0, top=min(top, rows.shape[1]))
         place, ranked = np.nonzero(choices.index >= 0)
         chosen = rows[place, choices.index[place, ranked]]
         columns = {"row": chosen, **_identity(everything, chosen, task, request)}
-        yield _table(columns, choices, place, ranked)
+        yield Decisions(_table(columns, choices, place, ranked), len(rows), _unseen(policy, tasks))
+
+
+def _unseen(policy: LCBPolicy, tasks: NDArray[Any]) -> int:
+    return int(np.count_nonzero(policy.table.keys.locate(tasks) < 0))
 
 
 def _refuse_own_names(task: str, request: str | None) -> None:
     for column in (task, request):
         if column in OWN_COLUMNS:
             raise SchemaError(
-                f"Column {column!r} cannot name the task or the request: decisions have a column of that name of their "
-                f"own ({', '.join(OWN_COLUMNS)}). Rename it in the requests."
+                f"Column {column!r} cannot name the task or the request: decisions have a column of that "
+                f"name of their own ({', '.join(OWN_COLUMNS)}). Rename it in the requests."
             )
 
 
@@ -147,8 +166,8 @@ class _Groups:
             assert requests.request is not None
             raise LogError(
                 f"Request {requests.request[row]!r} (column {request!r}) has two tasks (column {task!r}): "
-                f"{requests.task[start]!r} in row {start}, {requests.task[row]!r} in row {row}. Are ids of requests "
-                "used again in another task? Make them unique."
+                f"{requests.task[start]!r} in row {start}, {requests.task[row]!r} in row {row}. Are ids of "
+                "requests used again in another task? Make them unique."
             )
         self._order = np.lexsort((np.arange(codes.size), first[codes]))
         self._sizes = np.bincount(codes)[np.argsort(first, kind="stable")]
@@ -167,67 +186,3 @@ class _Groups:
             place = self._starts[part, None] + np.where(inside, slot, 0)
             yield np.where(inside, self._order[place], -1)
             begin += count
-
-
-def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
-    """Ids as an Arrow column: of their own type where they share one, else as text."""
-    values = ids if isinstance(ids, np.ndarray) and ids.dtype != object else list(ids)
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([str(value) for value in ids])
-
-
-def write_tables(path: str | Path, tables: Iterable[pa.Table]) -> int:
-    """Write tables to one Parquet file, whole or not at all; returns the number of rows.
-
-    The rows go to a hidden file beside ``path``, which takes that name in one step when all are there.
-
-    Parameters
-    ----------
-    path : str or Path
-        Its folder must exist; a file that stands there is replaced.
-    tables : iterable of pa.Table
-        At least one; the first sets names and types.
-
-    Raises
-    ------
-    ArtifactError
-        The folder is missing, ``path`` is a folder, or the disk does not take the file.
-    """
-    target = Path(path)
-    _refuse_target(target)
-    partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
-    try:
-        rows = _written(partial, tables)
-        partial.replace(target)
-    except OSError as error:
-        raise ArtifactError(
-            f"{target} was not written: {error.strerror or error}. Is the disk full, or the folder closed to this user?"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return rows
-
-
-def _refuse_target(target: Path) -> None:
-    if target.is_dir():
-        raise ArtifactError(f"{target} is a folder; one Parquet file is written. Name a file in it, such as "
-                            f"{target / 'decisions.parquet'}.")  # fmt: skip
-    if not target.parent.is_dir():
-        raise ArtifactError(f"{target} cannot be written: there is no folder {target.parent}. Make it first.")
-
-
-def _written(path: Path, tables: Iterable[pa.Table]) -> int:
-    rows = 0
-    writer: pq.ParquetWriter | None = None
-    try:
-        for table in tables:
-            if writer is None:
-                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
-            writer.write_table(table.cast(writer.schema))
-            rows += table.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    return rows

@@ -1,11 +1,12 @@
 """What every source of rows offers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from hieropo.errors import LogError
+from hieropo.sources.arrays import decoded
 
 BATCH_ROWS = 65_536
 
@@ -66,15 +67,11 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns: list[Any] = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    return pa.RecordBatch.from_arrays([decoded(column) for column in batch.columns], names=batch.schema.names)
 
 
 def empty(name: str) -> LogError:
     """Say that a source has no rows."""
     return LogError(
-        f"{name} has no rows. Is it the right one, and did an earlier filter or join leave anything?"
+        f"The {name} has no rows. Is it the right one, and did an earlier filter or join leave anything?"
     )

@@ -52,7 +52,7 @@ def open_log(source: Any, *, rereadable: bool = False) -> LogSource:
 
 
 def _opened(source: Any) -> LogSource:
-    if isinstance(source, LogSource):
+    if hasattr(type(source), "batches") and isinstance(source, LogSource):  # a look at a LazyFrame may run it
         return source
     if isinstance(source, str | os.PathLike):
         return open_parquet(_path(source))
@@ -107,15 +107,14 @@ def _short(text: str) -> str:
 
 
 def _wrong(source: Any, kind: type, home: str) -> str:
-    text = f"A {home}.{kind.__name__} is not a source of rows"
+    place = "" if home == "builtins" else f"{home}."
+    text = f"This {place}{kind.__name__} is not a source of rows"
     if kind.__name__ == "LazyFrame":
         return f"{text} before it has run. Hand over frame.collect()."
     if kind.__name__ == "DuckDBPyConnection":
         return f"{text}. Hand over connection.sql(query) or connection.table(name)."
     if isinstance(source, dict):
-        return (
-            "A dict is not a source of rows. Hand over pyarrow.table(columns), if it maps names to columns."
-        )
+        return f"{text}. Hand over pyarrow.table(columns), if it maps names to columns."
     if isinstance(source, list | tuple):
         return f"{text}. Hand over pyarrow.Table.from_pylist(rows), if it holds one dict for each row."
     if home == "pandas":

@@ -59,8 +59,8 @@ class ParquetSource:
                 if column not in file.schema.names:
                     raise SchemaError(
                         f"Column {column!r} is missing from {str(file.path)!r}, though other files of "
-                        f"{self.name} have it. Was it added or renamed later? Write that file anew with the "
-                        "column, or read the folders apart."
+                        f"the {self.name} have it. Was it added or renamed later? Write that file anew with "
+                        "the column, or read the folders apart."
                     )
         target = pa.schema([self.schema.field(column) for column in columns])
         encoded = [column for column in columns if all(column in file.repeated for file in self._files)]
@@ -111,9 +111,9 @@ def _inside(folder: Path) -> list[Path]:
 def _refuse_table_formats(folder: Path) -> None:
     delta = (folder / "_delta_log").is_dir()
     if delta or any((folder / "metadata").glob("*.metadata.json")):
-        kind, call = ("Delta", "delta_scan") if delta else ("Iceberg", "iceberg_scan")
+        kind, call = ("a Delta", "delta_scan") if delta else ("an Iceberg", "iceberg_scan")
         raise LogError(
-            f"{str(folder)!r} is a {kind} table: its Parquet files also hold deleted and replaced rows. "
+            f"{str(folder)!r} is {kind} table: its Parquet files also hold deleted and replaced rows. "
             f"Read it through its own format, for example duckdb.sql(\"from {call}('{folder}')\"), and "
             "hand that over."
         )
@@ -135,7 +135,11 @@ def _not_found(path: Path) -> str:
         text += f"; relative paths start at {str(Path.cwd())!r}"
     if path.parts and path.parts[0].startswith("~"):
         text += "; write Path(...).expanduser() for a path that begins with ~"
-    near = get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1) if path.name else []
+    near = (
+        get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1, cutoff=0.75)
+        if path.name
+        else []
+    )
     return text + (f". Did you mean {str(path.parent / near[0])!r}?" if near else ". Check the spelling.")
 
 
@@ -227,8 +231,8 @@ def _fitted(batch: pa.RecordBatch, target: pa.Schema, encoded: Sequence[str], fi
                 column = column.cast(field.type)
             except pa.ArrowException as error:
                 raise SchemaError(
-                    f"Column {field.name!r} of {str(file.path)!r} is {column.type}, but {field.type} in all files "
-                    f"together, and a value does not fit: {error}. Give the column one type in all files."
+                    f"Column {field.name!r} of {str(file.path)!r} is {column.type}, but {field.type} over "
+                    f"all files, and a value does not fit: {error}. Give the column one type in all files."
                 ) from error
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=target.names)

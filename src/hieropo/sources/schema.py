@@ -75,7 +75,7 @@ def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str
             raise SchemaError(_missing(schema, role, column, name))
         if count > 1:
             raise SchemaError(
-                f"{name} has {count} columns named {column!r} (role {role}), at positions "
+                f"The {name} has {count} columns named {column!r} (role {role}), at positions "
                 f"{schema.get_all_field_indices(column)}; which is meant? Did a join leave both? Rename "
                 "or drop one."
             )
@@ -83,7 +83,7 @@ def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str
         kind = schema.field(column).type
         if not test(kind):
             raise SchemaError(
-                f"Column {column!r} of {name} is of Arrow type {kind}, which cannot be {_article(role)}: "
+                f"Column {column!r} of the {name} is of Arrow type {kind}, which cannot be {_article(role)}: "
                 f"{need} is needed. {_cure(kind, role)}"
             )
 
@@ -93,7 +93,7 @@ def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
     near = [folded[match] for match in get_close_matches(column.casefold(), folded, n=3)]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     known = abbreviate(schema.names, 40)
-    return f"Column {column!r} (role {role}) is not in {name}.{hint} Its columns: {known}."
+    return f"Column {column!r} (role {role}) is not in the {name}.{hint} Its columns: {known}."
 
 
 def _article(role: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hieropo.errors import InputError
+from hieropo.errors import InputError, LogError
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 
 
@@ -56,7 +56,7 @@ class StreamSource:
         """
         if self._started:
             raise InputError(
-                f"{self.name} was read before, and a stream can be read only once. Open it with "
+                f"The {self.name} was read before, and a stream can be read only once. Open it with "
                 "open_log(stream, rereadable=True), which keeps its rows in memory, or hand over a table "
                 "or a path."
             )
@@ -103,4 +103,12 @@ class DatasetSource:
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only."""
-        return regroup(self._dataset.to_batches(columns=list(columns), batch_size=batch_rows), batch_rows)
+        return regroup(self._scan(list(columns), batch_rows), batch_rows)
+
+    def _scan(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._dataset.to_batches(columns=columns, batch_size=batch_rows)
+        except (OSError, pa.ArrowException) as error:
+            raise LogError(
+                f"The {self.name} cannot be read: {str(error).strip()} Is a file torn, or of another format?"
+            ) from error

@@ -1,0 +1,37 @@
+"""The command line: ``hieropo fit``, ``decide``, ``inspect``, ``demo``."""
+
+import click
+
+from hieropo import __version__
+from hieropo.cli.console import Program, example
+from hieropo.cli.decide import decide_command
+from hieropo.cli.demo import demo_command
+from hieropo.cli.fit import fit_command
+from hieropo.cli.inspect_policy import inspect_command
+
+__all__ = ["main"]
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=example(
+        "hieropo demo",
+        "hieropo fit log.parquet -o policy --task store --action offer --reward profit",
+        "hieropo inspect policy",
+        "hieropo decide policy requests.parquet -o decisions.parquet",
+    ),
+)
+@click.version_option(__version__, prog_name="hieropo")
+def main() -> None:
+    """A policy for every task, learned from the logged feedback of all of them.
+
+    Answers go to standard output, errors, warnings and progress to standard error. Exit codes: 0 done,
+    1 the data or a file cannot be used, 2 the command line cannot be understood, 130 interrupted.
+    """
+
+
+main.add_command(fit_command)
+main.add_command(decide_command)
+main.add_command(inspect_command)
+main.add_command(demo_command)

@@ -1,0 +1,100 @@
+"""``hieropo decide``: from requests to a file of decisions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
+from hieropo.cli.progress import Line, Watched
+
+
+@click.command(
+    "decide",
+    short_help="Choose an action for each request.",
+    epilog=example("hieropo decide policy requests.parquet -o decisions.parquet --eligible offers --top 3"),
+)
+@click.argument("directory", metavar="DIR")
+@click.argument("requests", type=str)
+@click.option(
+    "-o", "--output", required=True, metavar="OUT.parquet", help="The file of decisions; replaced if there."
+)
+@click.option("--task", metavar="COL", help="Column that names the task. Default: as in the log.")
+@click.option(
+    "--eligible", metavar="COL", help="Column with a list of the actions that can be taken. Default: all."
+)
+@click.option(
+    "--request", metavar="COL",
+    help="Column with your own name of each request, kept in the output. Needed where the policy lists no "
+    "actions: each row is then a candidate, and it says which rows belong together.",
+)  # fmt: skip
+@click.option(
+    "--top", type=click.IntRange(min=1), default=1, show_default=True, metavar="K", help="Keep the best K."
+)
+@pessimism_options
+@shared_options
+def decide_command(directory: str, requests: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """Choose an action for each row of REQUESTS, a Parquet file or folder, with the policy in DIR.
+
+    OUT.parquet has a row for each of the best actions of a request: row (of the request, from 0), the task,
+    action, rank, lower_bound, mean and sd of its expected reward.
+    """
+    from hieropo.artifacts import load_policy
+    from hieropo.sources import open_log
+    from hieropo.sources.writing import write_tables
+
+    if Path(requests).resolve() == Path(output).resolve():
+        usage_error(f"The decisions would replace the requests, {requests}. Give another -o.")
+    stored = load_policy(directory)
+    policy = _adjusted(stored.policy, given["pessimism"], given["level"])
+    task = given["task"] or stored.provenance.get("columns", {}).get("task")
+    if task is None:
+        usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
+    counts = {"requests": 0, "unseen": 0}
+    with Line() as line:
+        found = _decided(policy, Watched(open_log(requests), line), task, given)
+        rows = write_tables(output, _counted(found, counts))
+    if as_json:
+        print_json(
+            {"decisions": output, "rows": rows, "requests": counts["requests"],
+             "requests_of_unseen_tasks": counts["unseen"]}
+        )  # fmt: skip
+        return
+    click.echo(f"{rows:,} decisions for {counts['requests']:,} requests are in {output}.")
+    if counts["unseen"]:
+        click.echo(
+            f"{counts['unseen']:,} of the requests are of tasks that the log did not have; they got the "
+            "population's answer."
+        )
+
+
+def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
+    if pessimism is None and level is None:
+        return policy
+    from hieropo.core.policy import LCBPolicy
+
+    return LCBPolicy(policy.table, policy.features, pessimism=pessimism, level=level, unseen=policy.unseen)
+
+
+def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iterator[Any]:
+    from hieropo.sources.decisions import decide, decide_candidates
+
+    request, eligible, top = given["request"], given["eligible"], given["top"]
+    if policy.features is None or policy.features.actions is not None:
+        return decide(policy, source, task=task, eligible=eligible, request=request, top=top)
+    if request is None:
+        usage_error(
+            "This policy lists no actions, so each row of the requests is a candidate. Give --request, the "
+            "column that says which rows belong together."
+        )
+    if eligible is not None:
+        usage_error("This policy lists no actions for --eligible; leave out the rows that cannot be chosen.")
+    return decide_candidates(policy, source, task=task, request=request, top=top)
+
+
+def _counted(decided: Iterator[Any], counts: dict[str, int]) -> Iterator[Any]:
+    for part in decided:
+        counts["requests"] += part.requests
+        counts["unseen"] += part.unseen
+        yield part.table

@@ -1,0 +1,127 @@
+"""``hieropo inspect``: what a policy directory holds."""
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.text import paragraph, table
+
+SHOWN = 40  # features that the text lists
+
+
+def _at(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, float] | None:
+    if value is None:
+        return None
+    found = {}
+    for part in value.split(","):
+        name, equals, number = part.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.BadParameter(f"{part!r} is not NAME=NUMBER; write a=1,b=2.")
+    return found
+
+
+@click.command(
+    "inspect",
+    short_help="Show what a policy knows.",
+    epilog=example("hieropo inspect policy", "hieropo inspect policy --task 17 --at visits=3,basket=40"),
+)
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--task", metavar="ID", help="Show this task: its coefficients and the lower bound of each action."
+)
+@click.option(
+    "--at", metavar="A=1,B=2", callback=_at,
+    help="Context for the lower bounds of --task. Default: the mean context of the task's rows.",
+)  # fmt: skip
+@shared_options
+def inspect_command(directory: str, task: str | None, at: dict[str, float] | None, as_json: bool) -> None:  # noqa: FBT001
+    """Show what the policy in DIR knows: tasks, actions, features, how much tasks differ."""
+    from hieropo.artifacts import load_policy
+    from hieropo.cli.summaries import summary, task_summary
+
+    if at is not None and task is None:
+        usage_error("--at needs --task: lower bounds are those of one task.")
+    stored = load_policy(directory)
+    if task is None:
+        found = summary(stored)
+        show: Callable[..., str] = _summary_text
+    else:
+        found = task_summary(stored, task, at)
+        show = _task_text
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(show(found, directory))
+
+
+def _summary_text(found: dict[str, Any], directory: str) -> str:
+    about = found["provenance"]
+    spread = found["rows_of_a_task"]
+    actions = found["actions"]
+    facts = [
+        ["policy", directory],
+        ["made by", f"{about.get('learner', '?')} from {about.get('log', 'a log')}"],
+        ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
+        ["rows", f"{found['rows']:,}"],
+        ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],
+        ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
+        ["context", _few(found["context"] or []) or "none"],
+        ["acts on", f"mean - {found['pessimism']:.3g} sd"],
+        ["unseen task", "gets the population's answer" if found["unseen"] == "prior" else "is an error"],
+    ]
+    if found["noise_sd"] is not None:
+        facts.append(["noise sd", f"{found['noise_sd']:.4g} of a reward, within a task"])
+    columns = about.get("columns", {})
+    if columns:
+        facts.insert(2, ["columns", ", ".join(f"{r} {c}" for r, c in columns.items() if isinstance(c, str))])
+    head = ["feature", "population mean", "its sd", "between tasks, sd"]
+    lines = [
+        [f["name"], *(_number(f[key]) for key in ("mean", "mean_sd", "between_tasks_sd"))]
+        for f in found["features"][:SHOWN]
+    ]
+    hidden = len(found["features"]) - SHOWN
+    more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""
+    return f"{table(facts)}\n\n{table([head, *lines])}{more}\n\n{_next(found, directory)}"
+
+
+def _next(found: dict[str, Any], directory: str) -> str:
+    if not found["first_tasks"]:
+        return ""
+    return f"Next: hieropo inspect {directory} --task {shlex.quote(str(found['first_tasks'][0]))}"
+
+
+def _task_text(found: dict[str, Any], directory: str) -> str:
+    head = [["feature", "mean", "sd"]]
+    lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in found["features"][:SHOWN]]
+    parts = [f"Task {found['task']} of {directory}: {found['rows']:,} rows.", table(head + lines)]
+    if found["actions"] is None:
+        parts.append(
+            paragraph("Lower bounds need a context, or candidates described by columns: see --at and decide.")
+        )
+    else:
+        at = ", ".join(f"{name} = {value:.4g}" for name, value in found["at"].items())
+        ranked = sorted(found["actions"], key=lambda each: -each["lower_bound"])
+        rows = [
+            [str(a["action"]), *(_number(a[key]) for key in ("lower_bound", "mean", "sd"))] for a in ranked
+        ]
+        place = f" at {at}" if at else ""
+        parts.append(f"Expected reward{place}; lower bound = mean - {found['pessimism']:.3g} sd:")
+        parts.append(table([["action", "lower bound", "mean", "sd"], *rows[:SHOWN]]))
+    return "\n\n".join(parts)
+
+
+def _few(words: list[str]) -> str:
+    return ", ".join(words[:10]) + (f", ... ({len(words)} in all)" if len(words) > 10 else "")
+
+
+def _number(value: float | None) -> str:
+    return (
+        "" if value is None else f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
+    )

@@ -1,0 +1,82 @@
+"""A line on standard error that says how far a long command is; only on a terminal, only after a second."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+
+PATIENCE = 1.0  # seconds before the line appears
+PAUSE = 0.2  # seconds between two updates
+WIPE = "\r\x1b[K"
+
+
+class Line:
+    """The progress line; says nothing where standard error is no terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._last = 0.0
+        self._written = False
+
+    def say(self, text: str, *, now: bool = False) -> None:
+        """Replace the line, unless it is too early; ``now`` does not wait for a pause."""
+        moment = time.monotonic()
+        early = moment - self._begun < PATIENCE or (moment - self._last < PAUSE and not now)
+        if self._terminal and not early:
+            click.echo(f"{WIPE}{text}", nl=False, err=True)
+            self._last, self._written = moment, True
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._written:
+            click.echo(WIPE, nl=False, err=True)
+
+    def counted(self, items: Iterable[Any], noun: str, total: int) -> Iterator[Any]:
+        """Pass items on and count them."""
+        for number, item in enumerate(items, start=1):
+            self.say(f"{noun} {number} of {total}", now=True)
+            yield item
+
+
+class Watched:
+    """A source of rows that reports on a line how many were read; otherwise as the source itself."""
+
+    def __init__(self, source: Any, line: Line) -> None:
+        self._source = source
+        self._line = line
+
+    @property
+    def name(self) -> str:
+        """Name of the source."""
+        return str(self._source.name)
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema of the source."""
+        return self._source.schema
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, where it is known."""
+        found: int | None = self._source.n_rows
+        return found
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether the source can be read again."""
+        return bool(self._source.rereadable)
+
+    def batches(self, columns: Sequence[str], *size: int, **sizes: int) -> Iterator[Any]:
+        """Pass the batches of the source on and count their rows."""
+        rows, total = 0, self.n_rows
+        for batch in self._source.batches(columns, *size, **sizes):
+            yield batch
+            rows += batch.num_rows
+            share = f" of {total:,} ({rows / total:.0%})" if total else ""
+            self._line.say(f"Read {rows:,} rows{share}")
+        self._line.say("Computing ...", now=True)

@@ -1,0 +1,78 @@
+"""A shipped log, opened for fitting and judging."""
+
+from importlib.resources import as_file, files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.keys import Keys
+from hieropo.core.policy import LCBPolicy
+from hieropo.demo.scenarios import Scenario
+from hieropo.errors import InputError
+from hieropo.learners import HierOPO
+from hieropo.sources import open_log
+from hieropo.sources.rows import read
+
+Mask = NDArray[np.bool_]
+
+
+class DemoLog:
+    """The rows of a scenario as arrays, n rows of m tasks."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        with as_file(files("hieropo.data") / f"{scenario.name}.parquet") as path:
+            source = open_log(path)
+            self.rows = next(source.batches(source.schema.names, batch_rows=2**30))
+        batch = next(iter(read(self.rows, scenario.roles, batch_rows=2**30)))
+        if batch.action is None or batch.pscore is None:
+            raise InputError(f"The log {scenario.name!r} needs actions and propensities.")
+        self.action: NDArray[Any] = batch.action
+        self.reward, self.context, self.pscore = batch.reward, batch.context, batch.pscore
+        self.keys, self.tasks = Keys.factorize(batch.task)
+        self.judged = self._where(scenario.judged_on)
+        self.incumbent = self._where(scenario.made_by_incumbent)
+
+    def _where(self, condition: tuple[str, str] | None) -> Mask:
+        if condition is None:
+            return np.ones(len(self.tasks), dtype=np.bool_)
+        column, value = condition
+        found: Mask = np.array(self.rows.column(column).to_pylist(), dtype=np.str_) == value
+        return found
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def fit(self, learner: HierOPO, rows: Any) -> HierOPO:
+        """Fit to some rows of the log."""
+        roles = self.scenario.roles
+        return learner.fit(
+            rows, task=roles.task, action=roles.action, reward=roles.reward, pscore=roles.pscore,
+            context=_context(learner, roles.context),
+        )  # fmt: skip
+
+    def eligible(self, actions: tuple[Any, ...]) -> Mask | None:
+        """Which actions each task allows, (m, K)."""
+        allowed = self.scenario.eligible
+        if allowed is None:
+            return None
+        return np.array([[allowed(task, action) for action in actions] for task in self.keys.values.tolist()])
+
+    def follows(self, policy: LCBPolicy) -> Mask:
+        """Whether each row has the action that the policy chooses there, (n,)."""
+        assert policy.features is not None
+        actions = policy.features.actions or ()
+        mask = self.eligible(actions)
+        if policy.features.columns:
+            mask = None if mask is None else mask[self.tasks]
+            index = policy.choose_many(self.keys.values[self.tasks], self.context, eligible=mask).index[:, 0]
+        else:  # one choice a task
+            none = np.empty((len(self.keys), 0))
+            index = policy.choose_many(self.keys.values, none, eligible=mask).index[self.tasks, 0]
+        same: Mask = index == policy.features.action_codes(self.action)
+        return same
+
+
+def _context(learner: HierOPO, columns: tuple[str, ...]) -> tuple[str, ...]:
+    return () if learner.features == "indicator" else columns

@@ -1,0 +1,167 @@
+"""Split the log, fit, judge; then fit on everything and leave a policy and its decisions behind."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.posterior import condition
+from hieropo.core.statistics import Moments
+from hieropo.demo.findings import Findings
+from hieropo.demo.log import DemoLog
+from hieropo.demo.scenarios import Scenario
+from hieropo.demo.value import Estimate, judge, snips
+from hieropo.errors import ArtifactError, InputError
+from hieropo.learners import HierOPO
+from hieropo.sources.decisions import decide
+from hieropo.sources.writing import write_tables
+
+Mask = NDArray[np.bool_]
+Watch = Callable[[Iterable[int]], Iterable[int]]
+
+RIDGE = "ridge for each task"
+
+
+@dataclass(frozen=True)
+class Left:
+    """Paths of what the demonstration leaves behind, the number of decisions, and some task of the policy."""
+
+    log: Path
+    policy: Path
+    requests: Path
+    decisions: Path
+    n_decisions: int
+    task: Any
+
+
+def ridge(moments: Moments, hier: HierOPO) -> LCBPolicy:
+    """Separate ridge regressions with penalty 1: theta_s ~ N(0, noise_var I), acting on the mean."""
+    d = moments.dim
+    known = Gaussian(np.zeros(d), np.zeros((d, d)))
+    prior = Hierarchy(hyper=known, task_cov=np.eye(d), noise_var=1.0)
+    return LCBPolicy(condition(moments, prior), hier.features_, pessimism=0.0)
+
+
+def compare(scenario: Scenario, *, splits: int, seed: int, watch: Watch = iter) -> Findings:
+    """Judge policies on random halves of the log, each fitted to the other half.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    splits : int
+        Halves are drawn from all rows alike, not within tasks.
+    seed : int
+    watch : callable, optional
+        Is handed the numbers of the splits and passes them on, to show progress.
+
+    Raises
+    ------
+    InputError
+        ``splits`` is not positive.
+    """
+    if splits < 1:
+        raise InputError(f"splits={splits}; at least one split is needed.")
+    log = DemoLog(scenario)
+    rng = np.random.default_rng(seed)
+    values: dict[str, list[Estimate]] = {}
+    events: dict[str, list[int]] = {}
+    incumbent = []
+    for _ in watch(range(splits)):
+        held_out = np.ones(len(log), dtype=np.bool_)
+        held_out[rng.permutation(len(log))[: len(log) // 2]] = False
+        incumbent.append(snips(log.reward, (held_out & log.incumbent).astype(np.float64)))
+        for name, policy in _policies(log, ~held_out):
+            matched = held_out & log.judged & log.follows(policy)
+            values.setdefault(name, []).append(snips(log.reward, matched / log.pscore))
+            events.setdefault(name, []).append(int(np.count_nonzero(log.reward[matched])))
+    return _findings(log, splits, seed, incumbent, values, events)
+
+
+def _policies(log: DemoLog, train: Mask) -> Iterator[tuple[str, LCBPolicy]]:
+    rows = log.rows.filter(train)
+    for name, make in log.scenario.learners:
+        learner = log.fit(make(), rows)
+        yield name, learner.policy_
+        if name == "HierOPO":
+            yield RIDGE, ridge(learner.moments_, learner)
+
+
+def _findings(
+    log: DemoLog,
+    splits: int,
+    seed: int,
+    incumbent: list[Estimate],
+    values: dict[str, list[Estimate]],
+    events: dict[str, list[int]],
+) -> Findings:
+    base = Estimate.average(incumbent)
+    mean = {name: Estimate.average(found) for name, found in values.items()}
+    count = {name: float(np.mean(found)) for name, found in events.items()}
+    first = next(iter(mean))
+    return Findings(
+        scenario=log.scenario,
+        rows=len(log),
+        tasks=len(log.keys),
+        splits=splits,
+        seed=seed,
+        incumbent=base.value,
+        incumbent_se=base.se,
+        policies=tuple(judge(name, mean[name], base, log.tasks, count[name]) for name in mean),
+        rivals=tuple(
+            judge(name, mean[first], mean[name], log.tasks, min(count[first], count[name]))
+            for name in mean if name != first
+        ),
+    )  # fmt: skip
+
+
+def leave_behind(scenario: Scenario, folder: Path) -> Left:
+    """Fit HierOPO to the whole log and write log, policy, requests and decisions to ``folder``.
+
+    Raises
+    ------
+    ArtifactError
+        The folder cannot be made, or holds something else under these names.
+    """
+    left = _paths(folder)
+    log = DemoLog(scenario)
+    with as_file(files("hieropo.data") / f"{scenario.name}.parquet") as path:
+        shutil.copyfile(path, left["log"])
+    learner = log.fit(HierOPO(), log.rows)
+    learner.save(left["policy"], provenance={"log": str(left["log"])})
+    eligible = "eligible" if scenario.eligible else None
+    write_tables(left["requests"], [_requests(log, learner)])
+    found = decide(learner.policy_, left["requests"], task=scenario.roles.task, eligible=eligible)
+    n = write_tables(left["decisions"], (part.table for part in found))
+    return Left(**left, n_decisions=n, task=log.keys.values[0])
+
+
+def _paths(folder: Path) -> dict[str, Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"The folder {folder} cannot be made: {error.strerror}. Name another one."
+        ) from error
+    names = {"log": "log.parquet", "policy": "policy", "requests": "requests.parquet"}
+    return {role: folder / name for role, name in {**names, "decisions": "decisions.parquet"}.items()}
+
+
+def _requests(log: DemoLog, learner: HierOPO) -> Any:
+    """Every row again where contexts differ; else one request a task, with the actions it allows."""
+    roles = log.scenario.roles
+    if roles.context:
+        return log.rows.select([roles.task, *roles.context])
+    actions = learner.features_.actions or ()
+    mask = log.eligible(actions)
+    requests: dict[str, list[Any]] = {roles.task: log.keys.values.tolist()}
+    if mask is not None:
+        requests["eligible"] = [[actions[k] for k in np.flatnonzero(row)] for row in mask]
+    return requests

@@ -1,0 +1,79 @@
+"""Tables written to one Parquet file, whole or not at all."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hieropo.errors import ArtifactError
+
+
+def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
+    """Ids as an Arrow column: of their own type where they share one, else as text."""
+    values = ids if isinstance(ids, np.ndarray) and ids.dtype != object else list(ids)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([str(value) for value in ids])
+
+
+def write_tables(path: str | Path, tables: Iterable[Any]) -> int:
+    """Write tables to one Parquet file, whole or not at all; returns the number of rows.
+
+    The rows go to a hidden file beside ``path``, which takes that name in one step when all are there.
+
+    Parameters
+    ----------
+    path : str or Path
+        Its folder must exist; a file that stands there is replaced.
+    tables : iterable of pa.Table, pa.RecordBatch or mapping of a name to a column
+        At least one; the first sets names and types.
+
+    Raises
+    ------
+    ArtifactError
+        The folder is missing, ``path`` is a folder, or the disk does not take the file.
+    """
+    target = Path(path)
+    _refuse_target(target)
+    partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
+    try:
+        rows = _written(partial, tables)
+        partial.replace(target)
+    except OSError as error:
+        raise ArtifactError(
+            f"{target} was not written: {error.strerror or error}. Is the disk full, or the folder closed to "
+            "this user?"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return rows
+
+
+def _refuse_target(target: Path) -> None:
+    if target.is_dir():
+        raise ArtifactError(f"{target} is a folder; one Parquet file is written. Name a file in it, such as "
+                            f"{target / 'decisions.parquet'}.")  # fmt: skip
+    if not target.parent.is_dir():
+        raise ArtifactError(f"{target} cannot be written: there is no folder {target.parent}. Make it first.")
+
+
+def _written(path: Path, tables: Iterable[Any]) -> int:
+    rows = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for part in tables:
+            table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else pa.table(part)
+            if writer is None:
+                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+            rows += table.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows

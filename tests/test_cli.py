@@ -1,0 +1,482 @@
+"""The command line as its callers meet it: real processes, exit codes, both streams, files."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import hieropo
+from hieropo.cli import main
+from hieropo.cli.progress import Line, Watched
+from hieropo.core.features import per_action
+from hieropo.sources import open_log
+
+COMMAND = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
+FIT = ["--task", "store", "--action", "offer", "--reward", "profit"]
+
+
+def hieropo_(*words: object, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [*COMMAND, *(str(word) for word in words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, timeout=120)
+
+
+def succeeds(*words: object, folder: Path | None = None) -> str:
+    done = hieropo_(*words, folder=folder)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def fails(code: int, *words: object, folder: Path | None = None) -> str:
+    done = hieropo_(*words, folder=folder)
+    assert (done.returncode, done.stdout) == (code, ""), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Error: " in done.stderr
+    return done.stderr
+
+
+def answers(*words: object) -> str:
+    """As ``succeeds``, without the cost of a process."""
+    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    return done.stdout
+
+
+def refuses(code: int, *words: object) -> str:
+    """As ``fails``, without the cost of a process."""
+    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    assert (done.exit_code, done.stdout) == (code, ""), done.output
+    assert "Error: " in done.stderr
+    return done.stderr
+
+
+def make_log(rows: int = 400) -> pa.Table:
+    rng = np.random.default_rng(0)
+    store, offer = rng.integers(0, 8, rows), rng.integers(0, 3, rows)
+    visits = rng.normal(3.0, 1.0, rows)
+    worth = np.array([0.0, 1.0, 2.0])[offer] + 0.5 * store * (offer == 1) + 0.1 * visits
+    return pa.table(
+        {
+            "store": store,
+            "offer": np.array(["none", "coupon", "gift"])[offer].tolist(),
+            "visits": visits,
+            "profit": worth + rng.normal(0.0, 0.5, rows),
+            "pscore": np.full(rows, 1 / 3),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log, requests and a policy; tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("shop")
+    pq.write_table(make_log(), folder / "log.parquet")
+    requests = {
+        "store": [0, 7, 99],
+        "visits": [3.0, 4.0, 5.0],
+        "name": ["a", "b", "c"],
+        "offers": [["none", "gift"], ["none", "coupon", "gift"], ["none"]],
+    }
+    pq.write_table(pa.table(requests), folder / "requests.parquet")
+    succeeds(
+        "fit", "log.parquet", "-o", "policy", *FIT, "--context", "visits", "--pscore", "pscore", folder=folder
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log whose columns describe the action, candidates and a policy."""
+    folder = tmp_path_factory.mktemp("flights")
+    rng = np.random.default_rng(1)
+    price, stops = rng.uniform(1, 5, 300), rng.integers(0, 3, 300).astype(float)
+    log = {
+        "city": rng.choice(["Oslo", "Rome"], 300),
+        "ones": np.ones(300),
+        "price": price,
+        "stops": stops,
+        "bought": 3 - price / 2 - stops + rng.normal(0, 0.3, 300),
+    }
+    pq.write_table(pa.table({name: values.tolist() for name, values in log.items()}), folder / "log.parquet")
+    search = {
+        "search": ["x", "y", "x", "y", "y"],
+        "city": ["Oslo", "Rome", "Oslo", "Rome", "Rome"],
+        "ones": [1.0] * 5,
+        "price": [4.0, 2.0, 1.0, 1.0, 3.0],
+        "stops": [0.0, 1.0, 0.0, 1.0, 0.0],
+    }
+    pq.write_table(pa.table(search), folder / "search.parquet")
+    succeeds("fit", "log.parquet", "-o", "policy", "--task", "city", "--reward", "bought",
+             "--context", "ones,price,stops", folder=folder)  # fmt: skip
+    return folder
+
+
+def decisions(path: Path) -> dict[str, list[Any]]:
+    return pq.read_table(path).to_pydict()
+
+
+def edited(source: Path, target: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
+    pq.write_table(change(pq.read_table(source)), target)
+    return target
+
+
+def renamed(old: str, new: str) -> Callable[[pa.Table], pa.Table]:
+    return lambda t: t.rename_columns([new if name == old else name for name in t.column_names])
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", ["fit", "decide", "inspect", "demo"])
+    def test_every_command_explains_itself_with_an_example(self, command: str) -> None:
+        text = answers(command, "--help")
+        assert f"Usage: hieropo {command}" in text
+        assert f"  hieropo {command}" in text.partition("Example")[2]
+
+    def test_version(self) -> None:
+        assert succeeds("--version") == f"hieropo, version {hieropo.__version__}\n"
+
+    def test_help_loads_nothing_heavy(self) -> None:
+        heavy = {"numpy", "numba", "pyarrow", "scipy"}
+        code = f"import sys, hieropo.cli; sys.exit(str(sorted({heavy} & set(sys.modules))))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stderr.strip() == "[]"
+
+    def test_an_unknown_command_or_option_is_a_usage_error(self) -> None:
+        assert "No such command 'fitt'" in refuses(2, "fitt")
+        assert "No such option" in refuses(2, "inspect", "policy", "--taks", "1")
+
+
+class TestFit:
+    def test_tells_what_it_made_and_what_comes_next(self, shop: Path, tmp_path: Path) -> None:
+        text = succeeds("fit", shop / "log.parquet", "-o", tmp_path / "policy", *FIT)
+        assert "HierOPO learned from 400 rows of 8 tasks" in text
+        assert f"Next: hieropo inspect {tmp_path / 'policy'}" in text
+
+    def test_makes_the_policy_of_the_library(self, shop: Path) -> None:
+        stored = hieropo.load_policy(shop / "policy")
+        learner = hieropo.HierOPO().fit(
+            shop / "log.parquet", task="store", action="offer", reward="profit", context=("visits",)
+        )
+        np.testing.assert_array_equal(stored.policy.table.means, learner.posterior_.table().means)
+        assert stored.provenance["log"] == "log.parquet"
+        assert stored.provenance["columns"]["context"] == ["visits"]
+
+    def test_json_alone_is_on_standard_output(self, shop: Path, tmp_path: Path) -> None:
+        found = json.loads(
+            answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--algorithm", "pooled",
+                     "--level", "0.95", "--json")
+        )  # fmt: skip
+        assert (found["learner"], found["rows"], found["tasks"], found["actions"]) == ("PooledOPO", 400, 8, 3)
+        assert found["pessimism"] == pytest.approx(1.645, abs=1e-3)
+        assert found["warnings"] == []
+
+    def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
+        features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
+        (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8")
+        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--features", tmp_path / "map.json")
+        assert hieropo.load_policy(tmp_path / "p").features == features
+
+    def test_a_warning_is_told_and_does_not_fail(self, shop: Path, tmp_path: Path) -> None:
+        log = edited(
+            shop / "log.parquet",
+            tmp_path / "one.parquet",
+            lambda t: t.filter(pa.compute.equal(t["store"], 1)),
+        )
+        done = hieropo_("fit", log, "-o", tmp_path / "p", *FIT, "--json")
+        assert done.returncode == 0
+        assert "Warning: The log has one task" in done.stderr
+        assert "The log has one task" in json.loads(done.stdout)["warnings"][0]
+
+    def test_usage_errors(self, shop: Path, tmp_path: Path) -> None:
+        log, out = shop / "log.parquet", ("-o", tmp_path / "p")
+        assert "Missing option '--task'" in refuses(2, "fit", log, *out, "--reward", "profit")
+        assert "say the same thing" in refuses(
+            2, "fit", log, *out, *FIT, "--level", "0.9", "--pessimism", "1"
+        )
+        assert "'both' is none of" in refuses(2, "fit", log, *out, *FIT, "--features", "both")
+        assert "Give --action" in refuses(2, "fit", log, *out, "--task", "store", "--reward", "profit")
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda t: t.slice(0, 0), ["has no rows"]),
+            (renamed("profit", "Profit"), ["'profit'", "'Profit'"]),
+            (lambda t: t.append_column("offer", t["offer"]), ["2 columns named 'offer'"]),
+            (lambda t: t.set_column(3, "profit", pa.array([None] * 399 + [1.0])), ["row 0", "null"]),
+        ],
+        ids=["empty", "renamed", "twice", "null"],
+    )  # fmt: skip
+    def test_a_log_that_cannot_be_used(
+        self, shop: Path, tmp_path: Path, change: Callable[[pa.Table], pa.Table], words: list[str]
+    ) -> None:
+        log = edited(shop / "log.parquet", tmp_path / "log.parquet", change)
+        error = refuses(1, "fit", log, "-o", tmp_path / "policy", *FIT)
+        assert [word for word in words if word not in error] == []
+        assert not (tmp_path / "policy").exists()
+
+    def test_files_that_are_not_there_or_are_something_else(self, shop: Path, tmp_path: Path) -> None:
+        assert "There is no file or folder" in fails(1, "fit", tmp_path / "log", "-o", tmp_path / "p", *FIT)
+        (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
+        assert "torn.parquet" in fails(1, "fit", tmp_path / "torn.parquet", "-o", tmp_path / "p", *FIT)
+        assert "other things in it" in fails(1, "fit", shop / "log.parquet", "-o", shop, *FIT)
+
+    def test_debug_gives_the_traceback(self, tmp_path: Path) -> None:
+        done = hieropo_("fit", tmp_path / "log", "-o", tmp_path / "p", *FIT, "--debug")
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+        assert "There is no file or folder" in done.stderr
+
+
+class TestDecide:
+    def test_decides_as_the_library_does(self, shop: Path, tmp_path: Path) -> None:
+        out = tmp_path / "decisions.parquet"
+        text = succeeds("decide", shop / "policy", shop / "requests.parquet", "-o", out)
+        assert "3 decisions for 3 requests" in text
+        assert "1 of the requests are of tasks that the log did not have" in text
+        policy = hieropo.load_policy(shop / "policy").policy
+        expected = [policy.choose(task, [x]) for task, x in ((0, 3.0), (7, 4.0), (99, 5.0))]
+        found = decisions(out)
+        assert list(found) == ["row", "store", "action", "rank", "lower_bound", "mean", "sd"]
+        assert (found["row"], found["store"], found["rank"]) == ([0, 1, 2], [0, 7, 99], [1, 1, 1])
+        assert found["action"] == [choice.action for choice in expected]
+        for name in ("lower_bound", "mean", "sd"):
+            assert found[name] == [getattr(choice, name) for choice in expected]
+
+    def test_keeps_to_eligible_actions_and_ranks_the_best(self, shop: Path, tmp_path: Path) -> None:
+        out = tmp_path / "decisions.parquet"
+        found = json.loads(
+            answers("decide", shop / "policy", shop / "requests.parquet", "-o", out, "--eligible", "offers",
+                     "--request", "name", "--top", "2", "--json")
+        )  # fmt: skip
+        assert (found["requests"], found["rows"], found["requests_of_unseen_tasks"]) == (3, 5, 1)
+        table = decisions(out)
+        assert table["name"] == ["a", "a", "b", "b", "c"]
+        assert table["rank"] == [1, 2, 1, 2, 1]
+        assert set(table["action"][:2]) == {"none", "gift"}
+        assert table["action"][4] == "none"
+        assert table["lower_bound"][0] >= table["lower_bound"][1]
+
+    def test_pessimism_can_be_changed(self, shop: Path, tmp_path: Path) -> None:
+        out = tmp_path / "decisions.parquet"
+        answers("decide", shop / "policy", shop / "requests.parquet", "-o", out, "--pessimism", "2")
+        found = decisions(out)
+        for bound, mean, sd in zip(found["lower_bound"], found["mean"], found["sd"], strict=True):
+            assert bound == pytest.approx(mean - 2 * sd, rel=1e-12)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (renamed("visits", "visit"), ["'visits'", "Did you mean 'visit'"]),
+            (lambda t: t.append_column("visits", t["visits"]), ["2 columns named 'visits'"]),
+            (lambda t: t.set_column(3, "offers", pa.array([["gift"], [], ["gift"]])), ["row 1", "empty"]),
+            (lambda t: t.set_column(3, "offers", pa.array([["gift"], ["gfit"], ["a"]])), ["'gfit'", "row 1"]),
+            (lambda t: t.slice(0, 0), ["has no rows"]),
+            (lambda t: t.set_column(1, "visits", pa.array([1.0, float("nan"), 2.0])), ["'visits'", "row 1"]),
+        ],
+        ids=["renamed", "twice", "nothing eligible", "unknown action", "empty", "nan"],
+    )  # fmt: skip
+    def test_requests_that_cannot_be_used(
+        self, shop: Path, tmp_path: Path, change: Callable[[pa.Table], pa.Table], words: list[str]
+    ) -> None:
+        requests = edited(shop / "requests.parquet", tmp_path / "requests.parquet", change)
+        out = tmp_path / "decisions.parquet"
+        out.write_text("what stood there before")
+        error = refuses(1, "decide", shop / "policy", requests, "-o", out, "--eligible", "offers")
+        assert [word for word in words if word not in error] == []
+        assert out.read_text() == "what stood there before"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions.parquet", "requests.parquet"]
+
+    def test_places_that_cannot_be_written(self, shop: Path, tmp_path: Path) -> None:
+        words = ("decide", shop / "policy", shop / "requests.parquet", "-o")
+        assert "there is no folder" in refuses(1, *words, tmp_path / "no" / "d.parquet")
+        assert "is a folder" in refuses(1, *words, tmp_path)
+        assert "would replace the requests" in refuses(2, *words, shop / "requests.parquet")
+
+    def test_a_column_that_decisions_have_themselves(self, shop: Path, tmp_path: Path) -> None:
+        requests = edited(shop / "requests.parquet", tmp_path / "requests.parquet", renamed("name", "row"))
+        error = refuses(
+            1, "decide", shop / "policy", requests, "-o", tmp_path / "d.parquet", "--request", "row"
+        )
+        assert "Column 'row' cannot name" in error
+
+
+class TestCandidates:
+    """Policies whose features are columns: each row of the requests is a candidate."""
+
+    def test_rows_of_one_request_compete(self, flights: Path, tmp_path: Path) -> None:
+        out = tmp_path / "decisions.parquet"
+        text = answers(
+            "decide", flights / "policy", flights / "search.parquet", "-o", out, "--request", "search"
+        )
+        assert "2 decisions for 2 requests" in text
+        found = decisions(out)
+        assert list(found) == ["row", "search", "city", "rank", "lower_bound", "mean", "sd"]
+        assert (found["search"], found["city"]) == (["x", "y"], ["Oslo", "Rome"])
+        policy = hieropo.load_policy(flights / "policy").policy
+        first = policy.choose("Oslo", phi=[[1, 4, 0], [1, 1, 0]])
+        second = policy.choose("Rome", phi=[[1, 2, 1], [1, 1, 1], [1, 3, 0]])
+        assert found["row"] == [[0, 2][first.index], [1, 3, 4][second.index]]
+        assert found["lower_bound"] == [first.lower_bound, second.lower_bound]
+
+    def test_top_ranks_candidates(self, flights: Path, tmp_path: Path) -> None:
+        out = tmp_path / "decisions.parquet"
+        words = ("--request", "search", "--top", "9")
+        answers("decide", flights / "policy", flights / "search.parquet", "-o", out, *words)
+        found = decisions(out)
+        assert found["rank"] == [1, 2, 1, 2, 3]
+        assert sorted(found["row"]) == [0, 1, 2, 3, 4]
+
+    def test_usage(self, flights: Path, tmp_path: Path) -> None:
+        words = ("decide", flights / "policy", flights / "search.parquet", "-o", tmp_path / "d.parquet")
+        assert "Give --request" in refuses(2, *words)
+        assert "no actions for --eligible" in refuses(2, *words, "--request", "search", "--eligible", "price")
+        assert "described by columns" in answers("inspect", flights / "policy")
+        assert "candidates" in answers("inspect", flights / "policy", "--task", "Oslo")
+
+    def test_a_request_of_two_tasks(self, flights: Path, tmp_path: Path) -> None:
+        cities = pa.array(["Oslo", "Rome", "Rome", "Rome", "Rome"])
+        change = lambda t: t.set_column(1, "city", cities)  # noqa: E731
+        search = edited(flights / "search.parquet", tmp_path / "search.parquet", change)
+        error = refuses(1, "decide", flights / "policy", search, "-o", tmp_path / "d", "--request", "search")
+        assert (
+            "Request 'x' (column 'search') has two tasks (column 'city'): 'Oslo' in row 0, 'Rome' in row 2"
+            in error
+        )
+
+
+class TestInspect:
+    def test_shows_tasks_actions_and_features(self, shop: Path) -> None:
+        text = succeeds("inspect", "policy", folder=shop)
+        for part in ("HierOPO from log.parquet", "8, such as 0, 1, 2", "coupon, gift, none", "coupon:visits",
+                     "between tasks, sd", "Next: hieropo inspect policy --task 0"):  # fmt: skip
+            assert part in text
+
+    def test_json_holds_the_hierarchy(self, shop: Path) -> None:
+        found = json.loads(succeeds("inspect", "policy", "--json", folder=shop))
+        stored = hieropo.load_policy(shop / "policy")
+        assert stored.hyper is not None
+        assert stored.hierarchy is not None
+        assert [each["mean"] for each in found["features"]] == stored.hyper.mean.tolist()
+        between = [each["between_tasks_sd"] for each in found["features"]]
+        np.testing.assert_allclose(np.square(between), np.diagonal(stored.hierarchy.task_cov), atol=1e-15)
+        assert (found["tasks"], found["rows"], found["actions"]) == (8, 400, ["coupon", "gift", "none"])
+
+    def test_a_task_at_a_context(self, shop: Path) -> None:
+        found = json.loads(answers("inspect", shop / "policy", "--task", "7", "--at", "visits=4", "--json"))
+        policy = hieropo.load_policy(shop / "policy").policy
+        choice = policy.choose(7, [4.0])
+        assert found["choice"] == choice.action
+        best = next(each for each in found["actions"] if each["action"] == choice.action)
+        assert best["lower_bound"] == choice.lower_bound
+        assert best["sd"] == pytest.approx(choice.sd, rel=1e-9)
+
+    def test_a_task_at_the_mean_context_of_its_rows(self, shop: Path) -> None:
+        log = pq.read_table(shop / "log.parquet").to_pydict()
+        own = [x for store, x in zip(log["store"], log["visits"], strict=True) if store == 7]
+        found = json.loads(answers("inspect", shop / "policy", "--task", "7", "--json"))
+        assert found["rows"] == len(own)
+        assert found["at"]["visits"] == pytest.approx(np.mean(own), rel=1e-12)
+        assert "at visits = " in answers("inspect", shop / "policy", "--task", "7")
+
+    def test_errors(self, shop: Path) -> None:
+        policy = shop / "policy"
+        assert "Task '8' is not among the 8 tasks" in refuses(1, "inspect", policy, "--task", "8")
+        assert "--at needs --task" in refuses(2, "inspect", policy, "--at", "visits=1")
+        assert "'visits' is not NAME=NUMBER" in refuses(2, "inspect", policy, "--task", "1", "--at", "visits")
+        assert "reads the context columns ['visits']" in refuses(
+            1, "inspect", policy, "--task", "1", "--at", "x=1"
+        )
+
+    def test_a_policy_that_is_not_there_or_is_damaged(self, shop: Path, tmp_path: Path) -> None:
+        assert "does not exist" in fails(1, "inspect", tmp_path / "policy")
+        assert "not a policy" in fails(1, "inspect", tmp_path)
+        damaged = tmp_path / "damaged"
+        shutil.copytree(shop / "policy", damaged)
+        content = bytearray((damaged / "tasks.arrow").read_bytes())
+        content[len(content) // 2] ^= 1
+        (damaged / "tasks.arrow").write_bytes(content)
+        assert "tasks.arrow" in fails(1, "inspect", damaged)
+        (damaged / "tasks.arrow").unlink()
+        assert "tasks.arrow" in fails(
+            1, "decide", damaged, shop / "requests.parquet", "-o", tmp_path / "d.parquet"
+        )
+
+
+class TestDemo:
+    def test_prints_a_table_a_verdict_and_the_next_steps(self, tmp_path: Path) -> None:
+        text = succeeds("demo", "--splits", "2", folder=tmp_path)
+        for part in ("the incentives as drawn", "HierOPO", "PooledOPO", "Shown: ", "Not shown: ", "seed 0",
+                     "demo/decisions.parquet", "hieropo inspect demo/policy"):  # fmt: skip
+            assert part in text
+        after = [line.strip() for line in text.split("next", 1)[1].splitlines()]
+        for command in after:
+            assert command.startswith("hieropo ")
+            succeeds(*command.split()[1:], folder=tmp_path)
+
+    def test_json(self, tmp_path: Path) -> None:
+        found = json.loads(succeeds("demo", "--splits", "1", "--seed", "5", "-o", tmp_path / "x", "--json"))
+        assert (found["seed"], found["splits"], found["rows"], found["tasks"]) == (5, 1, 2825, 119)
+        assert found["policies"][0]["name"] == "HierOPO"
+        assert all(Path(path).exists() for path in found["files"].values())
+
+    def test_usage(self) -> None:
+        assert "--splits" in fails(2, "demo", "--splits", "0")
+        assert "--data" in fails(2, "demo", "--data", "movielens")
+
+
+class TestStreams:
+    def test_a_closed_pipe_leaves_no_traceback(self, shop: Path) -> None:
+        process = subprocess.Popen(
+            [*COMMAND, "inspect", str(shop / "policy"), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(timeout=60) != 0
+        assert process.stderr.read() == ""
+        process.stderr.close()
+
+    def test_an_interrupt_is_one_line_and_leaves_nothing(self, tmp_path: Path) -> None:
+        process = subprocess.Popen(
+            [*COMMAND, "demo", "--splits", "1000000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )  # fmt: skip
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, "")
+        assert err == "\nInterrupted. Nothing half-written is left.\n"
+        assert not list(tmp_path.iterdir())
+
+    def test_a_terminal_sees_progress_and_a_clean_line_at_the_end(self, tmp_path: Path) -> None:
+        ours, theirs = pty.openpty()
+        command = [*COMMAND, "demo", "--splits", "40", "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path, check=True)
+        os.close(theirs)
+        seen = os.read(ours, 100_000).decode()
+        os.close(ours)
+        assert "of 40" in seen
+        assert seen.endswith("\r\x1b[K")
+        assert json.loads(done.stdout)["splits"] == 40
+
+
+def test_a_watched_source_is_the_source(shop: Path) -> None:
+    source = open_log(shop / "log.parquet")
+    watched = Watched(source, Line())
+    assert open_log(watched) is watched
+    assert (watched.name, watched.schema, watched.n_rows) == (source.name, source.schema, source.n_rows)
+    assert watched.rereadable == source.rereadable
+    assert list(watched.batches(["store"], 100)) == list(source.batches(["store"], 100))
