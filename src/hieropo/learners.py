@@ -77,7 +77,9 @@ class HierOPO:
         """Change settings; raise InputError where one is unknown."""
         for name, value in params.items():
             if name not in self._settings():
-                raise InputError(f"{type(self).__name__} has no setting {name!r}; it has {list(self._settings())}.")
+                raise InputError(
+                    f"{type(self).__name__} has no setting {name!r}; it has {list(self._settings())}."
+                )
             setattr(self, name, value)
         return self
 
@@ -150,7 +152,9 @@ class HierOPO:
     def _learn(self, moments: Moments, features: FeatureMap, roles: Roles) -> Self:
         hierarchy = self._hierarchy(moments)
         posterior = condition(moments, hierarchy)
-        policy = LCBPolicy(posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen)
+        policy = LCBPolicy(
+            posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen
+        )
         self.moments_: Moments = moments
         self.features_: FeatureMap = features
         self.roles_: Roles = roles
@@ -181,7 +185,9 @@ class HierOPO:
 
     def _fitted(self) -> LCBPolicy:
         if not hasattr(self, "policy_"):
-            raise InputError(f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first.")
+            raise InputError(
+                f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first."
+            )
         return self.policy_
 
     def predict(self, requests: Any, *, eligible: str | None = None) -> NDArray[Any]:
@@ -222,18 +228,23 @@ class HierOPO:
         ArtifactError
             The directory cannot be written, or holds something else.
         """
+        policy = self._fitted()
         about = {
             "learner": type(self).__name__,
-            "rows": self._fitted() and self.moments_.n_rows,
-            "columns": {**{role: getattr(self.roles_, role) for role in _ROLES}, "context": list(self.roles_.context)},
+            "rows": self.moments_.n_rows,
+            "columns": {
+                **{role: getattr(self.roles_, role) for role in _ROLES},
+                "context": list(self.roles_.context),
+            },
             **(provenance or {}),
         }
         return save_policy(
-            self.policy_,
+            policy,
             path,
             moments=self.moments_,
             hierarchy=self.hierarchy_,
             hyper=self.posterior_.hyper,
+            log_evidence=self.posterior_.log_evidence,
             provenance=about,
         )
 
@@ -298,7 +309,9 @@ def _checked(features: FeatureMap, roles: Roles) -> FeatureMap:
             f"context={list(roles.context)} differs from the columns of the feature map, {list(features.columns)}."
         )
     if features.actions is not None and roles.action is None:
-        raise SchemaError("This feature map knows action ids, so the log needs an action column: action='...'.")
+        raise SchemaError(
+            "This feature map knows action ids, so the log needs an action column: action='...'."
+        )
     return features
 
 

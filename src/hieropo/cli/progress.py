@@ -1,6 +1,7 @@
 """A line on standard error that says how far a long command is; only on a terminal, only after a second."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -19,20 +20,30 @@ class Line:
         self._terminal = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._last = 0.0
+        self._text = ""
         self._written = False
+        self._timer = threading.Timer(PATIENCE, self._write)  # shows what was said last, while work goes on
+        self._timer.daemon = True
 
     def say(self, text: str, *, now: bool = False) -> None:
         """Replace the line, unless it is too early; ``now`` does not wait for a pause."""
+        self._text = text
         moment = time.monotonic()
-        early = moment - self._begun < PATIENCE or (moment - self._last < PAUSE and not now)
-        if self._terminal and not early:
-            click.echo(f"{WIPE}{text}", nl=False, err=True)
-            self._last, self._written = moment, True
+        if moment - self._begun > PATIENCE and (now or moment - self._last > PAUSE):
+            self._write()
+
+    def _write(self) -> None:
+        if self._terminal and self._text:
+            self._last, self._written = time.monotonic(), True
+            click.echo(f"{WIPE}{self._text}", nl=False, err=True)
 
     def __enter__(self) -> "Line":
+        if self._terminal:
+            self._timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
         if self._written:
             click.echo(WIPE, nl=False, err=True)
 

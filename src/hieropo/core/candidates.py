@@ -183,10 +183,11 @@ class Candidates:
         """
         if eligible is None:
             return ALL
-        if isinstance(eligible, np.ndarray) and eligible.dtype == np.bool_:
-            mask = eligible
-        else:
-            mask = self._named(eligible, K)
+        mask = (
+            eligible
+            if isinstance(eligible, np.ndarray) and eligible.dtype == np.bool_
+            else self._named(eligible, K)
+        )
         if mask.shape != (K,):
             raise InputError(f"eligible has shape {mask.shape}, but the request has {K} candidates.")
         return normalised(mask)

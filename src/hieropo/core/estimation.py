@@ -12,8 +12,6 @@ import warnings
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -72,7 +70,9 @@ def moment_estimates(moments: Moments, task_cov: TaskCov = "auto") -> Hierarchy:
     )
     cov = _first_guess(active, noise_var)
     for _ in range(_ROUNDS):
-        working = cov + np.diag(1e-3 * np.maximum(np.diagonal(cov), 1e-9 * _first_guess(active, noise_var).diagonal()))
+        working = cov + np.diag(
+            1e-3 * np.maximum(np.diagonal(cov), 1e-9 * _first_guess(active, noise_var).diagonal())
+        )
         cov = _one_round(active, Hierarchy(hyper=None, task_cov=working, noise_var=noise_var), full=full)
     return Hierarchy(hyper=None, task_cov=cov, noise_var=noise_var)
 
@@ -109,7 +109,9 @@ def _above_rounding(moments: Moments, noise_var: float) -> float:
     floor = 1e-10 * (squares / moments.n_rows or 1.0)
     if noise_var > floor:
         return noise_var
-    _warn(f"Rewards are without noise given the features; noise_var is set to {floor:.3g}, far below the rewards.")
+    _warn(
+        f"Rewards are without noise given the features; noise_var is set to {floor:.3g}, far below the rewards."
+    )
     return floor
 
 
@@ -130,7 +132,10 @@ def _one_round(moments: Moments, working: Hierarchy, *, full: bool) -> Array:
     spread = unpack(known.covs, d)
     gain = spread @ unpack(moments.sums, d) / working.noise_var
     found = (shift.T @ shift) * (m / (m - 1)) - np.einsum("sij,sjk->ik", gain, spread)
-    return _full(gain, found) if full else _diagonal(gain, found)
+    size = np.sqrt(np.diagonal(working.task_cov))  # so that the scale of a column does not matter
+    square = np.outer(size, size)
+    gain, found = gain * (size / size[:, None]), found / square
+    return square * (_full(gain, found) if full else _diagonal(gain, found))
 
 
 def _full(gain: Array, found: Array) -> Array:
@@ -144,10 +149,15 @@ def _full(gain: Array, found: Array) -> Array:
     return cov
 
 
-def _diagonal(gain: Array, found: Array) -> NDArray[np.float64]:
+def _diagonal(gain: Array, found: Array) -> Array:
     system = np.einsum("sij,sij->ij", gain, gain)
-    scale = np.sqrt(np.maximum(np.diagonal(system), np.finfo(np.float64).tiny))
-    solution = nnls(system / np.outer(scale, scale), np.diagonal(found) / scale)[0] / scale
+    solution, free = np.zeros(len(found)), np.diagonal(system) > 0
+    while free.any():
+        part = np.linalg.lstsq(system[np.ix_(free, free)], np.diagonal(found)[free], rcond=None)[0]
+        if (part >= 0).all():
+            solution[free] = part
+            break
+        free[np.flatnonzero(free)[part < 0]] = False
     return np.diag(solution)
 
 

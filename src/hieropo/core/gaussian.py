@@ -112,4 +112,5 @@ class Gaussian:
         """Draw n vectors, shape (n, d); works for singular covariances."""
         values, vectors = np.linalg.eigh(self.cov)
         factor = vectors * np.sqrt(np.maximum(values, 0.0))
-        return self.mean + rng.standard_normal((n, self.dim)) @ factor.T
+        draws: Array = self.mean + rng.standard_normal((n, self.dim)) @ factor.T
+        return draws

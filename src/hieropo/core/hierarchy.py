@@ -37,7 +37,9 @@ class Level:
         object.__setattr__(self, "cov", check_covariance(self.cov, f"The covariance of level {self.name!r}"))
         parent = dict(self.parent)
         if any(is_null(node) or is_null(child) for child, node in parent.items()):
-            raise InputError(f"Level {self.name!r} has a missing id among its children or nodes; name every one.")
+            raise InputError(
+                f"Level {self.name!r} has a missing id among its children or nodes; name every one."
+            )
         object.__setattr__(self, "parent", MappingProxyType(parent))
 
 

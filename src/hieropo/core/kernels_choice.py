@@ -213,9 +213,7 @@ def _fetch(address, n):
 
 
 @compiled
-def choose(  # noqa: C901 - one piece: a call for each request would take a third of its time
-    means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, index, bound, mean, sd
-):
+def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, index, bound, mean, sd):
     """Rank the eligible candidates of each request; return the first request without a finite one, or -1.
 
     ``rows`` (n,) are rows of ``means`` and ``covs``, -1 for the prior; ``eligible`` is (n, K), or (0, 0) for

@@ -51,7 +51,9 @@ def _store(builder, value, data, offset):
 def _splat(builder, value):
     empty = ir.Constant(_VECTOR, ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+    return builder.shuffle_vector(
+        first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    )
 
 
 def _data(context, builder, signature, args, k):
@@ -161,7 +163,9 @@ def _tile(builder, rows, columns, sign, C, c, c_row, c_column, A, a, a_row, a_st
                 builder.store(builder.fadd(builder.load(sums[p][q]), product, flags=_CONTRACT), sums[p][q])
     for p in range(rows):
         for q in range(columns):
-            spot = builder.add(c, builder.add(builder.mul(numbers[p], c_row), builder.mul(numbers[q], c_column)))
+            spot = builder.add(
+                c, builder.add(builder.mul(numbers[p], c_row), builder.mul(numbers[q], c_column))
+            )
             signed = builder.fmul(builder.load(sums[p][q]), sign, flags=_CONTRACT)
             _store(builder, builder.fadd(_load(builder, C, spot), signed, flags=_CONTRACT), C, spot)
 
@@ -170,7 +174,9 @@ def _advance(builder, base, count, step):
     return builder.add(base, builder.mul(count, step))
 
 
-def _product(builder, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign):
+def _product(
+    builder, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign
+):
     factor = _splat(builder, sign)
     p = cgutils.alloca_once_value(builder, ir.Constant(_INDEX, 0))
     q = cgutils.alloca_once_value(builder, ir.Constant(_INDEX, 0))
@@ -195,14 +201,18 @@ def _product(builder, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b
 
 
 @intrinsic
-def add_product(typingctx, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign):
+def add_product(
+    typingctx, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign
+):
     """``C[c + p c_row + q c_column] += sign * sum_{k < n} A[a + p a_row + k a_step] B[b + q b_row + k b_step]``."""
     i, double = types.int64, types.float64
     kinds = (C, i, i, i, A, i, i, i, B, i, i, i, i, i, i, double)
 
     def generate(context, builder, signature, args):
         pointer = ir.DoubleType().as_pointer()
-        fields = [pointer if isinstance(k, types.Array) else context.get_value_type(k) for k in signature.args]
+        fields = [
+            pointer if isinstance(k, types.Array) else context.get_value_type(k) for k in signature.args
+        ]
         shape = ir.FunctionType(ir.VoidType(), fields)
         function = cgutils.get_or_insert_function(builder.module, shape, "hieropo_add_product")
         if function.is_declaration:

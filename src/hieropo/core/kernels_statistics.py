@@ -1,7 +1,6 @@
 """The pass over rows: add ``w z z'`` of every row to the sums of its task, z = (phi, reward, 1)."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
-# ruff: noqa: ANN001, ANN201 - typed by numba from normalised arrays
 
 import math
 

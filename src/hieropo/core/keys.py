@@ -28,6 +28,7 @@ class Keys:
 
     values: NDArray[Any]
     _index: dict[Any, int] | None = field(default=None, repr=False)
+    _order: Codes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = _as_ids(self.values)
@@ -66,7 +67,7 @@ class Keys:
         if self._index is None:
             ids = self.values if self.values.dtype.kind == "M" else self.values.tolist()
             object.__setattr__(self, "_index", dict(zip(ids, range(self.values.size), strict=True)))
-        assert self._index is not None  # noqa: S101 - set on the line above, whole, so that threads may race
+        assert self._index is not None
         return self._index
 
     def find(self, key: object) -> int:
@@ -81,13 +82,30 @@ class Keys:
         array = _as_ids(ids)
         values = self.values
         if array.dtype != object and array.dtype == values.dtype and values.size:
-            order = np.arange(values.size) if _ascending(values) else np.argsort(values, kind="stable")
-            spot = np.minimum(np.searchsorted(values, array, sorter=order), values.size - 1)
-            rows = order[spot]
-            return np.where(values[rows] == array, rows, -1)
+            return self._search(array)
         table = self._table()
         items = array if array.dtype.kind == "M" else array.tolist()
         return np.fromiter((table.get(item, -1) for item in items), dtype=np.int64, count=array.size)
+
+    def _search(self, array: NDArray[Any]) -> Codes:
+        values, order = self.values, self._sorting()
+        first, last = values[[0, -1]]
+        if not order.size and values.dtype.kind in "iu" and int(last) - int(first) == values.size - 1:
+            inside = (array >= first) & (array <= last)  # consecutive numbers: no search
+            return np.where(inside, array - first, -1).astype(np.int64)
+        spot = np.minimum(
+            np.searchsorted(values, array, sorter=order if order.size else None), values.size - 1
+        )
+        rows = order[spot] if order.size else spot
+        return np.where(values[rows] == array, rows, -1)
+
+    def _sorting(self) -> Codes:
+        """Return the order that sorts the ids; empty where they are sorted."""
+        if self._order is None:
+            order = np.argsort(self.values, kind="stable").astype(np.int64)
+            object.__setattr__(self, "_order", order[:0] if (order[1:] > order[:-1]).all() else order)
+        assert self._order is not None
+        return self._order
 
     def require(self, ids: object) -> Codes:
         """Row of each id (n,).
@@ -133,7 +151,3 @@ class Keys:
         values[: len(self)] = self.values.tolist()
         values[len(self) :] = extra.tolist()
         return Keys(values), rows
-
-
-def _ascending(values: NDArray[Any]) -> bool:
-    return bool((values[1:] > values[:-1]).all())

@@ -72,7 +72,8 @@ class _Stage:
         # C = F inner with inner triangular is a rotation of I, so undo it: M C C' = M
         whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
         gained = down(only, self.scale, self.factor, np.zeros(1, dtype=np.int64), parents, gains=True)[2][0]
-        return gained @ whole.T
+        gain: Array = gained @ whole.T
+        return gain
 
 
 class Posterior:
@@ -237,10 +238,11 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     """
     if moments.dim != hierarchy.dim:
         raise MismatchError(
-            f"The moments have {moments.dim} features, the hierarchy {hierarchy.dim}. Both must come from one feature map."
+            f"The moments have {moments.dim} features, the hierarchy {hierarchy.dim}. Both must come from one "
+            "feature map."
         )
     if hierarchy.levels:
-        moments = moments.covering(Keys(list(hierarchy.levels[0].parent)))
+        moments = moments.covering(Keys(_objects(list(hierarchy.levels[0].parent))))
     _refuse_negative(moments)
     stages: list[_Stage] = []
     keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
@@ -261,7 +263,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
 def _hang(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
     """Nodes above those of ``keys``, and which of them each hangs on."""
     if level == len(hierarchy.levels):
-        return Keys(["root"]), np.zeros(len(keys), dtype=np.int64)
+        return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)
     here = hierarchy.levels[level]
     try:
         ids = [here.parent[key] for key in keys.values.tolist()]

@@ -80,7 +80,8 @@ class Moments:
         reward : (n,) array
             Larger is better.
         weight : (n,) array, optional
-            Not negative; the reward's variance is ``noise_var / weight``. Default 1. A row of weight 0 counts as absent.
+            Not negative; the reward's variance is ``noise_var / weight``. Default 1. A row of weight 0 counts as
+            absent.
         features : str, optional
             Fingerprint of the feature map that made ``phi``.
 
@@ -150,7 +151,9 @@ class Moments:
         rows = self.keys.require(tasks)
         if np.unique(rows).size != rows.size:
             twice = self.keys.values[np.flatnonzero(np.bincount(rows) > 1)[:1]].tolist()[0]
-            raise InputError(f"Task {twice!r} is selected twice; its rows would count twice. Name each task once.")
+            raise InputError(
+                f"Task {twice!r} is selected twice; its rows would count twice. Name each task once."
+            )
         return self._with(
             Keys(self.keys.values[rows]), self.sums[rows], self.rows[rows], self.log_weight[rows]
         )
@@ -280,16 +283,16 @@ def check_rows(phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None) -> t
     bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         row = int(bad.argmax())
-        raise LogError(
-            f"weight[{row}] is {weights[row]}. A weight must be finite and not negative."
-        )
+        raise LogError(f"weight[{row}] is {weights[row]}. A weight must be finite and not negative.")
     return table, values, weights
 
 
 def _numbers(values: ArrayLike, name: str) -> Array:
     array = np.asarray(values)
     if array.dtype.kind not in "biufO":
-        raise InputError(f"{name} is of type {array.dtype}; numbers are needed. Text is never read as a number.")
+        raise InputError(
+            f"{name} is of type {array.dtype}; numbers are needed. Text is never read as a number."
+        )
     try:
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -300,7 +303,7 @@ def add_rows(
     codes: Codes, phi: Array, reward: Array, weight: Array, sums: Array, rows: Codes, log_weight: Array
 ) -> None:
     """Run the compiled pass over rows, into ``sums``, ``rows`` and ``log_weight``."""
-    from hieropo.core.kernels_statistics import accumulate  # noqa: PLC0415 - numba is imported where used
+    from hieropo.core.kernels_statistics import accumulate
 
     accumulate(
         normalised(codes), normalised(phi), normalised(reward), normalised(weight), sums, rows, log_weight

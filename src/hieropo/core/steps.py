@@ -102,7 +102,7 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
     """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
-    from hieropo.core import kernels_posterior as kernels  # noqa: PLC0415 - numba is imported where used
+    from hieropo.core import kernels_posterior as kernels
 
     d = factor.shape[0]
     q = packed_size(d + 1)
@@ -116,7 +116,9 @@ def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) 
     def work(first: int, last: int) -> tuple[Array, float]:
         out, none, no_ranks = np.zeros((n_parents, q)), np.zeros(0), np.zeros(0, dtype=np.int64)
         room = kernels.workspace(d)
-        return out, kernels.step_up(rows, first, last, d, scale, flat, tolerance, spots, parent, out, none, no_ranks, room)
+        return out, kernels.step_up(
+            rows, first, last, d, scale, flat, tolerance, spots, parent, out, none, no_ranks, room
+        )
 
     if n_parents > _MANY_PARENTS:  # one sum for each parent and piece would cost more than it saves
         return work(0, rows.shape[0])
@@ -131,7 +133,7 @@ def down(
     rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
 ) -> tuple[Array, Array, Array]:
     """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
-    from hieropo.core import kernels_posterior as kernels  # noqa: PLC0415 - numba is imported where used
+    from hieropo.core import kernels_posterior as kernels
 
     m, d = rows.shape[0], factor.shape[0]
     spots, tolerance, flat, rows = (
@@ -160,7 +162,12 @@ def residuals(rows: Array, d: int) -> tuple[Array, Index]:
 
     m = rows.shape[0]
     spots, tolerance, rows = kernels.packed_spots(d), pivot_tolerance(d), normalised(rows)
-    squares, ranks, parent, flat = np.empty(m), np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64), np.zeros(d * d)
+    squares, ranks, parent, flat = (
+        np.empty(m),
+        np.zeros(m, dtype=np.int64),
+        np.zeros(m, dtype=np.int64),
+        np.zeros(d * d),
+    )
 
     def work(first: int, last: int) -> None:
         out, room = np.zeros((1, packed_size(d + 1))), kernels.workspace(d)

@@ -1,0 +1,85 @@
+"""Compiled loops: they run without a cache and from many threads; chunks and threads do not change results."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hieropo import Gaussian, Hierarchy, Moments, condition
+from hieropo.core import steps
+
+PROGRAM = """
+import numpy as np
+import hieropo
+rng = np.random.default_rng(0)
+moments = hieropo.Moments.from_arrays(rng.integers(0, 5, 60), rng.standard_normal((60, 2)), rng.standard_normal(60))
+prior = hieropo.Hierarchy(hieropo.Gaussian(np.zeros(2), np.eye(2)), np.eye(2), 1.0)
+print(hieropo.condition(moments, prior).log_evidence)
+"""
+
+
+@pytest.mark.slow
+def test_without_a_place_for_the_cache_they_still_run(tmp_path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    answers = []
+    for place in [str(blocked / "cache"), str(tmp_path / "cache")]:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": place}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        answers.append(float(done.stdout))
+    assert answers[0] == answers[1]
+    assert list((tmp_path / "cache").rglob("*.nbc"))
+
+
+def problem(m: int, d: int = 3) -> tuple[Moments, Hierarchy]:
+    rng = np.random.default_rng(0)
+    task = rng.integers(0, m, 6 * m)
+    moments = Moments.from_arrays(task, rng.standard_normal((6 * m, d)), rng.standard_normal(6 * m))
+    return moments, Hierarchy(Gaussian(np.zeros(d), np.eye(d)), np.eye(d), 1.0)
+
+
+def test_many_threads_at_once_get_equal_answers() -> None:
+    moments, hierarchy = problem(500)
+
+    def work(_: int) -> tuple[float, bytes]:
+        posterior = condition(moments, hierarchy)
+        return posterior.log_evidence, posterior.table().covs.tobytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(work, range(32)))
+    assert len(set(answers)) == 1
+
+
+def test_the_number_of_threads_does_not_change_the_answer(monkeypatch) -> None:
+    moments, hierarchy = problem(1000)
+    monkeypatch.setattr(steps, "_CHUNK", 104)
+    many = condition(moments, hierarchy)
+    table = many.table()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    one = condition(moments, hierarchy)
+    assert one.log_evidence == many.log_evidence
+    np.testing.assert_array_equal(one.table().covs, table.covs)
+    np.testing.assert_array_equal(one.table().means, table.means)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 9, 17, 33])
+def test_every_dimension_agrees_with_numpy(d: int) -> None:
+    moments, hierarchy = problem(20, d)
+    posterior = condition(moments, hierarchy)
+    eye = np.eye(d)
+    P, b = np.zeros((d, d)), np.zeros(d)
+    for s in moments.tasks:
+        A = np.linalg.solve(eye + moments.gram(s), np.column_stack([moments.gram(s), moments.cross(s)]))
+        P, b = P + A[:, :d], b + A[:, d]
+    np.testing.assert_allclose(posterior.hyper.mean, np.linalg.solve(eye + P, b), rtol=1e-9, atol=1e-11)
+    for s in moments.tasks[:3]:
+        G = moments.gram(s)
+        tilde = np.linalg.solve(eye + G, eye)
+        cov = tilde + tilde @ posterior.hyper.cov @ tilde
+        np.testing.assert_allclose(posterior.task(s).cov, cov, rtol=1e-9, atol=1e-11)

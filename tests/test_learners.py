@@ -1,0 +1,205 @@
+"""Learners: scikit-learn's manners, every kind of log, and bad input."""
+
+import warnings
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+
+import hieropo
+from hieropo import FlatOPO, HierOPO, Hierarchy, OracleOPO, PooledOPO
+
+COLUMNS = {"task": "store", "action": "offer", "reward": "margin", "pscore": "p", "context": ["age"]}
+LEARNERS = [HierOPO(), FlatOPO(), PooledOPO(), OracleOPO([0.0] * 6)]
+
+
+def make_log(n: int = 1500, tasks: int = 20, seed: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    store, age, offer = rng.integers(0, tasks, n), rng.standard_normal(n), rng.integers(0, 3, n)
+    theta = np.random.default_rng(1).standard_normal((1, 3, 2)) + 0.4 * np.random.default_rng(
+        2
+    ).standard_normal((tasks, 3, 2))
+    margin = theta[store, offer, 0] + theta[store, offer, 1] * age + 0.5 * rng.standard_normal(n)
+    return pa.table(
+        {
+            "store": [f"store {s}" for s in store],
+            "age": age,
+            "offer": np.array(["free", "half", "two"])[offer].tolist(),
+            "margin": margin,
+            "p": np.full(n, 1 / 3),
+        }
+    )
+
+
+LOG = make_log()
+
+
+def edited(**columns: object) -> pa.Table:
+    table = LOG
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+def test_it_is_cloned_and_its_settings_are_read_and_set(learner: HierOPO) -> None:
+    twin = clone(learner.set_params(pessimism=0.7))
+    assert type(twin) is type(learner)
+    assert twin.get_params() == learner.get_params()
+    assert twin.pessimism == 0.7
+    with pytest.raises(hieropo.InputError, match="pesimism"):
+        twin.set_params(pesimism=1.0)
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+def test_it_learns_predicts_and_comes_back_from_disk(learner: HierOPO, tmp_path) -> None:
+    fitted = clone(learner).fit(LOG, **COLUMNS)
+    actions = fitted.predict(LOG)
+    assert len(actions) == LOG.num_rows
+    assert set(actions) <= {"free", "half", "two"}
+    stored = hieropo.load_policy(fitted.save(tmp_path / "policy"))
+    assert stored.moments().allclose(fitted.moments_)
+    for row in LOG.slice(0, 50).to_pylist():
+        assert stored.policy.choose(row["store"], [row["age"]]) == fitted.policy_.choose(
+            row["store"], [row["age"]]
+        )
+
+
+def test_settings_stay_as_given() -> None:
+    learner = HierOPO(pessimism=0.3)
+    before = learner.get_params()
+    learner.fit(LOG, **COLUMNS)
+    assert learner.get_params() == before
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "table", "reader", "pandas", "polars", "duckdb"])
+def test_every_kind_of_log_gives_the_same_policy(kind: str, tmp_path) -> None:
+    truth = HierOPO().fit(LOG, **COLUMNS)
+    if kind == "file":
+        log = tmp_path / "log.parquet"
+        pq.write_table(LOG, log)
+    elif kind == "folder":
+        log = tmp_path / "log"
+        log.mkdir()
+        for part, start in enumerate(range(0, 1500, 400)):
+            pq.write_table(LOG.slice(start, 400), log / f"{part}.parquet")
+    elif kind == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        log = duckdb.connect().from_arrow(LOG)
+    else:
+        log = {
+            "table": lambda: LOG,
+            "reader": lambda: LOG.to_reader(max_chunksize=100),
+            "pandas": LOG.to_pandas,
+            "polars": lambda: pl.from_arrow(LOG),
+        }[kind]()
+    found = HierOPO().fit(log, **COLUMNS)
+    assert found.moments_.allclose(truth.moments_)
+    np.testing.assert_allclose(found.hierarchy_.task_cov, truth.hierarchy_.task_cov, rtol=1e-8)
+
+
+def test_partial_fit_equals_one_fit() -> None:
+    whole = HierOPO().fit(LOG, **COLUMNS)
+    parts = HierOPO().partial_fit(LOG.slice(0, 700), **COLUMNS).partial_fit(LOG.slice(700))
+    assert parts.moments_.allclose(whole.moments_)
+    np.testing.assert_allclose(parts.posterior_.hyper.mean, whole.posterior_.hyper.mean, rtol=1e-9)
+
+
+def test_partial_fit_names_a_new_action() -> None:
+    fitted = HierOPO().fit(LOG, **COLUMNS)
+    with pytest.raises(hieropo.UnknownActionError, match="triple"):
+        fitted.partial_fit(edited(offer=["triple"] * LOG.num_rows))
+
+
+def test_known_hyper_parameters_are_not_estimated() -> None:
+    known = Hierarchy(hieropo.Gaussian(np.zeros(6), np.eye(6)), 0.2 * np.eye(6), 0.3)
+    assert HierOPO(known=known).fit(LOG, **COLUMNS).hierarchy_ is known
+    assert not PooledOPO(known=known).fit(LOG, **COLUMNS).hierarchy_.task_cov.any()
+    np.testing.assert_array_equal(
+        FlatOPO(known=known).fit(LOG, **COLUMNS).hierarchy_.task_cov, 1.2 * np.eye(6)
+    )
+    np.testing.assert_array_equal(
+        OracleOPO(np.ones(6), known=known).fit(LOG, **COLUMNS).hierarchy_.hyper.mean, np.ones(6)
+    )
+
+
+def test_sharing_beats_every_task_alone_and_pooling() -> None:
+    log, rng = make_log(n=600, tasks=30, seed=5), np.random.default_rng(3)
+    theta = np.random.default_rng(1).standard_normal((1, 3, 2)) + 0.4 * np.random.default_rng(
+        2
+    ).standard_normal((30, 3, 2))
+    ages = rng.standard_normal(200)
+    value = {}
+    for learner in (HierOPO(), FlatOPO(), PooledOPO()):
+        policy = learner.fit(log, **COLUMNS).policy_
+        worth = []
+        for s in range(30):
+            chosen = policy.choose_many([f"store {s}"] * 200, ages[:, None]).index[:, 0]
+            worth.append((theta[s, chosen, 0] + theta[s, chosen, 1] * ages).mean())
+        value[type(learner).__name__] = np.mean(worth)
+    assert value["HierOPO"] > max(value["FlatOPO"], value["PooledOPO"])
+
+
+def test_integer_ids_and_a_log_of_one_indicator_an_action() -> None:
+    log = edited(store=np.arange(LOG.num_rows) % 7 - 3)
+    fitted = HierOPO().fit(log, task="store", action="offer", reward="margin")
+    assert fitted.features_.dim == 3
+    assert fitted.moments_.tasks.tolist() == [-3, -2, -1, 0, 1, 2, 3]
+    with pytest.raises(hieropo.UnknownTaskError, match="type"):
+        fitted.posterior_.task("2", unseen="error")
+
+
+def test_columns_that_describe_the_action_themselves() -> None:
+    fitted = HierOPO().fit(LOG, task="store", reward="margin", context=["age"])
+    assert fitted.features_.names == ("age",)
+    assert fitted.policy_.choose("store 1", phi=[[0.0], [1.0]]).index in (0, 1)
+    with pytest.raises(hieropo.InputError, match="candidates"):
+        fitted.predict(LOG)
+
+
+@pytest.mark.parametrize(
+    ("log", "columns", "error", "said"),
+    [
+        (LOG.slice(0, 0), {}, hieropo.LogError, "no rows"),
+        (LOG, {"reward": "margn"}, hieropo.SchemaError, "margin"),
+        (LOG, {"action": "offers"}, hieropo.SchemaError, "offer"),
+        (LOG, {"context": "age"}, hieropo.SchemaError, "bare string"),
+        (LOG.append_column("age", LOG["margin"]), {}, hieropo.SchemaError, "age"),
+        (edited(margin=[np.nan] + [0.0] * 1499), {}, hieropo.LogError, "row 0"),
+        (edited(margin=[0.0] * 70 + [np.inf] + [0.0] * 1429), {}, hieropo.LogError, "row 70"),
+        (edited(age=[0.0] * 9 + [np.nan] + [0.0] * 1490), {}, hieropo.LogError, "row 9"),
+        (edited(store=[None, *["a"] * 1499]), {}, hieropo.LogError, "store"),
+        (edited(p=[1.5] * 1500), {}, hieropo.LogError, "p"),
+        (edited(p=[0.0] * 1500), {}, hieropo.LogError, "p"),
+        (edited(margin=["high"] * 1500), {}, hieropo.SchemaError, "margin"),
+        (edited(age=[0.0] * 1500), {}, hieropo.NumericalError, "constant zero"),
+        ("nowhere.parquet", {}, hieropo.InputError, "nowhere"),
+    ],
+)
+def test_a_log_that_cannot_be_used_is_refused(log, columns, error, said) -> None:
+    with pytest.raises(error, match=said):
+        HierOPO().fit(log, **{**COLUMNS, **columns})
+
+
+def test_an_unfitted_learner_says_so() -> None:
+    with pytest.raises(hieropo.InputError, match="not fitted"):
+        HierOPO().predict(LOG)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_log_of_one_or_two_rows(n: int) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = HierOPO().fit(LOG.slice(0, n), task="store", action="offer", reward="margin")
+    assert any(issubclass(w.category, hieropo.HieropoWarning) for w in caught)
+    assert np.isfinite(fitted.posterior_.hyper.mean).all()
+    assert fitted.predict(LOG.slice(0, n)).size == n
+
+
+def test_one_task_is_warned_about() -> None:
+    with pytest.warns(hieropo.HieropoWarning, match="one task"):
+        fitted = HierOPO().fit(edited(store=["only"] * 1500), **COLUMNS)
+    assert not fitted.hierarchy_.task_cov.any()
