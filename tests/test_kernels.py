@@ -1,13 +1,16 @@
 """Compiled loops: they run without a cache and from many threads; chunks and threads do not change results."""
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import hieropo
 from hieropo import Gaussian, Hierarchy, Moments, condition
 from hieropo.core import steps
 
@@ -35,6 +38,26 @@ def test_without_a_place_for_the_cache_they_still_run(tmp_path) -> None:
         answers.append(float(done.stdout))
     assert answers[0] == answers[1]
     assert list((tmp_path / "cache").rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_an_edit_of_any_compiled_source_is_seen(tmp_path) -> None:
+    package = tmp_path / "hieropo"
+    shutil.copytree(Path(hieropo.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run() -> float:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+
+    before = run()
+    blocks = package / "core" / "kernels_blocks.py"
+    blocks.write_text(
+        blocks.read_text().replace("= S[t + lane, p] * scale", "= S[t + lane, p] * scale * 2.0")
+    )
+    assert run() != before
 
 
 def problem(m: int, d: int = 3) -> tuple[Moments, Hierarchy]:

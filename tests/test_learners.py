@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import hieropo
-from hieropo import FlatOPO, HierOPO, Hierarchy, OracleOPO, PooledOPO
+from hieropo import FlatOPO, Hierarchy, HierOPO, OracleOPO, PooledOPO
 
 COLUMNS = {"task": "store", "action": "offer", "reward": "margin", "pscore": "p", "context": ["age"]}
 LEARNERS = [HierOPO(), FlatOPO(), PooledOPO(), OracleOPO([0.0] * 6)]

@@ -67,27 +67,29 @@ def _size(law: Gaussian, pessimism: float) -> float:
 
 
 def check_moments(table: TaskTable, moments: Moments, hierarchy: Hierarchy, hyper: Gaussian) -> str | None:
-    """Say where the table does not follow from the moments; None where it does, for a few tasks.
+    """Say where, for a few tasks, the table does not follow from moments and hyper-posterior; None where it does.
 
-    With the root at its posterior mean, the posterior mean of a task is that of the table. With further
-    levels this does not hold for a task alone, and nothing is compared.
+    With further levels a task's parent is not the root, and nothing is compared.
     """
-    from hieropo.core.posterior import condition
+    from hieropo.core.steps import Parents, down, square_roots, upper_factor
 
     if hierarchy.levels or not len(moments):
         return None
     few = moments.select(moments.tasks[_spread(len(moments))])
-    known = condition(few, hierarchy.oracle(hyper.mean))
-    for task in few.tasks:
+    factor, regular = upper_factor(hierarchy.task_cov)
+    root = Parents.of(hyper.mean[None], square_roots(hyper.cov[None]), factor, regular=regular)
+    parent = np.zeros(len(few), dtype=np.int64)
+    means, covs, _ = down(few.sums, 1.0 / hierarchy.noise_var, factor, parent, root)
+    for task, mean, cov in zip(few.tasks, means, covs, strict=True):
         row = table.keys.find(task)
         if row < 0:
             return f"The moments hold the task {task!r}, which the policy does not know."
-        law = known.task(task)
-        slack = TOLERANCE * _size(law, 1.0)
-        if not np.allclose(law.mean, table.means[row], rtol=0.0, atol=slack):
-            return (
-                f"The policy has for task {task!r} the mean {table.means[row]}; the moments give {law.mean}."
-            )
+        for name, found, stored, size in (
+            ("mean", mean, table.means[row], np.abs(mean).sum() + np.sqrt(np.abs(cov).max())),
+            ("covariance", cov, table.covs[row], np.abs(cov).max()),
+        ):
+            if not np.allclose(found, stored, rtol=0.0, atol=TOLERANCE * size):
+                return f"The policy has for task {task!r} the {name} {stored}; the moments give {found}."
     return None
 
 

@@ -5,7 +5,10 @@ of the interpreter lock and serial: threads are added by the caller, over chunks
 may enter at once.
 """
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -27,6 +30,18 @@ def compiled(function: F) -> F:
     Multiply-add contraction is the only liberty taken with floating point.
     """
     try:
-        return numba.njit(cache=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+        dispatcher = numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no directory for the cache can be written: compile in memory
         return numba.njit(cache=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if file is not None:
+        file._source_stamp = _sources()
+    return dispatcher  # type: ignore[no-any-return]
+
+
+@cache
+def _sources() -> str:
+    """Mark of all compiled sources: numba itself would miss an edit of a file that a cached function calls into."""
+    here = Path(__file__).parent
+    files = sorted([Path(__file__), *here.glob("kernels_*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
