@@ -12,13 +12,13 @@ import warnings
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
-from hieropo.core.steps import residuals
 from hieropo.errors import HieropoWarning, InputError, LogError
 
 TaskCov = Literal["auto", "full", "diag"]
@@ -26,7 +26,7 @@ TaskCov = Literal["auto", "full", "diag"]
 _ROUNDS = 4
 _FULL_DIM = 8  # above it d (d + 1) / 2 entries are rarely worth estimating by moments
 _TASKS_PER_ENTRY = 2
-_MOST_TASKS = 20_000
+_MOST_TASKS = 10_000
 
 
 def moment_estimates(moments: Moments, task_cov: TaskCov = "auto") -> Hierarchy:
@@ -77,9 +77,21 @@ def moment_estimates(moments: Moments, task_cov: TaskCov = "auto") -> Hierarchy:
     return Hierarchy(hyper=None, task_cov=cov, noise_var=noise_var)
 
 
+def _residuals(sums: Array, d: int) -> tuple[Array, NDArray[np.int64]]:
+    """Residual sum of squares of each task's own least squares (m,), and the rank of its features (m,)."""
+    joint = unpack(sums, d + 1)
+    scale = np.sqrt(np.diagonal(joint[:, :d, :d], axis1=1, axis2=2))
+    safe = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(joint[:, :d, :d] / (safe[:, :, None] * safe[:, None, :]))
+    seen = values > 1e-12
+    along = np.einsum("sij,si->sj", vectors, joint[:, :d, d] / safe)
+    explained = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0).sum(axis=1)
+    return np.maximum(joint[:, d, d] - explained, 0.0), seen.sum(axis=1)
+
+
 def pooled_noise(moments: Moments) -> float:
     """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
-    squares, ranks = residuals(moments.sums.sum(axis=0, keepdims=True), moments.dim)
+    squares, ranks = _residuals(moments.sums.sum(axis=0, keepdims=True), moments.dim)
     free = moments.n_rows - int(ranks[0])
     return _above_rounding(moments, float(squares[0]) / free if free > 0 else 0.0)
 
@@ -93,8 +105,9 @@ def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
 
 
 def _noise(moments: Moments) -> float:
-    squares, ranks = residuals(moments.sums, moments.dim)
-    free = moments.rows - ranks
+    step = -(-len(moments) // _MOST_TASKS) or 1
+    squares, ranks = _residuals(moments.sums[::step], moments.dim)
+    free = moments.rows[::step] - ranks
     if (free > 0).any():
         return _above_rounding(moments, float(squares[free > 0].sum() / free[free > 0].sum()))
     _warn(

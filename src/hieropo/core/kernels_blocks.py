@@ -2,7 +2,8 @@
 
 Rows of statistics are packed upper triangles by columns of [[G, B], [B', c]] (features, then reward). Inside, the
 reward is column 0 and feature i is column i + 1; ``spots`` says where each packed entry goes. Factorizations go by
-blocks of four, so that most work is ``add_product``.
+blocks of four, so that most work is ``add_product``. A row of a work matrix has ``e`` vectors: an odd number, so that a
+column does not fall into few sets of the cache.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
@@ -11,7 +12,7 @@ import math
 
 import numpy as np
 
-from hieropo.core.jit import compiled, inlined
+from hieropo.core.jit import inlined
 from hieropo.core.kernels_lanes import (
     LANES,
     add_product,
@@ -19,18 +20,11 @@ from hieropo.core.kernels_lanes import (
     inverse_root,
     less,
     load,
-    reflection,
     store,
     times,
 )
 
 FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of the last place
-
-
-@inlined
-def stride(d):
-    """Vectors from one row of a work matrix to the next: odd, so that a column does not fall into few cache sets."""
-    return (d + 1) | 1
 
 
 def packed_spots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -64,12 +58,11 @@ def gather(S, t, count, scale, spots, R):
 
 
 @inlined
-def information(R, F, d, W, L):
+def information(R, F, d, e, W, L):
     """W = F'[B G] and L = I + F'G F (lower triangle), from [B G] in R; the largest diagonal entry of L.
 
     R comes with the lower triangle of G and leaves with the whole of it.
     """
-    e = stride(d)
     W[:] = 0.0
     L[:] = 0.0
     for j in range(d):
@@ -87,57 +80,9 @@ def information(R, F, d, W, L):
     return largest
 
 
-@compiled
-def pivoted_root(R, d, tolerance, lane, root, left, seen_only):
-    """G = root'root and B = root'y (column 0 of root) for one lane of R, pivoted; the rank.
-
-    Pivots are the largest left over in units of their diagonal entry, so that columns may be of any scale; what is
-    below ``tolerance`` of it is rounding. Without pivoting a small pivot would cost the root of its rounding. What B
-    says about such a direction is kept all the same where it is more than rounding, in a row too small to inform,
-    unless ``seen_only``. Leaves c - y'y in row d of R.
-    """
-    e = stride(d)
-    reward = R[d * e * LANES + lane]
-    for j in range(d):
-        left[j] = R[(j * e + j + 1) * LANES + lane]
-        for i in range(d + 1):
-            root[(j * e + i) * LANES + lane] = 0.0
-    rank = 0
-    for k in range(d):
-        best, share = -1, -1.0
-        for j in range(d):
-            whole = R[(j * e + j + 1) * LANES + lane]
-            if left[j] >= 0.0 and whole > 0.0 and left[j] > share * whole:
-                best, share = j, left[j] / whole
-        seen = share > tolerance
-        if best < 0 or (seen_only and not seen):
-            break
-        rank += 1 if seen else 0
-        whole = R[(best * e + best + 1) * LANES + lane]
-        pivot = math.sqrt(left[best] if seen else 1e-2 * tolerance * whole)
-        left[best] = -1.0
-        for i in range(d + 1):
-            if i > 0 and (not seen or left[i - 1] < 0.0):
-                continue
-            value = R[(best * e + i) * LANES + lane]
-            for row in range(k):
-                value -= root[(row * e + best + 1) * LANES + lane] * root[(row * e + i) * LANES + lane]
-            if not seen and abs(value) <= tolerance * math.sqrt(whole * reward):
-                pivot = value = 0.0
-            else:
-                value /= pivot
-            root[(k * e + i) * LANES + lane] = value
-            if i > 0:
-                left[i - 1] = max(left[i - 1] - value * value, 0.0)
-        root[(k * e + best + 1) * LANES + lane] = pivot
-        R[d * e * LANES + lane] -= root[k * e * LANES + lane] ** 2
-    return rank
-
-
 @inlined
-def cholesky(N, d, rows, inverse):
+def cholesky(N, d, e, rows, inverse):
     """N (rows x d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj."""
-    e = stride(d)
     zero = constant(0.0)
     for first in range(0, d, 4):
         end = min(first + 4, d)
@@ -156,9 +101,8 @@ def cholesky(N, d, rows, inverse):
 
 
 @inlined
-def solve(L, inverse, d, X, columns, lower):
+def solve(L, inverse, d, e, X, columns, lower):
     """X <- L^-1 X by forward substitution; ``lower``: X is lower triangular, else it has ``columns`` columns."""
-    e = stride(d)
     for first in range(0, d, 4):
         end = min(first + 4, d)
         known = first if lower else columns
@@ -174,26 +118,102 @@ def solve(L, inverse, d, X, columns, lower):
 
 
 @inlined
-def orthogonalise(QT, d, L, inverse, products):
-    """L L' = I + Q'Q, and L^-1 Q't as row d of L, by reflections of [I; Q]: Q'Q is never formed.
+def deposit(A, spots, out, parent, t, step):
+    """Add each lane of A to the packed row of its parent, ``parent[t + step * lane]``, and empty A."""
+    for lane in range(LANES):
+        target = parent[min(t + step * lane, parent.size - 1)]
+        for p in range(spots.size):
+            out[target, p] += A[spots[p] * LANES + lane]
+    A[:] = 0.0
 
-    Rows of QT are the columns of Q, then t; they are used up. Column j: s = sqrt(1 + |q_j|^2), L_kj = q_k'q_j / s and
-    q_k -= q_j (q_k'q_j) (1 + s) / (s |q_j|^2).
-    """
-    e = stride(d)
-    for j in range(d):
-        rest = d + 1 - j
-        for k in range(rest):
-            store(products, k, constant(0.0))
-        add_product(products, 0, 1, 0, QT, j * e, e, 1, QT, j * e, 0, 1, rest, 1, d, 1.0)
-        square = load(products, 0)
-        root = inverse_root(less(square, constant(-1.0), constant(1.0)), constant(0.0))
-        weight = reflection(square)
-        store(inverse, j, root)
-        for k in range(1, rest):
-            product = load(products, k)
-            store(L, (j + k) * e + j, times(product, root))
-            factor = times(product, weight)
+
+@inlined
+def log_of_product(inverse, d):
+    """Sum over lanes of -2 log prod_j inverse_j, four factors to a logarithm."""
+    total = 0.0
+    for lane in range(LANES):
+        product = 1.0
+        for j in range(d):
+            product *= inverse[j * LANES + lane]
+            if j % 4 == 3 or j == d - 1:
+                total -= 2.0 * math.log(product)
+                product = 1.0
+    return total
+
+
+@inlined
+def gain_information(W, d, e, A, sign):
+    """A += sign [B G]-shaped W'W, lower triangle, the reward's own entry in row d."""
+    add_product(A, d * e, 0, 0, W, 0, 0, e, W, 0, 0, e, 1, 1, d, sign)
+    for first in range(0, d, 4):
+        end = min(first + 4, d)
+        add_product(A, first * e, e, 1, W, first + 1, 1, e, W, 0, 1, e, end - first, end + 1, d, sign)
+
+
+@inlined
+def load_parents(parent, start, count, loaded, d, e, means, inner, outer, m, C1, C2):
+    """Lay the parents' means and factors side by side, where a lane's parent is another one than before."""
+    for lane in range(count):
+        p = parent[start + lane]
+        if loaded[lane] != p:
+            loaded[lane] = p
             for i in range(d):
-                spot = (j + k) * e + i
-                store(QT, spot, less(load(QT, spot), factor, load(QT, j * e + i)))
+                m[i * LANES + lane] = means[p, i]
+                for j in range(d):
+                    C1[(i * e + j) * LANES + lane] = inner[p, i, j]
+                    if outer.shape[0] > 0:
+                        C2[(i * e + j) * LANES + lane] = outer[p, i, j]
+
+
+@inlined
+def broadcast(F, d, e, F8):
+    """Write the matrix F, the same for all tasks, into every lane of F8."""
+    for j in range(d):
+        for k in range(d):
+            store(F8, j * e + k, constant(F[j * d + k]))
+
+
+@inlined
+def spread_parents(L, inverse, d, e, F8, C1, lower, VY):
+    """V = L^-1 F' and Y = L^-1 C1, the two rows of VY."""
+    for j in range(d):
+        for a in range(d):
+            store(VY[0], j * e + a, load(F8, a * e + j))
+            store(VY[1], j * e + a, load(C1, j * e + a))
+    for k in range(2):
+        solve(L, inverse, d, e, VY[k], d, lower or k == 0)
+
+
+@inlined
+def subtract_seen(G, V, Z, C, MC, d, e, W, seen):
+    """MC -= V'Z (G C): what the rows took away from the part of a factor outside the range of F."""
+    W[:] = 0.0
+    seen[:] = 0.0
+    add_product(W, 0, e, 1, G, 1, e, 1, C, 0, 1, e, d, d, d, 1.0)
+    add_product(seen, 0, e, 1, Z, 0, e, 1, W, 0, 1, e, d, d, d, 1.0)
+    add_product(MC, 0, e, 1, V, 0, 1, e, seen, 0, 1, e, d, d, d, -1.0)
+
+
+@inlined
+def write_posterior(V, Y, L, m, d, e, start, count, MC, out, mean, cov, gain):
+    """M C = V'Y + what MC holds; mean = m + V'u, u in row d of L; cov = V'V + (M C)(M C)'; to the rows of tasks."""
+    out[:] = 0.0
+    for j in range(d):
+        store(out, d * e + j, load(m, j))
+    for a in range(0, d, 4):
+        b = min(a + 4, d)
+        add_product(MC, a * e, e, 1, V, a * e + a, 1, e, Y, a * e, 1, e, b - a, d, d - a, 1.0)
+        add_product(out, a * e, e, 1, V, a * e + a, 1, e, V, a * e, 1, e, b - a, b, d - a, 1.0)
+        add_product(out, a * e, e, 1, MC, a * e, e, 1, MC, 0, e, 1, b - a, b, d, 1.0)
+    add_product(out, d * e, 1, 0, V, 0, 1, e, L, d * e, 0, 1, d, 1, d, 1.0)
+    for lane in range(count):
+        p = 0
+        for a in range(d):
+            mean[start + lane, a] = out[(d * e + a) * LANES + lane]
+            for b in range(a + 1):
+                cov[start + lane, p] = out[(a * e + b) * LANES + lane]
+                p += 1
+        if gain.shape[0] > 0:
+            for a in range(d):
+                for b in range(d):
+                    gain[start + lane, a, b] = MC[(a * e + b) * LANES + lane]

@@ -102,23 +102,26 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
     """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
-    from hieropo.core import kernels_posterior as kernels
+    from hieropo.core.kernels_blocks import packed_spots, workspace
+    from hieropo.core.kernels_posterior import step_up
 
     d = factor.shape[0]
     q = packed_size(d + 1)
-    spots, tolerance, flat, rows = (
-        kernels.packed_spots(d),
-        pivot_tolerance(d),
-        factor.ravel(),
-        normalised(rows),
-    )
+    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
 
     def work(first: int, last: int) -> tuple[Array, float]:
-        out, none, no_ranks = np.zeros((n_parents, q)), np.zeros(0), np.zeros(0, dtype=np.int64)
-        room = kernels.workspace(d)
-        return out, kernels.step_up(
-            rows, first, last, d, scale, flat, tolerance, spots, parent, out, none, no_ranks, room
+        out, late, room = (
+            np.zeros((n_parents, q)),
+            np.empty((last - first) // 8 + 1, dtype=np.int64),
+            workspace(d),
         )
+        log_det, count = step_up(rows, first, last, d, scale, flat, spots, parent, out, late, room)
+        if count:
+            from hieropo.core.kernels_large import step_up_large
+
+            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
+            log_det += step_up_large(rows, starts, last, d, scale, flat, tolerance, spots, parent, out, room)
+        return out, log_det
 
     if n_parents > _MANY_PARENTS:  # one sum for each parent and piece would cost more than it saves
         return work(0, rows.shape[0])
@@ -133,47 +136,26 @@ def down(
     rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
 ) -> tuple[Array, Array, Array]:
     """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
-    from hieropo.core import kernels_posterior as kernels
+    from hieropo.core.kernels_blocks import packed_spots, workspace
+    from hieropo.core.kernels_posterior import step_down
 
     m, d = rows.shape[0], factor.shape[0]
-    spots, tolerance, flat, rows = (
-        kernels.packed_spots(d),
-        pivot_tolerance(d),
-        factor.ravel(),
-        normalised(rows),
-    )
+    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
     means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
     gain = np.empty((m if gains else 0, d, d))
     known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
 
     def work(first: int, last: int) -> None:
-        room = kernels.workspace(d)
-        kernels.step_down(
-            rows, first, last, d, scale, flat, tolerance, spots, parent, *known, means, covs, gain, room
-        )  # fmt: skip
+        late, room = np.empty((last - first) // 8 + 1, dtype=np.int64), workspace(d)
+        found = (means, covs, gain)
+        count = step_down(rows, first, last, d, scale, flat, spots, parent, *known, *found, late, room)
+        if count:
+            from hieropo.core.kernels_large import step_down_large
+
+            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
+            step_down_large(
+                rows, starts, last, d, scale, flat, tolerance, spots, parent, *known, *found, room
+            )
 
     _over_chunks(m, work)
     return means, covs, gain
-
-
-def residuals(rows: Array, d: int) -> tuple[Array, Index]:
-    """Residual sum of squares of each task's own least squares (m,), and the rank of its features (m,)."""
-    from hieropo.core import kernels_posterior as kernels
-
-    m = rows.shape[0]
-    spots, tolerance, rows = kernels.packed_spots(d), pivot_tolerance(d), normalised(rows)
-    squares, ranks, parent, flat = (
-        np.empty(m),
-        np.zeros(m, dtype=np.int64),
-        np.zeros(m, dtype=np.int64),
-        np.zeros(d * d),
-    )
-
-    def work(first: int, last: int) -> None:
-        out, room = np.zeros((1, packed_size(d + 1))), kernels.workspace(d)
-        kernels.step_up(
-            rows, first, last, d, 1.0, flat, tolerance, spots, parent, out, squares, ranks, room
-        )  # fmt: skip
-
-    _over_chunks(m, work)
-    return np.maximum(squares, 0.0), ranks
