@@ -64,7 +64,7 @@ def pivoted_root(R, d, e, tolerance, lane, root, left):
         for i in range(d + 1):
             if i > 0 and (not seen or left[i - 1] < 0.0):
                 continue
-            value = R[(best * e + i) * LANES + lane]
+            value = R[(best * e if i == 0 else max(best, i - 1) * e + min(best, i - 1) + 1) * LANES + lane]
             for row in range(k):
                 value -= root[(row * e + best + 1) * LANES + lane] * root[(row * e + i) * LANES + lane]
             if not seen and abs(value) <= tolerance * math.sqrt(whole * reward):
