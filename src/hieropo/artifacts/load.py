@@ -10,9 +10,7 @@ from typing import Any
 
 from hieropo.artifacts import layout
 from hieropo.artifacts.columns import IdColumn, open_ids
-from hieropo.artifacts.document import to_gaussian, to_hierarchy
-from hieropo.artifacts.mapped import MappedFile
-from hieropo.artifacts.opening import open_directory
+from hieropo.artifacts.mapped import MappedFile, open_directory
 from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
 from hieropo.artifacts.table import StoredKeys, StoredTable
@@ -69,7 +67,7 @@ class StoredPolicy:
             The file of a level is not as it was written.
         """
         entry = self._document["hierarchy"]
-        return None if entry is None else to_hierarchy(entry, self._parents)
+        return None if entry is None else layout.to_hierarchy(entry, self._parents)
 
     def _parents(self, number: int) -> dict[Any, Any]:
         file = self._files[layout.level_file(number)]
@@ -161,7 +159,7 @@ def _open(path: Path, *, whole: bool) -> StoredPolicy:
     return StoredPolicy(
         path=folder,
         policy=policy,
-        hyper=to_gaussian(document["hyper"]),
+        hyper=layout.to_gaussian(document["hyper"]),
         log_evidence=document["log_evidence"],
         provenance=document["provenance"],
         _document=document,
@@ -198,7 +196,7 @@ def _table(tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, v
         mean_size=8 * dim,
         cov_size=8 * packed_size(dim),
     )
-    prior = to_gaussian(document["prior"])
+    prior = layout.to_gaussian(document["prior"])
     assert prior is not None
     return StoredTable(
         keys=StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified),

@@ -1,8 +1,10 @@
-"""Files of a policy directory as memory maps, safe from mixing when the directory is replaced meanwhile."""
+"""Find a policy directory and map all its files at one moment, whatever a writer does meanwhile."""
 
 import hashlib
 import mmap
 import os
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +15,77 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.artifacts.layout import damaged
+from hieropo.artifacts.layout import DOCUMENT, damaged, decode
+from hieropo.artifacts.swap import aside, attended
+from hieropo.errors import ArtifactError, HieropoWarning
 
 ARROW_MAGIC = b"ARROW1"
+ATTEMPTS, PAUSE = 50, 0.01  # together longer than any live writer leaves a path without a policy
+
+Opened = tuple[Path, dict[str, Any], dict[str, "MappedFile"]]
+
+
+def open_directory(path: Path) -> Opened:
+    """Return the directory, its document and its files, mapped.
+
+    A fault counts only where the directory in which it was found still stands at ``path``; otherwise a writer
+    has replaced it, and whatever stands there now is opened.
+
+    Raises
+    ------
+    ArtifactError
+        There is no policy, it may not be read, its document was changed or a file has another length.
+    """
+    try:
+        opened = _map_settled(path) or _map_aside(path)
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}. May this user read it?") from error
+    if opened is None:
+        raise ArtifactError(f"{path} was replaced {ATTEMPTS} times while it was being opened. Try again.")
+    if opened[0] != path:
+        warnings.warn(
+            f"{path} is missing: the process that was replacing it died. Read instead: {opened[0].name}, "
+            f"the policy that stood there. Save again, or rename that directory to {path.name}.",
+            HieropoWarning,
+            stacklevel=4,
+        )
+    return opened
+
+
+def _map_settled(path: Path) -> Opened | None:
+    for _ in range(ATTEMPTS):
+        opened = _map_files(path)
+        if opened is not None:
+            return opened
+        if not (attended(path) or path.exists()):
+            break
+        time.sleep(PAUSE)
+    return None
+
+
+def _map_aside(path: Path) -> Opened | None:
+    if path.exists():
+        return None
+    place = aside(path)
+    if place is None:
+        raise ArtifactError(f"{path} does not exist. Check the path: a policy is a directory.")
+    return _map_files(place)
+
+
+def _map_files(place: Path) -> Opened | None:
+    """Map the files of a directory; None where there is none, or another took its place meanwhile."""
+    try:
+        with Folder.open(place) as folder:
+            try:
+                document = decode(folder.read(DOCUMENT), place)
+                files = {name: folder.map(name, entry) for name, entry in document["files"].items()}
+            except (ArtifactError, OSError):
+                if folder.in_place():
+                    raise
+                return None
+            return place, document, files
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -24,6 +94,7 @@ class Folder:
 
     path: Path
     descriptor: int | None
+    status: os.stat_result
 
     @classmethod
     @contextmanager
@@ -31,18 +102,16 @@ class Folder:
         """Hold the directory open."""
         descriptor = os.open(path, os.O_RDONLY) if os.open in os.supports_dir_fd else None
         try:
-            yield cls(path, descriptor)
+            yield cls(path, descriptor, os.stat(path if descriptor is None else descriptor))
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def is_at(self, path: Path) -> bool:
-        """Whether a path leads to this directory now; True where the system cannot tell."""
-        if self.descriptor is None:
-            return True
+    def in_place(self) -> bool:
+        """Whether the path leads to this directory now."""
         try:
-            return os.path.samestat(path.stat(), os.fstat(self.descriptor))
-        except FileNotFoundError:
+            return os.path.samestat(self.path.stat(), self.status)
+        except OSError:
             return False
 
     def _file(self, name: str) -> int:
@@ -51,8 +120,22 @@ class Folder:
         return os.open(name, os.O_RDONLY, dir_fd=self.descriptor)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of one file."""
-        with os.fdopen(self._file(name), "rb") as file:
+        """Return the bytes of one file.
+
+        Raises
+        ------
+        ArtifactError
+            There is no such file, or no directory.
+        """
+        try:
+            descriptor = self._file(name)
+        except FileNotFoundError as error:
+            raise ArtifactError(
+                f"{self.path} has no {name}, so it is not a policy. Check the path."
+            ) from error
+        except NotADirectoryError as error:
+            raise ArtifactError(f"{self.path} is a file. Hand in the directory that holds {name}.") from error
+        with os.fdopen(descriptor, "rb") as file:
             return file.read()
 
     def map(self, name: str, entry: dict[str, Any]) -> "MappedFile":

@@ -10,7 +10,6 @@ import numpy as np
 
 from hieropo.artifacts import layout
 from hieropo.artifacts.columns import id_codes
-from hieropo.artifacts.document import from_gaussian, from_hierarchy
 from hieropo.artifacts.probes import check_moments, fixed_bounds
 from hieropo.artifacts.rows import row_checksums
 from hieropo.artifacts.swap import replacing
@@ -120,9 +119,9 @@ def _describe(
         "features_fingerprint": None if features is None else features.fingerprint,
         "pessimism": float(policy.pessimism),
         "unseen": policy.unseen,
-        "prior": from_gaussian(policy.table.prior),
-        "hyper": from_gaussian(hyper),
-        "hierarchy": from_hierarchy(hierarchy),
+        "prior": layout.from_gaussian(policy.table.prior),
+        "hyper": layout.from_gaussian(hyper),
+        "hierarchy": layout.from_hierarchy(hierarchy),
         "moments_features": None if moments is None else moments.features,
         "check": fixed_bounds(policy),
     }

@@ -56,17 +56,25 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
 def aside(target: Path) -> Path | None:
     """Where the policy of a missing ``target`` is, if its writer died between the two renames; else None."""
     with suppress(OSError):
-        found = [path for path in target.parent.iterdir() if _is_sibling(path, target, "replaced")]
-        return max(found, key=lambda path: path.stat().st_ctime_ns, default=None)
+        return max(_siblings(target, "replaced"), key=lambda path: path.stat().st_ctime_ns, default=None)
     return None
+
+
+def attended(target: Path) -> bool:
+    """Whether a writer of ``target`` is at work beside it, or died there."""
+    with suppress(OSError):
+        return bool(_siblings(target, "saving|replaced"))
+    return False
 
 
 def _sibling(target: Path, role: str) -> Path:
     return target.with_name(f".{target.name}.{role}-{secrets.token_hex(6)}")
 
 
-def _is_sibling(path: Path, target: Path, role: str) -> bool:
-    return re.fullmatch(rf"\.{re.escape(target.name)}\.{role}-[0-9a-f]{{12}}", path.name) is not None
+def _siblings(target: Path, roles: str) -> list[Path]:
+    target = Path(os.path.realpath(target))
+    hidden = re.compile(rf"\.{re.escape(target.name)}\.({roles})-[0-9a-f]{{12}}")
+    return [path for path in target.parent.iterdir() if hidden.fullmatch(path.name)]
 
 
 def _claim(target: Path) -> tuple[Path, int | None]:
@@ -107,12 +115,10 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def _sweep(target: Path) -> None:
-    settled = target.exists()
-    for path in target.parent.iterdir():
-        if settled and _is_sibling(path, target, "replaced"):
-            shutil.rmtree(path, ignore_errors=True)
-        elif _is_sibling(path, target, "saving"):
-            _remove_abandoned(path)
+    for folder in _siblings(target, "replaced") if target.exists() else ():
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in _siblings(target, "saving"):
+        _remove_abandoned(folder)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 Rows of statistics are packed upper triangles by columns of [[G, B], [B', c]] (features, then reward). Inside, the
 reward is column 0 and feature i is column i + 1; ``spots`` says where each packed entry goes. Factorizations go by
-blocks of four, so that most work is ``add_product``. A row of a work matrix has ``e`` vectors: an odd number, so that a
-column does not fall into few sets of the cache.
+blocks of four, so that most work is matrix products. A row of a work matrix has ``e`` vectors: an odd number, so that
+a column does not fall into few sets of the cache.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
@@ -15,11 +15,16 @@ import numpy as np
 from hieropo.core.jit import inlined
 from hieropo.core.kernels_lanes import (
     LANES,
-    add_product,
+    add_nn,
+    add_nt,
+    add_tn,
+    add_tv,
     constant,
     inverse_root,
+    lay,
     less,
     load,
+    pick,
     store,
     times,
 )
@@ -27,16 +32,22 @@ from hieropo.core.kernels_lanes import (
 FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of the last place
 
 
+def row_length(d: int) -> int:
+    """Vectors e in a row of a work matrix: room for d + 1 columns in whole tiles of four, and odd."""
+    return 4 * (d // 4 + 1) + 1
+
+
 def packed_spots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Vector offset inside the work matrix R of each packed entry of [[G, B], [B', c]]."""
-    e = (d + 1) | 1
+    e = row_length(d)
     features = [j * e + i + 1 for j in range(d) for i in range(j + 1)]
     return np.array([*features, *(i * e for i in range(d)), d * e], dtype=np.int64)
 
 
 def workspace(d: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Room for one call of a step in one thread, every vector on a cache line of its own."""
-    size = 16 * (d + 1) * ((d + 1) | 1) * LANES
+    e = row_length(d)
+    size = 16 * (e + 3) * e * LANES
     room = np.zeros(size + LANES)
     skip = (-room.ctypes.data % 64) // 8
     return room[skip : skip + size].reshape(16, -1)
@@ -45,16 +56,14 @@ def workspace(d: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
 @inlined
 def gather(S, t, count, scale, spots, R):
     """Lay the rows t .. t + count of S side by side in R; absent lanes are zero."""
+    first = 0
     if count == LANES:
-        for p in range(spots.size):
-            spot = spots[p] * LANES
-            for lane in range(LANES):
-                R[spot + lane] = S[t + lane, p] * scale
-    else:
-        for p in range(spots.size):
-            spot = spots[p] * LANES
-            for lane in range(LANES):
-                R[spot + lane] = S[t + lane, p] * scale if lane < count else 0.0
+        lay(S, t, S.shape[1], R, spots, 0, spots.size, scale)
+        first = spots.size // 8 * 8
+    for p in range(first, spots.size):
+        spot = spots[p] * LANES
+        for lane in range(LANES):
+            R[spot + lane] = S[t + lane, p] * scale if lane < count else 0.0
 
 
 @inlined
@@ -71,8 +80,8 @@ def information(R, F, d, e, W, L):
             store(R, i * e + j + 1, load(R, j * e + i + 1))
     for first in range(0, d, 4):
         end = min(first + 4, d)
-        add_product(W, first * e, e, 1, F, first, 1, e, R, 0, 1, e, end - first, d + 1, end, 1.0)
-        add_product(L, first * e, e, 1, W, first * e + 1, e, 1, F, 0, 1, e, end - first, end, end, 1.0)
+        add_tn(W, first * e, F, first, R, 0, 4, d + 1, end, e, 1.0)
+        add_nn(L, first * e, W, first * e + 1, F, 0, 4, end, end, e, 1.0)
     largest = 0.0
     for j in range(d):
         for lane in range(LANES):
@@ -85,11 +94,8 @@ def cholesky(N, d, e, rows, inverse):
     """N (rows x d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj."""
     zero = constant(0.0)
     for first in range(0, d, 4):
-        end = min(first + 4, d)
-        start = first * e
-        add_product(
-            N, start + first, e, 1, N, start, e, 1, N, start, e, 1, rows - first, end - first, first, -1.0
-        )
+        end, start = min(first + 4, d), first * e
+        add_nt(N, start + first, N, start, N, start, rows - first, 4, first, e, -1.0)
         for j in range(first, end):
             root = inverse_root(load(N, j * e + j), zero)
             store(inverse, j, root)
@@ -106,7 +112,7 @@ def solve(L, inverse, d, e, X, columns, lower):
     for first in range(0, d, 4):
         end = min(first + 4, d)
         known = first if lower else columns
-        add_product(X, first * e, e, 1, L, first * e, e, 1, X, 0, 1, e, end - first, known, first, -1.0)
+        add_nn(X, first * e, L, first * e, X, 0, 4, known, first, e, -1.0)
         for j in range(first, end):
             for k in range(first, j):
                 factor = load(L, j * e + k)
@@ -144,10 +150,13 @@ def log_of_product(inverse, d):
 @inlined
 def gain_information(W, d, e, A, sign):
     """A += sign [B G]-shaped W'W, lower triangle, the reward's own entry in row d."""
-    add_product(A, d * e, 0, 0, W, 0, 0, e, W, 0, 0, e, 1, 1, d, sign)
+    total = load(A, d * e)
+    for k in range(d):
+        value = load(W, k * e)
+        total = less(total, times(value, constant(-sign)), value)
     for first in range(0, d, 4):
-        end = min(first + 4, d)
-        add_product(A, first * e, e, 1, W, first + 1, 1, e, W, 0, 1, e, end - first, end + 1, d, sign)
+        add_tn(A, first * e, W, first + 1, W, 0, 4, min(first + 4, d) + 1, d, e, sign)
+    store(A, d * e, total)
 
 
 @inlined
@@ -189,30 +198,31 @@ def subtract_seen(G, V, Z, C, MC, d, e, W, seen):
     """MC -= V'Z (G C): what the rows took away from the part of a factor outside the range of F."""
     W[:] = 0.0
     seen[:] = 0.0
-    add_product(W, 0, e, 1, G, 1, e, 1, C, 0, 1, e, d, d, d, 1.0)
-    add_product(seen, 0, e, 1, Z, 0, e, 1, W, 0, 1, e, d, d, d, 1.0)
-    add_product(MC, 0, e, 1, V, 0, 1, e, seen, 0, 1, e, d, d, d, -1.0)
+    add_nn(W, 0, G, 1, C, 0, d, d, d, e, 1.0)
+    add_nn(seen, 0, Z, 0, W, 0, d, d, d, e, 1.0)
+    add_tn(MC, 0, V, 0, seen, 0, d, d, d, e, -1.0)
 
 
 @inlined
-def write_posterior(V, Y, L, m, d, e, start, count, MC, out, mean, cov, gain):
+def write_posterior(V, Y, L, m, d, e, start, count, spots, MC, out, mean, cov, gain):
     """M C = V'Y + what MC holds; mean = m + V'u, u in row d of L; cov = V'V + (M C)(M C)'; to the rows of tasks."""
     out[:] = 0.0
     for j in range(d):
         store(out, d * e + j, load(m, j))
     for a in range(0, d, 4):
-        b = min(a + 4, d)
-        add_product(MC, a * e, e, 1, V, a * e + a, 1, e, Y, a * e, 1, e, b - a, d, d - a, 1.0)
-        add_product(out, a * e, e, 1, V, a * e + a, 1, e, V, a * e, 1, e, b - a, b, d - a, 1.0)
-        add_product(out, a * e, e, 1, MC, a * e, e, 1, MC, 0, e, 1, b - a, b, d, 1.0)
-    add_product(out, d * e, 1, 0, V, 0, 1, e, L, d * e, 0, 1, d, 1, d, 1.0)
+        add_tn(MC, a * e, V, a * e + a, Y, a * e, 4, d, d - a, e, 1.0)
+        add_tn(out, a * e, V, a * e + a, V, a * e, 4, a + 4, d - a, e, 1.0)
+        add_nt(out, a * e, MC, a * e, MC, 0, 4, a + 4, d, e, 1.0)
+    add_tv(out, d * e, V, 0, L, d * e, d, d, e, 1.0)
+    first, size = 0, cov.shape[1]
+    if count == LANES:
+        pick(cov, start, size, out, spots, -1, size, 1.0)
+        first = size // 8 * 8
     for lane in range(count):
-        p = 0
         for a in range(d):
             mean[start + lane, a] = out[(d * e + a) * LANES + lane]
-            for b in range(a + 1):
-                cov[start + lane, p] = out[(a * e + b) * LANES + lane]
-                p += 1
+        for p in range(first, size):
+            cov[start + lane, p] = out[(spots[p] - 1) * LANES + lane]
         if gain.shape[0] > 0:
             for a in range(d):
                 for b in range(d):

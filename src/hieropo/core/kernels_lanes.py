@@ -148,78 +148,145 @@ def reflection(typingctx, x):
     return _vector(_vector), generate
 
 
-def _tile(builder, rows, columns, sign, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, n):
+def _steps(kind: str, e):
+    """Vectors between the four entries that a tile takes at once, and from one term of the sum to the next."""
+    one = ir.Constant(_INDEX, 1)
+    return (e, one) if kind == "n" else (one, e)
+
+
+def _tile(builder, kinds, height, width, C, c, A, a, B, b, n, e, sign):
     numbers = [ir.Constant(_INDEX, k) for k in range(4)]
-    lefts = [builder.add(a, builder.mul(numbers[p], a_row)) for p in range(rows)]
-    rights = [builder.add(b, builder.mul(numbers[q], b_row)) for q in range(columns)]
-    sums = [[cgutils.alloca_once_value(builder, _constant(0.0)) for _ in rights] for _ in lefts]
+    (a_row, a_step), (b_row, b_step) = _steps(kinds[0], e), _steps("t" if kinds[1] == "n" else "n", e)
+    sums = [[cgutils.alloca_once_value(builder, _constant(0.0)) for _ in range(width)] for _ in range(height)]
     with cgutils.for_range(builder, n) as loop:
-        left_step, right_step = builder.mul(loop.index, a_step), builder.mul(loop.index, b_step)
-        left = [_load(builder, A, builder.add(spot, left_step)) for spot in lefts]
-        right = [_load(builder, B, builder.add(spot, right_step)) for spot in rights]
-        for p in range(rows):
-            for q in range(columns):
+        left_at = builder.add(a, builder.mul(loop.index, a_step))
+        right_at = builder.add(b, builder.mul(loop.index, b_step))
+        left = [
+            _load(builder, A, builder.add(left_at, builder.mul(numbers[p], a_row))) for p in range(height)
+        ]
+        right = [
+            _load(builder, B, builder.add(right_at, builder.mul(numbers[q], b_row))) for q in range(width)
+        ]
+        for p in range(height):
+            for q in range(width):
                 product = builder.fmul(left[p], right[q], flags=_CONTRACT)
                 builder.store(builder.fadd(builder.load(sums[p][q]), product, flags=_CONTRACT), sums[p][q])
-    for p in range(rows):
-        for q in range(columns):
-            spot = builder.add(
-                c, builder.add(builder.mul(numbers[p], c_row), builder.mul(numbers[q], c_column))
-            )
+    for p in range(height):
+        at = builder.add(c, builder.mul(numbers[p], e if width > 1 else numbers[1]))
+        for q in range(width):
+            spot = builder.add(at, numbers[q])
             signed = builder.fmul(builder.load(sums[p][q]), sign, flags=_CONTRACT)
             _store(builder, builder.fadd(_load(builder, C, spot), signed, flags=_CONTRACT), C, spot)
 
 
-def _advance(builder, base, count, step):
-    return builder.add(base, builder.mul(count, step))
+def _fours(builder, count):
+    three, four = ir.Constant(_INDEX, 3), ir.Constant(_INDEX, 4)
+    return cgutils.for_range(builder, builder.sdiv(builder.add(count, three), four))
 
 
-def _product(
-    builder, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign
-):
-    factor = _splat(builder, sign)
-    p = cgutils.alloca_once_value(builder, ir.Constant(_INDEX, 0))
-    q = cgutils.alloca_once_value(builder, ir.Constant(_INDEX, 0))
-    for height in (4, 2, 1):
-        tall = ir.Constant(_INDEX, height)
-        with cgutils.for_range(builder, builder.sdiv(builder.sub(rows, builder.load(p)), tall)):
-            row = builder.load(p)
-            left = _advance(builder, a, row, a_row)
-            builder.store(ir.Constant(_INDEX, 0), q)
-            for width in (4, 2, 1):
-                wide = ir.Constant(_INDEX, width)
-                with cgutils.for_range(builder, builder.sdiv(builder.sub(columns, builder.load(q)), wide)):
-                    column = builder.load(q)
-                    spot = _advance(builder, _advance(builder, c, row, c_row), column, c_column)
-                    right = _advance(builder, b, column, b_row)
-                    _tile(
-                        builder, height, width, factor, C, spot, c_row, c_column,
-                        A, left, a_row, a_step, B, right, b_row, b_step, n,
-                    )  # fmt: skip
-                    builder.store(builder.add(column, wide), q)
-            builder.store(builder.add(row, tall), p)
+def _product(kinds: str):
+    def body(builder, C, c, A, a, B, b, rows, columns, n, e, sign):
+        factor, four = _splat(builder, sign), ir.Constant(_INDEX, 4)
+        a_row, b_row = _steps(kinds[0], e)[0], _steps("t" if kinds[1] == "n" else "n", e)[0]
+        with _fours(builder, rows) as outer:
+            p = builder.mul(outer.index, four)
+            left, below = builder.add(a, builder.mul(p, a_row)), builder.add(c, builder.mul(p, e))
+            with _fours(builder, columns) as inner:
+                q = builder.mul(inner.index, four)
+                right, spot = builder.add(b, builder.mul(q, b_row)), builder.add(below, q)
+                _tile(builder, kinds, 4, 4, C, spot, A, left, B, right, n, e, factor)
+
+    return body
 
 
-@intrinsic
-def add_product(
-    typingctx, C, c, c_row, c_column, A, a, a_row, a_step, B, b, b_row, b_step, rows, columns, n, sign
-):
-    """``C[c + p c_row + q c_column] += sign * sum_{k < n} A[a + p a_row + k a_step] B[b + q b_row + k b_step]``."""
-    i, double = types.int64, types.float64
-    kinds = (C, i, i, i, A, i, i, i, B, i, i, i, i, i, i, double)
+def _vector_product(kind: str):
+    def body(builder, C, c, A, a, B, b, rows, n, e, sign):
+        factor, four = _splat(builder, sign), ir.Constant(_INDEX, 4)
+        with _fours(builder, rows) as outer:
+            p = builder.mul(outer.index, four)
+            left = builder.add(a, builder.mul(p, _steps(kind, e)[0]))
+            _tile(builder, kind + "t", 4, 1, C, builder.add(c, p), A, left, B, b, n, e, factor)
+
+    return body
+
+
+def _shuffle(builder, x, y, mask):
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), LANES), mask))
+
+
+def _transpose(builder, rows):
+    """Eight vectors from eight vectors: lane l of the k-th is lane k of the l-th."""
+    pairs = []
+    for i in range(0, 8, 2):
+        pairs.append(_shuffle(builder, rows[i], rows[i + 1], [0, 8, 2, 10, 4, 12, 6, 14]))
+        pairs.append(_shuffle(builder, rows[i], rows[i + 1], [1, 9, 3, 11, 5, 13, 7, 15]))
+    fours = [None] * 8
+    for half in (0, 4):
+        for k in (0, 1):
+            x, y = pairs[half + k], pairs[half + k + 2]
+            fours[half + k] = _shuffle(builder, x, y, [0, 1, 8, 9, 4, 5, 12, 13])
+            fours[half + k + 2] = _shuffle(builder, x, y, [2, 3, 10, 11, 6, 7, 14, 15])
+    lower = [_shuffle(builder, fours[k], fours[k + 4], [0, 1, 2, 3, 8, 9, 10, 11]) for k in range(4)]
+    upper = [_shuffle(builder, fours[k], fours[k + 4], [4, 5, 6, 7, 12, 13, 14, 15]) for k in range(4)]
+    return lower + upper
+
+
+def _row_pointer(builder, S, row, length, p):
+    return builder.bitcast(builder.gep(S, [builder.add(builder.mul(row, length), p)]), _VECTOR.as_pointer())
+
+
+def _eights(builder, S, row, length, R, spots, shift, n, visit):
+    """Visit whole groups of eight columns p: pointers into eight rows of S, and the eight spots of R."""
+    numbers = [ir.Constant(_INDEX, k) for k in range(LANES)]
+    with cgutils.for_range(builder, builder.sdiv(n, ir.Constant(_INDEX, LANES))) as loop:
+        p = builder.mul(loop.index, ir.Constant(_INDEX, LANES))
+        rows = [_row_pointer(builder, S, builder.add(row, k), length, p) for k in numbers]
+        places = [builder.add(builder.load(builder.gep(spots, [builder.add(p, k)])), shift) for k in numbers]
+        visit(rows, places)
+
+
+def _lay(builder, S, row, length, R, spots, shift, n, scale):
+    factor = _splat(builder, scale)
+
+    def visit(rows, places):
+        values = []
+        for pointer in rows:
+            value = builder.load(pointer)
+            value.align = 8
+            values.append(builder.fmul(value, factor))
+        for value, place in zip(_transpose(builder, values), places, strict=True):
+            _store(builder, value, R, place)
+
+    _eights(builder, S, row, length, R, spots, shift, n, visit)
+
+
+def _pick(builder, S, row, length, R, spots, shift, n, scale):
+    def visit(rows, places):
+        for value, pointer in zip(
+            _transpose(builder, [_load(builder, R, k) for k in places]), rows, strict=True
+        ):
+            builder.store(value, pointer).align = 8
+
+    _eights(builder, S, row, length, R, spots, shift, n, visit)
+
+
+def _outlined(name: str, body):
+    """Call ``body`` as a function of its own, made once in each compiled function and never inlined."""
 
     def generate(context, builder, signature, args):
-        pointer = ir.DoubleType().as_pointer()
         fields = [
-            pointer if isinstance(k, types.Array) else context.get_value_type(k) for k in signature.args
+            context.get_value_type(k.dtype).as_pointer()
+            if isinstance(k, types.Array)
+            else context.get_value_type(k)
+            for k in signature.args
         ]
         shape = ir.FunctionType(ir.VoidType(), fields)
-        function = cgutils.get_or_insert_function(builder.module, shape, "hieropo_add_product")
+        function = cgutils.get_or_insert_function(builder.module, shape, f"hieropo_{name}")
         if function.is_declaration:
             function.linkage = "internal"
             function.attributes.add("noinline")
             inside = ir.IRBuilder(function.append_basic_block("entry"))
-            _product(inside, *function.args)
+            body(inside, *function.args)
             inside.ret_void()
         values = [
             _data(context, builder, signature, args, k) if isinstance(kind, types.Array) else args[k]
@@ -228,4 +295,62 @@ def add_product(
         builder.call(function, values)
         return context.get_dummy_value()
 
-    return types.void(*kinds), generate
+    return generate
+
+
+_ADD_TN, _ADD_NN, _ADD_NT = (_outlined(f"add_{kinds}", _product(kinds)) for kinds in ("tn", "nn", "nt"))
+_LAY, _PICK = _outlined("lay", _lay), _outlined("pick", _pick)
+_ADD_TV, _ADD_NV = (_outlined(f"add_{kind}v", _vector_product(kind)) for kind in "tn")
+
+
+# Matrices of a product have e vectors a row. Whole 4 x 4 tiles are written: up to three rows and columns beyond those
+# asked for receive the same formula, so that there must be room for them and zeros where their sums come from.
+
+
+@intrinsic
+def add_tn(typingctx, C, c, A, a, B, b, rows, columns, n, e, sign):
+    """``C[c + p e + q] += sign * sum_{k < n} A[a + k e + p] B[b + k e + q]``."""
+    i = types.int64
+    return types.void(C, i, A, i, B, i, i, i, i, i, types.float64), _ADD_TN
+
+
+@intrinsic
+def add_nn(typingctx, C, c, A, a, B, b, rows, columns, n, e, sign):
+    """``C[c + p e + q] += sign * sum_{k < n} A[a + p e + k] B[b + k e + q]``."""
+    i = types.int64
+    return types.void(C, i, A, i, B, i, i, i, i, i, types.float64), _ADD_NN
+
+
+@intrinsic
+def add_nt(typingctx, C, c, A, a, B, b, rows, columns, n, e, sign):
+    """``C[c + p e + q] += sign * sum_{k < n} A[a + p e + k] B[b + q e + k]``."""
+    i = types.int64
+    return types.void(C, i, A, i, B, i, i, i, i, i, types.float64), _ADD_NT
+
+
+@intrinsic
+def add_tv(typingctx, C, c, A, a, B, b, rows, n, e, sign):
+    """``C[c + p] += sign * sum_{k < n} A[a + k e + p] B[b + k]``."""
+    i = types.int64
+    return types.void(C, i, A, i, B, i, i, i, i, types.float64), _ADD_TV
+
+
+@intrinsic
+def add_nv(typingctx, C, c, A, a, B, b, rows, n, e, sign):
+    """``C[c + p] += sign * sum_{k < n} A[a + p e + k] B[b + k]``."""
+    i = types.int64
+    return types.void(C, i, A, i, B, i, i, i, i, types.float64), _ADD_NV
+
+
+@intrinsic
+def lay(typingctx, S, row, length, R, spots, shift, n, scale):
+    """Lane l of ``R[spots[p] + shift] = S[row + l, p] * scale`` for p below n, rounded down to whole eights."""
+    i = types.int64
+    return types.void(S, i, i, R, spots, i, i, types.float64), _LAY
+
+
+@intrinsic
+def pick(typingctx, S, row, length, R, spots, shift, n, scale):
+    """``S[row + l, p]`` = lane l of ``R[spots[p] + shift]`` for p below n, rounded down to whole eights."""
+    i = types.int64
+    return types.void(S, i, i, R, spots, i, i, types.float64), _PICK

@@ -24,7 +24,9 @@ from hieropo.core.kernels_blocks import (
 )
 from hieropo.core.kernels_lanes import (
     LANES,
-    add_product,
+    add_nn,
+    add_nt,
+    add_nv,
     constant,
     inverse_root,
     less,
@@ -87,9 +89,9 @@ def orthogonalise(QT, d, e, L, inverse, products):
     """
     for j in range(d):
         rest = d + 1 - j
-        for k in range(rest):
+        for k in range(rest + 3):
             store(products, k, constant(0.0))
-        add_product(products, 0, 1, 0, QT, j * e, e, 1, QT, j * e, 0, 1, rest, 1, d, 1.0)
+        add_nv(products, 0, QT, j * e, QT, j * e, rest, d, e, 1.0)
         square = load(products, 0)
         root = inverse_root(less(square, constant(-1.0), constant(1.0)), constant(0.0))
         weight = reflection(square)
@@ -109,7 +111,7 @@ def step_up_large(S, starts, last, d, scale, F, tolerance, spots, parent, out, w
 
     With R'R = G, B = R'y, H H' = I + (R F)(R F)' and X = H^-1 [y R]:  [P b; b' c'] = X'X, and c' += c - y'y.
     """
-    e = (d + 1) | 1
+    e = 4 * (d // 4 + 1) + 1
     work[:] = 0.0
     R, W, L, A, F8, inverse, root, left = (
         work[0],
@@ -130,11 +132,11 @@ def step_up_large(S, starts, last, d, scale, F, tolerance, spots, parent, out, w
             pivoted_root(R, d, e, tolerance, lane, root, left)
         store(A, d * e, load(R, d * e))
         W[:] = 0.0
-        add_product(W, 0, e, 1, root, 1, e, 1, F8, 0, 1, e, d, d, d, 1.0)
+        add_nn(W, 0, root, 1, F8, 0, d, d, d, e, 1.0)
         L[:] = 0.0
         for j in range(d):
             store(L, j * e + j, constant(1.0))
-        add_product(L, 0, e, 1, W, 0, e, 1, W, 0, e, 1, d, d, d, 1.0)
+        add_nt(L, 0, W, 0, W, 0, d, d, d, e, 1.0)
         cholesky(L, d, e, d, inverse)
         solve(L, inverse, d, e, root, d + 1, False)
         gain_information(root, d, e, A, 1.0)
@@ -148,7 +150,7 @@ def step_down_large(
     S, starts, last, d, scale, F, tolerance, spots, parent, means, inner, outer, lower, mean, cov, gain, work
 ):
     """As :func:`kernels_posterior.step_down`, for the blocks of eight rows at ``starts``."""
-    e = (d + 1) | 1
+    e = 4 * (d // 4 + 1) + 1
     work[:] = 0.0
     R, QT, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
     out, F8, m, inverse, products, loaded, root, W = (
@@ -163,16 +165,19 @@ def step_down_large(
         for lane in range(LANES):
             pivoted_root(R, d, e, tolerance, lane, root, products)
         QT[:] = 0.0
-        add_product(QT, 0, 1, e, root, 1, e, 1, F8, 0, 1, e, d, d, d, 1.0)
+        W[:] = 0.0
+        add_nn(W, 0, root, 1, F8, 0, d, d, d, e, 1.0)
         for j in range(d):
             store(QT, d * e + j, load(root, j * e))
             for a in range(d):
+                store(QT, a * e + j, load(W, j * e + a))
+            for a in range(d):
                 store(MC, j * e + a, load(C2, j * e + a))
-        add_product(QT, d * e, 1, 0, root, 1, e, 1, m, 0, 0, 1, d, 1, d, -1.0)
+        add_nv(QT, d * e, root, 1, m, 0, d, d, e, -1.0)
         orthogonalise(QT, d, e, L, inverse, products)
         spread_parents(L, inverse, d, e, F8, C1, lower, work[3:5])
         if outer.shape[0] > 0:
             QT[:] = 0.0
-            add_product(QT, 0, e, 1, V, 0, e, 1, root, 1, e, 1, d, d, d, 1.0)
+            add_nt(QT, 0, V, 0, root, 1, d, d, d, e, 1.0)
             subtract_seen(root, V, QT, C2, MC, d, e, W, out)
-        write_posterior(V, Y, L, m, d, e, start, count, MC, out, mean, cov, gain)
+        write_posterior(V, Y, L, m, d, e, start, count, spots, MC, out, mean, cov, gain)

@@ -22,7 +22,7 @@ from hieropo.core.kernels_blocks import (
     subtract_seen,
     write_posterior,
 )
-from hieropo.core.kernels_lanes import LANES, add_product, constant, less, load, store
+from hieropo.core.kernels_lanes import LANES, add_nv, constant, less, load, store
 
 
 @compiled
@@ -32,7 +32,7 @@ def step_up(S, first, last, d, scale, F, spots, parent, out, late, work):
     With L L' = I + F'G F and W = L^-1 F'[B G]:  [P b; b' c'] = [G B; B' c] - W'W. Returns sum log|I + G Sigma_0| and
     the number of blocks that were left out; ``late`` receives their first rows.
     """
-    e = (d + 1) | 1
+    e = 4 * (d // 4 + 1) + 1
     work[:] = 0.0
     R, W, L, A, F8, inverse = work[0], work[1], work[2], work[3], work[4], work[5]
     broadcast(F, d, e, F8)
@@ -80,7 +80,7 @@ def step_down(
     M C = V'L^-1 inner + outer - V'V G outer,  mean = m + V'u,  cov = Sigma~ + (M C)(M C)'.
     ``gain`` (may be empty) receives M C. Returns the number of blocks left out, whose first rows are in ``late``.
     """
-    e = (d + 1) | 1
+    e = 4 * (d // 4 + 1) + 1
     work[:] = 0.0
     R, W, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
     out, F8, m, inverse, loaded, seen = work[8], work[9], work[10], work[11], work[12], work[13]
@@ -99,10 +99,10 @@ def step_down(
             store(L, d * e + j, load(W, j * e))
             for a in range(d):
                 store(MC, j * e + a, load(C2, j * e + a))
-        add_product(L, d * e, 1, 0, W, 1, e, 1, m, 0, 0, 1, d, 1, d, -1.0)
+        add_nv(L, d * e, W, 1, m, 0, d, d, e, -1.0)
         cholesky(L, d, e, d + 1, inverse)
         spread_parents(L, inverse, d, e, F8, C1, lower, work[3:5])
         if outer.shape[0] > 0:
             subtract_seen(R, V, V, C2, MC, d, e, W, seen)
-        write_posterior(V, Y, L, m, d, e, start, count, MC, out, mean, cov, gain)
+        write_posterior(V, Y, L, m, d, e, start, count, spots, MC, out, mean, cov, gain)
     return left_out
