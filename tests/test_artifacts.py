@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from hieropo import (
     ArtifactError,
     Gaussian,
     Hierarchy,
+    HieropoWarning,
     InputError,
     LCBPolicy,
     MismatchError,
@@ -380,6 +382,56 @@ def test_another_feature_map_than_was_saved_is_refused(place: Path) -> None:
     rewrite(place, features={"kind": "spline"}, features_fingerprint="0" * 64)
     with pytest.raises(ArtifactError, match="feature map that this release cannot read"):
         load_policy(place)
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="replaces a directory that is open")
+@pytest.mark.parametrize("name", ["policy", "policy.json", "tasks.arrow"])
+@pytest.mark.parametrize("moment", ["between", "after", "swept"])
+@pytest.mark.parametrize("system", ["holds directories open", "cannot"])
+def test_a_policy_replaced_while_it_is_opened_is_the_old_or_the_new_one(
+    name: str, moment: str, system: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = fitted(["a"], seed=1), fitted(["a"], seed=2)
+    save(one, place)
+    new, aside = place.with_name("new"), place.with_name(f".{place.name}.replaced-0123456789ab")
+    save(two, new)
+    steps = [lambda: place.rename(aside), lambda: new.rename(place), lambda: shutil.rmtree(aside)]
+    before = {"between": 1, "after": 2, "swept": 3}[moment]
+    plain = os.open
+
+    def replace_and_open(path: Any, *rest: Any, **more: Any) -> int:
+        if Path(path).name != name or not new.exists():
+            return plain(path, *rest, **more)
+        for step in steps[:before]:  # as a writer does whose system cannot exchange two names
+            step()
+        try:
+            return plain(path, *rest, **more)
+        finally:
+            for step in steps[before:]:
+                step()
+
+    monkeypatch.setattr(os, "open", replace_and_open)
+    if system == "holds directories open":
+        monkeypatch.setattr(os, "supports_dir_fd", {replace_and_open})
+    stored = load_policy(place)
+    monkeypatch.undo()
+    whole = {posterior.log_evidence: posterior for posterior in (one, two)}[stored.log_evidence]
+    assert_equal_tables(stored.policy.table, whole.table())
+    moments = stored.moments()
+    assert moments is not None
+    assert same(moments.sums, whole.moments.sums)
+
+
+def test_a_policy_left_aside_by_a_writer_that_died_is_read_with_a_warning(place: Path) -> None:
+    posterior = fitted(["a"])
+    save(posterior, place)
+    place.rename(place.with_name(f".{place.name}.replaced-0123456789ab"))
+    place.with_name("link").symlink_to(place)
+    for path in (place, place.with_name("link")):
+        with pytest.warns(HieropoWarning, match="the process that was replacing it died") as caught:
+            stored = load_policy(path)
+        assert caught[0].filename == __file__
+        assert_equal_tables(stored.policy.table, posterior.table())
 
 
 def test_what_is_no_policy_is_refused(place: Path) -> None:

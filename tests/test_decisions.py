@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hieropo
-from hieropo.errors import ArtifactError, InputError
+from hieropo.errors import ArtifactError, InputError, NumericalError, UnknownTaskError
 from hieropo.sources import decisions
 from hieropo.sources.decisions import decide, decide_candidates
 from hieropo.sources.writing import id_column, write_tables
@@ -78,6 +78,30 @@ def test_batches_do_not_change_the_answer() -> None:
     assert found["row"] == list(range(n))
     assert found["action"] == learner.predict(requests).tolist()
     assert (count, unseen) == (n, int((requests["t"].to_numpy() == 5).sum()))
+
+
+def test_a_row_beyond_the_first_batch_is_named_by_its_number_in_the_file() -> None:
+    rng = np.random.default_rng(2)
+    log = pa.table({"t": rng.integers(0, 5, 300), "a": rng.integers(0, 2, 300), "r": rng.normal(size=300)})
+    learner = hieropo.HierOPO(unseen="error").fit(log, task="t", action="a", reward="r")
+    tasks = np.zeros(70_000, dtype=np.int64)
+    tasks[66_000] = 9
+    requests = pa.table({"t": tasks})
+    with pytest.raises(UnknownTaskError, match=r"Task 9 \(row 66000\)"):
+        list(decide(learner.policy_, requests, task="t"))
+    with pytest.raises(UnknownTaskError, match=r"Task 9 \(row 66000\)"):
+        learner.predict(requests)
+
+
+def test_a_candidate_is_refused_by_the_first_row_of_its_request(policy: hieropo.LCBPolicy) -> None:
+    words = {"task": "task", "request": "request"}
+    rows = {"request": [1, 1, 2, 2, 1, 3], "task": [0, 0, 0, 0, 0, 7], "a": [0.0, 0, 0, 1e308, 0, 0]}
+    table = pa.table({**rows, "b": rows["a"]})
+    with pytest.raises(NumericalError, match="Row 2: the score of a candidate overflows"):
+        list(decide_candidates(policy, table, **words))
+    strict = hieropo.LCBPolicy(policy.table, policy.features, unseen="error")
+    with pytest.raises(UnknownTaskError, match=r"Task 7 \(row 3\)"):
+        list(decide_candidates(strict, table.filter(pa.compute.field("request") != 2), **words))
 
 
 def test_the_wrong_kind_of_policy_is_refused(policy: hieropo.LCBPolicy, candidates: pa.Table) -> None:

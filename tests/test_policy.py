@@ -387,6 +387,31 @@ def test_null_tasks_are_refused(null: Any) -> None:
         policy.choose_many(["a", null], phi=np.zeros((2, 2, 2)))
 
 
+@pytest.mark.parametrize("kind", [LCBPolicy, SamplingPolicy])
+@pytest.mark.parametrize(
+    ("task", "bad", "unseen", "error"),
+    [("b", 0.0, "error", UnknownTaskError), (None, 0.0, "prior", LogError), (0, 0.0, "prior", HieropoWarning),
+     ("a", np.nan, "prior", LogError), ("a", 1e308, "prior", NumericalError)],
+)  # fmt: skip
+def test_rows_are_counted_from_the_first_row(
+    kind: Any, task: Any, bad: float, unseen: str, error: type[Exception]
+) -> None:
+    settings = {"random_state": 0} if kind is SamplingPolicy else {}
+    policy = kind(table(2, ["a", "0"]), unseen=unseen, **settings)
+    phi = np.zeros((2, 2, 2))
+    phi[1] = bad
+    with pytest.raises(error, match=r"[Rr]ow 1001\b"):
+        policy.choose_many(["a", task], phi=phi, first_row=1000)
+
+
+@pytest.mark.parametrize("kind", [LCBPolicy, SamplingPolicy])
+def test_rows_of_contexts_are_counted_from_the_first_row(kind: Any) -> None:
+    settings = {"random_state": 0} if kind is SamplingPolicy else {}
+    policy = kind(table(2, ["a"]), per_action(["go"], ["x"]), **settings)
+    with pytest.raises(LogError, match="Column 'x', row 1001: nan"):
+        policy.choose_many(["a", "a"], [[0.0], [np.nan]], first_row=1000)
+
+
 def test_a_bare_string_is_not_a_list_of_tasks() -> None:
     with pytest.raises(InputError, match=r"such as \['ab'\]"):
         LCBPolicy(table(2, ["a", "b"])).choose_many("ab", phi=np.zeros((2, 2, 2)))

@@ -22,7 +22,7 @@ from hieropo.errors import (
 
 if TYPE_CHECKING:
     from hieropo.artifacts import load_policy, save_policy
-    from hieropo.core.estimation import moment_estimates
+    from hieropo.core.estimation import Estimate, estimate
     from hieropo.core.features import Columns, embedding, indicator, per_action
     from hieropo.core.gaussian import Gaussian
     from hieropo.core.hierarchy import Hierarchy, Level
@@ -39,6 +39,7 @@ __all__ = [
     "Choice",
     "Choices",
     "Columns",
+    "Estimate",
     "FlatOPO",
     "Gaussian",
     "HierOPO",
@@ -62,16 +63,16 @@ __all__ = [
     "__version__",
     "condition",
     "embedding",
+    "estimate",
     "indicator",
     "load_policy",
-    "moment_estimates",
     "per_action",
     "save_policy",
 ]
 
 _HOMES = {
     "hieropo.artifacts": ("load_policy", "save_policy"),
-    "hieropo.core.estimation": ("moment_estimates",),
+    "hieropo.core.estimation": ("Estimate", "estimate"),
     "hieropo.core.features": ("Columns", "embedding", "indicator", "per_action"),
     "hieropo.core.gaussian": ("Gaussian",),
     "hieropo.core.hierarchy": ("Hierarchy", "Level"),

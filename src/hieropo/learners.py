@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.artifacts import save_policy
-from hieropo.core.estimation import TaskCov, empirical_flat, moment_estimates, pooled_noise
+from hieropo.core.estimation import Estimate, TaskCov, empirical_flat, estimate, pooled_noise
 from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.logs import Batch, Roles
@@ -35,8 +35,8 @@ class HierOPO:
         Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha.
     level : float, optional
         Pointwise credible level instead of ``pessimism``.
-    task_cov : {"auto", "full", "diag"}
-        Shape of the estimated Sigma_0.
+    task_cov : {"auto", "full", "diag", "isotropic"}
+        Shape of the estimated Sigma_0; "auto" lets the evidence choose.
     known : Hierarchy, optional
         Given hyper-parameters; switches estimation off.
     unseen : {"prior", "error"}
@@ -47,6 +47,8 @@ class HierOPO:
     policy_ : LCBPolicy
     posterior_ : Posterior
     hierarchy_ : Hierarchy
+    estimate_ : Estimate
+        How the hierarchy was learned; only where it was.
     moments_ : Moments
     features_ : FeatureMap
     roles_ : Roles
@@ -164,7 +166,11 @@ class HierOPO:
         return self
 
     def _hierarchy(self, moments: Moments) -> Hierarchy:
-        return moment_estimates(moments, self.task_cov) if self.known is None else self.known
+        return self._learned(moments) if self.known is None else self.known
+
+    def _learned(self, moments: Moments) -> Hierarchy:
+        self.estimate_: Estimate = estimate(moments, self.task_cov)
+        return self.estimate_.hierarchy
 
     def _feature_map(self, source: Any, roles: Roles) -> FeatureMap:
         choice = self.features
@@ -214,7 +220,7 @@ class HierOPO:
         chosen: list[Any] = []
         for batch in read_requests(requests, self.roles_.task, self.features_.columns, eligible):
             mask = batch.eligible_mask(self.features_)
-            found = policy.choose_many(batch.task, batch.context, eligible=mask)
+            found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
             chosen.extend(actions[i] for i in found.index[:, 0])
         answer = np.empty(len(chosen), dtype=object)
         answer[:] = chosen
@@ -253,13 +259,13 @@ class FlatOPO(HierOPO):
     """Every task alone, with one prior (FlatOPO of the paper).
 
     With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) from the
-    moment estimates: a ridge for each task whose strength fits the usual size of each coefficient.
+    estimates: a ridge for each task whose strength fits the usual size of each coefficient.
     """
 
     def _hierarchy(self, moments: Moments) -> Hierarchy:
         if self.known is not None:
             return self.known.flat()
-        return empirical_flat(moment_estimates(moments, self.task_cov), moments)
+        return empirical_flat(self._learned(moments), moments)
 
 
 class PooledOPO(HierOPO):

@@ -37,7 +37,7 @@ def open_directory(path: Path) -> Opened:
         There is no policy, it may not be read, its document was changed or a file has another length.
     """
     try:
-        opened = _map_settled(path) or _map_aside(path)
+        opened = _map_settled(path) or _map_remaining(path)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}. May this user read it?") from error
     if opened is None:
@@ -63,10 +63,8 @@ def _map_settled(path: Path) -> Opened | None:
     return None
 
 
-def _map_aside(path: Path) -> Opened | None:
-    if path.exists():
-        return None
-    place = aside(path)
+def _map_remaining(path: Path) -> Opened | None:
+    place = path if path.exists() else aside(path)
     if place is None:
         raise ArtifactError(f"{path} does not exist. Check the path: a policy is a directory.")
     return _map_files(place)
@@ -83,7 +81,7 @@ def _map_files(place: Path) -> Opened | None:
                 if folder.in_place():
                     raise
                 return None
-            return place, document, files
+            return (place, document, files) if folder.held or folder.in_place() else None
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -102,10 +100,15 @@ class Folder:
         """Hold the directory open."""
         descriptor = os.open(path, os.O_RDONLY) if os.open in os.supports_dir_fd else None
         try:
-            yield cls(path, descriptor, os.stat(path if descriptor is None else descriptor))
+            yield cls(path, descriptor, path.stat() if descriptor is None else os.fstat(descriptor))
         finally:
             if descriptor is not None:
                 os.close(descriptor)
+
+    @property
+    def held(self) -> bool:
+        """Whether the files are this directory's wherever it is moved; Windows opens no directories."""
+        return self.descriptor is not None
 
     def in_place(self) -> bool:
         """Whether the path leads to this directory now."""

@@ -16,7 +16,7 @@ from hieropo.artifacts.mapped import MappedFile
 from hieropo.artifacts.rows import RowBytes
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.ids import abbreviate, id_array
-from hieropo.core.packed import packed_size, unpack
+from hieropo.core.packed import unpack
 from hieropo.errors import ArtifactError, UnknownTaskError
 
 Codes = NDArray[np.int64]
@@ -237,9 +237,4 @@ class StoredTable:
         row = self.keys.find(key)
         if row < 0:
             return self.prior
-        return Gaussian.trusted(self.means[row].copy(), self.covs[row][self._square])
-
-    @cached_property
-    def _square(self) -> NDArray[np.int64]:
-        """Where in a packed triangle each entry of the matrix stands; faster than unpack for one matrix."""
-        return unpack(np.arange(packed_size(self.dim)), self.dim)  # type: ignore[arg-type,return-value]
+        return Gaussian.trusted(self.means[row].copy(), unpack(self.covs[row], self.dim))

@@ -75,7 +75,7 @@ class Candidates:
         self.dim = dim
         self.actions = None if features is None else features.actions
 
-    def context(self, context: ArrayLike | None, n: int) -> Array:
+    def context(self, context: ArrayLike | None, n: int, first_row: int = 0) -> Array:
         """Check contexts (n, c) for which the feature map is to make candidates.
 
         Raises
@@ -91,7 +91,7 @@ class Candidates:
                 f"This policy has {why}, so it cannot make candidates from a context. "
                 "Hand in their features, phi=..., one row for each candidate."
             )
-        found = contexts(context, self.features.columns, rows=n)
+        found = contexts(context, self.features.columns, first_row, rows=n)
         if len(found) != n:
             raise InputError(f"{len(found)} contexts do not fit {n} tasks; one of each a request is needed.")
         return found
@@ -134,7 +134,7 @@ class Candidates:
         return array
 
     def supply(
-        self, context: ArrayLike | None, phi: ArrayLike | None, n: int
+        self, context: ArrayLike | None, phi: ArrayLike | None, n: int, first_row: int
     ) -> tuple[Callable[[slice], Array], int]:
         """Say how to get the features of a run of n requests, and how many candidates K each has.
 
@@ -142,7 +142,7 @@ class Candidates:
         are made when they are asked for.
         """
         if phi is None:
-            found = self.context(context, n)
+            found = self.context(context, n, first_row)
             return lambda part: self.make(found[part]), len(self.actions or ())
         if context is not None:
             raise InputError(_BOTH)

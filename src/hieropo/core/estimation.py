@@ -1,80 +1,255 @@
-"""Moment estimates of the hierarchy: a simple, honest default until likelihood estimates replace it.
+"""Learn the hierarchy from moments: restricted maximum likelihood (REML), or maximum likelihood.
 
-Noise: the residual variance inside tasks, pooled over all tasks with more rows than their features' rank.
-
-Task covariance: with a working prior N(beta, T) the posterior mean of a task deviates from beta by
-``v_s = N_s (theta_s - beta) + noise``, ``N_s = Sigma~_s G_s``, so that E[v_s v_s'] = N_s Sigma_0 N_s' + N_s Sigma~_s.
-Summed over tasks this is linear in Sigma_0. It is solved by least squares, projected on the positive semi-definite
-matrices, and used as the working prior of the next round. Unbiased for known beta and noise, up to the projection.
+mu and sigma^2 are profiled out; in S = Sigma_0 / sigma^2 the deviance is minimised by scoring: each step goes to the
+minimiser, over the positive semi-definite matrices, of the quadratic with the exact slope and the expected curvature
+(see :mod:`likelihood`), and is halved until the deviance falls. S may end, and start, singular: a direction that
+collapsed can open again. Convergence is certified by the fall in deviance that the next step would promise.
 """
 
 import warnings
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
+from hieropo.core.cones import minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.likelihood import Criterion, Likelihood, Shape, likelihood
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
-from hieropo.errors import HieropoWarning, InputError, LogError
+from hieropo.errors import HieropoWarning, InputError, LogError, NumericalError
 
-TaskCov = Literal["auto", "full", "diag"]
+TaskCov = Literal["auto", "full", "diag", "isotropic"]
 
-_ROUNDS = 4
-_FULL_DIM = 8  # above it d (d + 1) / 2 entries are rarely worth estimating by moments
-_TASKS_PER_ENTRY = 2
+_EVALUATIONS = 300
+_TOLERANCE = 1e-12  # of the deviance, in what the next step promises
+_NOTHING = 1e-9  # of deviance, which no verdict depends on
+_FULL_DIM = 16
+_HOPE = 3.0  # how much more than a step promises its shape may bring in the end
+_UNTOLD = 1e-2  # of the mean squared reward: least noise_var where no task shows the noise
 _MOST_TASKS = 10_000
 
 
-def moment_estimates(moments: Moments, task_cov: TaskCov = "auto") -> Hierarchy:
-    """Estimate noise_var and task_cov from the moments alone; the hyper-prior is flat.
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """One shape of Sigma_0, fitted.
+
+    Attributes
+    ----------
+    shape : {"full", "diag", "isotropic", "pooled"}
+        "pooled" is Sigma_0 = 0.
+    deviance : float
+        -2 log likelihood by the estimate's criterion; smaller is better.
+    parameters : int
+        Free entries of Sigma_0.
+    evaluations : int
+        Passes over the tasks that it took.
+    promise : float
+        Fall in deviance that one more step would promise: how near to the optimum it is.
+    """
+
+    shape: Shape | Literal["pooled"]
+    deviance: float
+    parameters: int
+    evaluations: int
+    promise: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """A hierarchy learned from moments.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy
+        With a flat hyper-prior: one family of tasks shows one draw of mu, so Sigma_q cannot be learned from it.
+    criterion : {"reml", "ml"}
+    chosen : Fit
+        The shape that ``hierarchy`` has.
+    compared : tuple of Fit
+        All shapes tried; with "auto" the one with the least ``deviance + parameters * log(tasks)`` (BIC) is chosen.
+    """
+
+    hierarchy: Hierarchy
+    criterion: Criterion
+    chosen: Fit
+    compared: tuple[Fit, ...]
+
+
+def estimate(moments: Moments, task_cov: TaskCov = "auto", criterion: Criterion = "reml") -> Estimate:
+    """Estimate noise_var and task_cov.
 
     Parameters
     ----------
     moments : Moments
-    task_cov : {"auto", "full", "diag"}
-        Shape of Sigma_0. "auto" is "full" for at most 8 features and at least two tasks for each entry of Sigma_0,
-        else "diag".
+    task_cov : {"auto", "full", "diag", "isotropic"}
+        Shape of Sigma_0. "auto" fits "diag" and, for at most 16 features and more tasks than features, "full" where
+        a step from the diagonal optimum promises enough.
+    criterion : {"reml", "ml"}
+        REML integrates mu out and does not take its estimate as known: with few tasks ML gives too small variances.
 
     Raises
     ------
     LogError
         No rows at all.
     NumericalError
-        The population mean is not determined: a feature that never varies, or features that are copies.
+        The population mean is not determined (a feature that is zero, or a combination of others); no convergence.
 
     Warns
     -----
     HieropoWarning
-        The log cannot tell noise from differences between tasks (no task has more rows than features), has one task,
-        or has rewards without noise.
+        One task; or no task with more rows than features show, so that noise and differences between tasks are told
+        apart by the shape of Sigma_0 alone; or rewards without noise.
     """
-    if task_cov not in ("auto", "full", "diag"):
-        raise InputError(f"task_cov={task_cov!r}; one of 'auto', 'full', 'diag' is needed.")
-    if not moments.n_rows:
-        raise LogError("The log has no rows, so nothing can be estimated from it. Was a filter too strict?")
-    noise_var = _noise(moments)
+    _check(moments, task_cov, criterion)
     active = moments.select(moments.tasks[moments.rows > 0])
+    noise_var, floor = _noise(active)
+    zero = np.zeros((moments.dim, moments.dim))
+    pooled = likelihood(active, zero, criterion, floor, diagonal=True)
+    none = Fit("pooled", pooled.deviance, 0, 1, 0.0)
     if len(active) == 1:
         _warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
-        return Hierarchy(hyper=None, task_cov=np.zeros((moments.dim, moments.dim)), noise_var=noise_var)
-    if len(active) > _MOST_TASKS:
-        active = active.select(active.tasks[:: -(-len(active) // _MOST_TASKS)])
-    full = task_cov == "full" or (
-        task_cov == "auto"
-        and moments.dim <= _FULL_DIM
-        and len(active) >= _TASKS_PER_ENTRY * packed_size(moments.dim)
+        return Estimate(Hierarchy(None, zero, pooled.noise_var), criterion, none, (none,))
+    start = _first_guess(active, noise_var) / noise_var
+    found: list[tuple[Fit, Hierarchy]] = []
+    for shape in ("diag",) if task_cov == "auto" else (task_cov,):
+        ratio, here, fit = _maximise(active, shape, criterion, start, floor)
+        found.append((fit, Hierarchy(None, ratio * here.noise_var, here.noise_var)))
+    if task_cov == "auto" and _full_may_win(active, ratio, criterion, floor):
+        ratio, here, fit = _maximise(active, "full", criterion, ratio, floor)
+        found.append((fit, Hierarchy(None, ratio * here.noise_var, here.noise_var)))
+    fit, hierarchy = min(found, key=lambda pair: pair[0].deviance + pair[0].parameters * np.log(len(active)))
+    return Estimate(hierarchy, criterion, fit, (none, *(other for other, _ in found)))
+
+
+def _check(moments: Moments, task_cov: TaskCov, criterion: Criterion) -> None:
+    for name, value, kinds in (
+        ("task_cov", task_cov, get_args(TaskCov)),
+        ("criterion", criterion, get_args(Criterion)),
+    ):
+        if value not in kinds:
+            raise InputError(f"{name}={value!r}; one of {', '.join(map(repr, kinds))} is needed.")
+    if not moments.n_rows:
+        raise LogError("The log has no rows, so nothing can be estimated from it. Was a filter too strict?")
+
+
+def _full_may_win(moments: Moments, ratio: Array, criterion: Criterion, floor: float) -> bool:
+    """Whether a full task_cov, from the best diagonal one, promises more deviance than its entries have to bring in."""
+    d, m = moments.dim, len(moments)
+    if not (1 < d <= _FULL_DIM and m > d):
+        return False
+    _, promise = _full_step(ratio, likelihood(moments, ratio, criterion, floor))
+    return bool(_HOPE * promise > (packed_size(d) - d) * np.log(m))
+
+
+def _maximise(
+    moments: Moments, shape: Shape, criterion: Criterion, start: Array, floor: float
+) -> tuple[Array, Likelihood, Fit]:
+    d = moments.dim
+    parameters = {"full": packed_size(d), "diag": d, "isotropic": 1}[shape]
+    ratio = start if shape != "isotropic" else np.eye(d) * float(np.diagonal(start).mean())
+    here = likelihood(moments, ratio, criterion, floor, diagonal=shape != "full")
+    evaluations = 1
+    while evaluations < _EVALUATIONS:
+        goal, promise = _STEPS[shape](ratio, here)
+        near = promise <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
+        length = 1.0
+        while not near and evaluations < _EVALUATIONS:
+            trial = ratio + length * (goal - ratio)
+            there = likelihood(moments, trial, criterion, floor, diagonal=shape != "full")
+            evaluations += 1
+            if there.deviance <= here.deviance - 1e-4 * length * promise:
+                ratio, here = trial, there
+                break
+            length /= 2
+            near = length * promise <= 1e-13 * max(
+                1.0, abs(here.deviance)
+            )  # below what the deviance can show
+        if near:
+            return ratio, here, Fit(shape, here.deviance, parameters, evaluations, promise)
+    raise NumericalError(
+        f"The {shape} task_cov of dimension {d} did not converge in {evaluations} evaluations; the next step still "
+        f"promises {promise:.3g} of deviance: the log says too little about so many entries. "
+        + ("Try task_cov='diag'." if shape == "full" else "Leave out features that hardly vary.")
     )
-    cov = _first_guess(active, noise_var)
-    for _ in range(_ROUNDS):
-        working = cov + np.diag(
-            1e-3 * np.maximum(np.diagonal(cov), 1e-9 * _first_guess(active, noise_var).diagonal())
+
+
+def _full_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
+    """Minimiser over S >= 0, in coordinates S = T X T' in which P is the identity."""
+    d = len(ratio)
+    scale = np.sqrt(np.diagonal(here.information))
+    lower = np.linalg.cholesky(here.information / np.outer(scale, scale) + 1e-12 * np.eye(d))
+    T = solve_triangular(lower, np.eye(d), lower=True).T / scale[:, None]
+    back = lower.T * scale
+    M = here.curvature.reshape(d, -1)
+    for _ in range(4):  # T on every axis in turn
+        M = np.moveaxis((T.T @ M).reshape(d, d, d, d), 0, -1).reshape(d, -1)
+    basis = np.array([to_matrix(e, d) for e in np.eye(packed_size(d))]).reshape(-1, d * d)
+    form = basis @ M.reshape(d * d, d * d) @ basis.T
+    slope, x = to_vector(T.T @ here.slope @ T), to_vector(back @ ratio @ back.T)
+    goal = minimise(slope, form, x, lambda v: nearest_psd(v, d))
+    move = goal - x
+    return T @ to_matrix(goal, d) @ T.T, -float(slope @ move + move @ form @ move / 2)
+
+
+def _diagonal_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
+    scale = np.sqrt(np.maximum(np.diagonal(here.curvature), np.finfo(np.float64).tiny))
+    slope, form, x = here.slope / scale, here.curvature / np.outer(scale, scale), np.diagonal(ratio) * scale
+    goal = minimise(slope, form, x, lambda v: np.maximum(v, 0.0))
+    move = goal - x
+    return np.diag(goal / scale), -float(slope @ move + move @ form @ move / 2)
+
+
+def _isotropic_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
+    slope, curvature = float(here.slope.sum()), float(here.curvature.sum())
+    move = max(-slope / curvature, -ratio[0, 0]) if curvature > 0 else 0.0
+    return ratio + move * np.eye(len(ratio)), -(slope * move + move * move * curvature / 2)
+
+
+_STEPS = {"full": _full_step, "diag": _diagonal_step, "isotropic": _isotropic_step}
+
+
+def pooled_noise(moments: Moments) -> float:
+    """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
+    active = moments.select(moments.tasks[moments.rows > 0])
+    noise_var, floor = _noise(active)
+    return (
+        likelihood(active, np.zeros((moments.dim,) * 2), "reml", floor, diagonal=True).noise_var or noise_var
+    )
+
+
+def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
+    """Return FlatOPO's prior from an estimate: N(0, diag(mu_j^2 + Sigma_0_jj)), the usual size of each coefficient."""
+    mu = condition(moments, hierarchy).hyper.mean
+    size = mu**2 + np.diagonal(hierarchy.task_cov)
+    known = Gaussian(np.zeros(mu.size), np.zeros((mu.size, mu.size)))
+    return Hierarchy(hyper=known, task_cov=np.diag(size), noise_var=hierarchy.noise_var)
+
+
+def _noise(moments: Moments) -> tuple[float, float]:
+    """Residual variance inside tasks, to start from, and the smallest that is allowed."""
+    step = -(-len(moments) // _MOST_TASKS)
+    squares, ranks = _residuals(moments.sums[::step], moments.dim)
+    free = moments.rows[::step] - ranks
+    size = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum()) / moments.n_rows
+    floor = 1e-13 * (size or 1.0)
+    if not (free > 0).any():
+        _warn(
+            f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between tasks "
+            "are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the mean squared reward. "
+            "More rows a task, or fewer features, would tell."
         )
-        cov = _one_round(active, Hierarchy(hyper=None, task_cov=working, noise_var=noise_var), full=full)
-    return Hierarchy(hyper=None, task_cov=cov, noise_var=noise_var)
+        return max(size, floor), max(_UNTOLD * size, floor)
+    noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
+    if noise_var <= floor:
+        _warn(
+            f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
+        )
+    return max(noise_var, floor), floor
 
 
 def _residuals(sums: Array, d: int) -> tuple[Array, NDArray[np.int64]]:
@@ -89,45 +264,6 @@ def _residuals(sums: Array, d: int) -> tuple[Array, NDArray[np.int64]]:
     return np.maximum(joint[:, d, d] - explained, 0.0), seen.sum(axis=1)
 
 
-def pooled_noise(moments: Moments) -> float:
-    """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
-    squares, ranks = _residuals(moments.sums.sum(axis=0, keepdims=True), moments.dim)
-    free = moments.n_rows - int(ranks[0])
-    return _above_rounding(moments, float(squares[0]) / free if free > 0 else 0.0)
-
-
-def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
-    """Return FlatOPO's prior from an estimate: N(0, diag(mu_j^2 + Sigma_0_jj)), the usual size of each coefficient."""
-    mu = condition(moments, hierarchy).hyper.mean
-    size = mu**2 + np.diagonal(hierarchy.task_cov)
-    known = Gaussian(np.zeros(mu.size), np.zeros((mu.size, mu.size)))
-    return Hierarchy(hyper=known, task_cov=np.diag(size), noise_var=hierarchy.noise_var)
-
-
-def _noise(moments: Moments) -> float:
-    step = -(-len(moments) // _MOST_TASKS) or 1
-    squares, ranks = _residuals(moments.sums[::step], moments.dim)
-    free = moments.rows[::step] - ranks
-    if (free > 0).any():
-        return _above_rounding(moments, float(squares[free > 0].sum() / free[free > 0].sum()))
-    _warn(
-        f"No task has more rows than features ({moments.dim}), so noise cannot be told from differences between tasks; "
-        "the residual variance of a pooled fit is taken as noise_var, which is too large where tasks differ."
-    )
-    return pooled_noise(moments)
-
-
-def _above_rounding(moments: Moments, noise_var: float) -> float:
-    squares = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum())
-    floor = 1e-10 * (squares / moments.n_rows or 1.0)
-    if noise_var > floor:
-        return noise_var
-    _warn(
-        f"Rewards are without noise given the features; noise_var is set to {floor:.3g}, far below the rewards."
-    )
-    return floor
-
-
 def _first_guess(moments: Moments, noise_var: float) -> Array:
     """Diagonal prior under which each feature explains as much reward variance as there is."""
     d, n = moments.dim, moments.n_rows
@@ -135,43 +271,6 @@ def _first_guess(moments: Moments, noise_var: float) -> Array:
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])
     variance = max(float(squares[d] - total[packed_size(d + 1) + d] ** 2 / squares[d + 1]) / n, noise_var)
     return np.diag(variance * n / (d * np.where(squares[:d] > 0, squares[:d], 1.0)))
-
-
-def _one_round(moments: Moments, working: Hierarchy, *, full: bool) -> Array:
-    d, m = moments.dim, len(moments)
-    posterior = condition(moments, working)
-    known = condition(moments, working.oracle(posterior.hyper.mean)).table()
-    shift = known.means - posterior.hyper.mean
-    spread = unpack(known.covs, d)
-    gain = spread @ unpack(moments.sums, d) / working.noise_var
-    found = (shift.T @ shift) * (m / (m - 1)) - np.einsum("sij,sjk->ik", gain, spread)
-    size = np.sqrt(np.diagonal(working.task_cov))  # so that the scale of a column does not matter
-    square = np.outer(size, size)
-    gain, found = gain * (size / size[:, None]), found / square
-    return square * (_full(gain, found) if full else _diagonal(gain, found))
-
-
-def _full(gain: Array, found: Array) -> Array:
-    m, d, _ = gain.shape
-    flat = gain.reshape(m, d * d)
-    # sum_s N_s (x) N_s, from the Gram matrix of the N_s by moving axes
-    system = (flat.T @ flat).reshape(d, d, d, d).transpose(0, 2, 1, 3).reshape(d * d, d * d)
-    solution = np.linalg.lstsq(system, found.ravel(), rcond=None)[0].reshape(d, d)
-    values, vectors = np.linalg.eigh((solution + solution.T) / 2)
-    cov: Array = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return cov
-
-
-def _diagonal(gain: Array, found: Array) -> Array:
-    system = np.einsum("sij,sij->ij", gain, gain)
-    solution, free = np.zeros(len(found)), np.diagonal(system) > 0
-    while free.any():
-        part = np.linalg.lstsq(system[np.ix_(free, free)], np.diagonal(found)[free], rcond=None)[0]
-        if (part >= 0).all():
-            solution[free] = part
-            break
-        free[np.flatnonzero(free)[part < 0]] = False
-    return np.diag(solution)
 
 
 def _warn(text: str) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.arrays import normalised
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.ids import is_null
+from hieropo.core.ids import id_array, is_null
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.errors import HieropoWarning, InputError, LogError, MismatchError, UnknownTaskError
 
@@ -147,18 +147,22 @@ class Laws:
         """Law in one row of the table, of the unseen task at -1."""
         return self.prior if row < 0 else Law(self.means, self.covs, row)
 
-    def locate(self, tasks: Any) -> Rows:
-        """Row of each task (n,), -1 for the prior; raises as :meth:`find` does, naming the row."""
+    def locate(self, tasks: Any, first_row: int = 0) -> Rows:
+        """Row of each task (n,), -1 for the prior; raises as :meth:`find`, counting from ``first_row``."""
         if isinstance(tasks, str | bytes):
             raise InputError(f"The tasks are {tasks!r}; one id a request is needed, such as [{tasks!r}].")
         ids = tasks if isinstance(tasks, np.ndarray) else list(tasks)
-        rows = normalised(np.asarray(self._keys.locate(ids), dtype=np.int64))
+        try:
+            rows = normalised(np.asarray(self._keys.locate(ids), dtype=np.int64))
+        except LogError:
+            id_array(ids, "task", first_row)  # raises the same, with the row's number
+            raise
         unknown = np.flatnonzero(rows < 0)
         if unknown.size:
             if not (isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"):
                 for row in unknown.tolist():
-                    self._check_null(ids[row], row)
-            self._check_unknown(ids[unknown[0]], int(unknown[0]))
+                    self._check_null(ids[row], first_row + row)
+            self._check_unknown(ids[unknown[0]], first_row + int(unknown[0]))
         return rows
 
     @staticmethod

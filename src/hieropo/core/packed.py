@@ -32,7 +32,7 @@ def _places(n: int) -> Index:
 
 def unpack(packed: Array, n: int) -> Array:
     """Full symmetric matrices (..., n, n) from the first n (n + 1) / 2 entries of packed (..., q)."""
-    return packed[..., _places(n)]
+    return packed.take(_places(n), axis=-1)
 
 
 def pack(matrix: Array) -> Array:

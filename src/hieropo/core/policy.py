@@ -192,6 +192,7 @@ class LCBPolicy:
         eligible: ArrayLike | None = None,
         top: int = 1,
         threads: int | None = None,
+        first_row: int = 0,
     ) -> Choices:
         """Choose for n requests, or rank the best ``top`` candidates of each.
 
@@ -205,6 +206,8 @@ class LCBPolicy:
         top : int
         threads : int, optional
             Default: one for small batches, else one for each processor; the answer does not depend on it.
+        first_row : int
+            Number of the first request where these are a part of more; messages count rows from it.
 
         Raises
         ------
@@ -213,9 +216,9 @@ class LCBPolicy:
         """
         if top < 1:
             raise InputError(f"top={top}; at least 1 candidate must be asked for.")
-        rows = self._laws.locate(tasks)
+        rows = self._laws.locate(tasks, first_row)
         n = rows.size
-        make, K = self._candidates.supply(context, phi, n)
+        make, K = self._candidates.supply(context, phi, n, first_row)
         mask = self._candidates.masks(eligible, n, K)
         index = np.full((n, top), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, top), np.nan)
@@ -232,7 +235,7 @@ class LCBPolicy:
             if bad < 0:
                 return None
             row_mask = allowed[bad] if len(allowed) else ALL
-            return self._candidates.refusal(f"Row {start + bad}", features[bad], row_mask)
+            return self._candidates.refusal(f"Row {first_row + start + bad}", features[bad], row_mask)
 
         size = K * laws.dim
         step = max(1, _BLOCK // max(size, 1))

@@ -144,15 +144,16 @@ class SamplingPolicy:
         *,
         phi: ArrayLike | None = None,
         eligible: ArrayLike | None = None,
+        first_row: int = 0,
     ) -> SampledChoices:
         """Draw an action for each of n requests, as :meth:`choose` would one after the other.
 
         Parameters and errors are those of :meth:`LCBPolicy.choose_many`.
         """
         laws = self._laws
-        rows = laws.locate(tasks)
+        rows = laws.locate(tasks, first_row)
         n = rows.size
-        make, K = self._candidates.supply(context, phi, n)
+        make, K = self._candidates.supply(context, phi, n, first_row)
         masks = self._candidates.masks(eligible, n, K)
         index = np.zeros(n, dtype=np.int64)
         propensities = np.zeros((n, K))
@@ -162,7 +163,7 @@ class SamplingPolicy:
             for r, candidates in enumerate(features, start):
                 law = laws.at(int(rows[r]))
                 mask = masks[r] if len(masks) else self._candidates.mask(None, K)
-                index[r], propensities[r] = self._draw(law, candidates, mask, f"Row {r}")
+                index[r], propensities[r] = self._draw(law, candidates, mask, f"Row {first_row + r}")
         return SampledChoices(index, np.take_along_axis(propensities, index[:, None], 1)[:, 0], propensities)
 
     def _draw(self, law: Law, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
-from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.errors import HieropoError, InputError, LogError, SchemaError
 from hieropo.sources.requests import Requests, read_requests
 from hieropo.sources.writing import id_column
 
@@ -80,7 +80,9 @@ def decide(
     actions = id_column(features.actions)
     for requests in read_requests(source, task, features.columns, eligible, request):
         mask = requests.eligible_mask(features)
-        choices = policy.choose_many(requests.task, requests.context, eligible=mask, top=top)
+        choices = policy.choose_many(
+            requests.task, requests.context, eligible=mask, top=top, first_row=requests.first_row
+        )
         place, ranked = np.nonzero(choices.index >= 0)
         columns = {"row": requests.first_row + place, **_identity(requests, place, task, request)}
         columns["action"] = actions.take(pa.array(choices.index[place, ranked]))
@@ -117,11 +119,23 @@ def decide_candidates(
     phi = features.phi(everything.context)
     for rows in groups.pieces(phi.shape[1]):
         tasks = everything.task[rows[:, 0]]
-        choices = policy.choose_many(tasks, phi=phi[rows], eligible=rows >= 0, top=min(top, rows.shape[1]))
+        choices = _choose(policy, tasks, phi, rows, min(top, rows.shape[1]))
         place, ranked = np.nonzero(choices.index >= 0)
         chosen = rows[place, choices.index[place, ranked]]
         columns = {"row": chosen, **_identity(everything, chosen, task, request)}
         yield Decisions(_table(columns, choices, place, ranked), len(rows), _unseen(policy, tasks))
+
+
+def _choose(
+    policy: LCBPolicy, tasks: NDArray[Any], phi: NDArray[np.float64], rows: Rows, top: int
+) -> Choices:
+    try:
+        return policy.choose_many(tasks, phi=phi[rows], eligible=rows >= 0, top=top)
+    except HieropoError:
+        for r, row in enumerate(rows):  # again, now with the number of the request's first row
+            mine = row[row >= 0]
+            policy.choose_many(tasks[r : r + 1], phi=phi[mine][None], first_row=int(mine[0]))
+        raise
 
 
 def _unseen(policy: LCBPolicy, tasks: NDArray[Any]) -> int:
