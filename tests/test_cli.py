@@ -244,7 +244,7 @@ class TestDecide:
         out = tmp_path / "decisions.parquet"
         text = succeeds("decide", shop / "policy", shop / "requests.parquet", "-o", out)
         assert "3 decisions for 3 requests" in text
-        assert "1 of the requests are of tasks that the log did not have" in text
+        assert "Requests of tasks that the log did not have, which got the population's answer: 1." in text
         policy = hieropo.load_policy(shop / "policy").policy
         expected = [policy.choose(task, [x]) for task, x in ((0, 3.0), (7, 4.0), (99, 5.0))]
         found = decisions(out)
@@ -311,6 +311,36 @@ class TestDecide:
         )
         assert "Column 'row' cannot name" in error
 
+    def test_tasks_of_another_type_are_warned_about(self, shop: Path, tmp_path: Path) -> None:
+        requests = tmp_path / "requests.parquet"
+        pq.write_table(pa.table({"store": ["zero", "seven"], "visits": [3.0, 4.0]}), requests)
+        done = hieropo_("decide", shop / "policy", requests, "-o", tmp_path / "d.parquet", "--json")
+        assert done.returncode == 0
+        (warning,) = json.loads(done.stdout)["warnings"]
+        assert "No request is of a task that the log had" in warning
+        assert "type str, such as 'zero', those of the log of type int, such as 0" in warning
+        assert warning in done.stderr
+
+    def test_decisions_are_written_as_parquet_only(self, shop: Path, tmp_path: Path) -> None:
+        error = refuses(
+            2, "decide", shop / "policy", shop / "requests.parquet", "-o", tmp_path / "decisions.csv"
+        )
+        assert "written as Parquet" in error
+
+    def test_a_policy_without_a_feature_map(self, shop: Path, tmp_path: Path) -> None:
+        moments = hieropo.Moments.from_arrays([0, 7], [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0])
+        hierarchy = hieropo.Hierarchy(
+            hyper=hieropo.Gaussian(np.zeros(2), np.eye(2)), task_cov=np.eye(2), noise_var=1.0,
+            levels=(hieropo.Level(np.eye(2), {0: "north", 7: "south"}, "region"),),
+        )  # fmt: skip
+        policy = hieropo.LCBPolicy(hieropo.condition(moments, hierarchy))
+        hieropo.save_policy(policy, tmp_path / "policy", moments=moments, hierarchy=hierarchy)
+        words = (shop / "requests.parquet", "-o", tmp_path / "d.parquet", "--task", "store")
+        assert "without a feature map" in refuses(1, "decide", tmp_path / "policy", *words)
+        assert "region, sd" in answers("inspect", tmp_path / "policy")
+        assert "without a feature map" in answers("inspect", tmp_path / "policy", "--task", "7")
+        assert "leave it out" in refuses(1, "inspect", tmp_path / "policy", "--task", "7", "--at", "a=1")
+
 
 class TestCandidates:
     """Policies whose features are columns: each row of the requests is a candidate."""
@@ -343,7 +373,16 @@ class TestCandidates:
         assert "Give --request" in refuses(2, *words)
         assert "no actions for --eligible" in refuses(2, *words, "--request", "search", "--eligible", "price")
         assert "described by columns" in answers("inspect", flights / "policy")
-        assert "candidates" in answers("inspect", flights / "policy", "--task", "Oslo")
+        assert "give --at ones=...,price=...,stops=..." in answers(
+            "inspect", flights / "policy", "--task", "Oslo"
+        )
+
+    def test_inspect_values_a_candidate(self, flights: Path) -> None:
+        at = ("inspect", flights / "policy", "--task", "Oslo", "--at", "ones=1,price=4,stops=0")
+        found = json.loads(answers(*at, "--json"))
+        choice = hieropo.load_policy(flights / "policy").policy.choose("Oslo", phi=[[1, 4, 0]])
+        assert found["candidate"]["lower_bound"] == choice.lower_bound
+        assert "at ones = 1, price = 4, stops = 0" in answers(*at)
 
     def test_a_request_of_two_tasks(self, flights: Path, tmp_path: Path) -> None:
         cities = pa.array(["Oslo", "Rome", "Rome", "Rome", "Rome"])
@@ -373,6 +412,18 @@ class TestInspect:
         np.testing.assert_allclose(np.square(between), np.diagonal(stored.hierarchy.task_cov), atol=1e-15)
         assert (found["tasks"], found["rows"], found["actions"]) == (8, 400, ["coupon", "gift", "none"])
 
+    def test_dates_are_short_and_equal_tasks_are_said(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        days = np.datetime64("2026-01-01", "us") + np.timedelta64(1, "D") * rng.integers(0, 5, 300)
+        offer = np.array(["a", "b"])[rng.integers(0, 2, 300)].tolist()
+        log = pa.table({"store": days, "offer": offer, "profit": rng.normal(size=300)})
+        pq.write_table(log, tmp_path / "log.parquet")
+        answers("fit", tmp_path / "log.parquet", "-o", tmp_path / "policy", *FIT)
+        text = answers("inspect", tmp_path / "policy")
+        assert "such as 2026-01-01, 2026-01-02, 2026-01-03" in text
+        assert "0 between tasks" in text
+        assert "Task 2026-01-02" in answers("inspect", tmp_path / "policy", "--task", "2026-01-02")
+
     def test_a_task_at_a_context(self, shop: Path) -> None:
         found = json.loads(answers("inspect", shop / "policy", "--task", "7", "--at", "visits=4", "--json"))
         policy = hieropo.load_policy(shop / "policy").policy
@@ -394,7 +445,8 @@ class TestInspect:
         policy = shop / "policy"
         assert "Task '8' is not among the 8 tasks" in refuses(1, "inspect", policy, "--task", "8")
         assert "--at needs --task" in refuses(2, "inspect", policy, "--at", "visits=1")
-        assert "'visits' is not NAME=NUMBER" in refuses(2, "inspect", policy, "--task", "1", "--at", "visits")
+        for at in ("visits", "visits=x", "visits=nan"):
+            assert "is not NAME=NUMBER" in refuses(2, "inspect", policy, "--task", "1", "--at", at)
         assert "reads the context columns ['visits']" in refuses(
             1, "inspect", policy, "--task", "1", "--at", "x=1"
         )

@@ -175,13 +175,56 @@ def test_columns_that_describe_the_action_themselves() -> None:
         (edited(p=[1.5] * 1500), {}, hieropo.LogError, "p"),
         (edited(p=[0.0] * 1500), {}, hieropo.LogError, "p"),
         (edited(margin=["high"] * 1500), {}, hieropo.SchemaError, "margin"),
-        (edited(age=[0.0] * 1500), {}, hieropo.NumericalError, "constant zero"),
+        (edited(age=[0.0] * 1500), {}, hieropo.NumericalError, "0 in every row"),
+        (edited(margin=[0.0] * 70 + [1e300] + [0.0] * 1429), {}, hieropo.LogError, "row 70: 1e\\+300"),
+        (LOG.append_column("w", pa.array([0.0] * 1500)), {"weight": "w"}, hieropo.LogError, "weight is 0"),
+        (LOG.drop_columns("store"), {}, hieropo.SchemaError, "store"),
+        (LOG, {"action": None, "context": ()}, hieropo.SchemaError, "Name action"),
         ("nowhere.parquet", {}, hieropo.InputError, "nowhere"),
     ],
 )
 def test_a_log_that_cannot_be_used_is_refused(log, columns, error, said) -> None:
     with pytest.raises(error, match=said):
         HierOPO().fit(log, **{**COLUMNS, **columns})
+
+
+@pytest.mark.parametrize(
+    ("learner", "error", "said"),
+    [
+        (HierOPO(features=42), hieropo.InputError, "features=42"),
+        (HierOPO(features="peraction"), hieropo.InputError, "'per-action'"),
+        (HierOPO(features="indicator"), hieropo.SchemaError, "reads no context"),
+        (HierOPO(known="flat"), hieropo.InputError, "a Hierarchy is needed"),
+        (HierOPO(unseen="zero"), hieropo.InputError, "unseen='zero'"),
+        (OracleOPO([0.0] * 5), hieropo.MismatchError, "has 6 features"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(learner: HierOPO, error, said) -> None:
+    with pytest.raises(error, match=said):
+        learner.fit(LOG, **COLUMNS)
+
+
+def test_the_context_columns_of_a_feature_map_need_not_be_named_again() -> None:
+    features = hieropo.per_action(["free", "half", "two"], ["age"])
+    fitted = HierOPO(features).fit(LOG, task="store", action="offer", reward="margin")
+    assert fitted.roles_.context == ("age",)
+    assert fitted.moments_.allclose(HierOPO().fit(LOG, **COLUMNS).moments_)
+
+
+def test_ids_of_another_type_are_warned_about_where_the_caller_stands() -> None:
+    fitted = HierOPO().fit(LOG, **COLUMNS)
+    other = edited(store=[1] * 1500)
+    for call in (fitted.predict, fitted.partial_fit):
+        with pytest.warns(
+            hieropo.HieropoWarning, match="type int, such as 1, those of the log of type str"
+        ) as caught:
+            call(other)
+        assert caught[0].filename == __file__
+
+
+def test_more_rows_take_the_names_of_columns_only() -> None:
+    with pytest.raises(TypeError, match="'margins'"):
+        HierOPO().fit(LOG, **COLUMNS).partial_fit(LOG, margins="margin")
 
 
 def test_an_unfitted_learner_says_so() -> None:

@@ -90,7 +90,8 @@ class TestParquet:
     def test_other_formats_are_told_apart(self, tmp_path):
         path = tmp_path / "log.csv"
         path.write_text("a,b\n1,2\n")
-        with pytest.raises(LogError, match=r"For \.csv, hand over pyarrow\.csv\.read_csv\(path\)"):
+        said = r"For \.csv, hand over pyarrow\.csv\.read_csv\(path\); for the command line, .*log\.parquet"
+        with pytest.raises(LogError, match=said):
             open_log(path)
 
     def test_folders_without_parquet(self, tmp_path):

@@ -4,23 +4,30 @@ import inspect
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.artifacts import save_policy
 from hieropo.core.estimation import Estimate, TaskCov, empirical_flat, estimate, pooled_noise
-from hieropo.core.features import Columns, FeatureMap, indicator, per_action
+from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import Posterior, Unseen, condition
 from hieropo.core.statistics import Accumulator, Moments
-from hieropo.errors import HieropoError, InputError, SchemaError
-from hieropo.sources import distinct_values, open_log, read, read_requests
-
-FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
+from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError, SchemaError
+from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
+from hieropo.scrutiny import (
+    other_type,
+    refuse_huge,
+    refuse_too_large,
+    refuse_undetermined,
+    warn,
+    warn_of_actions,
+)
+from hieropo.sources import open_log, read, read_requests
 
 
 class HierOPO:
@@ -121,11 +128,26 @@ class HierOPO:
         SchemaError, LogError, UnknownActionError, NumericalError
             The log cannot be used; says why, where, and what to do.
         """
-        roles = Roles(task, action, reward, pscore, weight, context)  # type: ignore[arg-type]  # checks and freezes it
+        self._check_settings()
+        columns = context or getattr(self.features, "columns", ())
+        roles = Roles(task, action, reward, pscore, weight, columns)  # type: ignore[arg-type]  # checks and freezes it
         source = open_log(log, rereadable=True)
-        features = self._feature_map(source, roles)
-        moments = _sum(read(source, roles), features)
+        rows = read(source, roles)  # checks all columns before the first row is read
+        features = feature_map(self.features, source, roles)
+        moments = _sum(rows, features, roles)
+        if features.actions is not None and action is not None and features is not self.features:
+            warn_of_actions(action, features.actions, moments.n_rows)
         return self._learn(moments, features, roles)
+
+    def _check_settings(self) -> None:
+        """Before a long pass over the log."""
+        check_choice(self.features)
+        if not (self.known is None or isinstance(self.known, Hierarchy)):
+            raise InputError(
+                f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
+            )
+        if self.unseen not in get_args(Unseen):
+            raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
 
     def partial_fit(self, log: Any, **columns: Any) -> Self:
         """Learn from more rows as well; with a first log, the same as :meth:`fit`.
@@ -135,12 +157,22 @@ class HierOPO:
         Raises
         ------
         SchemaError
-            Columns are named that differ from those of the first log.
+            Context columns are named that differ from those of the first log.
         UnknownActionError
             An action that the first log did not have.
+
+        Warns
+        -----
+        HieropoWarning
+            The ids of the tasks are of another type than those so far.
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, **columns)
+        strays = [name for name in columns if name not in _ROLES]
+        if strays:
+            raise TypeError(
+                f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(_ROLES)}."
+            )
         given = {**{role: getattr(self.roles_, role) for role in _ROLES}, **columns}
         roles = Roles(**given)
         if roles.context != self.roles_.context:
@@ -148,12 +180,20 @@ class HierOPO:
                 f"This learner was fitted with the context columns {list(self.roles_.context)}, not "
                 f"{list(roles.context)}; more rows must bring the same ones."
             )
-        moments = self.moments_ + _sum(read(open_log(log), roles), self.features_)
-        return self._learn(moments, self.features_, roles)
+        fresh = _sum(read(open_log(log), roles), self.features_, roles)
+        if (self.moments_.keys.locate(fresh.tasks) < 0).all():
+            _warn_of_ids(self.moments_, fresh.tasks, "new row")
+        return self._learn(self.moments_ + fresh, self.features_, roles)
 
     def _learn(self, moments: Moments, features: FeatureMap, roles: Roles) -> Self:
-        hierarchy = self._hierarchy(moments)
-        posterior = condition(moments, hierarchy)
+        if self.known is None:
+            refuse_undetermined(moments, features)
+        try:
+            hierarchy = self._hierarchy(moments)
+            posterior = condition(moments, hierarchy)
+        except NumericalError:
+            refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
+            raise
         policy = LCBPolicy(
             posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen
         )
@@ -171,23 +211,6 @@ class HierOPO:
     def _learned(self, moments: Moments) -> Hierarchy:
         self.estimate_: Estimate = estimate(moments, self.task_cov)
         return self.estimate_.hierarchy
-
-    def _feature_map(self, source: Any, roles: Roles) -> FeatureMap:
-        choice = self.features
-        if choice is None:
-            choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
-        if not isinstance(choice, str):
-            return _checked(choice, roles)
-        if choice == "columns":
-            return Columns(roles.context)
-        if choice not in ("per-action", "indicator"):
-            raise InputError(
-                f"features={choice!r}; a feature map, 'per-action', 'indicator' or 'columns' is needed."
-            )
-        if roles.action is None:
-            raise SchemaError(f"features={choice!r} needs an action column; name it, action='...'.")
-        actions = distinct_values(source, roles.action)
-        return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
 
     def _fitted(self) -> LCBPolicy:
         if not hasattr(self, "policy_"):
@@ -211,7 +234,7 @@ class HierOPO:
         (n,) array of action ids, as the log had them.
         """
         policy = self._fitted()
-        actions = self.features_.actions
+        actions, unseen = self.features_.actions, 0
         if actions is None:
             raise InputError(
                 "These features describe candidates by columns, so that a request is many rows; use "
@@ -222,6 +245,9 @@ class HierOPO:
             mask = batch.eligible_mask(self.features_)
             found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
             chosen.extend(actions[i] for i in found.index[:, 0])
+            unseen += int(np.count_nonzero(self.moments_.keys.locate(batch.task) < 0))
+        if unseen == len(chosen):
+            _warn_of_ids(self.moments_, batch.task, "request")
         answer = np.empty(len(chosen), dtype=object)
         answer[:] = chosen
         return answer
@@ -303,27 +329,31 @@ class OracleOPO(HierOPO):
         self.mu = mu
 
     def _hierarchy(self, moments: Moments) -> Hierarchy:
+        if np.shape(self.mu) != (moments.dim,):
+            raise MismatchError(
+                f"mu has shape {np.shape(self.mu)}; this log has {moments.dim} features, so ({moments.dim},) is needed."
+            )
         return super()._hierarchy(moments).oracle(self.mu)
 
 
 _ROLES = ("task", "action", "reward", "pscore", "weight", "context")
+_WIDE = 64  # features from which on the memory is checked before it is taken
 
 
-def _checked(features: FeatureMap, roles: Roles) -> FeatureMap:
-    if roles.context and tuple(features.columns) != roles.context:
-        raise SchemaError(
-            f"context={list(roles.context)} differs from the columns of the feature map, {list(features.columns)}."
-        )
-    if features.actions is not None and roles.action is None:
-        raise SchemaError(
-            "This feature map knows action ids, so the log needs an action column: action='...'."
-        )
-    return features
+def _warn_of_ids(known: Moments, tasks: NDArray[Any], row: str) -> None:
+    text = other_type(known.tasks[0], tasks[0], row)
+    if text is not None:
+        warn(text)
 
 
-def _sum(batches: Iterable[Batch], features: FeatureMap) -> Moments:
+def _sum(batches: Iterable[Batch], features: FeatureMap, roles: Roles) -> Moments:
     total = Accumulator(features.dim, features=features.fingerprint)
+    tasks: set[Any] = set()
     for batch in batches:
+        refuse_huge(batch)
+        if features.dim > _WIDE:
+            tasks.update(batch.task.tolist())
+            refuse_too_large(len(tasks), features.dim)
         codes = None
         if features.actions is not None:
             codes = features.action_codes(batch.action, first_row=batch.first_row)
@@ -332,4 +362,9 @@ def _sum(batches: Iterable[Batch], features: FeatureMap) -> Moments:
         except HieropoError as error:
             error.add_note(f"In the rows from {batch.first_row} on.")
             raise
-    return total.moments()
+    moments = total.moments()
+    if not moments.n_rows:
+        raise LogError(
+            f"Column {roles.weight!r}: the weight is 0 in every row, so no row counts. Name another column."
+        )
+    return moments

@@ -6,6 +6,7 @@ interrupted. Standard output holds the answer alone; errors, warnings and progre
 
 import errno
 import json
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -49,7 +50,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, HieropoError):
         return f"{error}{notes}"
     if isinstance(error, OSError):
-        return f"{error}. Check the path, its permissions and the space left on the disk."
+        return _of_the_system(error)
     if isinstance(error, MemoryError):
         return (
             f"Out of memory ({error}). Use fewer context columns or actions: memory grows with their square."
@@ -58,6 +59,19 @@ def _message(error: Exception) -> str:
         f"{type(error).__name__}: {error}. hieropo did not foresee this; please report it with what --debug "
         "prints."
     )
+
+
+def _of_the_system(error: OSError) -> str:
+    what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    cures = {
+        errno.EACCES: "Is it open to this user, and every folder above it?",
+        errno.EPERM: "Is it open to this user, and every folder above it?",
+        errno.ENOENT: "Check the path.",
+        errno.ENOSPC: "Make room on the disk, or give another path.",
+        errno.EROFS: "Give a path that can be written.",
+    }
+    cure = cures.get(error.errno or 0, "Check the path, its permissions and the space left on the disk.")
+    return f"{what}. {cure}"
 
 
 def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,20 +88,24 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
     ctx.meta[DEBUG] = value
 
 
-def pessimism_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def pessimism_options(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--pessimism`` and ``--level``, of which one may be given."""
     pessimism = click.option(
         "--pessimism", type=float, metavar="X", callback=_one_of_two,
-        help="Act on mean - X * sd. Default 0.1.",
+        help=f"Act on mean - X * sd. Default: {default}.",
     )  # fmt: skip
     level = click.option(
         "--level", type=float, metavar="P", callback=_one_of_two,
-        help="Instead: the credible level of each lower bound, such as 0.95.",
+        help="Instead: the credible level of each single lower bound, such as 0.95.",
     )  # fmt: skip
-    return pessimism(level(command))
+    return lambda command: pessimism(level(command))
 
 
 def _one_of_two(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number.")
+    if value is not None and option.name == "level" and not 0.0 < value < 1.0:
+        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
     given = ctx.meta.setdefault("hieropo.bound", [])
     if value is not None:
         given.append(option.name)

@@ -8,6 +8,9 @@ import click
 
 from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
+from hieropo.cli.text import counted
+
+FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", ".orc", ".xlsx")
 
 
 @click.command(
@@ -32,7 +35,7 @@ from hieropo.cli.progress import Line, Watched
 @click.option(
     "--top", type=click.IntRange(min=1), default=1, show_default=True, metavar="K", help="Keep the best K."
 )
-@pessimism_options
+@pessimism_options("as fitted")
 @shared_options
 def decide_command(directory: str, requests: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """Choose an action for each row of REQUESTS, a Parquet file or folder, with the policy in DIR.
@@ -46,26 +49,30 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
 
     if Path(requests).resolve() == Path(output).resolve():
         usage_error(f"The decisions would replace the requests, {requests}. Give another -o.")
+    if Path(output).suffix.lower() in FOREIGN:
+        usage_error(
+            f"{output} is no name of a Parquet file, and decisions are written as Parquet. Give another -o."
+        )
     stored = load_policy(directory)
     policy = _adjusted(stored.policy, given["pessimism"], given["level"])
     task = given["task"] or stored.provenance.get("columns", {}).get("task")
     if task is None:
         usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
-    counts = {"requests": 0, "unseen": 0}
+    counts: dict[str, Any] = {"requests": 0, "unseen": 0}
     with Line() as line:
         found = _decided(policy, Watched(open_log(requests), line), task, given)
-        rows = write_tables(output, _counted(found, counts))
+        rows = write_tables(output, _counted(found, counts, task))
+    _compare_ids(policy, counts)
     if as_json:
         print_json(
             {"decisions": output, "rows": rows, "requests": counts["requests"],
              "requests_of_unseen_tasks": counts["unseen"]}
         )  # fmt: skip
         return
-    click.echo(f"{rows:,} decisions for {counts['requests']:,} requests are in {output}.")
+    click.echo(f"{output} holds {counted(rows, 'decision')} for {counted(counts['requests'], 'request')}.")
     if counts["unseen"]:
         click.echo(
-            f"{counts['unseen']:,} of the requests are of tasks that the log did not have; they got the "
-            "population's answer."
+            f"Requests of tasks that the log did not have, which got the population's answer: {counts['unseen']:,}."
         )
 
 
@@ -78,10 +85,16 @@ def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
 
 
 def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iterator[Any]:
+    from hieropo.errors import InputError
     from hieropo.sources.decisions import decide, decide_candidates
 
     request, eligible, top = given["request"], given["eligible"], given["top"]
-    if policy.features is None or policy.features.actions is not None:
+    if policy.features is None:
+        raise InputError(
+            "This policy was saved without a feature map, so requests cannot be turned into features here. In "
+            "Python: load_policy(...).policy.choose(task, phi=...); or save it with its features."
+        )
+    if policy.features.actions is not None:
         return decide(policy, source, task=task, eligible=eligible, request=request, top=top)
     if request is None:
         usage_error(
@@ -93,8 +106,19 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
     return decide_candidates(policy, source, task=task, request=request, top=top)
 
 
-def _counted(decided: Iterator[Any], counts: dict[str, int]) -> Iterator[Any]:
+def _compare_ids(policy: Any, counts: dict[str, Any]) -> None:
+    keys = policy.table.keys
+    if counts["unseen"] == counts["requests"] and len(keys):
+        from hieropo.scrutiny import other_type, warn
+
+        text = other_type(keys.id_of(0), counts["task"], "request")
+        if text is not None:
+            warn(text)
+
+
+def _counted(decided: Iterator[Any], counts: dict[str, Any], task: str) -> Iterator[Any]:
     for part in decided:
+        counts["task"] = part.table[task][0].as_py()
         counts["requests"] += part.requests
         counts["unseen"] += part.unseen
         yield part.table

@@ -7,7 +7,7 @@ import click
 
 from hieropo.cli.console import example, print_json, shared_options
 from hieropo.cli.progress import Line
-from hieropo.cli.text import paragraph, table
+from hieropo.cli.text import counted, paragraph, table
 
 DATA = ("thornton", "obd")
 
@@ -88,9 +88,9 @@ def _table(findings: Any) -> str:
 def _closing(findings: Any) -> list[str]:
     noun = findings.scenario.task_noun
     how = (
-        f"How: {findings.splits} random halves of all rows (seed {findings.seed}, not stratified); policies "
-        "are fitted to one half and valued on the other, self-normalised by 1 / propensity. The se is over "
-        "rows"
+        f"How: {counted(findings.splits, 'random split')} of all rows into halves (seed {findings.seed}, not "
+        "stratified); policies are fitted to one half and valued on the other, self-normalised by 1 / "
+        "propensity. The se is over rows"
     )
     if findings.policies[0].se_over_tasks is not None:
         how += f", or over {noun} as a sample of more; the text quotes the larger"

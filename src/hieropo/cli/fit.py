@@ -8,6 +8,7 @@ import click
 
 from hieropo.cli.console import example, names, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
+from hieropo.cli.text import counted
 
 MAPS = ("per-action", "indicator", "columns")
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
@@ -47,16 +48,16 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     "--features", metavar="MAP", callback=_features,
     help="per-action: a linear model of the context for each action (default with actions and context). "
     "indicator: one coefficient an action (default with actions alone). columns: the context as it is "
-    "(default without actions). Or a .json file with a feature map.",
+    "without an intercept (default without actions). Or a .json file with a feature map.",
 )  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(list(LEARNERS)), default="hier", show_default=True,
     help="hier shares strength between tasks, flat takes each alone, pooled takes all as one.",
 )  # fmt: skip
-@pessimism_options
+@pessimism_options("0.1")
 @click.option(
-    "--task-cov", type=click.Choice(["auto", "full", "diag"]), default="auto", show_default=True,
-    help="Shape of the estimated covariance between tasks.",
+    "--task-cov", type=click.Choice(["auto", "full", "diag", "isotropic"]), default="auto", show_default=True,
+    help="Shape of the estimated covariance between tasks; auto lets the evidence choose.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
@@ -95,6 +96,10 @@ def _feature_map(choice: str | None) -> Any:
 
     try:
         return feature_map_from_dict(json.loads(Path(choice).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"There is no file {choice}, from which to read the feature map. Check the path."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict())."
@@ -112,10 +117,11 @@ def _report(learner: Any, log: str, path: Path, output: str, *, as_json: bool) -
     if as_json:
         print_json(found)
         return
-    listed = "candidates are described by columns" if actions is None else f"{actions} actions"
+    listed = "candidates are described by columns" if actions is None else counted(actions, "action")
     click.echo(
-        f"{found['learner']} learned from {moments.n_rows:,} rows of {len(moments):,} tasks in {log}.\n"
-        f"The policy is in {output}: {listed}, {features.dim} features, "
+        f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
+        f"in {log}.\n"
+        f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n"
         f"Next: hieropo inspect {output}\n"
         f"      hieropo decide {output} REQUESTS.parquet -o decisions.parquet"

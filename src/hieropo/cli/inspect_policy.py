@@ -1,5 +1,6 @@
 """``hieropo inspect``: what a policy directory holds."""
 
+import math
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.cli.text import paragraph, table
+from hieropo.cli.text import counted, paragraph, table
 
 SHOWN = 40  # features that the text lists
 
@@ -22,7 +23,7 @@ def _at(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, f
             found[name.strip()] = float(number)
         except ValueError:
             equals = ""
-        if not equals:
+        if not equals or not math.isfinite(found[name.strip()]):
             raise click.BadParameter(f"{part!r} is not NAME=NUMBER; write a=1,b=2.")
     return found
 
@@ -64,15 +65,15 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
 def _summary_text(found: dict[str, Any], directory: str) -> str:
     about = found["provenance"]
     spread = found["rows_of_a_task"]
-    actions = found["actions"]
+    actions = ["not said"] if found["context"] is None else found["actions"]
     facts = [
         ["policy", directory],
-        ["made by", f"{about.get('learner', '?')} from {about.get('log', 'a log')}"],
+        ["made by", " from ".join(about[key] for key in ("learner", "log") if key in about) or "not said"],
         ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
         ["rows", f"{found['rows']:,}"],
         ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],
         ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
-        ["context", _few(found["context"] or []) or "none"],
+        ["context", "not said" if found["context"] is None else _few(found["context"]) or "none"],
         ["acts on", f"mean - {found['pessimism']:.3g} sd"],
         ["unseen task", "gets the population's answer" if found["unseen"] == "prior" else "is an error"],
     ]
@@ -81,14 +82,34 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
     columns = about.get("columns", {})
     if columns:
         facts.insert(2, ["columns", ", ".join(f"{r} {c}" for r, c in columns.items() if isinstance(c, str))])
-    head = ["feature", "population mean", "its sd", "between tasks, sd"]
-    lines = [
-        [f["name"], *(_number(f[key]) for key in ("mean", "mean_sd", "between_tasks_sd"))]
-        for f in found["features"][:SHOWN]
-    ]
+    parts = [table(facts), _features(found), _next(found, directory)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _features(found: dict[str, Any]) -> str:
+    levels = [name or str(k) for k, name in enumerate(found["levels"])]
+    spreads = ["between_tasks_sd", *(f"between_{level}_sd" for level in levels)]
+    head = ["feature", "population mean", "its sd", "between tasks, sd", *(f"{each}, sd" for each in levels)]
+    lines, equal = [head], False
+    for each in found["features"][:SHOWN]:
+        shown = [_spread(each[key], each["mean_sd"]) for key in spreads]
+        equal = equal or 0 in shown
+        lines.append([each["name"], _number(each["mean"]), _number(each["mean_sd"]), *map(_number, shown)])
+    text = table(lines)
     hidden = len(found["features"]) - SHOWN
-    more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""
-    return f"{table(facts)}\n\n{table([head, *lines])}{more}\n\n{_next(found, directory)}"
+    if hidden > 0:
+        text += f"\n... and {hidden} more; --json lists all."
+    if equal:
+        text += "\n\n" + paragraph(
+            "0 between tasks: the estimate is that tasks do not differ in this coefficient, and the policy takes "
+            "them as equal in it."
+        )
+    return text
+
+
+def _spread(sd: float | None, scale: float) -> float | None:
+    """An sd; 0 where it is nothing but rounding."""
+    return sd if sd is None or sd > 1e-6 * scale else 0.0
 
 
 def _next(found: dict[str, Any], directory: str) -> str:
@@ -100,21 +121,33 @@ def _next(found: dict[str, Any], directory: str) -> str:
 def _task_text(found: dict[str, Any], directory: str) -> str:
     head = [["feature", "mean", "sd"]]
     lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in found["features"][:SHOWN]]
-    parts = [f"Task {found['task']} of {directory}: {found['rows']:,} rows.", table(head + lines)]
-    if found["actions"] is None:
-        parts.append(
-            paragraph("Lower bounds need a context, or candidates described by columns: see --at and decide.")
-        )
-    else:
+    parts = [f"Task {found['task']} of {directory}: {counted(found['rows'], 'row')}.", table(head + lines)]
+    if found["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in found["at"].items())
-        ranked = sorted(found["actions"], key=lambda each: -each["lower_bound"])
-        rows = [
-            [str(a["action"]), *(_number(a[key]) for key in ("lower_bound", "mean", "sd"))] for a in ranked
-        ]
         place = f" at {at}" if at else ""
         parts.append(f"Expected reward{place}; lower bound = mean - {found['pessimism']:.3g} sd:")
-        parts.append(table([["action", "lower bound", "mean", "sd"], *rows[:SHOWN]]))
+        parts.append(_rewards(found))
+    elif found["context"]:
+        columns = ",".join(f"{column}=..." for column in found["context"])
+        parts.append(f"For expected rewards and lower bounds, give --at {columns}")
+    else:
+        parts.append(
+            paragraph(
+                "The policy was saved without a feature map, so that expected rewards need phi, in Python."
+            )
+        )
     return "\n\n".join(parts)
+
+
+def _rewards(found: dict[str, Any]) -> str:
+    heads = ("lower_bound", "mean", "sd")
+    if found["actions"] is None:
+        return table([["lower bound", "mean", "sd"], [_number(found["candidate"][key]) for key in heads]])
+    ranked = sorted(found["actions"], key=lambda each: -each["lower_bound"])
+    rows = [[str(a["action"]), *(_number(a[key]) for key in heads)] for a in ranked]
+    hidden = len(rows) - SHOWN
+    more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""
+    return table([["action", "lower bound", "mean", "sd"], *rows[:SHOWN]]) + more
 
 
 def _few(words: list[str]) -> str:

@@ -51,7 +51,7 @@ def _features(policy: Any, hierarchy: Any, hyper: Any) -> list[dict[str, Any]]:
             "mean_sd": float(root.sd[j]),
             "between_tasks_sd": None if between is None else float(between[j]),
             **{
-                f"between_{level.name or k}_sd": float(level.cov[j, j] ** 0.5)
+                f"between_{level.name or k}_sd": float(max(level.cov[j, j], 0.0) ** 0.5)
                 for k, level in enumerate(levels)
             },
         }
@@ -73,7 +73,7 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     UnknownTaskError
         No task is written like ``text``.
     InputError
-        ``at`` does not name the context columns.
+        ``at`` does not name the context columns, or there is no feature map to read them.
     """
     policy = stored.policy
     table_, features = policy.table, policy.features
@@ -88,27 +88,33 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
             {"name": name, "mean": float(theta.mean[j]), "sd": float(theta.sd[j])}
             for j, name in enumerate(_names(policy))
         ],
+        "context": None if features is None else list(features.columns),
         "at": None,
         "actions": None,
+        "candidate": None,
     }
-    context = None if features is None or features.actions is None else _context(stored, features, row, at)
+    context = _context(stored, features, row, at)
     if context is None:
         return found
-    phi = features.candidates(context[None])[0]
+    found["at"] = dict(zip(features.columns, context.tolist(), strict=True))
+    if features.actions is None:
+        found["candidate"] = _rewards(policy, task, theta, features.phi(context[None]))[0]
+        return found
+    rewards = _rewards(policy, task, theta, features.candidates(context[None])[0])
+    found["actions"] = [
+        {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
+    ]
+    found["choice"] = max(found["actions"], key=lambda each: each["lower_bound"])["action"]
+    return found
+
+
+def _rewards(policy: Any, task: Any, theta: Gaussian, phi: Any) -> list[dict[str, float]]:
     means, variances = theta.project(phi)
     bounds = policy.lower_bound(task, phi)
-    found["at"] = dict(zip(features.columns, context.tolist(), strict=True))
-    found["actions"] = [
-        {
-            "action": action,
-            "lower_bound": float(bounds[k]),
-            "mean": float(means[k]),
-            "sd": float(variances[k] ** 0.5),
-        }
-        for k, action in enumerate(features.actions)
+    return [
+        {"lower_bound": float(bounds[k]), "mean": float(means[k]), "sd": float(variances[k] ** 0.5)}
+        for k in range(len(phi))
     ]
-    found["choice"] = features.actions[int(np.argmax(bounds))]
-    return found
 
 
 def _find(keys: Any, text: str) -> tuple[Any, int]:
@@ -116,7 +122,7 @@ def _find(keys: Any, text: str) -> tuple[Any, int]:
         row = keys.find(reading)
         if row >= 0:
             return keys.id_of(row), row
-    first = ", ".join(str(keys.id_of(row)) for row in range(min(3, len(keys))))
+    first = ", ".join(str(_plain(keys.id_of(row))) for row in range(min(3, len(keys))))
     raise UnknownTaskError(
         f"Task {text!r} is not among the {len(keys):,} tasks of this policy (such as {first}). Check its "
         "spelling; a new task gets the population's answer, which inspect shows without --task."
@@ -137,6 +143,12 @@ def _readings(text: str) -> Iterator[Any]:
 
 def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) -> Any:
     """The context to look at; None where there is no way to choose one."""
+    if features is None:
+        if at is not None:
+            raise InputError(
+                "This policy was saved without a feature map, so --at cannot be read; leave it out."
+            )
+        return None
     if at is not None:
         if set(at) != set(features.columns):
             raise InputError(
@@ -147,7 +159,7 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
     if not features.columns:
         return np.zeros(0)
     moments = stored.moments()
-    if moments is None or features.table is not None:
+    if moments is None or features.actions is None or features.table is not None:
         return None
     own = moments.sums[row] if moments.rows[row] else moments.sums.sum(axis=0)
     d = moments.dim
@@ -157,4 +169,6 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    return value.item() if isinstance(value, np.generic) else value

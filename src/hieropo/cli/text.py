@@ -1,14 +1,21 @@
 """Plain text for a terminal: paragraphs and tables."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
+_NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(e[+-]?\d+)?")
 
 
 def paragraph(text: str) -> str:
     """Text wrapped to the width of a terminal."""
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, such as ``1 task`` or ``2,825 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -29,6 +36,4 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 def _numeric(cells: Sequence[str]) -> bool:
     found = [cell for cell in cells if cell]
-    return bool(found) and all(
-        cell.replace(",", "").lstrip("+-").replace(".", "").isdigit() for cell in found
-    )
+    return bool(found) and all(_NUMBER.fullmatch(cell) for cell in found)

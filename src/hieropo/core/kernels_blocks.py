@@ -21,6 +21,7 @@ from hieropo.core.kernels_lanes import (
     add_tv,
     constant,
     inverse_root,
+    larger,
     lay,
     less,
     load,
@@ -82,45 +83,82 @@ def information(R, F, d, e, W, L):
         end = min(first + 4, d)
         add_tn(W, first * e, F, first, R, 0, 4, d + 1, end, e, 1.0)
         add_nn(L, first * e, W, first * e + 1, F, 0, 4, end, end, e, 1.0)
-    largest = 0.0
+    largest = constant(0.0)
     for j in range(d):
-        for lane in range(LANES):
-            largest = max(largest, L[(j * e + j) * LANES + lane])
-    return largest
+        largest = larger(largest, load(L, j * e + j))
+    store(L, d * e, largest)
+    most = 0.0
+    for lane in range(LANES):
+        value = L[d * e * LANES + lane]
+        if not value <= most:
+            most = value
+        L[d * e * LANES + lane] = 0.0
+    return most
 
 
 @inlined
 def cholesky(N, d, e, rows, inverse):
-    """N (rows x d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj."""
+    """N (rows x d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj.
+
+    Blocks of four columns are factored in registers. The last may reach beyond d: what is not positive there gets the
+    inverse 0, so that nothing comes of it.
+    """
     zero = constant(0.0)
     for first in range(0, d, 4):
-        end, start = min(first + 4, d), first * e
+        start = first * e
         add_nt(N, start + first, N, start, N, start, rows - first, 4, first, e, -1.0)
-        for j in range(first, end):
-            root = inverse_root(load(N, j * e + j), zero)
-            store(inverse, j, root)
-            for i in range(j, rows):
-                value = times(load(N, i * e + j), root)
-                store(N, i * e + j, value)
-                for k in range(j + 1, min(i + 1, end)):
-                    store(N, i * e + k, less(load(N, i * e + k), value, load(N, k * e + j)))
+        a, b, c, g = start + first, start + e + first, start + 2 * e + first, start + 3 * e + first
+        i0 = inverse_root(load(N, a), zero)
+        l10, l20, l30 = times(load(N, b), i0), times(load(N, c), i0), times(load(N, g), i0)
+        i1 = inverse_root(less(load(N, b + 1), l10, l10), zero)
+        l21 = times(less(load(N, c + 1), l20, l10), i1)
+        l31 = times(less(load(N, g + 1), l30, l10), i1)
+        i2 = inverse_root(less(less(load(N, c + 2), l20, l20), l21, l21), zero)
+        l32 = times(less(less(load(N, g + 2), l30, l20), l31, l21), i2)
+        i3 = inverse_root(less(less(less(load(N, g + 3), l30, l30), l31, l31), l32, l32), zero)
+        store(inverse, first, i0)
+        store(inverse, first + 1, i1)
+        store(inverse, first + 2, i2)
+        store(inverse, first + 3, i3)
+        store(N, b, l10)
+        store(N, c, l20)
+        store(N, c + 1, l21)
+        store(N, g, l30)
+        store(N, g + 1, l31)
+        store(N, g + 2, l32)
+        for row in range(first + 4, rows):
+            at = row * e + first
+            x0 = times(load(N, at), i0)
+            x1 = times(less(load(N, at + 1), x0, l10), i1)
+            x2 = times(less(less(load(N, at + 2), x0, l20), x1, l21), i2)
+            x3 = times(less(less(less(load(N, at + 3), x0, l30), x1, l31), x2, l32), i3)
+            store(N, at, x0)
+            store(N, at + 1, x1)
+            store(N, at + 2, x2)
+            store(N, at + 3, x3)
 
 
 @inlined
 def solve(L, inverse, d, e, X, columns, lower):
     """X <- L^-1 X by forward substitution; ``lower``: X is lower triangular, else it has ``columns`` columns."""
     for first in range(0, d, 4):
-        end = min(first + 4, d)
+        start = first * e
         known = first if lower else columns
-        add_nn(X, first * e, L, first * e, X, 0, 4, known, first, e, -1.0)
-        for j in range(first, end):
-            for k in range(first, j):
-                factor = load(L, j * e + k)
-                for i in range(k + 1 if lower else columns):
-                    store(X, j * e + i, less(load(X, j * e + i), factor, load(X, k * e + i)))
-            root = load(inverse, j)
-            for i in range(j + 1 if lower else columns):
-                store(X, j * e + i, times(load(X, j * e + i), root))
+        add_nn(X, start, L, start, X, 0, 4, known, first, e, -1.0)
+        b, c, g = start + e + first, start + 2 * e + first, start + 3 * e + first
+        i0, i1 = load(inverse, first), load(inverse, first + 1)
+        i2, i3 = load(inverse, first + 2), load(inverse, first + 3)
+        l10, l20, l30 = load(L, b), load(L, c), load(L, g)
+        l21, l31, l32 = load(L, c + 1), load(L, g + 1), load(L, g + 2)
+        for at in range(start, start + (first + 4 if lower else columns)):
+            x0 = times(load(X, at), i0)
+            x1 = times(less(load(X, at + e), x0, l10), i1)
+            x2 = times(less(less(load(X, at + 2 * e), x0, l20), x1, l21), i2)
+            x3 = times(less(less(less(load(X, at + 3 * e), x0, l30), x1, l31), x2, l32), i3)
+            store(X, at, x0)
+            store(X, at + e, x1)
+            store(X, at + 2 * e, x2)
+            store(X, at + 3 * e, x3)
 
 
 @inlined

@@ -102,6 +102,16 @@ def times(typingctx, x, y):
 
 
 @intrinsic
+def larger(typingctx, x, y):
+    """Return the larger of x and y in each lane; y where x is not a number."""
+
+    def generate(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return _vector(_vector, _vector), generate
+
+
+@intrinsic
 def less(typingctx, z, x, y):
     """Return ``z - x * y``."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
@@ -178,10 +179,12 @@ class _Groups:
             row = int(strays[0])
             start = int(first[codes[row]])
             assert requests.request is not None
+            name, before, now = (
+                plain(value) for value in (requests.request[row], requests.task[start], requests.task[row])
+            )
             raise LogError(
-                f"Request {requests.request[row]!r} (column {request!r}) has two tasks (column {task!r}): "
-                f"{requests.task[start]!r} in row {start}, {requests.task[row]!r} in row {row}. Are ids of "
-                "requests used again in another task? Make them unique."
+                f"Request {name!r} (column {request!r}) has two tasks (column {task!r}): {before!r} in row {start}, "
+                f"{now!r} in row {row}. Are ids of requests used again in another task? Make them unique."
             )
         self._order = np.lexsort((np.arange(codes.size), first[codes]))
         self._sizes = np.bincount(codes)[np.argsort(first, kind="stable")]

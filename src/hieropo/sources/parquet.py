@@ -15,7 +15,7 @@ from hieropo.sources.schema import is_text
 SUFFIXES = (".parquet", ".parq", ".pq")
 _OTHERS = {
     ".csv": "pyarrow.csv.read_csv(path)",
-    ".tsv": "pyarrow.csv.read_csv(path)",
+    ".tsv": "pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter='\\t'))",
     ".json": "pyarrow.json.read_json(path)",
     ".jsonl": "pyarrow.json.read_json(path)",
     ".ndjson": "pyarrow.json.read_json(path)",
@@ -81,15 +81,21 @@ def open_parquet(path: Path) -> ParquetSource:
     Raises
     ------
     InputError
-        Nothing is there.
+        Nothing is there, or this user may not read it.
     LogError
         No Parquet file in the folder, a torn or empty one, a table format whose folder also holds dead rows.
     """
-    if not path.exists():
-        raise InputError(_not_found(path))
-    if path.is_dir():
-        return ParquetSource(_inside(path), f"Parquet folder {str(path)!r}{_partitions(path)}")
-    return ParquetSource([path], f"Parquet file {str(path)!r}")
+    try:
+        if not path.exists():
+            raise InputError(_not_found(path))
+        if path.is_dir():
+            return ParquetSource(_inside(path), f"Parquet folder {str(path)!r}{_partitions(path)}")
+        return ParquetSource([path], f"Parquet file {str(path)!r}")
+    except PermissionError as error:
+        raise InputError(
+            f"{str(error.filename or path)!r} cannot be read: permission denied. Is it open to this user, and every "
+            "folder above it?"
+        ) from error
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -147,6 +153,8 @@ def _footer(path: Path) -> _File:
     try:
         with pq.ParquetFile(path) as file:
             return _File(path, file.schema_arrow, file.metadata.num_rows, _repeated(file))
+    except PermissionError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 
@@ -171,7 +179,11 @@ def _unreadable(path: Path, error: Exception) -> LogError:
             f"{text}: it is empty (0 bytes). Was it still being written? Write it anew or remove it."
         )
     if path.suffix.lower() in _OTHERS:
-        return LogError(f"{text}. For {path.suffix}, hand over {_OTHERS[path.suffix.lower()]}.")
+        table = _OTHERS[path.suffix.lower()]
+        return LogError(
+            f"{text}. For {path.suffix}, hand over {table}; for the command line, make it a Parquet file with "
+            f"pyarrow.parquet.write_table({table}, {str(path.with_suffix('.parquet'))!r})."
+        )
     reason = str(error).strip().rstrip(".")
     return LogError(
         f"{text}: {reason}. Was it cut off while it was written or copied, or is it another format? "

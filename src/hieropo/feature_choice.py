@@ -1,0 +1,73 @@
+"""Which feature map a log gets: the one that was handed in, or one made for the log's columns and actions."""
+
+from typing import Any, Literal
+
+from hieropo.core.features import Columns, FeatureMap, indicator, per_action
+from hieropo.core.logs import Roles
+from hieropo.errors import InputError, SchemaError
+from hieropo.sources import distinct_values
+
+FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
+
+_NAMED = ("per-action", "indicator", "columns")
+
+
+def check_choice(choice: object) -> None:
+    """Refuse what is no feature map and no name of one.
+
+    Raises
+    ------
+    InputError
+        Says what it is.
+    """
+    named = choice in _NAMED if isinstance(choice, str) else isinstance(choice, FeatureMap)
+    if choice is not None and not named:
+        raise InputError(
+            f"features={choice!r}; a feature map, 'per-action', 'indicator' or 'columns' is needed."
+        )
+
+
+def feature_map(choice: FeatureChoice, source: Any, roles: Roles) -> FeatureMap:
+    """Return the map itself, or make one of the log's columns and of the distinct actions in it.
+
+    None means "columns" without an action column; "per-action" where context columns are named; else "indicator".
+
+    Raises
+    ------
+    SchemaError
+        The columns that are named do not fit the map.
+    LogError
+        The column of actions holds a null, or there is no row.
+    """
+    if choice is None:
+        choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
+    if not isinstance(choice, str):
+        return _fitting(choice, roles)
+    if choice == "columns":
+        if not roles.context:
+            raise SchemaError(
+                "There is no column to make features of. Name action='...', the column of the actions, or "
+                "context=[...], columns that describe the action taken."
+            )
+        return Columns(roles.context)
+    if roles.action is None:
+        raise SchemaError(f"features={choice!r} needs an action column; name it, action='...'.")
+    if choice == "indicator" and roles.context:
+        raise SchemaError(
+            f"features='indicator' is one coefficient for each action and reads no context, but "
+            f"context={list(roles.context)} is named. Leave the context out, or use 'per-action'."
+        )
+    actions = distinct_values(source, roles.action)
+    return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
+
+
+def _fitting(features: FeatureMap, roles: Roles) -> FeatureMap:
+    if tuple(features.columns) != roles.context:
+        raise SchemaError(
+            f"context={list(roles.context)} differs from the columns of the feature map, {list(features.columns)}."
+        )
+    if features.actions is not None and roles.action is None:
+        raise SchemaError(
+            "This feature map knows action ids, so the log needs an action column: action='...'."
+        )
+    return features
