@@ -17,15 +17,16 @@ from hieropo.core.logs import Batch, Roles
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import Posterior, Unseen, condition
 from hieropo.core.statistics import Accumulator, Moments
+from hieropo.determined import refuse_undetermined
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError, SchemaError
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
 from hieropo.scrutiny import (
     other_type,
     refuse_huge,
     refuse_too_large,
-    refuse_undetermined,
     warn,
     warn_of_actions,
+    warn_of_far,
 )
 from hieropo.sources import open_log, read, read_requests
 
@@ -188,12 +189,19 @@ class HierOPO:
     def _learn(self, moments: Moments, features: FeatureMap, roles: Roles) -> Self:
         if self.known is None:
             refuse_undetermined(moments, features)
+        warn_of_far(moments, features, roles.reward)
         try:
             hierarchy = self._hierarchy(moments)
             posterior = condition(moments, hierarchy)
         except NumericalError:
             refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
             raise
+        except np.linalg.LinAlgError as error:
+            refuse_undetermined(moments, features, tolerance=1e-5)
+            raise NumericalError(
+                f"A factorization failed ({error}), though {moments.n_rows:,} rows determine all {features.dim} "
+                "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
+            ) from error
         policy = LCBPolicy(
             posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen
         )

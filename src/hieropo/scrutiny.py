@@ -1,4 +1,4 @@
-"""What a log can answer: refusals and warnings in the words of its own columns, actions and features."""
+"""What a log can be asked: refusals and warnings in the words of its own columns, actions and ids."""
 
 import inspect
 import os
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.columns import Checked
 from hieropo.core.features import FeatureMap
@@ -15,16 +14,16 @@ from hieropo.core.ids import plain
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
-from hieropo.errors import HieropoWarning, InputError, NumericalError
+from hieropo.errors import HieropoWarning, InputError
 
-_HUGE = 1e150  # the squares of smaller values, and sums of many of them, fit a float64
+_HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
+_FAR, _FAR_REWARD = 200.0, 1e5  # standard deviations between a column's mean and 0
 _COPIES = 3  # the running sums, the moments, the posterior
 _FEW = 10  # rows that say nothing of how often an action comes
-_SHOWN = 6
 
 
 def refuse_huge(batch: Batch) -> None:
-    """Refuse a reward or a context whose square does not fit a float64.
+    """Refuse a reward or a context whose powers do not fit a float64.
 
     Raises
     ------
@@ -36,7 +35,7 @@ def refuse_huge(batch: Batch) -> None:
     for name, values in columns:
         Checked(values, name, batch.first_row).refuse(
             np.abs(values) > _HUGE,
-            "is so large that its square does not fit a float64. Does it stand for a missing value, or is the unit too "
+            "is so large that its powers do not fit a float64. Does it stand for a missing value, or is the unit too "
             "small? Drop such rows, or rescale the column.",
         )
 
@@ -80,6 +79,31 @@ def warn_of_actions(column: str, actions: Sequence[Any], rows: int) -> None:
         )
 
 
+def warn_of_far(moments: Moments, features: FeatureMap, reward: str) -> None:
+    """Warn of a column that lies far from 0 compared with its spread: sums of squares lose its digits."""
+    d = moments.dim
+    total = unpack(moments.sums.sum(axis=0), d + 2)
+    count, sums, squares = total[d + 1, d + 1], total[: d + 1, d + 1], np.diagonal(total)[: d + 1]
+    intercept, width = int(getattr(features, "intercept", False)), len(features.columns)
+    if getattr(features, "table", None) is None and d % (width + intercept) == 0:
+        mean, square = (
+            each[:d].reshape(-1, width + intercept)[:, intercept:].sum(axis=0) / count
+            for each in (sums, squares)
+        )
+        for k, name in enumerate(features.columns):
+            _warn_of_one(name, mean[k], square[k], _FAR)
+    _warn_of_one(reward, sums[d] / count, squares[d] / count, _FAR_REWARD)
+
+
+def _warn_of_one(column: str, mean: float, square: float, far: float) -> None:
+    sd = np.sqrt(max(square - mean * mean, 0.0))
+    if sd > 0 and abs(mean) > far * sd:
+        warn(
+            f"Column {column!r} lies around {mean:.6g} with a standard deviation of {sd:.3g}: so far from 0 digits are "
+            "lost, and estimates can be wrong. Subtract a number near its mean."
+        )
+
+
 def other_type(known: Any, task: Any, row: str) -> str | None:
     """Text of a warning where tasks, none of them known, are of another type than those of the log; else None.
 
@@ -100,79 +124,6 @@ def other_type(known: Any, task: Any, row: str) -> str | None:
         f"those of the log of type {type(mine).__name__}, such as {mine!r}. Is it the right column? Bring its ids to "
         "the type that they had in the log."
     )
-
-
-def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float | None = None) -> None:
-    """Refuse a log that leaves a coefficient open; with a flat hyper-prior nothing else would tell it.
-
-    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
-
-    Raises
-    ------
-    NumericalError
-        Names the features concerned, the likely cause and what to do.
-    """
-    d = moments.dim
-    gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
-    size = np.sqrt(np.diagonal(gram))
-    safe = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
-    room = 1e3 * d * float(np.finfo(np.float64).eps) if tolerance is None else tolerance
-    left_open = vectors[:, values < room]
-    if not left_open.size:
-        return
-    concerned = np.flatnonzero(np.linalg.norm(left_open, axis=1) > 1e-3)
-    seen = concerned.size - left_open.shape[1]
-    vary = f"only {seen} combination{'s' * (seen > 1)} of these {concerned.size}" if seen else "none of them"
-    raise NumericalError(
-        f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: in its "
-        f"rows {vary} can be told. {_cause(moments.n_rows, size, concerned, features)} In Python, a hyper-prior can "
-        "fill the gap: known=Hierarchy(hyper=Gaussian(mean, cov), ...)."
-    )
-
-
-def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:
-    if rows < features.dim:
-        return f"It has fewer rows ({rows:,}) than there are features ({features.dim:,}): name fewer columns."
-    if not size[concerned].any():
-        return "They are 0 in every row: leave that column out."
-    actions, intercept = features.actions, bool(getattr(features, "intercept", False))
-    if actions is None:
-        return _tied([features.names[j] for j in concerned], intercept=False)
-    if getattr(features, "table", 0) is not None:
-        return (
-            "Columns, of the log or of the table of actions, are copies or sums of each other: leave one out."
-        )
-    each = features.dim // len(actions)
-    rare = sorted({actions[k] for k in concerned // each}, key=actions.index)
-    if len(rare) < len(actions):
-        return (
-            f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
-            "log, put rare actions together, or use the features 'indicator'."
-        )
-    spots = sorted(set((concerned % each).tolist()))
-    return _tied(
-        [features.columns[k - intercept] for k in spots if k >= intercept], intercept=intercept and 0 in spots
-    )
-
-
-def _tied(columns: list[str], *, intercept: bool) -> str:
-    if not intercept:
-        return f"The columns {_listed(columns)} are copies or sums of each other: leave one out."
-    if len(columns) == 1:
-        return (
-            f"Column {columns[0]!r} is constant, or so far from 0 that its spread is lost in rounding: leave it out, "
-            "or subtract its mean."
-        )
-    return (
-        f"A sum of the columns {_listed(columns)} is constant, as where each class of a category has its 0/1 column: "
-        "leave one out."
-    )
-
-
-def _listed(names: Sequence[Any]) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
 
 def warn(text: str) -> None:

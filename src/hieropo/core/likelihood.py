@@ -30,6 +30,7 @@ Criterion = Literal["reml", "ml"]
 Shape = Literal["full", "diag", "isotropic"]
 
 _ENTRIES = 2**21  # matrix entries worked on at once
+_SAMPLE = 8192  # tasks from which the REML part of the curvature is taken
 _KEPT = 2**26  # entries of all A_s that may be kept between the two passes over tasks
 
 
@@ -99,7 +100,7 @@ def likelihood(
     spread = inverse if criterion == "reml" else np.zeros((d, d))
     tasks = _tasks(moments, factor, rows if keep else None)
     slopes = _diagonal_slopes if diagonal else _slopes
-    slope, expected, curvature = slopes(tasks, P, mean, spread, noise_var)
+    slope, expected, curvature = slopes(tasks, m, P, mean, spread, noise_var)
     if noise_var > floor:  # else it is held, and not profiled out
         curvature = curvature - np.multiply.outer(expected, expected) / degrees
     return Likelihood(float(deviance), noise_var, mean, P, slope, curvature)
@@ -142,16 +143,24 @@ def _tasks(moments: Moments, factor: Array, rows: Array | None) -> Iterator[tupl
 
 
 def _slopes(
-    tasks: Iterator[tuple[Array, Array, Array]], P: Array, mean: Array, spread: Array, noise_var: float
+    tasks: Iterator[tuple[Array, Array, Array]],
+    m: int,
+    P: Array,
+    mean: Array,
+    spread: Array,
+    noise_var: float,
 ) -> tuple[Array, Array, Array]:
     """Slope, its expected part P - Q, and curvature with noise_var held; ``spread`` is P^-1, or 0 for ML."""
     d = len(P)
+    lean, every = bool(spread.any()), -(-m // _SAMPLE)  # a curvature need not be exact
     W, squares, crosses = np.zeros((d, d)), np.zeros((packed_size(d),) * 2), np.zeros((packed_size(d),) * 2)
     for packed, A, a in tasks:
         u = a - A @ mean
         W += u.T @ u
         squares += packed.T @ packed
-        crosses += packed.T @ pack((A @ spread) @ A)
+        if lean:
+            some = A[::every]
+            crosses += every * packed[::every].T @ pack((some @ spread) @ some)
     pairs, mixed = _pairs(squares, d), _pairs(crosses, d)
     expected = P - np.einsum("ijkl,jk->il", pairs, spread)
     form = pairs.reshape(d * d, d * d)
@@ -167,21 +176,25 @@ def _pairs(gram: Array, d: int) -> Array:
 
 
 def _diagonal_slopes(
-    tasks: Iterator[tuple[Array, Array, Array]], P: Array, mean: Array, spread: Array, noise_var: float
+    tasks: Iterator[tuple[Array, Array, Array]],
+    m: int,
+    P: Array,
+    mean: Array,
+    spread: Array,
+    noise_var: float,
 ) -> tuple[Array, Array, Array]:
     """As :func:`_slopes`, along diagonal changes."""
     d = len(P)
-    W, Q, curvature, outer = np.zeros(d), np.zeros(d), np.zeros((d, d)), np.zeros((d, d * d))
+    lean, every = bool(spread.any()), -(-m // _SAMPLE)
+    W, curvature, outer = np.zeros(d), np.zeros((d, d)), np.zeros((d, d, d))
     for _, A, a in tasks:
         u = a - A @ mean
-        B = (A @ spread) @ A
         W += (u * u).sum(axis=0)
-        Q += np.einsum("sii->i", B)
-        curvature += (A * A - 2 * A * B).sum(axis=0)
-        if spread.any():
-            outer += np.einsum("sji,sjk->jik", A, A).reshape(d, d * d)
-    if spread.any():
-        turned = spread @ outer.reshape(d, d, d) @ spread
-        curvature += outer @ turned.reshape(d, d * d).T
-    expected = np.diagonal(P) - Q
+        curvature += (A * A).sum(axis=0)
+        if lean:
+            outer += np.matmul(A.transpose(1, 2, 0), A.transpose(1, 0, 2))  # sum_s A_s[j, i] A_s[j, k]
+            some = A[::every]
+            curvature -= 2 * every * (some * (some @ spread @ some)).sum(axis=0)
+    expected = np.diagonal(P) - np.einsum("jik,ik->j", outer, spread)
+    curvature += outer.reshape(d, d * d) @ (spread @ outer @ spread).reshape(d, d * d).T
     return expected - W / noise_var, expected, curvature

@@ -1,0 +1,87 @@
+"""Whether a log determines every coefficient, and if not, which columns or actions are at fault."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.features import FeatureMap
+from hieropo.core.packed import unpack
+from hieropo.core.statistics import Moments
+from hieropo.errors import NumericalError
+
+_SHOWN = 6
+
+
+def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float | None = None) -> None:
+    """Refuse a log that leaves a coefficient open; with a flat hyper-prior nothing else would tell it.
+
+    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
+
+    Raises
+    ------
+    NumericalError
+        Names the features concerned, the likely cause and what to do.
+    """
+    d = moments.dim
+    gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
+    size = np.sqrt(np.diagonal(gram))
+    safe = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
+    room = 1e3 * d * float(np.finfo(np.float64).eps) if tolerance is None else tolerance
+    left_open = vectors[:, values < room]
+    if not left_open.size:
+        return
+    concerned = np.flatnonzero(np.linalg.norm(left_open, axis=1) > 1e-3)
+    seen = concerned.size - left_open.shape[1]
+    vary = f"only {seen} combination{'s' * (seen > 1)} of these {concerned.size}" if seen else "none of them"
+    raise NumericalError(
+        f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: in its "
+        f"rows {vary} can be told. {_cause(moments.n_rows, size, concerned, features)} In Python, a hyper-prior can "
+        "fill the gap: known=Hierarchy(hyper=Gaussian(mean, cov), ...)."
+    )
+
+
+def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:
+    if rows < features.dim:
+        return f"It has fewer rows ({rows:,}) than there are features ({features.dim:,}): name fewer columns."
+    if not size[concerned].any():
+        return "They are 0 in every row: leave that column out."
+    actions, intercept = features.actions, bool(getattr(features, "intercept", False))
+    if actions is None:
+        return _tied([features.names[j] for j in concerned], intercept=False)
+    if getattr(features, "table", 0) is not None:
+        return (
+            "Columns, of the log or of the table of actions, are copies or sums of each other: leave one out."
+        )
+    each = features.dim // len(actions)
+    rare = sorted({actions[k] for k in concerned // each}, key=actions.index)
+    if len(rare) < len(actions):
+        return (
+            f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
+            "log, put rare actions together, or use the features 'indicator'."
+        )
+    spots = sorted(set((concerned % each).tolist()))
+    return _tied(
+        [features.columns[k - intercept] for k in spots if k >= intercept], intercept=intercept and 0 in spots
+    )
+
+
+def _tied(columns: list[str], *, intercept: bool) -> str:
+    if not intercept:
+        return f"The columns {_listed(columns)} are copies or sums of each other: leave one out."
+    if len(columns) == 1:
+        return (
+            f"Column {columns[0]!r} is constant, or so far from 0 that its spread is lost in rounding: leave it out, "
+            "or subtract its mean."
+        )
+    return (
+        f"A sum of the columns {_listed(columns)} is constant, as where each class of a category has its 0/1 column: "
+        "leave one out."
+    )
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + more
