@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -205,6 +206,8 @@ class TestFit:
             2, "fit", log, *out, *FIT, "--level", "0.9", "--pessimism", "1"
         )
         assert "'both' is none of" in refuses(2, "fit", log, *out, *FIT, "--features", "both")
+        assert "95.0 is not between 0 and 1" in refuses(2, "fit", log, *out, *FIT, "--level", "95")
+        assert "nan is not a finite number" in refuses(2, "fit", log, *out, *FIT, "--pessimism", "nan")
         assert "Give --action" in refuses(2, "fit", log, *out, "--task", "store", "--reward", "profit")
         assert not list(tmp_path.iterdir())
 
@@ -225,6 +228,20 @@ class TestFit:
         error = refuses(1, "fit", log, "-o", tmp_path / "policy", *FIT)
         assert [word for word in words if word not in error] == []
         assert not (tmp_path / "policy").exists()
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [(None, "There is no file"), ("[1]", "a list"), ('{"map": "new"}', "'new'"), ("{", "JSON|Expecting")],
+    )
+    def test_a_file_that_holds_no_feature_map(
+        self, shop: Path, tmp_path: Path, text: str | None, said: str
+    ) -> None:
+        file = tmp_path / "map.json"
+        if text is not None:
+            file.write_text(text, encoding="utf-8")
+        error = refuses(1, "fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--features", file)
+        assert re.search(said, error)
+        assert str(file) in error
 
     def test_files_that_are_not_there_or_are_something_else(self, shop: Path, tmp_path: Path) -> None:
         assert "There is no file or folder" in fails(1, "fit", tmp_path / "log", "-o", tmp_path / "p", *FIT)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,17 @@ def run_command(command: str, expected: str) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     if expected.strip():
         assert doctest.OutputChecker().check_output(expected, done.stdout, LOOSE), f"{command}\n{done.stdout}"
+
+
+def test_architecture_shows_the_layers_that_are_checked() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
+    assert contracts
+    for contract in contracts:
+        present = [re.sub(r"\(\w+\)( \| )?|( \| )\(\w+\)", "", layer) for layer in contract["layers"]]
+        shown = "\n".join(f"    {layer}" for layer in present if layer)
+        assert f"\n\n{shown}\n\n" in text
 
 
 @pytest.mark.slow

@@ -180,6 +180,7 @@ def test_columns_that_describe_the_action_themselves() -> None:
         (LOG.append_column("w", pa.array([0.0] * 1500)), {"weight": "w"}, hieropo.LogError, "weight is 0"),
         (LOG.drop_columns("store"), {}, hieropo.SchemaError, "store"),
         (LOG, {"action": None, "context": ()}, hieropo.SchemaError, "Name action"),
+        (LOG, {"action": None, "context": ["age"], "reward": "margn"}, hieropo.SchemaError, "margin"),
         ("nowhere.parquet", {}, hieropo.InputError, "nowhere"),
     ],
 )
@@ -194,6 +195,11 @@ def test_a_log_that_cannot_be_used_is_refused(log, columns, error, said) -> None
         (HierOPO(features=42), hieropo.InputError, "features=42"),
         (HierOPO(features="peraction"), hieropo.InputError, "'per-action'"),
         (HierOPO(features="indicator"), hieropo.SchemaError, "reads no context"),
+        (
+            HierOPO(hieropo.Columns(["price"])),
+            hieropo.SchemaError,
+            "differs from the columns of the feature map",
+        ),
         (HierOPO(known="flat"), hieropo.InputError, "a Hierarchy is needed"),
         (HierOPO(unseen="zero"), hieropo.InputError, "unseen='zero'"),
         (OracleOPO([0.0] * 5), hieropo.MismatchError, "has 6 features"),

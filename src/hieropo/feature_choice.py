@@ -46,8 +46,13 @@ def feature_map(choice: FeatureChoice, source: Any, roles: Roles) -> FeatureMap:
     if choice == "columns":
         if not roles.context:
             raise SchemaError(
-                "There is no column to make features of. Name action='...', the column of the actions, or "
-                "context=[...], columns that describe the action taken."
+                "There is no column to make features of. "
+                + (
+                    "Name action='...', the column of the actions, or context=[...], columns that describe the "
+                    "action taken."
+                    if roles.action is None
+                    else "The features 'columns' are context columns: name some, or use 'indicator'."
+                )
             )
         return Columns(roles.context)
     if roles.action is None:

@@ -95,7 +95,7 @@ def _feature_map(choice: str | None) -> Any:
     from hieropo.errors import InputError
 
     try:
-        return feature_map_from_dict(json.loads(Path(choice).read_text(encoding="utf-8")))
+        return feature_map_from_dict(_mapping(choice))
     except FileNotFoundError as error:
         raise InputError(
             f"There is no file {choice}, from which to read the feature map. Check the path."
@@ -104,6 +104,13 @@ def _feature_map(choice: str | None) -> Any:
         raise InputError(
             f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict())."
         ) from error
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(stored, dict):
+        raise TypeError(f"it holds a {type(stored).__name__}")
+    return stored
 
 
 def _report(learner: Any, log: str, path: Path, output: str, *, as_json: bool) -> None:

@@ -101,8 +101,7 @@ def _features(found: dict[str, Any]) -> str:
         text += f"\n... and {hidden} more; --json lists all."
     if equal:
         text += "\n\n" + paragraph(
-            "0 between tasks: the estimate is that tasks do not differ in this coefficient, and the policy takes "
-            "them as equal in it."
+            "0 between tasks: all tasks are taken as equal in this coefficient, with no doubt left that they are."
         )
     return text
 
