@@ -295,3 +295,26 @@ def test_the_quadratic_is_minimised_over_the_cone() -> None:
         assert np.linalg.eigvalsh(gradient)[0] >= -1e-9
         assert np.linalg.eigvalsh(to_matrix(best, d))[0] >= -1e-9
         assert abs((gradient * to_matrix(best, d)).sum()) <= 1e-8
+
+
+@pytest.mark.parametrize("offset", [1e2, 1e3, 1e4])
+def test_where_a_column_has_its_zero_does_not_matter_to_the_full_shape(offset: float) -> None:
+    rng = np.random.default_rng(0)
+    task, action, year = rng.integers(0, 80, 2000), rng.integers(0, 2, 2000), rng.integers(0, 4, 2000)
+    theta, trend = rng.standard_normal((80, 2)), rng.standard_normal(80)
+    reward = theta[task, action] + trend[task] * year + rng.standard_normal(2000)
+
+    def fit(zero: float) -> float:
+        each = (action[:, None] == [0, 1]).astype(float)
+        phi = np.hstack([each, each * (year[:, None] + zero)])
+        return estimate(Moments.from_arrays(task, phi, reward), "full", "ml").chosen.deviance
+
+    assert fit(offset) == pytest.approx(fit(0.0), rel=1e-8)
+
+
+def test_moments_of_turned_features_are_those_of_the_rows() -> None:
+    task, phi, reward = rows(0, 5, 7, COV, 1.0)
+    T = np.random.default_rng(1).standard_normal((2, 3))
+    turned = Moments.from_arrays(task, phi, reward).transformed(T)
+    assert turned.allclose(Moments.from_arrays(task, phi @ T.T, reward))
+    assert sum([turned, turned]).allclose(turned + turned)

@@ -3,6 +3,9 @@
 Every message says the value found, where it stands, the likely cause and what to do next.
 """
 
+import inspect
+import warnings
+
 
 class HieropoError(Exception):
     """Root of everything that hieropo raises on purpose."""
@@ -42,3 +45,11 @@ class ArtifactError(HieropoError):
 
 class HieropoWarning(UserWarning):
     """The log can be used, but it limits what may be concluded."""
+
+
+def warn(text: str) -> None:
+    """Warn, at the line that called into this package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "hieropo":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, HieropoWarning, stacklevel=level)

@@ -18,13 +18,20 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import Posterior, Unseen, condition
 from hieropo.core.statistics import Accumulator, Moments
 from hieropo.determined import refuse_undetermined
-from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError, SchemaError
+from hieropo.errors import (
+    HieropoError,
+    InputError,
+    LogError,
+    MismatchError,
+    NumericalError,
+    SchemaError,
+    warn,
+)
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
 from hieropo.scrutiny import (
     other_type,
     refuse_huge,
     refuse_too_large,
-    warn,
     warn_of_actions,
     warn_of_far,
 )

@@ -1,8 +1,6 @@
 """What a log can be asked: refusals and warnings in the words of its own columns, actions and ids."""
 
-import inspect
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from hieropo.core.ids import plain
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
-from hieropo.errors import HieropoWarning, InputError
+from hieropo.errors import InputError, warn
 
 _HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
 _FAR, _FAR_REWARD = 200.0, 1e5  # standard deviations between a column's mean and 0
@@ -124,11 +122,3 @@ def other_type(known: Any, task: Any, row: str) -> str | None:
         f"those of the log of type {type(mine).__name__}, such as {mine!r}. Is it the right column? Bring its ids to "
         "the type that they had in the log."
     )
-
-
-def warn(text: str) -> None:
-    """Warn at the line that called into this package."""
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "hieropo":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, HieropoWarning, stacklevel=level)

@@ -4,7 +4,6 @@ import hashlib
 import mmap
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from hieropo.artifacts.layout import DOCUMENT, damaged, decode
 from hieropo.artifacts.swap import aside, attended
-from hieropo.errors import ArtifactError, HieropoWarning
+from hieropo.errors import ArtifactError, warn
 
 ARROW_MAGIC = b"ARROW1"
 ATTEMPTS, PAUSE = 50, 0.01  # together longer than any live writer leaves a path without a policy
@@ -43,11 +42,9 @@ def open_directory(path: Path) -> Opened:
     if opened is None:
         raise ArtifactError(f"{path} was replaced {ATTEMPTS} times while it was being opened. Try again.")
     if opened[0] != path:
-        warnings.warn(
+        warn(
             f"{path} is missing: the process that was replacing it died. Read instead: {opened[0].name}, "
             f"the policy that stood there. Save again, or rename that directory to {path.name}.",
-            HieropoWarning,
-            stacklevel=4,
         )
     return opened
 

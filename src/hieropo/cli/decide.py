@@ -109,7 +109,8 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
 def _compare_ids(policy: Any, counts: dict[str, Any]) -> None:
     keys = policy.table.keys
     if counts["unseen"] == counts["requests"] and len(keys):
-        from hieropo.scrutiny import other_type, warn
+        from hieropo.errors import warn
+        from hieropo.scrutiny import other_type
 
         text = other_type(keys.id_of(0), counts["task"], "request")
         if text is not None:

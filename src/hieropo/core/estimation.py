@@ -6,8 +6,7 @@ minimiser, over the positive semi-definite matrices, of the quadratic with the e
 collapsed can open again. Convergence is certified by the fall in deviance that the next step would promise.
 """
 
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,7 +20,7 @@ from hieropo.core.likelihood import Criterion, Likelihood, Shape, likelihood
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
-from hieropo.errors import HieropoWarning, InputError, LogError, NumericalError
+from hieropo.errors import InputError, LogError, NumericalError, warn
 
 TaskCov = Literal["auto", "full", "diag", "isotropic"]
 
@@ -112,7 +111,7 @@ def estimate(moments: Moments, task_cov: TaskCov = "auto", criterion: Criterion 
     pooled = likelihood(active, zero, criterion, floor, diagonal=True)
     none = Fit("pooled", pooled.deviance, 0, 1, 0.0)
     if len(active) == 1:
-        _warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
+        warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
         return Estimate(Hierarchy(None, zero, pooled.noise_var), criterion, none, (none,))
     start = _first_guess(active, noise_var) / noise_var
     found: list[tuple[Fit, Hierarchy]] = []
@@ -142,11 +141,45 @@ def _full_may_win(moments: Moments, ratio: Array, criterion: Criterion, floor: f
     d, m = moments.dim, len(moments)
     if not (1 < d <= _FULL_DIM and m > d):
         return False
-    _, promise = _full_step(ratio, likelihood(moments, ratio, criterion, floor))
+    turn, back = _uncorrelated(moments)
+    ratio = back @ ratio @ back.T
+    _, promise = _full_step(ratio, likelihood(moments.transformed(turn), ratio, criterion, floor))
     return bool(_HOPE * promise > (packed_size(d) - d) * np.log(m))
 
 
 def _maximise(
+    moments: Moments, shape: Shape, criterion: Criterion, start: Array, floor: float
+) -> tuple[Array, Likelihood, Fit]:
+    """Best ratio of a shape; the full one in coordinates in which the features of all rows are uncorrelated.
+
+    The likelihood is the same in any coordinates, but for log|P|, which the change adds; digits are not, where a column
+    lies far from 0.
+    """
+    if shape != "full":
+        return _ascend(moments, shape, criterion, start, floor)
+    turn, back = _uncorrelated(moments)
+    ratio, here, fit = _ascend(moments.transformed(turn), shape, criterion, back @ start @ back.T, floor)
+    shift = 2 * float(np.linalg.slogdet(back)[1]) if criterion == "reml" else 0.0
+    return turn.T @ ratio @ turn, here, replace(fit, deviance=fit.deviance + shift)
+
+
+def _uncorrelated(moments: Moments) -> tuple[Array, Array]:
+    """T such that features T phi are uncorrelated over all rows, and T^-T, both triangular."""
+    d = moments.dim
+    gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
+    scale = np.sqrt(np.diagonal(gram))
+    safe = np.where(scale > 0, scale, 1.0)
+    values = gram / np.outer(safe, safe) + np.diag(np.where(scale > 0, 0.0, 1.0))
+    try:
+        lower = np.linalg.cholesky(values) * safe[:, None] / np.sqrt(moments.n_rows)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(
+            "The population mean is not determined: some features are combinations of others. Leave one out."
+        ) from error
+    return solve_triangular(lower, np.eye(d), lower=True), lower.T
+
+
+def _ascend(
     moments: Moments, shape: Shape, criterion: Criterion, start: Array, floor: float
 ) -> tuple[Array, Likelihood, Fit]:
     d = moments.dim
@@ -156,6 +189,8 @@ def _maximise(
     evaluations = 1
     while evaluations < _EVALUATIONS:
         goal, promise = _STEPS[shape](ratio, here)
+        if promise < -_NOTHING * max(1.0, abs(here.deviance)):
+            break  # the step itself was lost in rounding
         near = promise <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
         length = 1.0
         while not near and evaluations < _EVALUATIONS:
@@ -238,7 +273,7 @@ def _noise(moments: Moments) -> tuple[float, float]:
     size = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum()) / moments.n_rows
     floor = 1e-13 * (size or 1.0)
     if not (free > 0).any():
-        _warn(
+        warn(
             f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between tasks "
             "are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the mean squared reward. "
             "More rows a task, or fewer features, would tell."
@@ -246,7 +281,7 @@ def _noise(moments: Moments) -> tuple[float, float]:
         return max(size, floor), max(_UNTOLD * size, floor)
     noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
     if noise_var <= floor:
-        _warn(
+        warn(
             f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
         )
     return max(noise_var, floor), floor
@@ -271,7 +306,3 @@ def _first_guess(moments: Moments, noise_var: float) -> Array:
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])
     variance = max(float(squares[d] - total[packed_size(d + 1) + d] ** 2 / squares[d + 1]) / n, noise_var)
     return np.diag(variance * n / (d * np.where(squares[:d] > 0, squares[:d], 1.0)))
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, HieropoWarning, stacklevel=4)

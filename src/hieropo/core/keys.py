@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.ids import id_array
-from hieropo.errors import UnknownTaskError
+from hieropo.errors import InputError, UnknownTaskError
 
 Codes = NDArray[np.int64]
 
@@ -71,11 +71,19 @@ class Keys:
         return self._index
 
     def find(self, key: object) -> int:
-        """Row of one id, or -1."""
+        """Row of one id, or -1.
+
+        Raises
+        ------
+        InputError
+            The id cannot be hashed, as a list of ids cannot.
+        """
         try:
             return self._table().get(key, -1)
-        except TypeError:
-            return -1
+        except TypeError as error:
+            raise InputError(
+                f"The task id {key!r} is of type {type(key).__name__}, which cannot be hashed. Hand in one id."
+            ) from error
 
     def locate(self, ids: object) -> Codes:
         """Row of each id (n,), -1 where unknown."""

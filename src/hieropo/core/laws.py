@@ -1,6 +1,5 @@
 """The laws of tasks as a policy reads them, from a table in memory or mapped from files."""
 
-import warnings
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +10,7 @@ from hieropo.core.arrays import normalised
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.ids import id_array, is_null
 from hieropo.core.packed import pack, packed_size, unpack
-from hieropo.errors import HieropoWarning, InputError, LogError, MismatchError, UnknownTaskError
+from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -178,11 +177,9 @@ class Laws:
         twin = self._twin(task)
         if twin is not None:
             place = "" if row is None else f" (row {row})"
-            warnings.warn(
+            warn(
                 f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {twin!r} of type "
                 f"{type(twin).__name__} is known; the prior is used. Hand ids in as the log's type.",
-                HieropoWarning,
-                stacklevel=4,
             )
 
     def _twin(self, task: Any) -> Any:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.arrays import normalised, sealed
 from hieropo.core.keys import Codes, Keys
-from hieropo.core.packed import packed_size, unpack
+from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -178,6 +178,21 @@ class Moments:
         return self._with(
             self.keys, self.sums * factor, self.rows, self.log_weight + self.rows * np.log(factor)
         )
+
+    def transformed(self, T: Array) -> Self:
+        """Return the moments of the features T phi, T (k, d): each S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
+        k, d = T.shape
+        whole = np.zeros((k + 2, d + 2))
+        whole[:k, :d] = T
+        whole[k, d] = whole[k + 1, d + 1] = 1.0
+        sums = np.empty((len(self), packed_size(k + 2)))
+        for start in range(0, len(self), 4096):
+            part = slice(start, start + 4096)
+            sums[part] = pack(whole @ unpack(self.sums[part], d + 2) @ whole.T)
+        return type(self)(self.keys, k, sums, self.rows, self.log_weight)
+
+    def __radd__(self, other: object) -> Self:
+        return self if other == 0 else NotImplemented  # so that sum() of moments works
 
     def __add__(self, other: Self) -> Self:
         return self._combine(other, 1)
