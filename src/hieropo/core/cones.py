@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from hieropo.core.packed import Array, triangle
 
@@ -53,10 +52,10 @@ def minimise(slope: Array, curvature: Array, start: Array, project: Callable[[Ar
     scale = float(np.abs(free).max()) + float(np.abs(start).max()) or 1.0
     if np.abs(inside - free).max() <= 1e-14 * scale:
         return inside
-    solve = cho_factor(form + size * np.eye(len(slope)))
+    solver = np.linalg.solve(form + size * np.eye(len(slope)), np.eye(len(slope)))
     target, z, dual = form @ start - slope, project(start), np.zeros(len(slope))
     for _ in range(_ROUNDS):
-        x = 1.6 * cho_solve(solve, target + size * (z - dual)) - 0.6 * z
+        x = 1.6 * (solver @ (target + size * (z - dual))) - 0.6 * z
         before, z = z, project(x + dual)
         dual += x - z
         if max(np.abs(x - z).max(), np.abs(z - before).max()) <= 1e-14 * scale:

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from hieropo.core.cones import minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.gaussian import Array, Gaussian
@@ -176,7 +175,7 @@ def _uncorrelated(moments: Moments) -> tuple[Array, Array]:
         raise NumericalError(
             "The population mean is not determined: some features are combinations of others. Leave one out."
         ) from error
-    return solve_triangular(lower, np.eye(d), lower=True), lower.T
+    return np.linalg.solve(lower, np.eye(d)), lower.T
 
 
 def _ascend(
@@ -218,7 +217,7 @@ def _full_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
     d = len(ratio)
     scale = np.sqrt(np.diagonal(here.information))
     lower = np.linalg.cholesky(here.information / np.outer(scale, scale) + 1e-12 * np.eye(d))
-    T = solve_triangular(lower, np.eye(d), lower=True).T / scale[:, None]
+    T = np.linalg.solve(lower, np.eye(d)).T / scale[:, None]
     back = lower.T * scale
     M = here.curvature.reshape(d, -1)
     for _ in range(4):  # T on every axis in turn

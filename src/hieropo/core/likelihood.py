@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky
 
 from hieropo.core.packed import Array, pack, packed_size, unpack
 from hieropo.core.statistics import Moments
@@ -115,7 +114,7 @@ def _inverse(P: Array) -> tuple[Array, float]:
         )
     square = np.outer(scale, scale)
     try:
-        lower = cholesky(P / square, lower=True, check_finite=False)
+        lower = np.linalg.cholesky(P / square)
     except np.linalg.LinAlgError as error:
         raise NumericalError(
             "The population mean is not determined: features are copies of each other in every task. Leave one out."
@@ -126,7 +125,8 @@ def _inverse(P: Array) -> tuple[Array, float]:
             "same combination of other features. Leave it out."
         )
     log_det = 2 * float(np.log(np.diagonal(lower)).sum() + np.log(scale).sum())
-    return cho_solve((lower, True), np.eye(len(P)), check_finite=False) / square, log_det
+    inverse = np.linalg.solve(P / square, np.eye(len(P))) / square
+    return (inverse + inverse.T) / 2, log_det
 
 
 def _tasks(moments: Moments, factor: Array, rows: Array | None) -> Iterator[tuple[Array, Array, Array]]:

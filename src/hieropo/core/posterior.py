@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, cholesky
 
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -319,11 +318,10 @@ def _flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
             f"combination of feature {named} never varies. A feature is constant zero, or features are copies of each "
             "other. Leave one out, or hand in a proper hyper-prior: Hierarchy(hyper=Gaussian(mean, cov), ...)."
         )
-    lower = cholesky(P / np.outer(scale, scale), lower=True)
-    cov = cho_solve((lower, True), np.eye(d)) / np.outer(scale, scale)
-    log_det = 2 * float(np.log(np.diagonal(lower)).sum() + np.log(scale).sum())
-    cov = (cov + cov.T) / 2
-    return Gaussian.trusted(cho_solve((lower, True), b / scale) / scale, cov), log_det
+    correlation = P / np.outer(scale, scale)
+    cov = np.linalg.solve(correlation, np.eye(d)) / np.outer(scale, scale)
+    log_det = float(np.log(values).sum()) + 2 * float(np.log(scale).sum())
+    return Gaussian.trusted(np.linalg.solve(correlation, b / scale) / scale, (cov + cov.T) / 2), log_det
 
 
 def _refuse_negative(moments: Moments) -> None:

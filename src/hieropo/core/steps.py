@@ -23,7 +23,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq, rq
 
 from hieropo.core.arrays import normalised
 from hieropo.core.packed import packed_size
@@ -45,7 +44,8 @@ def pivot_tolerance(d: int) -> float:
 def upper_factor(cov: Array) -> tuple[Array, bool]:
     """F upper triangular with F F' = cov (d, d), and whether F is regular enough to be divided by."""
     (root,) = square_roots(cov[None])
-    factor = rq(root, mode="r", check_finite=False)
+    turned: Array = np.asarray(np.linalg.qr(root[::-1].T, mode="r"))
+    factor = np.ascontiguousarray(turned.T[::-1, ::-1])
     sizes = np.linalg.norm(factor, axis=1)
     values = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0)[:, None], compute_uv=False)
     return factor, bool(values.size and values[-1] > _REGULAR * values[0])
@@ -80,7 +80,7 @@ class Parents:
                 means, np.ascontiguousarray(np.swapaxes(triangular, 1, 2)), np.zeros((0, d, d)), lower=True
             )
         side_by_side = np.swapaxes(roots, 0, 1).reshape(d, k * d)
-        solution = lstsq(factor, side_by_side, lapack_driver="gelsd")[0]
+        solution = np.linalg.lstsq(factor, side_by_side, rcond=None)[0]
         inner = np.ascontiguousarray(np.swapaxes(solution.reshape(d, k, d), 0, 1))
         return cls(means, inner, np.ascontiguousarray(roots - factor @ inner), lower=False)
 
