@@ -69,7 +69,8 @@ class Estimate:
     chosen : Fit
         The shape that ``hierarchy`` has.
     compared : tuple of Fit
-        All shapes tried; with "auto" the one with the least ``deviance + parameters * log(tasks)`` (BIC) is chosen.
+        All shapes tried, and "pooled" to compare with. With "auto", the one of those tried with the least ``deviance +
+        parameters * log(tasks)`` (BIC) is chosen.
     """
 
     hierarchy: Hierarchy
@@ -250,10 +251,8 @@ _STEPS = {"full": _full_step, "diag": _diagonal_step, "isotropic": _isotropic_st
 def pooled_noise(moments: Moments) -> float:
     """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
     active = moments.select(moments.tasks[moments.rows > 0])
-    noise_var, floor = _noise(active)
-    return (
-        likelihood(active, np.zeros((moments.dim,) * 2), "reml", floor, diagonal=True).noise_var or noise_var
-    )
+    _, floor = _noise(active)
+    return likelihood(active, np.zeros((moments.dim,) * 2), "reml", floor, diagonal=True).noise_var
 
 
 def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:

@@ -11,6 +11,7 @@ a column does not fall into few sets of the cache.
 import math
 
 import numpy as np
+from numba.extending import register_jitable
 
 from hieropo.core.jit import inlined
 from hieropo.core.kernels_lanes import (
@@ -33,6 +34,7 @@ from hieropo.core.kernels_lanes import (
 FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of the last place
 
 
+@register_jitable
 def row_length(d: int) -> int:
     """Vectors e in a row of a work matrix: room for d + 1 columns in whole tiles of four, and odd."""
     return 4 * (d // 4 + 1) + 1

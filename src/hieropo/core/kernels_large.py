@@ -17,6 +17,7 @@ from hieropo.core.kernels_blocks import (
     gather,
     load_parents,
     log_of_product,
+    row_length,
     solve,
     spread_parents,
     subtract_seen,
@@ -111,7 +112,7 @@ def step_up_large(S, starts, last, d, scale, F, tolerance, spots, parent, out, w
 
     With R'R = G, B = R'y, H H' = I + (R F)(R F)' and X = H^-1 [y R]:  [P b; b' c'] = X'X, and c' += c - y'y.
     """
-    e = 4 * (d // 4 + 1) + 1
+    e = row_length(d)
     work[:] = 0.0
     R, W, L, A, F8, inverse, root, left = (
         work[0],
@@ -150,7 +151,7 @@ def step_down_large(
     S, starts, last, d, scale, F, tolerance, spots, parent, means, inner, outer, lower, mean, cov, gain, work
 ):
     """As :func:`kernels_posterior.step_down`, for the blocks of eight rows at ``starts``."""
-    e = 4 * (d // 4 + 1) + 1
+    e = row_length(d)
     work[:] = 0.0
     R, QT, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
     out, F8, m, inverse, products, loaded, root, W = (

@@ -17,6 +17,7 @@ from hieropo.core.kernels_blocks import (
     information,
     load_parents,
     log_of_product,
+    row_length,
     solve,
     spread_parents,
     subtract_seen,
@@ -32,7 +33,7 @@ def step_up(S, first, last, d, scale, F, spots, parent, out, late, work):
     With L L' = I + F'G F and W = L^-1 F'[B G]:  [P b; b' c'] = [G B; B' c] - W'W. Returns sum log|I + G Sigma_0| and
     the number of blocks that were left out; ``late`` receives their first rows.
     """
-    e = 4 * (d // 4 + 1) + 1
+    e = row_length(d)
     work[:] = 0.0
     R, W, L, A, F8, inverse = work[0], work[1], work[2], work[3], work[4], work[5]
     broadcast(F, d, e, F8)
@@ -80,7 +81,7 @@ def step_down(
     M C = V'L^-1 inner + outer - V'V G outer,  mean = m + V'u,  cov = Sigma~ + (M C)(M C)'.
     ``gain`` (may be empty) receives M C. Returns the number of blocks left out, whose first rows are in ``late``.
     """
-    e = 4 * (d // 4 + 1) + 1
+    e = row_length(d)
     work[:] = 0.0
     R, W, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]
     out, F8, m, inverse, loaded, seen = work[8], work[9], work[10], work[11], work[12], work[13]

@@ -1,8 +1,5 @@
 """Policies that act on a lower confidence bound."""
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -13,6 +10,7 @@ from hieropo.core.candidates import ALL, Candidates, feature_array
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import HasTable, Laws, TaskTable, Unseen, kernels
 from hieropo.core.sampling import SampledChoice, SampledChoices, SamplingPolicy
+from hieropo.core.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
@@ -239,7 +237,9 @@ class LCBPolicy:
 
         size = K * laws.dim
         step = max(1, _BLOCK // max(size, 1))
-        for error in _spread(piece, range(0, n, step), threads, n * size):
+        if threads is None:
+            threads = 1 if n * size < _THREADED else processors()
+        for error in in_threads(piece, range(0, n, step), threads):
             if error is not None:
                 raise error
         return Choices(index, bound, mean, sd)
@@ -260,21 +260,3 @@ def _pessimism(pessimism: float | None, level: float | None) -> float:
     from scipy.special import ndtri
 
     return float(ndtri(level))
-
-
-def _spread(
-    piece: Callable[[int], HieropoError | None], starts: range, threads: int | None, size: int
-) -> list[HieropoError | None]:
-    """Work on the pieces of a batch; the loops free the interpreter lock."""
-    if threads is None:
-        threads = 1 if size < _THREADED else _processors()
-    if min(threads, len(starts)) <= 1:
-        return [piece(start) for start in starts]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(piece, starts))
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

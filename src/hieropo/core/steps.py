@@ -15,9 +15,7 @@ subtraction that cancels:
 the same step serves every level, and the evidence is what is left at the root.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.arrays import normalised
 from hieropo.core.packed import packed_size
+from hieropo.core.threads import in_threads, processors
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -85,19 +84,9 @@ class Parents:
         return cls(means, inner, np.ascontiguousarray(roots - factor @ inner), lower=False)
 
 
-def _chunks(n: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))
-
-
 def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
-    pieces = list(_chunks(n))
-    threads = min(
-        len(pieces), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    if threads <= 1:
-        return [work(*piece) for piece in pieces]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda piece: work(*piece), pieces))
+    starts = range(0, n, _CHUNK)
+    return in_threads(lambda start: work(start, min(start + _CHUNK, n)), starts, processors())
 
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:

@@ -1,0 +1,25 @@
+"""Pieces of work on all processors, in order; the compiled loops free the interpreter lock."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_threads(work: Callable[[P], R], pieces: Sequence[P], threads: int) -> list[R]:
+    """Return ``[work(piece) for piece in pieces]``, with at most ``threads`` pieces at work at once."""
+    threads = min(threads, len(pieces))
+    if threads <= 1:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, pieces))
