@@ -5,8 +5,9 @@
 PYTHON is an interpreter with the packages mixedlm-rs and statsmodels (an environment of its own); lme4 is used where
 ``Rscript`` has it (Debian: r-cran-lme4). What is absent is left out. The model is a random coefficient for every
 feature and task, full covariance. Printed: the log likelihood of each, how far below the best it is, in relative terms,
-and CPU seconds of the fit alone, from data in memory. hieropo's seconds are split into the pass over rows and the fit.
-One BLAS thread.
+CPU seconds of the fit alone, from data in memory, and by how much the fit raised the peak of resident memory (Linux;
+R's is not measured). Every fit is a process of its own; hieropo's seconds are split into the pass over rows and the
+fit. One BLAS thread.
 """
 
 import argparse
@@ -14,8 +15,8 @@ import csv
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,8 +24,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow.parquet as pq
-
-import hieropo
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -38,23 +37,54 @@ for (reml in c(TRUE, FALSE)) {
   m <- suppressWarnings(suppressMessages(lmer(as.formula(paste("y ~ 0 +", f, "+ (0 +", f, "| g)")), x, REML = reml,
     control = lmerControl(calc.derivs = FALSE, check.conv.singular = "ignore"))))
   t <- proc.time() - t
-  cat(sprintf("%.12g %.6g\\n", as.numeric(logLik(m, REML = reml)), t[["user.self"]] + t[["sys.self"]]))
+  cat(sprintf("%s\\t%.12g\\t%.6g\\tnan\\t\\n", if (reml) "reml" else "ml", as.numeric(logLik(m, REML = reml)),
+    t[["user.self"]] + t[["sys.self"]]))
 }
 """
-PYTHON = """
-import sys, time, warnings
+FIT = """
+import os, re, sys, time, warnings
 import numpy as np
 warnings.simplefilter("ignore")
-x = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1)
-g, y, X = x[:, 0].astype(int), x[:, 1], np.ascontiguousarray(x[:, 2:])
+x = np.load(sys.argv[1])
+g, y, X = x["task"], x["reward"], x["phi"]
+del x
+
+def status(key):
+    text = open("/proc/self/status").read() if os.path.exists("/proc/self/status") else ""
+    found = re.search(key + r":\\s+(\\d+)", text)
+    return int(found[1]) / 1024 if found else float("nan")
+
+def watched(work):
+    if os.path.exists("/proc/self/clear_refs"):
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    before, start = status("VmRSS"), time.process_time()
+    found = work()
+    spent = time.process_time() - start
+    return found, spent, status("VmHWM") - before
+
+def report(criterion, value, spent, memory, note=""):
+    print(criterion, repr(float(value)), spent, memory, note, sep="\\t")
+"""
+HIEROPO = """
+import hieropo
+few = np.arange(120) // 6
+hieropo.estimate(hieropo.Moments.from_arrays(few, np.random.default_rng(0).normal(size=(120, 2)), few % 7 + 0.1 * few))
+moments, rows, _ = watched(lambda: hieropo.Moments.from_arrays(g, X, y))
+del g, X, y
+for criterion in ("reml", "ml"):
+    found, spent, memory = watched(lambda: hieropo.estimate(moments, "full", criterion))
+    note = f"{rows:.3f} s for rows, {found.chosen.evaluations} evaluations"
+    report(criterion, -found.chosen.deviance / 2, spent, memory, note)
+"""
+PEER = """
 if sys.argv[2] == "mixedlm-rs":
     from mixedlm_rs import MixedLM
 else:
     from statsmodels.regression.mixed_linear_model import MixedLM
-for reml in (True, False):
-    t = time.process_time()
-    m = MixedLM(y, X, groups=g, exog_re=X).fit(reml=reml)
-    print(repr(float(m.llf)), time.process_time() - t)
+for criterion in ("reml", "ml"):
+    found, spent, memory = watched(lambda: MixedLM(y, X, groups=g, exog_re=X).fit(reml=criterion == "reml"))
+    report(criterion, found.llf, spent, memory)
 """
 
 
@@ -78,61 +108,65 @@ def sleepstudy(data: Path) -> Rows:
     return task, np.column_stack([np.ones(days.size), days]), table["Reaction"].to_numpy()
 
 
+def insteval(data: Path) -> Rows:
+    """Ratings of lectures: how a lecturer fares by the age of the lecture and outside his own department."""
+    table = pq.read_table(data / "insteval.parquet")
+    task = np.unique(np.array(table["d"].to_pylist(), dtype=str), return_inverse=True)[1]
+    columns = [np.array(table[name].to_pylist(), dtype=float) for name in ("lectage", "service")]
+    return task, np.column_stack([np.ones(task.size), *columns]), table["y"].to_numpy().astype(float)
+
+
 def cases(data: Path) -> dict[str, Callable[[], Rows]]:
     return {
         "sleepstudy": lambda: sleepstudy(data),
+        "insteval": lambda: insteval(data),
+        "d4m10": lambda: simulated(4, 10, 50),
         "d4m100": lambda: simulated(4, 100, 50),
         "d10m100": lambda: simulated(10, 100, 50),
         "d4m100 rank 3": lambda: simulated(4, 100, 50, rank=3),
-        "d4m1000 n4": lambda: simulated(6, 1000, 4),
+        "d6m1000 n4": lambda: simulated(6, 1000, 4),
         "d4m100 sd 1e-5": lambda: simulated(4, 100, 50, sd=1e-5),
         "d4m100 sd 1e5": lambda: simulated(4, 100, 50, sd=1e5),
         "d4m100 scales": lambda: simulated(4, 100, 50, scales=4.0),
         "d4m1e4": lambda: simulated(4, 10_000, 50),
         "d10m1e4": lambda: simulated(10, 10_000, 50),
         "d10m1e5": lambda: simulated(10, 100_000, 50),
+        "d10m1e6": lambda: simulated(10, 1_000_000, 12),  # hieropo alone
     }
 
 
-def ours(rows: Rows) -> Iterator[tuple[str, float, float, str]]:
-    for criterion in ("reml", "ml"):
-        start = time.process_time()
-        moments = hieropo.Moments.from_arrays(*rows)
-        middle = time.process_time()
-        found = hieropo.estimate(moments, "full", criterion)
-        end = time.process_time()
-        note = f"{middle - start:.3f} s for rows, {found.chosen.evaluations} evaluations"
-        yield criterion, -found.chosen.deviance / 2, end - middle, note
+Line = tuple[str, str, float, float, float, str]  # who, criterion, log likelihood, CPU seconds, MB, note
 
 
-def peers(rows: Rows, python: str | None, folder: Path) -> Iterator[tuple[str, str, float, float]]:
+def fits(rows: Rows, python: str | None, folder: Path) -> Iterator[Line]:
     task, phi, reward = rows
-    path = folder / "rows.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["g", "y", *(f"x{j}" for j in range(phi.shape[1]))])
-        writer.writerows(
-            [s, repr(y), *(repr(v) for v in x)]
-            for s, y, x in zip(task.tolist(), reward.tolist(), phi.tolist(), strict=True)
-        )
-    commands = {}
-    if python:
-        commands["mixedlm-rs"] = [python, "-c", PYTHON, str(path), "mixedlm-rs"]
+    arrays = folder / "rows.npz"
+    np.savez(arrays, task=task, phi=phi, reward=reward)
+    commands = {"hieropo": [sys.executable, "-c", FIT + HIEROPO, str(arrays)]}
+    if python and task.size <= 10_000_000:
+        commands["mixedlm-rs"] = [python, "-c", FIT + PEER, str(arrays), "mixedlm-rs"]
         if task.size <= 10_000:
-            commands["statsmodels"] = [python, "-c", PYTHON, str(path), "statsmodels"]
-    if shutil.which("Rscript") and task.size <= 10_000:
-        script = folder / "fit.R"
+            commands["statsmodels"] = [python, "-c", FIT + PEER, str(arrays), "statsmodels"]
+    if shutil.which("Rscript") and task.size <= 100_000 and phi.shape[1] < 10:
+        script, table = folder / "fit.R", folder / "rows.csv"
+        with table.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["g", "y", *(f"x{j}" for j in range(phi.shape[1]))])
+            writer.writerows(
+                [s, repr(y), *map(repr, x)]
+                for s, y, x in zip(task.tolist(), reward.tolist(), phi.tolist(), strict=True)
+            )
         script.write_text(LME4)
-        commands["lme4"] = ["Rscript", str(script), str(path)]
+        commands["lme4"] = ["Rscript", str(script), str(table)]
     for name, command in commands.items():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             print(f"    {name}: failed ({last[:90]})")
             continue
-        for criterion, line in zip(("reml", "ml"), done.stdout.split("\n"), strict=False):
-            value, seconds = line.split()
-            yield name, criterion, float(value), float(seconds)
+        for line in done.stdout.splitlines():
+            criterion, value, seconds, memory, note = line.split("\t")
+            yield name, criterion, float(value), float(seconds), float(memory), note
 
 
 def main() -> None:
@@ -142,21 +176,20 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="comma-separated; default all")
     options = parser.parse_args()
     known = cases(options.data)
-    hieropo.estimate(hieropo.Moments.from_arrays(*simulated(2, 20, 9)))  # compile
     for name in options.cases.split(",") if options.cases else known:
         rows = known[name]()
-        print(f"{name}: {rows[0].size:,} rows")
-        lines = [("hieropo", *line) for line in ours(rows)]
+        print(f"{name}: {rows[0].size:,} rows", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            lines += [(*line, "") for line in peers(rows, options.peers, Path(folder))]
+            lines = list(fits(rows, options.peers, Path(folder)))
         for criterion in ("reml", "ml"):
             here = [line for line in lines if line[1] == criterion]
             best, fast = max(line[2] for line in here), here[0][3]
-            for who, _, value, seconds, note in here:
+            for who, _, value, seconds, memory, note in here:
                 gap = (best - value) / max(abs(best), 1.0)
                 print(
                     f"    {criterion:5s} {who:12s} log likelihood {value:18.8f}  {gap:8.1e} below  "
-                    f"{seconds:8.3f} s  {seconds / fast:7.1f} x  {note}"
+                    f"{seconds:8.3f} s  {seconds / fast:7.1f} x  {memory:7.1f} MB  {note}",
+                    flush=True,
                 )
 
 

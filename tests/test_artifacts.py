@@ -38,6 +38,7 @@ from hieropo import (
 from hieropo.artifacts import StoredPolicy, columns, layout, load, verify_policy
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Keys
+from hieropo.core.metadata import Metadata
 from hieropo.core.posterior import Posterior, PosteriorTable
 
 FILES = ("policy.json", "tasks.arrow", "lookup.arrow", "moments.arrow")
@@ -344,8 +345,8 @@ def rewrite(place: Path, **changes: Any) -> None:
 
 @pytest.mark.usefixtures("saved")
 def test_a_newer_format_is_refused_by_its_version(place: Path) -> None:
-    rewrite(place, version=2, written_by="hieropo 9.1")
-    with pytest.raises(ArtifactError, match=r"policy\.json is of format version 2, written by hieropo 9\.1"):
+    rewrite(place, version=3, written_by="hieropo 9.1")
+    with pytest.raises(ArtifactError, match=r"policy\.json is of format version 3, written by hieropo 9\.1"):
         load_policy(place)
 
 
@@ -371,6 +372,32 @@ def test_a_changed_prior_or_hierarchy_is_refused(place: Path, saved: Posterior) 
     load_policy(place).moments()
     with pytest.raises(ArtifactError, match="log evidence is"):
         verify_policy(place)
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+def test_metadata_come_back(crossed: bool, place: Path) -> None:  # noqa: FBT001
+    plain = fitted(["a", "b", "c"])
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 2) if crossed else (4, DIM, 2))
+    known = Metadata(["c", "b", "z", "a"], values, ("size", "age"))
+    root = known.root_dim(DIM)
+    wide = Gaussian(np.zeros(root), np.eye(root))
+    posterior = condition(plain.moments, Hierarchy(wide, np.eye(DIM), 1.0, metadata=known))
+    save(posterior, place)
+    stored = load_policy(place)
+    assert stored.hierarchy is not None
+    assert stored.hierarchy.metadata is not None
+    assert same_ids(stored.hierarchy.metadata.tasks.values, known.tasks.values)
+    assert same(stored.hierarchy.metadata.values, known.values)
+    assert same(stored.hierarchy.metadata.centre, known.centre)
+    assert stored.hierarchy.metadata.names == known.names
+    assert json.loads((place / layout.DOCUMENT).read_bytes())["version"] == 2
+    verify_policy(place)
+    raw = bytearray((place / layout.METADATA).read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (place / layout.METADATA).write_bytes(raw)
+    with pytest.raises(ArtifactError, match=r"metadata\.arrow"):
+        load_policy(place)
 
 
 @pytest.mark.usefixtures("saved")

@@ -435,10 +435,14 @@ class TestInspect:
         offer = np.array(["a", "b"])[rng.integers(0, 2, 300)].tolist()
         log = pa.table({"store": days, "offer": offer, "profit": rng.normal(size=300)})
         pq.write_table(log, tmp_path / "log.parquet")
-        answers("fit", tmp_path / "log.parquet", "-o", tmp_path / "policy", *FIT)
+        fit = ("fit", tmp_path / "log.parquet", "-o", tmp_path / "policy", *FIT)
+        answers(*fit, "--uncertainty", "plug-in")
         text = answers("inspect", tmp_path / "policy")
         assert "such as 2026-01-01, 2026-01-02, 2026-01-03" in text
         assert "0 between tasks" in text
+        assert "no doubt left" in text
+        answers(*fit, "--uncertainty", "first-order")
+        assert "no doubt left" not in answers("inspect", tmp_path / "policy")
         assert "Task 2026-01-02" in answers("inspect", tmp_path / "policy", "--task", "2026-01-02")
 
     def test_a_task_at_a_context(self, shop: Path) -> None:
@@ -481,6 +485,94 @@ class TestInspect:
         assert "tasks.arrow" in fails(
             1, "decide", damaged, shop / "requests.parquet", "-o", tmp_path / "d.parquet"
         )
+
+
+@pytest.fixture(scope="module")
+def shared(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy whose actions share a prior."""
+    policy = tmp_path_factory.mktemp("shared") / "policy"
+    answers("fit", shop / "log.parquet", "-o", policy, *FIT, "--context", "visits", "--hyper", "shared")
+    return policy
+
+
+class TestInspectHowTasksAreAlike:
+    """What a policy says of the hierarchy that it was made with."""
+
+    def test_actions_that_share_a_prior(self, shared: Path) -> None:
+        text = answers("inspect", shared)
+        for part in ("between tasks, sd", "between actions, sd", "intercept", "visits", "taken as known"):
+            assert part in text
+        found = json.loads(answers("inspect", shared, "--json"))
+        stored = hieropo.load_policy(shared)
+        assert stored.hyper is not None
+        assert found["actions_share_a_prior"]
+        assert [each["name"] for each in found["features"]] == ["intercept", "visits"]
+        assert [each["mean"] for each in found["features"]] == stored.hyper.mean.tolist()
+        for key, cov in (
+            ("between_actions_sd", stored.hierarchy.action_cov),
+            ("between_tasks_sd", stored.hierarchy.task_cov),
+        ):
+            found_sds = [each[key] for each in found["features"]]
+            np.testing.assert_allclose(np.square(found_sds), np.diagonal(cov), atol=1e-15)
+
+    def test_a_task_whose_actions_share_a_prior(self, shop: Path, shared: Path) -> None:
+        found = json.loads(answers("inspect", shared, "--task", "7", "--at", "visits=4", "--json"))
+        choice = hieropo.load_policy(shared).policy.choose(7, [4.0])
+        assert found["choice"] == choice.action
+        best = next(each for each in found["actions"] if each["action"] == choice.action)
+        assert best["lower_bound"] == choice.lower_bound
+        assert best["mean"] == pytest.approx(choice.mean, rel=1e-9)
+        assert best["sd"] == pytest.approx(choice.sd, rel=1e-9)
+        assert [each["name"] for each in found["features"]][:2] == ["coupon", "coupon:visits"]
+        log = pq.read_table(shop / "log.parquet").to_pydict()
+        own = [x for store, x in zip(log["store"], log["visits"], strict=True) if store == 7]
+        mean = json.loads(answers("inspect", shared, "--task", "7", "--json"))["at"]["visits"]
+        assert mean == pytest.approx(np.mean(own), rel=1e-12)
+
+    def test_a_hierarchy_of_actions_and_effects_of_tasks(self, tmp_path: Path) -> None:
+        from hieropo.core.shared_actions import SharedActions, condition_shared
+        from hieropo.core.units import UnitAccumulator
+
+        features = per_action(["a", "b"], ["x"])
+        rng = np.random.default_rng(0)
+        total = UnitAccumulator(features)
+        total.add(
+            rng.integers(0, 5, 60), rng.integers(0, 2, 60), rng.normal(size=(60, 1)), rng.normal(size=60)
+        )
+        given = SharedActions(None, 4.0 * np.eye(2), np.eye(2), 1.0, effect_cov=9.0 * np.eye(2))
+        posterior = condition_shared(total.moments(), given)
+        hieropo.save_policy(hieropo.LCBPolicy(posterior, features), tmp_path / "p", hierarchy=given)
+        first = json.loads(answers("inspect", tmp_path / "p", "--json"))["features"][0]
+        spreads = {name: value for name, value in first.items() if name.startswith("between")}
+        assert spreads == {
+            "between_tasks_sd": 1.0, "between_tasks_in_all_actions_sd": 3.0, "between_actions_sd": 2.0,
+        }  # fmt: skip
+        assert first["mean"] is None  # it was saved without the hyper-posterior
+        assert "between tasks in all actions, sd" in answers("inspect", tmp_path / "p")
+
+    @pytest.mark.parametrize(
+        ("way", "says"),
+        [
+            ("integrated", "hierarchies that the log leaves possible"),
+            ("first-order", "corrected, to first order"),
+            ("plug-in", "taken as known"),
+        ],
+    )
+    def test_how_the_uncertainty_is_carried(self, shop: Path, tmp_path: Path, way: str, says: str) -> None:
+        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--uncertainty", way)
+        assert says in answers("inspect", tmp_path / "p")
+        found = json.loads(answers("inspect", tmp_path / "p", "--json"))
+        assert found["uncertainty"] == way
+        doubt = hieropo.load_policy(tmp_path / "p").doubt
+        assert found["hierarchies"] == (len(doubt) if way == "integrated" else None)
+
+    def test_columns_of_groups_and_metadata_are_named(self, shop: Path, tmp_path: Path) -> None:
+        placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731
+        log = edited(shop / "log.parquet", tmp_path / "log.parquet", placed)
+        answers("fit", log, "-o", tmp_path / "p", *FIT, "--levels", "town")
+        text = answers("inspect", tmp_path / "p")
+        assert "levels town" in text
+        assert "town, sd" in text
 
 
 class TestDemo:

@@ -22,14 +22,17 @@ from hieropo.errors import (
 
 if TYPE_CHECKING:
     from hieropo.artifacts import load_policy, save_policy
+    from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
     from hieropo.core.estimation import Estimate, estimate
     from hieropo.core.features import Columns, embedding, indicator, per_action
     from hieropo.core.gaussian import Gaussian
     from hieropo.core.hierarchy import Hierarchy, Level
+    from hieropo.core.metadata import Metadata
     from hieropo.core.policy import Choice, Choices, LCBPolicy, SamplingPolicy
     from hieropo.core.posterior import Posterior, condition
     from hieropo.core.statistics import Accumulator, Moments
-    from hieropo.learners import FlatOPO, HierOPO, OracleOPO, PooledOPO
+    from hieropo.core.tree_estimation import estimate_levels
+    from hieropo.learners import HierOPO
 
 __version__ = "0.1.0.dev0"
 
@@ -50,6 +53,7 @@ __all__ = [
     "LCBPolicy",
     "Level",
     "LogError",
+    "Metadata",
     "MismatchError",
     "Moments",
     "NumericalError",
@@ -64,6 +68,7 @@ __all__ = [
     "condition",
     "embedding",
     "estimate",
+    "estimate_levels",
     "indicator",
     "load_policy",
     "per_action",
@@ -79,7 +84,10 @@ _HOMES = {
     "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
     "hieropo.core.posterior": ("Posterior", "condition"),
     "hieropo.core.statistics": ("Accumulator", "Moments"),
-    "hieropo.learners": ("FlatOPO", "HierOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.core.metadata": ("Metadata",),
+    "hieropo.core.tree_estimation": ("estimate_levels",),
+    "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.learners": ("HierOPO",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -60,7 +60,8 @@ def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], f
     if len(rare) < len(actions):
         return (
             f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
-            "log, put rare actions together, or use the features 'indicator'."
+            "log, put rare actions together, use the features 'indicator', or let actions share a prior, "
+            "hyper='shared'."
         )
     spots = sorted(set((concerned % each).tolist()))
     return _tied(

@@ -1,41 +1,42 @@
-"""HierOPO, FlatOPO, OracleOPO and complete pooling, in scikit-learn's manner: thin edges over the core."""
+"""HierOPO in scikit-learn's manner: a thin edge over the core."""
 
 import inspect
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Self, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
-from hieropo.core.estimation import Estimate, TaskCov, empirical_flat, estimate, pooled_noise
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.logs import Batch, Roles
+from hieropo.core.laws import Unseen
+from hieropo.core.logs import Roles
 from hieropo.core.policy import LCBPolicy
-from hieropo.core.posterior import Posterior, Unseen, condition
-from hieropo.core.statistics import Accumulator, Moments
-from hieropo.determined import refuse_undetermined
+from hieropo.core.shared_actions import SharedActions
+from hieropo.core.statistics import Moments
+from hieropo.core.uncertainty import Uncertainty
+from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import (
-    HieropoError,
     InputError,
-    LogError,
-    MismatchError,
     NumericalError,
     SchemaError,
     warn,
 )
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
+from hieropo.learning import Hyper, Learning, Settings, TaskCovariance, learning, refuse_open
+from hieropo.likeness import Likeness, likeness, shared_likeness
+from hieropo.placement import Placement
 from hieropo.scrutiny import (
     other_type,
-    refuse_huge,
-    refuse_too_large,
     warn_of_actions,
     warn_of_far,
 )
 from hieropo.sources import open_log, read, read_requests
+from hieropo.summing import sums
 
 
 class HierOPO:
@@ -50,8 +51,17 @@ class HierOPO:
         Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha.
     level : float, optional
         Pointwise credible level instead of ``pessimism``.
-    task_cov : {"auto", "full", "diag", "isotropic"}
-        Shape of the estimated Sigma_0; "auto" lets the evidence choose.
+    task_cov : {"auto", "full", "block", "diag", "isotropic"} or (d, d) array
+        Shape of the estimated Sigma_0; "auto" lets the evidence choose. "block" has one full block for each action; an
+        array is known up to its scale.
+    hyper : {"flat", "shared"} or Gaussian
+        Prior of the population mean: nothing is known of it; or the means of actions with coefficients of their own are
+        themselves draws around one mean, with a covariance that is learned, so that a rare action borrows from the
+        others (coefficients of one task's actions are then independent given their means); or N(mean, cov).
+    uncertainty : {"auto", "integrated", "first-order", "plug-in"}
+        How the uncertainty of the learned hierarchy enters the posteriors: by a mixture of hierarchies that the log
+        leaves possible, by a correction, or not at all; "auto" decides by the size of the log. What is not learned
+        with ``hyper="flat"`` is plug-in.
     known : Hierarchy, optional
         Given hyper-parameters; switches estimation off.
     unseen : {"prior", "error"}
@@ -62,8 +72,12 @@ class HierOPO:
     policy_ : LCBPolicy
     posterior_ : Posterior
     hierarchy_ : Hierarchy
+        SharedActions with ``hyper="shared"``, as ``posterior_`` and ``moments_`` are of their kind then.
     estimate_ : Estimate
         How the hierarchy was learned; only where it was.
+    learned_ : Learned
+        What is known of the hierarchy, and how its uncertainty is carried; only where it was learned, and not
+        with ``hyper="shared"`` or a Gaussian.
     moments_ : Moments
     features_ : FeatureMap
     roles_ : Roles
@@ -75,7 +89,9 @@ class HierOPO:
         *,
         pessimism: float | None = None,
         level: float | None = None,
-        task_cov: TaskCov = "auto",
+        task_cov: TaskCovariance = "auto",
+        hyper: Hyper = "flat",
+        uncertainty: Uncertainty = "auto",
         known: Hierarchy | None = None,
         unseen: Unseen = "prior",
     ) -> None:
@@ -83,6 +99,8 @@ class HierOPO:
         self.pessimism = pessimism
         self.level = level
         self.task_cov = task_cov
+        self.hyper = hyper
+        self.uncertainty = uncertainty
         self.known = known
         self.unseen = unseen
 
@@ -109,7 +127,7 @@ class HierOPO:
         given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k]]
         return f"{type(self).__name__}({', '.join(given)})"
 
-    def fit(
+    def fit(  # noqa: PLR0913 - one parameter for each role
         self,
         log: Any,
         *,
@@ -119,6 +137,8 @@ class HierOPO:
         pscore: str | None = None,
         weight: str | None = None,
         context: Sequence[str] = (),
+        levels: Sequence[str] = (),
+        metadata: Sequence[str] = (),
     ) -> Self:
         """Learn from a log.
 
@@ -130,30 +150,44 @@ class HierOPO:
             Names of columns. ``pscore`` is checked, and not used for learning.
         context : sequence of str
             Context columns, in the order of the features.
+        levels : sequence of str
+            Columns of groups that tasks belong to, the widest first, such as ``["region", "store"]`` for customers.
+            The covariance of each level is learned.
+        metadata : sequence of str
+            Columns of numbers known of a task, the same in all its rows: coefficients move with them.
 
         Raises
         ------
+        InputError
+            Settings are none of the choices, or do not go together.
         SchemaError, LogError, UnknownActionError, NumericalError
             The log cannot be used; says why, where, and what to do.
         """
         self._check_settings()
+        start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        roles = Roles(task, action, reward, pscore, weight, columns)  # type: ignore[arg-type]  # checks and freezes it
+        above = levels[:-1] if levels and not isinstance(levels, str) and levels[-1] == task else levels
+        roles = Roles(task, action, reward, pscore, weight, columns, above, metadata)  # type: ignore[arg-type]  # it checks
         source = open_log(log, rereadable=True)
         rows = read(source, roles)  # checks all columns before the first row is read
+        self._check_roles(roles)
         features = feature_map(self.features, source, roles)
-        moments = _sum(rows, features, roles)
+        self._settings_of().check_features(features)
+        moments, placement = sums(rows, features, roles, apart=self._settings_of().shared)
+        self._seconds = {"reading": perf_counter() - start}
         if features.actions is not None and action is not None and features is not self.features:
             warn_of_actions(action, features.actions, moments.n_rows)
-        return self._learn(moments, features, roles)
+        return self._learn(moments, features, roles, placement)
+
+    def _check_roles(self, roles: Roles) -> None:
+        """Refuse columns that this learner has no use for."""
+        if roles.levels or roles.metadata:
+            self._settings_of().check_placed()
 
     def _check_settings(self) -> None:
         """Before a long pass over the log."""
         check_choice(self.features)
-        if not (self.known is None or isinstance(self.known, Hierarchy)):
-            raise InputError(
-                f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
-            )
+        self._settings_of().check()
         if self.unseen not in get_args(Unseen):
             raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
 
@@ -181,51 +215,70 @@ class HierOPO:
             raise TypeError(
                 f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(_ROLES)}."
             )
+        self._check_settings()
+        if self._settings_of().shared != isinstance(self.moments_, UnitMoments):
+            raise InputError(
+                f"hyper={self.hyper!r} needs other sums than those of the rows so far; call fit with all rows again."
+            )
         given = {**{role: getattr(self.roles_, role) for role in _ROLES}, **columns}
         roles = Roles(**given)
-        if roles.context != self.roles_.context:
-            raise SchemaError(
-                f"This learner was fitted with the context columns {list(self.roles_.context)}, not "
-                f"{list(roles.context)}; more rows must bring the same ones."
-            )
-        fresh = _sum(read(open_log(log), roles), self.features_, roles)
+        for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
+            if getattr(roles, role) != getattr(self.roles_, role):
+                raise SchemaError(
+                    f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
+                    f"{list(getattr(roles, role))}; more rows must bring the same ones."
+                )
+        fresh, placement = sums(
+            read(open_log(log), roles),
+            self.features_,
+            roles,
+            self._placement,
+            apart=self._settings_of().shared,
+        )
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             _warn_of_ids(self.moments_, fresh.tasks, "new row")
-        return self._learn(self.moments_ + fresh, self.features_, roles)
+        return self._learn(self.moments_ + fresh, self.features_, roles, placement)
 
-    def _learn(self, moments: Moments, features: FeatureMap, roles: Roles) -> Self:
+    def _settings_of(self) -> Settings:
+        return Settings(self.task_cov, self.hyper, self.uncertainty, self.known)
+
+    def _learn(self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement) -> Self:
         if self.known is None:
-            refuse_undetermined(moments, features)
+            refuse_open(moments, features)
         warn_of_far(moments, features, roles.reward)
+        start = perf_counter()
         try:
-            hierarchy = self._hierarchy(moments)
-            posterior = condition(moments, hierarchy)
+            found = self._learning(moments, features, placement)
         except NumericalError:
-            refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
+            refuse_open(moments, features, tolerance=1e-9)  # says the same by name
             raise
         except np.linalg.LinAlgError as error:
-            refuse_undetermined(moments, features, tolerance=1e-5)
+            refuse_open(moments, features, tolerance=1e-5)
             raise NumericalError(
                 f"A factorization failed ({error}), though {moments.n_rows:,} rows determine all {features.dim} "
                 "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
             ) from error
         policy = LCBPolicy(
-            posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen
+            found.posterior, features, pessimism=self.pessimism, level=self.level, unseen=self.unseen
         )
-        self.moments_: Moments = moments
+        self._seconds = {**self._seconds, "learning": perf_counter() - start}
+        self.moments_ = moments
         self.features_: FeatureMap = features
         self.roles_: Roles = roles
-        self.hierarchy_: Hierarchy = hierarchy
-        self.posterior_: Posterior = posterior
+        self.hierarchy_ = found.hierarchy
+        self.posterior_ = found.posterior
         self.policy_: LCBPolicy = policy
+        for name in ("estimate", "learned"):
+            self.__dict__.pop(f"{name}_", None)
+            if getattr(found, name) is not None:
+                setattr(self, f"{name}_", getattr(found, name))
+        self._placement, self._doubt = placement, found.doubt
         return self
 
-    def _hierarchy(self, moments: Moments) -> Hierarchy:
-        return self._learned(moments) if self.known is None else self.known
-
-    def _learned(self, moments: Moments) -> Hierarchy:
-        self.estimate_: Estimate = estimate(moments, self.task_cov)
-        return self.estimate_.hierarchy
+    def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
+        apart = one_action(features)
+        blocks = None if apart is None or features.actions is None else len(features.actions)
+        return learning(moments, placement, self._settings_of(), blocks)
 
     def _fitted(self) -> LCBPolicy:
         if not hasattr(self, "policy_"):
@@ -267,6 +320,37 @@ class HierOPO:
         answer[:] = chosen
         return answer
 
+    def summary(self, *, level: float = 0.95, models: bool | None = None) -> Likeness:
+        """Say how alike the tasks are: print it, or read its fields.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        models : bool, optional
+            Whether to compare the evidence of separate, pooled and shared models; default: where that is quick.
+
+        Raises
+        ------
+        InputError
+            Nothing was learned: not fitted, or the hierarchy was given.
+        """
+        self._fitted()
+        if isinstance(self.hierarchy_, SharedActions):
+            columns = list(self.features_.columns)
+            labels = ["intercept"] * (self.moments_.unit_dim - len(columns)) + columns
+            return shared_likeness(
+                self.moments_, self.hierarchy_, self.posterior_, labels, level=level, seconds=self._seconds
+            )
+        if not hasattr(self, "learned_"):
+            raise InputError(
+                "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
+                "with hyper='flat' or 'shared' and without known=."
+            )
+        return likeness(
+            self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
+        )
+
     def save(self, path: str | os.PathLike[str], *, provenance: dict[str, Any] | None = None) -> Path:
         """Write the policy, its hierarchy and the moments to a directory, atomically.
 
@@ -280,8 +364,8 @@ class HierOPO:
             "learner": type(self).__name__,
             "rows": self.moments_.n_rows,
             "columns": {
-                **{role: getattr(self.roles_, role) for role in _ROLES},
-                "context": list(self.roles_.context),
+                **{role: getattr(self.roles_, role) for role in _NAMES},
+                **{role: list(getattr(self.roles_, role)) for role in ("context", "levels", "metadata")},
             },
             **(provenance or {}),
         }
@@ -292,94 +376,16 @@ class HierOPO:
             hierarchy=self.hierarchy_,
             hyper=self.posterior_.hyper,
             log_evidence=self.posterior_.log_evidence,
+            doubt=self._doubt,
             provenance=about,
         )
 
 
-class FlatOPO(HierOPO):
-    """Every task alone, with one prior (FlatOPO of the paper).
-
-    With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) from the
-    estimates: a ridge for each task whose strength fits the usual size of each coefficient.
-    """
-
-    def _hierarchy(self, moments: Moments) -> Hierarchy:
-        if self.known is not None:
-            return self.known.flat()
-        return empirical_flat(self._learned(moments), moments)
-
-
-class PooledOPO(HierOPO):
-    """Complete pooling: one theta for all tasks, and the noise of that one fit."""
-
-    def _hierarchy(self, moments: Moments) -> Hierarchy:
-        if self.known is not None:
-            return self.known.pooled()
-        return Hierarchy(hyper=None, task_cov=np.zeros((moments.dim,) * 2), noise_var=pooled_noise(moments))
-
-
-class OracleOPO(HierOPO):
-    """The hyper-parameter mu is known (OracleOPO of the paper).
-
-    Parameters
-    ----------
-    mu : (d,) array
-        The population mean.
-    """
-
-    def __init__(
-        self,
-        mu: ArrayLike,
-        features: FeatureChoice = None,
-        *,
-        pessimism: float | None = None,
-        level: float | None = None,
-        task_cov: TaskCov = "auto",
-        known: Hierarchy | None = None,
-        unseen: Unseen = "prior",
-    ) -> None:
-        super().__init__(
-            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
-        )
-        self.mu = mu
-
-    def _hierarchy(self, moments: Moments) -> Hierarchy:
-        if np.shape(self.mu) != (moments.dim,):
-            raise MismatchError(
-                f"mu has shape {np.shape(self.mu)}; this log has {moments.dim} features, so ({moments.dim},) is needed."
-            )
-        return super()._hierarchy(moments).oracle(self.mu)
-
-
-_ROLES = ("task", "action", "reward", "pscore", "weight", "context")
-_WIDE = 64  # features from which on the memory is checked before it is taken
+_NAMES = ("task", "action", "reward", "pscore", "weight")
+_ROLES = (*_NAMES, "context", "levels", "metadata")
 
 
 def _warn_of_ids(known: Moments, tasks: NDArray[Any], row: str) -> None:
     text = other_type(known.tasks[0], tasks[0], row)
     if text is not None:
         warn(text)
-
-
-def _sum(batches: Iterable[Batch], features: FeatureMap, roles: Roles) -> Moments:
-    total = Accumulator(features.dim, features=features.fingerprint)
-    tasks: set[Any] = set()
-    for batch in batches:
-        refuse_huge(batch)
-        if features.dim > _WIDE:
-            tasks.update(batch.task.tolist())
-            refuse_too_large(len(tasks), features.dim)
-        codes = None
-        if features.actions is not None:
-            codes = features.action_codes(batch.action, first_row=batch.first_row)
-        try:
-            total.add(batch.task, features.phi(batch.context, codes), batch.reward, batch.weight)
-        except HieropoError as error:
-            error.add_note(f"In the rows from {batch.first_row} on.")
-            raise
-    moments = total.moments()
-    if not moments.n_rows:
-        raise LogError(
-            f"Column {roles.weight!r}: the weight is 0 in every row, so no row counts. Name another column."
-        )
-    return moments

@@ -14,14 +14,20 @@ import numpy as np
 
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
+from hieropo.core.keys import Keys
+from hieropo.core.laws import TaskTable, UnitTable
+from hieropo.core.metadata import Metadata
+from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import ArtifactError
 
 FORMAT = "hieropo policy"
-VERSION = 1
+VERSION = 2
+FIRST = 1  # the version of policies with one law a task and without metadata, which earlier releases read
 DOCUMENT = "policy.json"
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
+METADATA = "metadata.arrow"
 
 
 def level_file(number: int) -> str:
@@ -82,20 +88,54 @@ def to_gaussian(entry: dict[str, Any] | None) -> Gaussian | None:
     return None if entry is None else Gaussian.trusted(_array(entry["mean"]), _array(entry["cov"]))
 
 
-def from_hierarchy(hierarchy: Hierarchy | None) -> dict[str, Any] | None:
-    """Write a hierarchy; who hangs on whom lies in tables of its own."""
+def from_prior(table: TaskTable | UnitTable) -> dict[str, Any] | None:
+    """Write the law of a task that is not in the table; packed covariances where each action has a law of its own."""
+    if isinstance(table, UnitTable):
+        return {"mean": np.asarray(table.prior_means).tolist(), "cov": np.asarray(table.prior_covs).tolist()}
+    return from_gaussian(table.prior)
+
+
+def from_hierarchy(hierarchy: Hierarchy | SharedActions | None) -> dict[str, Any] | None:
+    """Write a hierarchy; who hangs on whom, and what is known of tasks, lies in tables of its own."""
     if hierarchy is None:
         return None
+    if isinstance(hierarchy, SharedActions):
+        return {
+            "hyper": from_gaussian(hierarchy.hyper),
+            "action_cov": hierarchy.action_cov.tolist(),
+            "task_cov": hierarchy.task_cov.tolist(),
+            "noise_var": float(hierarchy.noise_var),
+            "effect_cov": None if hierarchy.effect_cov is None else hierarchy.effect_cov.tolist(),
+        }
     return {
         "hyper": from_gaussian(hierarchy.hyper),
         "task_cov": hierarchy.task_cov.tolist(),
         "noise_var": float(hierarchy.noise_var),
         "levels": [{"name": level.name, "cov": level.cov.tolist()} for level in hierarchy.levels],
+        **({} if hierarchy.metadata is None else {"metadata": _about(hierarchy.metadata)}),
     }
 
 
-def to_hierarchy(entry: dict[str, Any], parents: Callable[[int], dict[Any, Any]]) -> Hierarchy:
-    """Read a hierarchy; ``parents`` gives the parent of every child of a level."""
+def _about(metadata: Metadata) -> dict[str, Any]:
+    return {"names": list(metadata.names), "centre": metadata.centre.tolist()}
+
+
+def to_metadata(entry: dict[str, Any], tasks: Keys, values: Any) -> Metadata:
+    """Read metadata, given their table: ids (m,) and one row of numbers for each."""
+    centre = _array(entry["centre"])
+    return Metadata(tasks, values.reshape(len(values), *centre.shape), tuple(entry["names"]), centre)
+
+
+def to_hierarchy(
+    entry: dict[str, Any],
+    parents: Callable[[int], dict[Any, Any]],
+    metadata: Callable[[dict[str, Any]], Metadata],
+) -> Hierarchy | SharedActions:
+    """Read a hierarchy; ``parents`` gives the parent of every child of a level, ``metadata`` what is known of tasks."""
+    if "action_cov" in entry:
+        effect = None if entry["effect_cov"] is None else _array(entry["effect_cov"])
+        covs = _array(entry["action_cov"]), _array(entry["task_cov"])
+        return SharedActions(to_gaussian(entry["hyper"]), *covs, entry["noise_var"], effect)
     levels = tuple(
         Level(_array(level["cov"]), parents(number), name=level["name"])
         for number, level in enumerate(entry["levels"])
@@ -105,7 +145,13 @@ def to_hierarchy(entry: dict[str, Any], parents: Callable[[int], dict[Any, Any]]
         task_cov=_array(entry["task_cov"]),
         noise_var=entry["noise_var"],
         levels=levels,
+        metadata=metadata(entry["metadata"]) if "metadata" in entry else None,
     )
+
+
+def to_prior(entry: dict[str, Any]) -> tuple[Any, Any]:
+    """Read means (K, p) and packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
+    return _array(entry["mean"]), _array(entry["cov"])
 
 
 def _array(values: list[Any]) -> Any:

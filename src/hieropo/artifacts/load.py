@@ -13,14 +13,18 @@ from hieropo.artifacts.columns import IdColumn, open_ids
 from hieropo.artifacts.mapped import MappedFile, open_directory
 from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
-from hieropo.artifacts.table import StoredKeys, StoredTable
+from hieropo.artifacts.table import StoredKeys, StoredTable, StoredUnits
 from hieropo.core.features import FeatureMap, feature_map_from_dict
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
+from hieropo.core.metadata import Metadata
 from hieropo.core.packed import packed_size
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
+from hieropo.core.uncertainty import Doubt, doubt_from_dict
+from hieropo.core.units import UnitMoments
 from hieropo.errors import ArtifactError, InputError
 
 SMALL = 64 << 20
@@ -58,7 +62,12 @@ class StoredPolicy:
         return self.policy.features
 
     @cached_property
-    def hierarchy(self) -> Hierarchy | None:
+    def doubt(self) -> Doubt:
+        """What is not known of the hierarchy; None where the table takes it as known."""
+        return doubt_from_dict(self._document.get("doubt"))
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy | SharedActions | None:
         """The hierarchy under which the policy was made; the parents of its levels are read on first use.
 
         Raises
@@ -67,7 +76,7 @@ class StoredPolicy:
             The file of a level is not as it was written.
         """
         entry = self._document["hierarchy"]
-        return None if entry is None else layout.to_hierarchy(entry, self._parents)
+        return None if entry is None else layout.to_hierarchy(entry, self._parents, self._metadata)
 
     def _parents(self, number: int) -> dict[Any, Any]:
         file = self._files[layout.level_file(number)]
@@ -75,7 +84,14 @@ class StoredPolicy:
         children, parents = (_ids(file, name).values().tolist() for name in ("child", "parent"))
         return dict(zip(children, parents, strict=True))
 
-    def moments(self) -> Moments | None:
+    def _metadata(self, entry: dict[str, Any]) -> Metadata:
+        file = self._files[layout.METADATA]
+        file.verify()
+        width = file.entry["columns"]["values"]["buffers"][0][1] // (8 * file.rows)
+        tasks = Keys(_ids(file, "id").values())
+        return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
+
+    def moments(self) -> Moments | UnitMoments | None:
         """Statistics of which the policy was made, as views of the mapped file; None where none were saved.
 
         Raises
@@ -87,20 +103,23 @@ class StoredPolicy:
         if file is None:
             return None
         file.verify()
-        dim = self.policy.table.dim
-        moments = Moments(
-            keys=Keys(_ids(file, "id").values()),
-            dim=dim,
-            sums=file.array("sums", "<f8", packed_size(dim + 2)),
-            rows=file.array("rows", "<i8"),
-            log_weight=file.array("log_weight", "<f8"),
-            features=self._document["moments_features"],
-        )
-        if self.hierarchy is not None and self.hyper is not None:
+        moments = self._moments(file, self.policy.table.dim, self._document.get("actions_apart", 0))
+        if self.hierarchy is not None and self.hyper is not None and self.doubt is None:
             problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
             if problem:
                 raise _other_number(self.path, problem)
         return moments
+
+    def _moments(self, file: MappedFile, dim: int, actions: int) -> Moments | UnitMoments:
+        keys, features = Keys(_ids(file, "id").values()), self._document["moments_features"]
+        if not actions:
+            sums = file.array("sums", "<f8", packed_size(dim + 2))
+            rows, log_weight = file.array("rows", "<i8"), file.array("log_weight", "<f8")
+            return Moments(keys, dim, sums, rows, log_weight, features)
+        p = dim // actions
+        sums = file.array("sums", "<f8", actions * packed_size(p + 2))
+        rows, log_weight = file.array("rows", "<i8", actions), file.array("log_weight", "<f8", actions)
+        return UnitMoments.of(keys, p, sums, rows, log_weight, features)
 
 
 def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
@@ -139,7 +158,7 @@ def verify_policy(path: str | os.PathLike[str]) -> None:
     stored = _open(Path(path), whole=True)
     moments, hierarchy = stored.moments(), stored.hierarchy
     if moments is not None and hierarchy is not None:
-        problem = other_posterior(moments, hierarchy, stored.hyper, stored.log_evidence)
+        problem = other_posterior(stored.policy.table, moments, hierarchy, stored.doubt, stored)
         if problem:
             raise _other_number(stored.path, problem)
 
@@ -183,8 +202,11 @@ def _features(folder: Path, document: dict[str, Any]) -> FeatureMap | None:
     return features
 
 
-def _table(tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool) -> StoredTable:
-    dim = document["dim"]
+def _table(
+    tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool
+) -> StoredTable | StoredUnits:
+    dim, actions = document["dim"], document.get("actions_apart", 0)
+    packed = actions * packed_size(dim // actions) if actions else packed_size(dim)
     ids = _ids(tasks, "id")
     codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
     rows = RowBytes(
@@ -194,17 +216,17 @@ def _table(tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, v
         means=tasks.bytes_of("mean"),
         covs=tasks.bytes_of("cov"),
         mean_size=8 * dim,
-        cov_size=8 * packed_size(dim),
+        cov_size=8 * packed,
     )
+    keys = StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified)
+    means, covs = tasks.array("mean", "<f8", dim), tasks.array("cov", "<f8", packed)
+    counts = tasks.array("rows", "<i8")
+    if actions:
+        means, covs = (each.reshape(len(each), actions, each.shape[1] // actions) for each in (means, covs))
+        return StoredUnits(keys, means, covs, counts, *layout.to_prior(document["prior"]))
     prior = layout.to_gaussian(document["prior"])
     assert prior is not None
-    return StoredTable(
-        keys=StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified),
-        means=tasks.array("mean", "<f8", dim),
-        covs=tasks.array("cov", "<f8", packed_size(dim)),
-        rows=tasks.array("rows", "<i8"),
-        prior=prior,
-    )
+    return StoredTable(keys, means, covs, counts, prior)
 
 
 def _unsigned(kind: str) -> bool:

@@ -1,32 +1,37 @@
 """Numbers that a saved policy has to give again, computed along the way of a real decision."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.artifacts.table import StoredTable
+from hieropo.artifacts.table import StoredTable, StoredUnits
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.laws import TaskTable
+from hieropo.core.laws import TaskTable, UnitTable
+from hieropo.core.packed import pack, unpack
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
+from hieropo.core.uncertainty import Doubt, condition_with
+from hieropo.core.units import UnitMoments
 
 PROBES = 5
 TOLERANCE = 1e-6  # the sd of a nearly singular covariance is known to the square root of the precision
 
 Array = NDArray[np.float64]
+Stored: TypeAlias = StoredTable | StoredUnits
 
 
 def fixed_bounds(policy: LCBPolicy) -> dict[str, Any]:
-    """Lower bounds of a few tasks and of the prior in two fixed directions, as the policy computes them."""
+    """Lower bounds of a few tasks and of the prior in fixed directions, as the policy computes them."""
     table: Any = policy.table
     rows = _spread(len(table.keys))
-    phi = _directions(table.dim)
+    phi = _features(policy.table)
     return {
         "rows": rows,
         "lower_bounds": [policy.lower_bound(table.keys.values[row], phi).tolist() for row in rows],
-        "prior": _bound(table.prior, phi, policy.pessimism).tolist(),
+        "prior": _bounds(_prior_laws(policy.table), policy.pessimism).tolist(),
     }
 
 
@@ -39,24 +44,54 @@ def _directions(dim: int) -> Array:
     return np.asarray(np.cos(angles), dtype=np.float64)
 
 
-def _bound(law: Gaussian, phi: Array, pessimism: float) -> Array:
-    mean, var = law.project(phi)
-    bound: Array = mean - pessimism * np.sqrt(var)
-    return bound
+def _features(table: TaskTable | UnitTable) -> Array:
+    """Two directions; where actions have laws of their own, two for each of a few actions."""
+    if not isinstance(table, UnitTable):
+        return _directions(table.dim)
+    count, dim = table.prior_means.shape
+    actions = _spread(count)
+    phi = np.zeros((len(actions), 2, count, dim))
+    for k, action in enumerate(actions):
+        phi[k, :, action] = _directions(dim)
+    return phi.reshape(2 * len(actions), count * dim)
 
 
-def difference(table: StoredTable, pessimism: float, saved: dict[str, Any]) -> str | None:
+def _prior_laws(table: TaskTable | UnitTable) -> list[Gaussian]:
+    """Law of an unseen task; where actions have laws of their own, those of a few actions."""
+    if not isinstance(table, UnitTable):
+        return [table.prior]
+    means, covs = table.prior_means, table.prior_covs
+    return [Gaussian.trusted(means[a].copy(), unpack(covs[a], means.shape[1])) for a in _spread(len(means))]
+
+
+def _task_laws(table: Stored, row: int) -> list[Gaussian]:
+    """The same of the task in a row, looked up and read as for a decision."""
+    key = table.keys.id_of(row)
+    if isinstance(table, StoredTable):
+        return [table.task(key)]
+    return [table.unit(key, action) for action in _spread(len(table.prior_means))]
+
+
+def _bounds(laws: list[Gaussian], pessimism: float) -> Array:
+    found = []
+    for law in laws:
+        mean, var = law.project(_directions(law.dim))
+        found.append(mean - pessimism * np.sqrt(var))
+    return np.concatenate(found)
+
+
+def difference(table: Stored, pessimism: float, saved: dict[str, Any]) -> str | None:
     """Say where a table gives other lower bounds than the saved policy; None where it gives the same.
 
     The tasks are looked up and read as for a decision, and their bounds follow from the definition alone: the
     compiled loops by which the saved policy computed them are not loaded.
     """
-    phi = _directions(table.dim)
-    laws = [(f"the task in row {row}", table.task(table.keys.id_of(row))) for row in saved["rows"]]
-    laws.append(("an unseen task", table.prior))
-    for (name, law), old in zip(laws, [*saved["lower_bounds"], saved["prior"]], strict=True):
-        new = _bound(law, phi, pessimism)
-        if not np.allclose(new, old, rtol=0.0, atol=TOLERANCE * _size(law, pessimism)):
+    places = [(f"the task in row {row}", _task_laws(table, row)) for row in saved["rows"]]
+    places.append(("an unseen task", _prior_laws(table)))
+    for (name, laws), old in zip(places, [*saved["lower_bounds"], saved["prior"]], strict=True):
+        new = _bounds(laws, pessimism)
+        slack = TOLERANCE * np.repeat([_size(law, pessimism) for law in laws], 2)
+        if not (np.abs(new - np.asarray(old)) <= slack).all():
             return f"the lower bounds of {name} along fixed directions are {new}, and were {old} when saved"
     return None
 
@@ -66,21 +101,32 @@ def _size(law: Gaussian, pessimism: float) -> float:
     return float(np.abs(law.mean).sum() + abs(pessimism) * law.sd.sum())
 
 
-def check_moments(table: TaskTable, moments: Moments, hierarchy: Hierarchy, hyper: Gaussian) -> str | None:
+def check_moments(
+    table: TaskTable | UnitTable,
+    moments: Moments | UnitMoments,
+    hierarchy: Hierarchy | SharedActions,
+    hyper: Gaussian,
+) -> str | None:
     """Say where, for a few tasks, the table does not follow from moments and hyper-posterior; None where it does.
 
-    With further levels a task's parent is not the root, and nothing is compared.
+    With further levels, metadata or effects of tasks, a parent is not the root, and nothing is compared. Where actions
+    have laws of their own, a unit's parent is its action, whose law is an unseen task's less the task covariance.
     """
     from hieropo.core.steps import Parents, down, square_roots, upper_factor
 
-    if hierarchy.levels or not len(moments):
+    above = _parents(table, hierarchy, hyper)
+    if above is None or not len(moments):
         return None
-    few = moments.select(moments.tasks[_spread(len(moments))])
+    tasks = moments.tasks[_spread(len(moments))]
+    sums: Array = moments.select(tasks).sums
+    units = sums.reshape(-1, sums.shape[-1])
     factor, regular = upper_factor(hierarchy.task_cov)
-    root = Parents.of(hyper.mean[None], square_roots(hyper.cov[None]), factor, regular=regular)
-    parent = np.zeros(len(few), dtype=np.int64)
-    means, covs, _ = down(few.sums, 1.0 / hierarchy.noise_var, factor, parent, root)
-    for task, mean, cov in zip(few.tasks, means, covs, strict=True):
+    parents = Parents.of(above[0], square_roots(above[1]), factor, regular=regular)
+    parent = np.arange(len(units)) % len(above[0])
+    means, covs, _ = down(units, 1.0 / hierarchy.noise_var, factor, parent, parents)
+    for unit, (mean, cov) in enumerate(zip(means, covs, strict=True)):
+        place, action = divmod(unit, len(above[0]))
+        task = tasks[place]
         row = table.keys.find(task)
         if row < 0:
             return f"The moments hold the task {task!r}, which the policy does not know."
@@ -88,18 +134,46 @@ def check_moments(table: TaskTable, moments: Moments, hierarchy: Hierarchy, hype
             ("mean", mean, table.means[row], np.abs(mean).sum() + np.sqrt(np.abs(cov).max())),
             ("covariance", cov, table.covs[row], np.abs(cov).max()),
         ):
-            if not np.allclose(found, stored, rtol=0.0, atol=TOLERANCE * size):
-                return f"The policy has for task {task!r} the {name} {stored}; the moments give {found}."
+            own = stored[action] if stored.ndim == 2 else stored
+            if not np.allclose(found, own, rtol=0.0, atol=TOLERANCE * size):
+                where = f"task {task!r}" if stored.ndim == 1 else f"action {action} of task {task!r}"
+                return f"The policy has for {where} the {name} {own}; the moments give {found}."
     return None
 
 
-def other_posterior(
-    moments: Moments, hierarchy: Hierarchy, hyper: Gaussian | None, log_evidence: float | None
-) -> str | None:
-    """Say where moments and hierarchy give another hyper-posterior or evidence than was saved, else None."""
-    from hieropo.core.posterior import condition
+def _parents(
+    table: TaskTable | UnitTable, hierarchy: Hierarchy | SharedActions, hyper: Gaussian
+) -> tuple[Array, Array] | None:
+    """Means and covariances of what tasks, or their actions, hang on; None where the policy does not say them."""
+    if isinstance(hierarchy, SharedActions) and hierarchy.effect_cov is not None:
+        return None  # a unit hangs on its action and on the effect of its task
+    if isinstance(table, UnitTable) and isinstance(hierarchy, SharedActions):
+        between = np.asarray(table.prior_covs) - pack(hierarchy.task_cov)
+        return np.asarray(table.prior_means), unpack(between, hierarchy.unit_dim)
+    if isinstance(hierarchy, SharedActions) or hierarchy.levels or hierarchy.metadata is not None:
+        return None
+    return hyper.mean[None], hyper.cov[None]
 
-    posterior = condition(moments, hierarchy)
+
+def other_posterior(
+    table: TaskTable | UnitTable,
+    moments: Moments | UnitMoments,
+    hierarchy: Hierarchy | SharedActions,
+    doubt: Doubt,
+    saved: Any,
+) -> str | None:
+    """Say where moments, hierarchy and doubt give another posterior than was ``saved``, else None.
+
+    Compared are hyper-posterior and evidence, and with a doubt the tasks of the table too.
+    """
+    posterior: Any
+    if isinstance(moments, UnitMoments) and isinstance(hierarchy, SharedActions):
+        posterior = condition_shared(moments, hierarchy)
+    else:
+        assert isinstance(moments, Moments)
+        assert isinstance(hierarchy, Hierarchy)
+        posterior = condition_with(moments, hierarchy, doubt)
+    hyper, log_evidence = saved.hyper, saved.log_evidence
     if hyper is not None:
         slack = TOLERANCE * (np.abs(hyper.mean).sum() + hyper.sd.sum())
         if not np.allclose(posterior.hyper.mean, hyper.mean, rtol=0.0, atol=slack):
@@ -107,4 +181,12 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
+    if doubt is not None:
+        again = posterior.table()
+        rows = table.keys.locate(again.keys.values)
+        for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):
+            if not np.allclose(
+                new, np.asarray(old)[rows], rtol=TOLERANCE, atol=TOLERANCE * np.abs(new).max()
+            ):
+                return f"the {name} of the tasks are not those that the moments give"
     return None

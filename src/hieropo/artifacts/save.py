@@ -15,8 +15,12 @@ from hieropo.artifacts.rows import row_checksums
 from hieropo.artifacts.swap import replacing
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
+from hieropo.core.laws import UnitTable
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
+from hieropo.core.uncertainty import Doubt, doubt_to_dict
+from hieropo.core.units import UnitMoments
 from hieropo.errors import ArtifactError, InputError, MismatchError
 
 
@@ -24,10 +28,11 @@ def save_policy(
     policy: LCBPolicy,
     path: str | os.PathLike[str],
     *,
-    moments: Moments | None = None,
-    hierarchy: Hierarchy | None = None,
+    moments: Moments | UnitMoments | None = None,
+    hierarchy: Hierarchy | SharedActions | None = None,
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
+    doubt: Doubt = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a policy to a directory, in place of the policy that stands there, if one does.
@@ -41,14 +46,16 @@ def save_policy(
         What is written; with it comes what its choices depend on: table, features, pessimism, unseen rule.
     path : path
         The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
-    moments : Moments, optional
+    moments : Moments or UnitMoments, optional
         The statistics of which the policy was made, so that it can be refreshed with more rows.
-    hierarchy : Hierarchy, optional
+    hierarchy : Hierarchy or SharedActions, optional
         The hierarchy under which the policy was made.
     hyper : Gaussian, optional
         Posterior of the root of the hierarchy.
     log_evidence : float, optional
         Log marginal likelihood of the log.
+    doubt : HyperDraws or HyperError, optional
+        What is not known of the hierarchy, where the table carries it.
     provenance : mapping, optional
         Anything that JSON can hold, for the reader.
 
@@ -67,8 +74,10 @@ def save_policy(
         The parts do not belong together.
     """
     target = Path(os.path.realpath(path))
-    _check_parts(policy, moments, hierarchy, hyper)
+    _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
+    if doubt is not None:
+        document |= {"version": layout.VERSION, "doubt": doubt_to_dict(doubt)}
     document |= {"log_evidence": log_evidence, "provenance": _plain_json(provenance or {})}
     try:
         with replacing(target, layout.check_replaceable) as folder:
@@ -87,39 +96,74 @@ def _reason(error: OSError) -> str:
 
 
 def _check_parts(
-    policy: LCBPolicy, moments: Moments | None, hierarchy: Hierarchy | None, hyper: Gaussian | None
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | SharedActions | None,
+    hyper: Gaussian | None,
 ) -> None:
-    dim = policy.table.dim
-    parts = {"moments": moments, "hierarchy": hierarchy, "hyper": hyper}
-    for name, part in parts.items():
-        if part is not None and part.dim != dim:
-            raise MismatchError(f"The policy has {dim} features, its {name} {part.dim}. Are they of one fit?")
+    table = policy.table
+    apart = isinstance(table, UnitTable)
+    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, SharedActions)):
+        if part is not None and isinstance(part, kind) != apart:
+            have, other = ("each action of a task", "all actions") if apart else ("a task", "each action")
+            raise MismatchError(
+                f"The policy has one law for {have}, and its {name}, {type(part).__name__}, one for {other}. Are they "
+                "of one fit?"
+            )
+    width = table.means.shape[-1]
+    found = (
+        ("moments", None if moments is None else moments.dim, table.dim),
+        ("hierarchy", None if hierarchy is None else _width(hierarchy), width),
+        ("hyper", None if hyper is None else hyper.dim, _root_width(hierarchy, width)),
+    )
+    for name, dim, needed in found:
+        if dim not in (None, needed):
+            raise MismatchError(f"The policy has {needed} features, its {name} {dim}. Are they of one fit?")
     made_with = None if moments is None else moments.features
     if policy.features is not None and made_with not in (None, policy.features.fingerprint):
         raise MismatchError("The moments were made with another feature map. Are they of the same fit?")
     if moments is not None and hierarchy is not None and hyper is not None:
-        problem = check_moments(policy.table, moments, hierarchy, hyper)
+        problem = check_moments(table, moments, hierarchy, hyper)
         if problem:
             raise MismatchError(f"{problem} Hand in what the policy was made of.")
 
 
+def _width(hierarchy: Hierarchy | SharedActions) -> int:
+    return hierarchy.unit_dim if isinstance(hierarchy, SharedActions) else hierarchy.dim
+
+
+def _root_width(hierarchy: Hierarchy | SharedActions | None, width: int) -> int:
+    return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else width
+
+
+def _later(policy: LCBPolicy, hierarchy: Hierarchy | SharedActions | None) -> bool:
+    """Whether there is something in it that the first format does not have."""
+    known = isinstance(hierarchy, Hierarchy) and hierarchy.metadata is not None
+    return known or isinstance(policy.table, UnitTable)
+
+
 def _describe(
-    policy: LCBPolicy, moments: Moments | None, hierarchy: Hierarchy | None, hyper: Gaussian | None
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | SharedActions | None,
+    hyper: Gaussian | None,
 ) -> dict[str, Any]:
     from hieropo import __version__
 
     features = policy.features
+    apart = isinstance(policy.table, UnitTable)
     return {
         "format": layout.FORMAT,
-        "version": layout.VERSION,
+        "version": layout.VERSION if _later(policy, hierarchy) else layout.FIRST,
         "written_by": f"hieropo {__version__}",
         "dim": policy.table.dim,
         "tasks": len(policy.table.keys),
+        **({"actions_apart": policy.table.means.shape[1]} if apart else {}),
         "features": None if features is None else features.to_dict(),
         "features_fingerprint": None if features is None else features.fingerprint,
         "pessimism": float(policy.pessimism),
         "unseen": policy.unseen,
-        "prior": layout.from_gaussian(policy.table.prior),
+        "prior": layout.from_prior(policy.table),
         "hyper": layout.from_gaussian(hyper),
         "hierarchy": layout.from_hierarchy(hierarchy),
         "moments_features": None if moments is None else moments.features,
@@ -142,12 +186,16 @@ def _plain_json(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_tables(
-    folder: Path, policy: LCBPolicy, moments: Moments | None, hierarchy: Hierarchy | None
+    folder: Path,
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | SharedActions | None,
 ) -> dict[str, Any]:
     from hieropo.artifacts import arrow
 
     table: Any = policy.table  # what can be saved also has ids and counts of rows
     ids = table.keys.values
+    means, covs = _flat(table.means), _flat(table.covs)
     codes = id_codes(ids)
     order = np.argsort(codes, kind="stable")
     files = {
@@ -156,9 +204,9 @@ def _write_tables(
             {
                 "id": arrow.ids(ids),
                 "rows": arrow.numbers(table.rows),
-                "mean": arrow.numbers(table.means),
-                "cov": arrow.numbers(table.covs),
-                "checksum": arrow.numbers(row_checksums(codes, table.rows, table.means, table.covs)),
+                "mean": arrow.numbers(means),
+                "cov": arrow.numbers(covs),
+                "checksum": arrow.numbers(row_checksums(codes, table.rows, means, covs)),
             },
         ),
         layout.LOOKUP: arrow.write_table(
@@ -172,13 +220,24 @@ def _write_tables(
                 "id": arrow.ids(moments.keys.values),
                 "rows": arrow.numbers(moments.rows),
                 "log_weight": arrow.numbers(moments.log_weight),
-                "sums": arrow.numbers(moments.sums),
+                "sums": arrow.numbers(_flat(moments.sums)),
             },
         )
-    for number, level in enumerate(() if hierarchy is None else hierarchy.levels):
-        name = layout.level_file(number)
-        files[name] = arrow.write_table(folder / name, _parents(level))
+    if isinstance(hierarchy, Hierarchy):
+        for number, level in enumerate(hierarchy.levels):
+            name = layout.level_file(number)
+            files[name] = arrow.write_table(folder / name, _parents(level))
+        if hierarchy.metadata is not None:
+            known, values = hierarchy.metadata.tasks.values, _flat(hierarchy.metadata.values)
+            columns = {"id": arrow.ids(known), "values": arrow.numbers(values)}
+            files[layout.METADATA] = arrow.write_table(folder / layout.METADATA, columns)
     return files
+
+
+def _flat(values: Any) -> Any:
+    """One row of numbers for each task, (m, ...) to (m, k)."""
+    array = np.asarray(values)
+    return array.reshape(len(array), int(np.prod(array.shape[1:])))
 
 
 def _parents(level: Level) -> dict[str, Any]:

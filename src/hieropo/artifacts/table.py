@@ -238,3 +238,40 @@ class StoredTable:
         if row < 0:
             return self.prior
         return Gaussian.trusted(self.means[row].copy(), unpack(self.covs[row], self.dim))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredUnits:
+    """The posterior of every action of every task, each on its own, on memory maps.
+
+    Parameters
+    ----------
+    keys : StoredKeys
+        Ids of the m tasks.
+    means : (m, K, p) array
+        Posterior means.
+    covs : (m, K, p (p + 1) / 2) array
+        Posterior covariances, upper triangles packed by columns.
+    rows : (m,) array
+        Number of rows of the log for each task.
+    prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
+        For tasks that are not among the keys.
+    """
+
+    keys: StoredKeys
+    means: NDArray[np.float64]
+    covs: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    prior_means: NDArray[np.float64]
+    prior_covs: NDArray[np.float64]
+
+    @property
+    def dim(self) -> int:
+        """Dimension d = K p."""
+        return self.prior_means.size
+
+    def unit(self, key: object, action: int) -> Gaussian:
+        """Posterior of one action of a task, read from disk; the prior for a task that is not here."""
+        row = self.keys.find(key)
+        mean, cov = (self.prior_means, self.prior_covs) if row < 0 else (self.means[row], self.covs[row])
+        return Gaussian.trusted(mean[action].copy(), unpack(cov[action], mean.shape[1]))

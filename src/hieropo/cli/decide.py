@@ -8,7 +8,7 @@ import click
 
 from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
-from hieropo.cli.text import counted
+from hieropo.text import counted
 
 FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", ".orc", ".xlsx")
 

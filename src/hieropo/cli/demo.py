@@ -7,7 +7,7 @@ import click
 
 from hieropo.cli.console import example, print_json, shared_options
 from hieropo.cli.progress import Line
-from hieropo.cli.text import counted, paragraph, table
+from hieropo.text import counted, paragraph, table
 
 DATA = ("thornton", "obd")
 

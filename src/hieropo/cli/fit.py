@@ -8,7 +8,7 @@ import click
 
 from hieropo.cli.console import example, names, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
-from hieropo.cli.text import counted
+from hieropo.text import counted
 
 MAPS = ("per-action", "indicator", "columns")
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
@@ -45,6 +45,14 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 @click.option("--pscore", metavar="COL", help="Column of logged propensities; checked, not used for the fit.")
 @click.option("--weight", metavar="COL", help="Column of weights; k counts as k equal rows.")
 @click.option(
+    "--levels", metavar="A,B", callback=names,
+    help="Columns of groups that tasks belong to, the widest first, such as region,store. hier only.",
+)  # fmt: skip
+@click.option(
+    "--metadata", metavar="A,B", callback=names,
+    help="Columns of numbers known of a task, the same in all its rows. hier only.",
+)  # fmt: skip
+@click.option(
     "--features", metavar="MAP", callback=_features,
     help="per-action: a linear model of the context for each action (default with actions and context). "
     "indicator: one coefficient an action (default with actions alone). columns: the context as it is "
@@ -56,8 +64,20 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 )  # fmt: skip
 @pessimism_options("0.1")
 @click.option(
-    "--task-cov", type=click.Choice(["auto", "full", "diag", "isotropic"]), default="auto", show_default=True,
-    help="Shape of the estimated covariance between tasks; auto lets the evidence choose.",
+    "--task-cov", type=click.Choice(["auto", "full", "block", "diag", "isotropic"]), default="auto",
+    show_default=True,
+    help="Shape of the estimated covariance between tasks; auto lets the evidence choose, block has one full block for "
+    "each action.",
+)  # fmt: skip
+@click.option(
+    "--hyper", type=click.Choice(["flat", "shared"]), default="flat", show_default=True,
+    help="flat: each action's mean stands alone. shared: the means of actions share a prior that is learned, so that "
+    "rare actions borrow from the others. hier only.",
+)  # fmt: skip
+@click.option(
+    "--uncertainty", type=click.Choice(["auto", "integrated", "first-order", "plug-in"]), default="auto",
+    show_default=True,
+    help="How the uncertainty of what is learned about tasks in general enters the bounds. hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
@@ -66,26 +86,38 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 @shared_options
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Learn a policy from LOG, a Parquet file or a folder of them."""
-    from hieropo import learners
+    import hieropo
     from hieropo.artifacts.layout import check_replaceable
     from hieropo.sources import open_log
 
     if given["action"] is None and not given["context"] and given["features"] in (None, "columns"):
         usage_error("Give --action, the column of the actions, or --context, columns that describe them.")
     check_replaceable(Path(output))
-    make = getattr(learners, LEARNERS[given["algorithm"]])
+    make = getattr(hieropo, LEARNERS[given["algorithm"]])
     features = _feature_map(given["features"])
     context = given["context"] or getattr(features, "columns", ())
     learner = make(
         features, pessimism=given["pessimism"], level=given["level"],
-        task_cov=given["task_cov"], unseen=given["unseen"],
+        task_cov=given["task_cov"], unseen=given["unseen"], **_hierarchical(given),
     )  # fmt: skip
     roles = {role: given[role] for role in ("task", "action", "reward", "pscore", "weight")}
     with Line() as line:
-        learner.fit(Watched(open_log(log), line), context=context, **roles)
-        columns = {**roles, "context": list(context)}
-        path = learner.save(output, provenance={"log": str(log), "columns": columns})
-    _report(learner, log, path, output, as_json=as_json)
+        lists = {"context": context, "levels": given["levels"], "metadata": given["metadata"]}
+        learner.fit(Watched(open_log(log), line), **lists, **roles)
+        summary = learner.summary() if given["algorithm"] == "hier" else None
+        about = {} if summary is None else {"summary": summary.to_dict()}
+        path = learner.save(output, provenance={"log": str(log), **about})
+    _report(learner, log, path, output, summary, as_json=as_json)
+
+
+def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings that only the hierarchical learner has."""
+    settings = {name: given[name] for name in ("hyper", "uncertainty")}
+    if given["algorithm"] == "hier":
+        return settings
+    if settings != {"hyper": "flat", "uncertainty": "auto"}:
+        usage_error("--hyper and --uncertainty are for --algorithm hier.")
+    return {}
 
 
 def _feature_map(choice: str | None) -> Any:
@@ -113,7 +145,7 @@ def _mapping(path: str) -> dict[str, Any]:
     return stored
 
 
-def _report(learner: Any, log: str, path: Path, output: str, *, as_json: bool) -> None:
+def _report(learner: Any, log: str, path: Path, output: str, summary: Any, *, as_json: bool) -> None:
     moments, features = learner.moments_, learner.features_
     actions = None if features.actions is None else len(features.actions)
     found = {
@@ -122,14 +154,15 @@ def _report(learner: Any, log: str, path: Path, output: str, *, as_json: bool) -
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
     }  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(found | {"summary": None if summary is None else summary.to_dict()})
         return
     listed = "candidates are described by columns" if actions is None else counted(actions, "action")
     click.echo(
         f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
         f"in {log}.\n"
         f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
-        f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n"
-        f"Next: hieropo inspect {output}\n"
+        f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
+        + ("" if summary is None else f"{summary}\n\n")
+        + f"Next: hieropo inspect {output}\n"
         f"      hieropo decide {output} REQUESTS.parquet -o decisions.parquet"
     )

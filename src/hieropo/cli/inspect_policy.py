@@ -8,9 +8,22 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.cli.text import counted, paragraph, table
+from hieropo.text import counted, paragraph, table
 
 SHOWN = 40  # features that the text lists
+_UNCERTAINTY = {
+    "integrated": "bounds average over {} hierarchies that the log leaves possible",
+    "first-order": "bounds are corrected, to first order, for the error of the estimated hierarchy",
+    "plug-in": "the hierarchy is taken as known, and bounds carry no doubt about it",
+}
+_EQUAL = {
+    "between_tasks_sd": "0 between tasks: all tasks are taken as equal in this coefficient",
+    "between_actions_sd": "0 between actions: the means of all actions are taken as equal in this coefficient",
+}
+_DOUBT = {
+    "first-order": "; the bounds of tasks in the log carry the error of that.",
+    "plug-in": ", with no doubt left about it.",
+}
 
 
 def _at(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, float] | None:
@@ -79,36 +92,43 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
     ]
     if found["noise_sd"] is not None:
         facts.append(["noise sd", f"{found['noise_sd']:.4g} of a reward, within a task"])
+        facts.append(["uncertainty", _UNCERTAINTY[found["uncertainty"]].format(found["hierarchies"])])
     columns = about.get("columns", {})
     if columns:
-        facts.insert(2, ["columns", ", ".join(f"{r} {c}" for r, c in columns.items() if isinstance(c, str))])
+        roles = [f"{r} {c}" for r, c in columns.items() if isinstance(c, str)]
+        roles += [f"{r} {' '.join(columns[r])}" for r in ("levels", "metadata") if columns.get(r)]
+        facts.insert(2, ["columns", ", ".join(roles)])
     parts = [table(facts), _features(found), _next(found, directory)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _features(found: dict[str, Any]) -> str:
-    levels = [name or str(k) for k, name in enumerate(found["levels"])]
-    spreads = ["between_tasks_sd", *(f"between_{level}_sd" for level in levels)]
-    head = ["feature", "population mean", "its sd", "between tasks, sd", *(f"{each}, sd" for each in levels)]
-    lines, equal = [head], False
+    spreads = {key: _heading(key) for key in found["features"][0] if key.startswith("between_")}
+    lines, zeros = [["feature", "population mean", "its sd", *spreads.values()]], set()
     for each in found["features"][:SHOWN]:
-        shown = [_spread(each[key], each["mean_sd"]) for key in spreads]
-        equal = equal or 0 in shown
-        lines.append([each["name"], _number(each["mean"]), _number(each["mean_sd"]), *map(_number, shown)])
+        shown = {key: _spread(each[key], each["mean_sd"]) for key in spreads}
+        zeros |= {key for key, sd in shown.items() if sd == 0}
+        lines.append([each["name"], *map(_number, (each["mean"], each["mean_sd"], *shown.values()))])
     text = table(lines)
     hidden = len(found["features"]) - SHOWN
     if hidden > 0:
         text += f"\n... and {hidden} more; --json lists all."
-    if equal:
-        text += "\n\n" + paragraph(
-            "0 between tasks: all tasks are taken as equal in this coefficient, with no doubt left that they are."
-        )
+    for key in sorted(zeros & _EQUAL.keys()):
+        text += "\n\n" + paragraph(_EQUAL[key] + _DOUBT.get(found["uncertainty"], "."))
     return text
 
 
-def _spread(sd: float | None, scale: float) -> float | None:
+def _heading(key: str) -> str:
+    """Of a column of standard deviations, such as those of tasks or of a level."""
+    name = key.removeprefix("between_").removesuffix("_sd")
+    if name in ("tasks", "actions", "tasks_in_all_actions"):
+        return f"between {name.replace('_', ' ')}, sd"
+    return f"{name}, sd"
+
+
+def _spread(sd: float | None, scale: float | None) -> float | None:
     """An sd; 0 where it is nothing but rounding."""
-    return sd if sd is None or sd > 1e-6 * scale else 0.0
+    return sd if sd is None or sd > 1e-6 * (scale or 0.0) else 0.0
 
 
 def _next(found: dict[str, Any], directory: str) -> str:

@@ -8,14 +8,18 @@ from uuid import UUID
 
 import numpy as np
 
+from hieropo.artifacts.table import StoredUnits
+from hieropo.core.corrected import HyperError
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.packed import unpack
+from hieropo.core.mixed import HyperDraws
+from hieropo.core.packed import packed_size, unpack
+from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import InputError, UnknownTaskError
 
 
 def summary(stored: Any) -> dict[str, Any]:
     """What a policy is, as JSON can hold it."""
-    policy, hierarchy, hyper = stored.policy, stored.hierarchy, stored.hyper
+    policy, hierarchy = stored.policy, stored.hierarchy
     keys, rows = policy.table.keys, np.asarray(policy.table.rows)
     features = policy.features
     return {
@@ -31,8 +35,10 @@ def summary(stored: Any) -> dict[str, Any]:
         "unseen": policy.unseen,
         "noise_sd": None if hierarchy is None else float(hierarchy.noise_var**0.5),
         "log_evidence": stored.log_evidence,
-        "levels": [] if hierarchy is None else [level.name for level in hierarchy.levels],
-        "features": _features(policy, hierarchy, hyper),
+        "levels": [level.name for level in getattr(hierarchy, "levels", ())],
+        "actions_share_a_prior": isinstance(policy.table, StoredUnits),
+        **_uncertainty(stored),
+        "features": _features(policy, hierarchy, stored.hyper),
     }
 
 
@@ -40,23 +46,54 @@ def _of(rows: Any, percent: int) -> int:
     return int(np.percentile(rows, percent)) if rows.size else 0
 
 
+def _uncertainty(stored: Any) -> dict[str, Any]:
+    """How what is not known of the hierarchy enters the bounds; None where the hierarchy was not saved."""
+    if isinstance(stored.doubt, HyperDraws):
+        return {"uncertainty": "integrated", "hierarchies": len(stored.doubt)}
+    if isinstance(stored.doubt, HyperError):
+        return {"uncertainty": "first-order", "hierarchies": None}
+    return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None}
+
+
 def _features(policy: Any, hierarchy: Any, hyper: Any) -> list[dict[str, Any]]:
-    root = policy.table.prior if hyper is None else hyper
-    between = None if hierarchy is None else np.sqrt(np.diagonal(hierarchy.task_cov))
-    levels = () if hierarchy is None else hierarchy.levels
+    if isinstance(policy.table, StoredUnits):
+        names, root = _unit_names(policy), hyper
+    else:
+        names, root = _names(policy), policy.table.prior if hyper is None else hyper
+    spreads = {name: _sds(cov) for name, cov in _covariances(hierarchy).items()}
     return [
         {
             "name": name,
-            "mean": float(root.mean[j]),
-            "mean_sd": float(root.sd[j]),
-            "between_tasks_sd": None if between is None else float(between[j]),
-            **{
-                f"between_{level.name or k}_sd": float(max(level.cov[j, j], 0.0) ** 0.5)
-                for k, level in enumerate(levels)
-            },
+            "mean": None if root is None else float(root.mean[j]),
+            "mean_sd": None if root is None else float(root.sd[j]),
+            **{spread: None if sds is None else float(sds[j]) for spread, sds in spreads.items()},
         }
-        for j, name in enumerate(_names(policy))
+        for j, name in enumerate(names)
     ]
+
+
+def _covariances(hierarchy: Any) -> dict[str, Any]:
+    """What lies between the population and a task, from the tasks upwards."""
+    found = {"between_tasks_sd": getattr(hierarchy, "task_cov", None)}
+    if isinstance(hierarchy, SharedActions):
+        if hierarchy.effect_cov is not None:
+            found["between_tasks_in_all_actions_sd"] = hierarchy.effect_cov
+        return {**found, "between_actions_sd": hierarchy.action_cov}
+    for k, level in enumerate(getattr(hierarchy, "levels", ())):
+        found[f"between_{level.name or k}_sd"] = level.cov
+    return found
+
+
+def _sds(cov: Any) -> Any:
+    return None if cov is None else np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+
+
+def _unit_names(policy: Any) -> tuple[str, ...]:
+    """Names of the features (1, x) of one action."""
+    p, features = policy.table.means.shape[-1], policy.features
+    if features is None:
+        return tuple(f"feature {j}" for j in range(p))
+    return (*["intercept"] * (p - len(features.columns)), *features.columns)
 
 
 def _names(policy: Any) -> tuple[str, ...]:
@@ -78,15 +115,16 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     policy = stored.policy
     table_, features = policy.table, policy.features
     task, row = _find(table_.keys, text)
-    theta = Gaussian(table_.means[row], unpack(np.asarray(table_.covs[row]), table_.dim))
+    laws = _laws(table_, row)
+    means, sds = (np.concatenate([getattr(law, what) for law in laws]) for what in ("mean", "sd"))
     found: dict[str, Any] = {
         "policy": str(stored.path),
         "task": _plain(task),
         "rows": int(table_.rows[row]),
         "pessimism": policy.pessimism,
         "features": [
-            {"name": name, "mean": float(theta.mean[j]), "sd": float(theta.sd[j])}
-            for j, name in enumerate(_names(policy))
+            {"name": name, "mean": float(mean), "sd": float(sd)}
+            for name, mean, sd in zip(_names(policy), means, sds, strict=True)
         ],
         "context": None if features is None else list(features.columns),
         "at": None,
@@ -98,9 +136,9 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
         return found
     found["at"] = dict(zip(features.columns, context.tolist(), strict=True))
     if features.actions is None:
-        found["candidate"] = _rewards(policy, task, theta, features.phi(context[None]))[0]
+        found["candidate"] = _rewards(policy, task, laws, features.phi(context[None]))[0]
         return found
-    rewards = _rewards(policy, task, theta, features.candidates(context[None])[0])
+    rewards = _rewards(policy, task, laws, features.candidates(context[None])[0])
     found["actions"] = [
         {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
     ]
@@ -108,13 +146,21 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     return found
 
 
-def _rewards(policy: Any, task: Any, theta: Gaussian, phi: Any) -> list[dict[str, float]]:
-    means, variances = theta.project(phi)
+def _laws(table_: Any, row: int) -> list[Gaussian]:
+    """Law of a task's coefficients; where actions share a prior, of those of each action on its own."""
+    means, covs = np.atleast_2d(table_.means[row]), np.atleast_2d(np.asarray(table_.covs[row]))
+    return [Gaussian(mean, unpack(cov, mean.size)) for mean, cov in zip(means, covs, strict=True)]
+
+
+def _rewards(policy: Any, task: Any, laws: list[Gaussian], phi: Any) -> list[dict[str, float]]:
     bounds = policy.lower_bound(task, phi)
-    return [
-        {"lower_bound": float(bounds[k]), "mean": float(means[k]), "sd": float(variances[k] ** 0.5)}
-        for k in range(len(phi))
-    ]
+    found = []
+    for k, row in enumerate(phi):
+        apart = len(laws) > 1  # candidate k is action k, whose features stand in its own place
+        law, own = (laws[k], row.reshape(len(laws), -1)[k]) if apart else (laws[0], row)
+        (mean,), (variance,) = law.project(own[None])
+        found.append({"lower_bound": float(bounds[k]), "mean": float(mean), "sd": float(variance**0.5)})
+    return found
 
 
 def _find(keys: Any, text: str) -> tuple[Any, int]:
@@ -161,10 +207,12 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
     moments = stored.moments()
     if moments is None or features.actions is None or features.table is not None:
         return None
-    own = moments.sums[row] if moments.rows[row] else moments.sums.sum(axis=0)
-    d = moments.dim
-    last = own[(d + 1) * (d + 2) // 2 :]  # sum w (phi, r, 1)
-    each = last[:d].reshape(len(features.actions), -1).sum(axis=0) / last[d + 1]
+    sums, actions = np.asarray(moments.sums), len(features.actions)
+    own = sums[row] if np.any(moments.rows[row]) else sums.sum(axis=0)
+    apart = own.ndim == 2
+    p = moments.unit_dim if apart else moments.dim
+    last = (own.sum(axis=0) if apart else own)[packed_size(p + 1) :]  # sum w (phi, r, 1)
+    each = last[:p].reshape(1 if apart else actions, -1).sum(axis=0) / last[p + 1]
     return each[int(features.intercept) :]
 
 

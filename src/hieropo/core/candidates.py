@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo.core.arrays import normalised
 from hieropo.core.columns import contexts
 from hieropo.core.features import FeatureMap
+from hieropo.core.units import one_action
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError
 
 Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ALL = np.zeros(0, dtype=np.bool_)  # stands for "every candidate is eligible"
@@ -51,16 +53,22 @@ class Candidates:
         Dimension d of the policy's laws.
     fingerprint : str, optional
         That of the feature map with which the log was read.
+    apart : int
+        K where each of K actions has a law of its own, else 0. The features of a candidate are then those of its action
+        alone, of dimension p = d / K: one row (1, p) that all share, or K rows.
 
     Raises
     ------
     MismatchError
-        The map makes features of another dimension, or is another than that of the log.
+        The map makes features of another dimension, or is another than that of the log; it does not give each of K
+        actions coefficients of its own.
     """
 
-    __slots__ = ("actions", "dim", "features")
+    __slots__ = ("_shared", "actions", "apart", "dim", "features")
 
-    def __init__(self, features: FeatureMap | None, dim: int, fingerprint: str | None = None) -> None:
+    def __init__(
+        self, features: FeatureMap | None, dim: int, fingerprint: str | None = None, apart: int = 0
+    ) -> None:
         if features is not None and features.dim != dim:
             raise MismatchError(
                 f"The feature map makes {features.dim} features, but the posterior has dimension {dim}. "
@@ -73,7 +81,14 @@ class Candidates:
             )
         self.features = features
         self.dim = dim
+        self.apart = apart
         self.actions = None if features is None else features.actions
+        self._shared = one_action(features) if apart else None
+        if apart and features is not None and (self._shared is None or len(self.actions or ()) != apart):
+            raise MismatchError(
+                f"The posterior has laws for each of {apart} actions, and {features!r} does not give each of as many "
+                "actions coefficients of its own. Hand in the map that read the log, such as per_action(...)."
+            )
 
     def context(self, context: ArrayLike | None, n: int, first_row: int = 0) -> Array:
         """Check contexts (n, c) for which the feature map is to make candidates.
@@ -97,12 +112,13 @@ class Candidates:
         return found
 
     def make(self, context: Array) -> Array:
-        """Features (n, K, d) of all actions in contexts (n, c)."""
-        assert self.features is not None
-        return normalised(self.features.candidates(context))
+        """Features (n, K, d) of all actions in contexts (n, c); (n, 1, p) where each action has its own law."""
+        features = self.features if self._shared is None else self._shared
+        assert features is not None
+        return normalised(features.candidates(context))
 
     def one(self, context: ArrayLike | None, phi: ArrayLike | None) -> Array:
-        """Features (K, d) of one request, from exactly one of context (c,) and phi (K, d)."""
+        """Features (K, d), or (1, p) or (K, p), of one request, from exactly one of context (c,) and phi (K, d)."""
         if phi is not None:
             if context is not None:
                 raise InputError(_BOTH)
@@ -111,27 +127,66 @@ class Candidates:
         found: Array = self.make(self.context(row, 1))[0]
         return found
 
+    def count(self, rows: Array) -> int:
+        """Candidates of a request whose features are ``rows``."""
+        return self.apart or len(rows)
+
     def given(self, phi: ArrayLike, ndim: int) -> Array:
-        """Check features that were handed in, (K, d) or (n, K, d).
+        """Check features that were handed in, (K, d) or (n, K, d); to (K, p) or (n, K, p) where actions have own laws.
 
         Raises
         ------
         MismatchError
             Another dimension than the posterior's, or not one row for each action of the feature map.
+        InputError
+            Actions have laws of their own, and a row has features of other actions than that in its place.
         """
         array = feature_array(phi)
-        shape = array.shape
-        if array.ndim == ndim and shape[-1] == self.dim and self.actions is None:
-            return array
+        shape, actions = array.shape, None if self.actions is None else len(self.actions)
         if array.ndim != ndim or shape[-1] != self.dim:
             need = ("n, " if ndim == 3 else "") + f"K, {self.dim}"
             raise MismatchError(f"phi has shape {shape}; ({need}) is needed: one row for each candidate.")
-        if self.actions is not None and shape[-2] != len(self.actions):
+        if self.apart:
+            actions = self.apart
+        if actions is not None and shape[-2] != actions:
             raise MismatchError(
-                f"phi has {shape[-2]} candidates, but the policy's feature map lists {len(self.actions)} "
+                f"phi has {shape[-2]} candidates, but the policy's feature map lists {actions} "
                 "actions. Hand in one row for each, in that order, and leave some out by eligible=..."
             )
-        return array
+        if not self.apart:
+            return array
+        owner, own = self.owned(array.reshape(-1, self.dim))
+        wrong = np.flatnonzero((owner != np.arange(len(owner)) % self.apart) & own.any(axis=1))
+        if wrong.size:
+            k = int(wrong[0]) % self.apart
+            raise InputError(
+                f"phi, candidate {k}, has features of action {owner[wrong[0]]}: row k must be of action k, as the "
+                "feature map makes it."
+            )
+        return normalised(own.reshape(*shape[:-1], own.shape[1]))
+
+    def owned(self, rows: Array) -> tuple[Codes, Array]:
+        """Whose features each row (R, d) has, where actions have laws of their own, and these, (R, p).
+
+        Raises
+        ------
+        InputError
+            A row has features of two actions.
+        """
+        split = rows.reshape(len(rows), self.apart, self.dim // self.apart)
+        used = (split != 0).any(axis=2)
+        broken: Mask = np.logical_not(np.isfinite(split).all(axis=2))
+        whole = ~broken.any(axis=1)
+        mixed = np.flatnonzero((used.sum(axis=1) > 1) & whole)
+        if mixed.size:
+            both = np.flatnonzero(used[mixed[0]])[:2].tolist()
+            raise InputError(
+                f"phi, row {mixed[0]}, has features of the actions in the places {both[0]} and {both[1]}. This policy "
+                "holds the law of each action on its own; ask the posterior for the joint one: "
+                "posterior.task(task).project(phi), or LCBPolicy(posterior.dense(), ...)."
+            )
+        owner = np.where(whole, used.argmax(axis=1), broken.argmax(axis=1))
+        return owner, split[np.arange(len(rows)), owner]
 
     def supply(
         self, context: ArrayLike | None, phi: ArrayLike | None, n: int, first_row: int
@@ -209,7 +264,10 @@ class Candidates:
         return mask
 
     def refusal(self, place: str, phi: Array, mask: Mask) -> HieropoError:
-        """Say why no candidate of a request (K, d) could be chosen."""
+        """Say why no candidate of a request, with features (K, d) or as :meth:`one` gives them, could be chosen."""
+        own = phi.shape[-1] != self.dim
+        if own:
+            phi = np.broadcast_to(phi, (self.apart, phi.shape[1]))
         rows = np.flatnonzero(mask) if mask.size else np.arange(len(phi))
         if not rows.size:
             return LogError(
@@ -226,8 +284,9 @@ class Candidates:
         action = f"candidate {k}"
         if self.actions is not None and len(self.actions) == len(phi):
             action = f"candidate {k} (action {self.actions[k]!r})"
+        value, j = phi[k, j], j + k * phi.shape[1] if own else j
         name = f"feature {j}" if self.features is None else f"feature {j} ({self.features.names[j]!r})"
         return LogError(
-            f"{place}, {action}: {name} is {phi[k, j]}. Nothing is filled in: fill it in yourself, or make "
+            f"{place}, {action}: {name} is {value}. Nothing is filled in: fill it in yourself, or make "
             "the candidate ineligible."
         )

@@ -13,7 +13,12 @@ Mask = NDArray[np.bool_]
 
 
 def context_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Check the names of context columns.
+    """Check the names of context columns, as :func:`column_names`."""
+    return column_names(names, "context")
+
+
+def column_names(names: Sequence[str], role: str) -> tuple[str, ...]:
+    """Check the names of the columns of one role.
 
     Raises
     ------
@@ -21,14 +26,16 @@ def context_names(names: Sequence[str]) -> tuple[str, ...]:
         A bare string, a name that is no string, or one name twice.
     """
     if isinstance(names, str):
-        raise SchemaError(f"context is the bare string {names!r}; write context=[{names!r}] for one column.")
+        raise SchemaError(f"{role} is the bare string {names!r}; write {role}=[{names!r}] for one column.")
     columns = tuple(names)
     for position, column in enumerate(columns):
         if not isinstance(column, str):
-            raise SchemaError(f"Context column {position} is {column!r}; the name of a column is a string.")
+            raise SchemaError(
+                f"{role.capitalize()} column {position} is {column!r}; the name of a column is a string."
+            )
         if column in columns[:position]:
             raise SchemaError(
-                f"Context column {column!r} is named twice, at positions {columns.index(column)} and "
+                f"{role.capitalize()} column {column!r} is named twice, at positions {columns.index(column)} and "
                 f"{position}; name it once."
             )
     return columns

@@ -1,35 +1,41 @@
 """Learn the hierarchy from moments: restricted maximum likelihood (REML), or maximum likelihood.
 
-mu and sigma^2 are profiled out; in S = Sigma_0 / sigma^2 the deviance is minimised by scoring: each step goes to the
-minimiser, over the positive semi-definite matrices, of the quadratic with the exact slope and the expected curvature
-(see :mod:`likelihood`), and is halved until the deviance falls. S may end, and start, singular: a direction that
-collapsed can open again. Convergence is certified by the fall in deviance that the next step would promise.
+mu and sigma^2 are profiled out; in S = Sigma_0 / sigma^2 the deviance is minimised by steps to the minimiser, over the
+positive semi-definite matrices, of a quadratic with the exact slope: far from the optimum with the expected curvature,
+near it with the observed one among matrices of one rank (see :mod:`cones`). S may end, and start, singular: a direction
+that collapsed can open again. Convergence is certified by the fall in deviance that the next step would promise. With
+many tasks, the first steps are taken on some of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.cones import minimise, nearest_psd, to_matrix, to_vector
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.cones import steps
+from hieropo.core.gaussian import Array, Gaussian, check_covariance
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.likelihood import Criterion, Likelihood, Shape, likelihood
-from hieropo.core.packed import packed_size, unpack
+from hieropo.core.keys import Keys
+from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
+from hieropo.core.packed import packed_size
 from hieropo.core.posterior import condition
+from hieropo.core.shapes import Name, Named, Shape, named, noise_inside, scaled
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, LogError, NumericalError, warn
 
 TaskCov = Literal["auto", "full", "diag", "isotropic"]
 
-_EVALUATIONS = 300
-_TOLERANCE = 1e-12  # of the deviance, in what the next step promises
+_EVALUATIONS = 200
+_TOLERANCE = 3e-11  # of the deviance, in what the next step promises
 _NOTHING = 1e-9  # of deviance, which no verdict depends on
+_SHORTER = 8  # tries with steps of 1/2, 1/8, 1/64, ...
+_SHOWN = 1e-8  # of the deviance, where rounding hides what a step brings
+_LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are looked at
+_THINNED, _LEAST = 8, 4096  # first one task in 8 is looked at, where these are at least so many; and so on
 _FULL_DIM = 16
 _HOPE = 3.0  # how much more than a step promises its shape may bring in the end
-_UNTOLD = 1e-2  # of the mean squared reward: least noise_var where no task shows the noise
-_MOST_TASKS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,23 +44,30 @@ class Fit:
 
     Attributes
     ----------
-    shape : {"full", "diag", "isotropic", "pooled"}
-        "pooled" is Sigma_0 = 0.
+    shape : {"full", "diag", "isotropic", "block", "scaled", "pooled", "separate"}
+        "pooled" is Sigma_0 = 0; "separate" is every task for itself, N(0, diagonal).
     deviance : float
         -2 log likelihood by the estimate's criterion; smaller is better.
     parameters : int
-        Free entries of Sigma_0.
+        Free entries of Sigma_0; from :func:`compare`, and of mu.
     evaluations : int
-        Passes over the tasks that it took.
+        Passes over the tasks that it took; passes over some of them count as that part.
     promise : float
         Fall in deviance that one more step would promise: how near to the optimum it is.
     """
 
-    shape: Shape | Literal["pooled"]
+    shape: Name | Literal["pooled", "separate"]
     deviance: float
     parameters: int
     evaluations: int
     promise: float
+
+    def score(self, tasks: int) -> float:
+        """-(deviance + parameters log(tasks)) / 2, the Schwarz criterion (BIC) as an evidence: larger is better.
+
+        ``tasks`` are those with rows.
+        """
+        return -(self.deviance + self.parameters * float(np.log(tasks))) / 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,30 +82,63 @@ class Estimate:
     chosen : Fit
         The shape that ``hierarchy`` has.
     compared : tuple of Fit
-        All shapes tried, and "pooled" to compare with. With "auto", the one of those tried with the least ``deviance +
-        parameters * log(tasks)`` (BIC) is chosen.
+        All shapes tried, and "pooled" to compare with. With "auto", the one of those tried with the best score is
+        chosen.
+    curvature : (k, k) array or None
+        Second derivative of the deviance at the optimum, profiled over noise_var and, with ML, mu, in the free entries
+        of S = Sigma_0 / noise_var: packed upper triangle by columns (full), diagonal, the one factor
+        (isotropic, scaled), or the packed blocks one after another. An entry off the diagonal counts once. Where S is
+        singular it need not be positive definite. Terms of relative size d / tasks are left out above 8192 tasks.
+    expected_curvature : (k, k) array or None
+        Its expectation under the estimate, positive semi-definite: twice the Fisher information.
+    degrees : int or None
+        Residual degrees of freedom N: rows, less d with REML. noise_var is RSS / N. None of the three for a tree.
     """
 
     hierarchy: Hierarchy
     criterion: Criterion
     chosen: Fit
     compared: tuple[Fit, ...]
+    curvature: Array | None = None
+    expected_curvature: Array | None = None
+    degrees: int | None = None
 
 
-def estimate(moments: Moments, task_cov: TaskCov = "auto", criterion: Criterion = "reml") -> Estimate:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """A fitted shape: its S and likelihood, in features T phi where ``turn`` is T."""
+
+    fit: Fit
+    ratio: Array
+    here: Likelihood
+    turn: Array | None
+
+
+def estimate(
+    moments: Moments,
+    task_cov: TaskCov | Literal["block"] | NDArray[Any] = "auto",
+    criterion: Criterion = "reml",
+    *,
+    blocks: int | None = None,
+) -> Estimate:
     """Estimate noise_var and task_cov.
 
     Parameters
     ----------
     moments : Moments
-    task_cov : {"auto", "full", "diag", "isotropic"}
-        Shape of Sigma_0. "auto" fits "diag" and, for at most 16 features and more tasks than features, "full" where
-        a step from the diagonal optimum promises enough.
+    task_cov : {"auto", "full", "diag", "isotropic", "block"} or (d, d) array
+        Shape of Sigma_0. "auto" fits "diag" and, where a step from the diagonal optimum promises enough: for at most 16
+        features and more tasks than features, "full"; for more features, "block" if ``blocks`` is given. An array V,
+        positive semi-definite of any rank, stands for Sigma_0 = c V with c >= 0 to be learned.
     criterion : {"reml", "ml"}
         REML integrates mu out and does not take its estimate as known: with few tasks ML gives too small variances.
+    blocks : int, optional
+        Equal blocks on the diagonal of Sigma_0, each of them full, with zeros between: such as one for each action.
 
     Raises
     ------
+    InputError
+        An unknown shape or criterion, an array that is no covariance of d features, blocks that do not divide d.
     LogError
         No rows at all.
     NumericalError
@@ -104,155 +150,229 @@ def estimate(moments: Moments, task_cov: TaskCov = "auto", criterion: Criterion 
         One task; or no task with more rows than features show, so that noise and differences between tasks are told
         apart by the shape of Sigma_0 alone; or rewards without noise.
     """
-    _check(moments, task_cov, criterion)
-    active = moments.select(moments.tasks[moments.rows > 0])
+    _check(moments, task_cov if isinstance(task_cov, str) else "full", criterion, blocks)
+    active = _with_rows(moments)
     noise_var, floor = _noise(active)
-    zero = np.zeros((moments.dim, moments.dim))
-    pooled = likelihood(active, zero, criterion, floor, diagonal=True)
-    none = Fit("pooled", pooled.deviance, 0, 1, 0.0)
+    problem = Problem(active, criterion, floor)
+    none, start = pooled(problem), _first_guess(active, noise_var) / noise_var
+    flat = Fit("pooled", none.deviance, 0, 1, 0.0)
     if len(active) == 1:
         warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
-        return Estimate(Hierarchy(None, zero, pooled.noise_var), criterion, none, (none,))
+        nothing = np.zeros((0, 0))
+        zero = Hierarchy(None, np.zeros((moments.dim, moments.dim)), none.noise_var)
+        return Estimate(zero, criterion, flat, (flat,), nothing, nothing, none.degrees)
+    if not isinstance(task_cov, str):
+        found = [_multiple(problem, _given(task_cov, moments.dim), start)]
+    elif task_cov == "auto":
+        found = [_fit(problem, named("diag", moments.dim), start)]
+        wider = _wider(problem, blocks)
+        if wider is not None and _may_win(problem, wider, found[0].ratio):
+            found.append(_fit(problem, wider, found[0].ratio))
+    else:
+        found = [_fit(problem, named(task_cov, moments.dim, blocks or 1), start)]
+    best = max(found, key=lambda one: one.fit.score(len(active)))
+    here, shape = best.here, best.here.shape
+    return Estimate(
+        Hierarchy(None, best.ratio * here.noise_var, here.noise_var),
+        criterion,
+        best.fit,
+        (flat, *(one.fit for one in found)),
+        shape.packed_form(here.observed, best.turn),
+        shape.packed_form(here.expected, best.turn),
+        here.profile.degrees,
+    )
+
+
+def compare(moments: Moments) -> tuple[Fit, ...]:
+    """Fit every shape by maximum likelihood, so that their scores can be compared.
+
+    Returns
+    -------
+    tuple of Fit
+        "separate" (every task for itself, theta_s ~ N(0, diagonal)), "pooled", "isotropic", "diag" and, for at most 16
+        features and more tasks than features, "full". ``parameters`` are the free entries of Sigma_0 and of mu.
+
+    Raises
+    ------
+    LogError, NumericalError
+        As :func:`estimate`.
+    """
+    _check(moments, "diag", "ml")
+    active, d = _with_rows(moments), moments.dim
+    noise_var, floor, _ = noise_inside(active)
+    problem = Problem(active, "ml", floor)
     start = _first_guess(active, noise_var) / noise_var
-    found: list[tuple[Fit, Hierarchy]] = []
-    for shape in ("diag",) if task_cov == "auto" else (task_cov,):
-        ratio, here, fit = _maximise(active, shape, criterion, start, floor)
-        found.append((fit, Hierarchy(None, ratio * here.noise_var, here.noise_var)))
-    if task_cov == "auto" and _full_may_win(active, ratio, criterion, floor):
-        ratio, here, fit = _maximise(active, "full", criterion, ratio, floor)
-        found.append((fit, Hierarchy(None, ratio * here.noise_var, here.noise_var)))
-    fit, hierarchy = min(found, key=lambda pair: pair[0].deviance + pair[0].parameters * np.log(len(active)))
-    return Estimate(hierarchy, criterion, fit, (none, *(other for other, _ in found)))
+    alone = _fit(replace(problem, known=True), named("diag", d), start).fit
+    fits = [replace(alone, shape="separate"), Fit("pooled", pooled(problem).deviance, d, 1, 0.0)]
+    kinds: tuple[Named, ...] = (
+        ("isotropic", "diag", "full") if d <= _FULL_DIM and d < len(active) else ("isotropic", "diag")
+    )
+    for kind in kinds if len(active) > 1 else ():
+        fit = _fit(problem, named(kind, d), start).fit
+        fits.append(replace(fit, parameters=fit.parameters + d))
+    return tuple(fits)
 
 
-def _check(moments: Moments, task_cov: TaskCov, criterion: Criterion) -> None:
+def _given(task_cov: NDArray[Any], d: int) -> Array:
+    V = check_covariance(task_cov, "task_cov")
+    if V.shape != (d, d):
+        raise InputError(
+            f"task_cov has shape {V.shape}, the moments have {d} features; ({d}, {d}) is needed."
+        )
+    if not V.any():
+        raise InputError("task_cov is zero, and so is every multiple of it. Give a covariance to scale.")
+    return V
+
+
+def _check(moments: Moments, task_cov: object, criterion: Criterion, blocks: int | None = None) -> None:
     for name, value, kinds in (
-        ("task_cov", task_cov, get_args(TaskCov)),
+        ("task_cov", task_cov, (*get_args(TaskCov), "block")),
         ("criterion", criterion, get_args(Criterion)),
     ):
         if value not in kinds:
             raise InputError(f"{name}={value!r}; one of {', '.join(map(repr, kinds))} is needed.")
+    if blocks is None and task_cov == "block":
+        raise InputError(
+            "task_cov='block' needs blocks=, the number of equal blocks, such as one for each action."
+        )
+    if blocks is not None and (blocks < 1 or moments.dim % blocks):
+        raise InputError(f"blocks={blocks!r} does not divide the {moments.dim} features into equal blocks.")
     if not moments.n_rows:
         raise LogError("The log has no rows, so nothing can be estimated from it. Was a filter too strict?")
 
 
-def _full_may_win(moments: Moments, ratio: Array, criterion: Criterion, floor: float) -> bool:
-    """Whether a full task_cov, from the best diagonal one, promises more deviance than its entries have to bring in."""
-    d, m = moments.dim, len(moments)
-    if not (1 < d <= _FULL_DIM and m > d):
-        return False
-    turn, back = _uncorrelated(moments)
-    ratio = back @ ratio @ back.T
-    _, promise = _full_step(ratio, likelihood(moments.transformed(turn), ratio, criterion, floor))
-    return bool(_HOPE * promise > (packed_size(d) - d) * np.log(m))
+def _with_rows(moments: Moments) -> Moments:
+    seen = moments.rows > 0
+    if seen.all():
+        return moments
+    keys = Keys(moments.tasks[seen])
+    return Moments(keys, moments.dim, moments.sums[seen], moments.rows[seen], moments.log_weight[seen])
 
 
-def _maximise(
-    moments: Moments, shape: Shape, criterion: Criterion, start: Array, floor: float
-) -> tuple[Array, Likelihood, Fit]:
-    """Best ratio of a shape; the full one in coordinates in which the features of all rows are uncorrelated.
+def _wider(problem: Problem, blocks: int | None) -> Shape | None:
+    """The shape that "auto" tries after the diagonal."""
+    d, m = problem.moments.dim, len(problem.moments)
+    if d <= _FULL_DIM:
+        return named("full", d) if 1 < d < m else None
+    return named("block", d, blocks) if blocks and d // blocks < m and blocks < d else None
 
-    The likelihood is the same in any coordinates, but for log|P|, which the change adds; digits are not, where a column
-    lies far from 0.
+
+def _may_win(problem: Problem, shape: Shape, ratio: Array) -> bool:
+    """Whether a wider shape, from the best diagonal S, promises more deviance than its entries have to bring in."""
+    d, m = problem.moments.dim, len(problem.moments)
+    every = -(-m // (2 * _LEAST))
+    problem, ratio, _ = _coordinates(problem.thinned(every), shape, ratio)
+    here = evaluate(problem, ratio, shape)
+    *_, (_, promise) = _steps(shape.vector(ratio), here, near=0.0)
+    return bool(_HOPE * promise * every > (shape.parameters - d) * np.log(m))
+
+
+def _multiple(problem: Problem, V: Array, start: Array) -> _Found:
+    """Fit Sigma_0 = c V, as an isotropic covariance of some coordinates of other features."""
+    shape, turn = scaled(V, problem.gram)
+    back = np.linalg.solve(turn.T, np.eye(len(V)))
+    found = _fit(problem.turned(turn), shape, back @ start @ back.T)
+    deviance = found.fit.deviance - problem.shift(turn)
+    return replace(found, fit=replace(found.fit, deviance=deviance), ratio=float(found.ratio.max()) * V)
+
+
+def _coordinates(problem: Problem, shape: Shape, ratio: Array) -> tuple[Problem, Array, Array | None]:
+    """The problem and S in features T phi, uncorrelated over all rows where they are not nearly so; and T.
+
+    The likelihood is the same, but for log|P|, which the change adds; digits are not, where a column lies far from 0.
     """
-    if shape != "full":
-        return _ascend(moments, shape, criterion, start, floor)
-    turn, back = _uncorrelated(moments)
-    ratio, here, fit = _ascend(moments.transformed(turn), shape, criterion, back @ start @ back.T, floor)
-    shift = 2 * float(np.linalg.slogdet(back)[1]) if criterion == "reml" else 0.0
-    return turn.T @ ratio @ turn, here, replace(fit, deviance=fit.deviance + shift)
+    turn = shape.uncorrelated(problem.gram)
+    if turn is None:
+        return problem, ratio, None
+    back = np.linalg.solve(turn.T, np.eye(len(turn)))
+    return problem.turned(turn), back @ ratio @ back.T, turn
 
 
-def _uncorrelated(moments: Moments) -> tuple[Array, Array]:
-    """T such that features T phi are uncorrelated over all rows, and T^-T, both triangular."""
-    d = moments.dim
-    gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
-    scale = np.sqrt(np.diagonal(gram))
-    safe = np.where(scale > 0, scale, 1.0)
-    values = gram / np.outer(safe, safe) + np.diag(np.where(scale > 0, 0.0, 1.0))
-    try:
-        lower = np.linalg.cholesky(values) * safe[:, None] / np.sqrt(moments.n_rows)
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(
-            "The population mean is not determined: some features are combinations of others. Leave one out."
-        ) from error
-    return np.linalg.solve(lower, np.eye(d)), lower.T
+def _fit(problem: Problem, shape: Shape, start: Array) -> _Found:
+    """Maximise over a shape, on ever more tasks."""
+    m = len(problem.moments)
+    turned, ratio, turn = _coordinates(problem, shape, start)
+    starts, every, work, center = shape.starts(ratio), 1, 0.0, None
+    while m >= every * _THINNED * _LEAST:
+        every *= _THINNED
+    while True:
+        part = turned.thinned(every)
+        loose = _LOOSE * shape.parameters if every > 1 else 0.0
+        x, here, evaluations, promise = _ascend(part, shape, starts, center, loose)
+        starts, center, work = [x], here.profile.mean, work + evaluations / every
+        if every == 1:
+            break
+        every //= _THINNED
+    ratio = shape.matrix(x) if turn is None else turn.T @ shape.matrix(x) @ turn
+    deviance = here.deviance - problem.shift(turn)
+    fit = Fit(shape.name, deviance, shape.parameters, int(np.ceil(work)), promise)
+    return _Found(fit, ratio, here, turn)
+
+
+def _steps(x: Array, here: Likelihood, near: float) -> Iterator[tuple[Array, float]]:
+    frame = here.shape.frame(here.profile.information)
+    return steps(x, here.gradient, here.expected, here.observed, frame, near)
 
 
 def _ascend(
-    moments: Moments, shape: Shape, criterion: Criterion, start: Array, floor: float
-) -> tuple[Array, Likelihood, Fit]:
-    d = moments.dim
-    parameters = {"full": packed_size(d), "diag": d, "isotropic": 1}[shape]
-    ratio = start if shape != "isotropic" else np.eye(d) * float(np.diagonal(start).mean())
-    here = likelihood(moments, ratio, criterion, floor, diagonal=shape != "full")
-    evaluations = 1
+    problem: Problem, shape: Shape, starts: list[Array], center: Array | None, loose: float
+) -> tuple[Array, Likelihood, int, float]:
+    """The best x of a shape, its likelihood, the evaluations that it took, and what the next step would promise."""
+    tried = [(evaluate(problem, shape.matrix(x), shape, center), x) for x in starts]
+    here, x = min(tried, key=lambda pair: pair[0].deviance)
+    near = max(shape.parameters / 4, len(problem.moments) * shape.dim / 50)
+    evaluations, promise = len(tried), np.inf
     while evaluations < _EVALUATIONS:
-        goal, promise = _STEPS[shape](ratio, here)
-        if promise < -_NOTHING * max(1.0, abs(here.deviance)):
-            break  # the step itself was lost in rounding
-        near = promise <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
-        length = 1.0
-        while not near and evaluations < _EVALUATIONS:
-            trial = ratio + length * (goal - ratio)
-            there = likelihood(moments, trial, criterion, floor, diagonal=shape != "full")
-            evaluations += 1
-            if there.deviance <= here.deviance - 1e-4 * length * promise:
-                ratio, here = trial, there
+        tolerance = max(_TOLERANCE * abs(here.deviance), _NOTHING, loose)
+        there = None
+        for goal, promise in _steps(x, here, near):
+            if -_NOTHING <= promise <= tolerance:
+                return x, here, evaluations, promise
+            if promise > 0:  # else the step itself was lost in rounding
+                there, evaluations = _better(problem, here, shape.matrix(goal), promise), evaluations + 1
+            if there is not None:
                 break
-            length /= 2
-            near = length * promise <= 1e-13 * max(
-                1.0, abs(here.deviance)
-            )  # below what the deviance can show
-        if near:
-            return ratio, here, Fit(shape, here.deviance, parameters, evaluations, promise)
-    raise NumericalError(
-        f"The {shape} task_cov of dimension {d} did not converge in {evaluations} evaluations; the next step still "
-        f"promises {promise:.3g} of deviance: the log says too little about so many entries. "
-        + ("Try task_cov='diag'." if shape == "full" else "Leave out features that hardly vary.")
+        else:
+            goal, there, more = _shorter(problem, here, x, goal, promise)
+            evaluations += more
+        if there is None:
+            break
+        x, here = goal, there
+    if there is None and 0 <= promise <= max(_SHOWN * max(1.0, abs(here.deviance)), here.profile.rounding):
+        return x, here, evaluations, promise  # no step shows in the deviance
+    raise _unconverged(shape, evaluations, promise)
+
+
+def _shorter(
+    problem: Problem, here: Likelihood, x: Array, goal: Array, promise: float
+) -> tuple[Array, Likelihood | None, int]:
+    """A point on the way to ``goal`` that is better, or None where there is none, or the deviance could not show it."""
+    there, evaluations, length = None, 0, 1.0
+    while there is None and evaluations < _SHORTER and length * promise > here.profile.rounding:
+        evaluations += 1
+        length /= 2**evaluations
+        there = _better(problem, here, here.shape.matrix(x + length * (goal - x)), length * promise)
+    return x + length * (goal - x), there, evaluations
+
+
+def _better(problem: Problem, here: Likelihood, ratio: Array, promise: float) -> Likelihood | None:
+    """The likelihood there, if it keeps a part of what was promised."""
+    there = evaluate(problem, ratio, here.shape, here.profile.mean)
+    return there if there.deviance <= here.deviance - 1e-4 * promise else None
+
+
+def _unconverged(shape: Shape, evaluations: int, promise: float) -> NumericalError:
+    return NumericalError(
+        f"The {shape.name} task_cov of dimension {shape.dim} did not converge in {evaluations} evaluations; the next "
+        f"step still promises {promise:.3g} of deviance: the log says too little about so many entries. "
+        + ("Try task_cov='diag'." if shape.size > 1 else "Leave out features that hardly vary.")
     )
-
-
-def _full_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
-    """Minimiser over S >= 0, in coordinates S = T X T' in which P is the identity."""
-    d = len(ratio)
-    scale = np.sqrt(np.diagonal(here.information))
-    lower = np.linalg.cholesky(here.information / np.outer(scale, scale) + 1e-12 * np.eye(d))
-    T = np.linalg.solve(lower, np.eye(d)).T / scale[:, None]
-    back = lower.T * scale
-    M = here.curvature.reshape(d, -1)
-    for _ in range(4):  # T on every axis in turn
-        M = np.moveaxis((T.T @ M).reshape(d, d, d, d), 0, -1).reshape(d, -1)
-    basis = np.array([to_matrix(e, d) for e in np.eye(packed_size(d))]).reshape(-1, d * d)
-    form = basis @ M.reshape(d * d, d * d) @ basis.T
-    slope, x = to_vector(T.T @ here.slope @ T), to_vector(back @ ratio @ back.T)
-    goal = minimise(slope, form, x, lambda v: nearest_psd(v, d))
-    move = goal - x
-    return T @ to_matrix(goal, d) @ T.T, -float(slope @ move + move @ form @ move / 2)
-
-
-def _diagonal_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
-    scale = np.sqrt(np.maximum(np.diagonal(here.curvature), np.finfo(np.float64).tiny))
-    slope, form, x = here.slope / scale, here.curvature / np.outer(scale, scale), np.diagonal(ratio) * scale
-    goal = minimise(slope, form, x, lambda v: np.maximum(v, 0.0))
-    move = goal - x
-    return np.diag(goal / scale), -float(slope @ move + move @ form @ move / 2)
-
-
-def _isotropic_step(ratio: Array, here: Likelihood) -> tuple[Array, float]:
-    slope, curvature = float(here.slope.sum()), float(here.curvature.sum())
-    move = max(-slope / curvature, -ratio[0, 0]) if curvature > 0 else 0.0
-    return ratio + move * np.eye(len(ratio)), -(slope * move + move * move * curvature / 2)
-
-
-_STEPS = {"full": _full_step, "diag": _diagonal_step, "isotropic": _isotropic_step}
 
 
 def pooled_noise(moments: Moments) -> float:
     """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
-    active = moments.select(moments.tasks[moments.rows > 0])
-    _, floor = _noise(active)
-    return likelihood(active, np.zeros((moments.dim,) * 2), "reml", floor, diagonal=True).noise_var
+    active = _with_rows(moments)
+    return pooled(Problem(active, "reml", noise_inside(active)[1])).noise_var
 
 
 def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
@@ -264,43 +384,16 @@ def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
 
 
 def _noise(moments: Moments) -> tuple[float, float]:
-    """Residual variance inside tasks, to start from, and the smallest that is allowed."""
-    step = -(-len(moments) // _MOST_TASKS)
-    squares, ranks = _residuals(moments.sums[::step], moments.dim)
-    free = moments.rows[::step] - ranks
-    size = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum()) / moments.n_rows
-    floor = 1e-13 * (size or 1.0)
-    if not (free > 0).any():
-        warn(
-            f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between tasks "
-            "are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the mean squared reward. "
-            "More rows a task, or fewer features, would tell."
-        )
-        return max(size, floor), max(_UNTOLD * size, floor)
-    noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
-    if noise_var <= floor:
-        warn(
-            f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
-        )
-    return max(noise_var, floor), floor
-
-
-def _residuals(sums: Array, d: int) -> tuple[Array, NDArray[np.int64]]:
-    """Residual sum of squares of each task's own least squares (m,), and the rank of its features (m,)."""
-    joint = unpack(sums, d + 1)
-    scale = np.sqrt(np.diagonal(joint[:, :d, :d], axis1=1, axis2=2))
-    safe = np.where(scale > 0, scale, 1.0)
-    values, vectors = np.linalg.eigh(joint[:, :d, :d] / (safe[:, :, None] * safe[:, None, :]))
-    seen = values > 1e-12
-    along = np.einsum("sij,si->sj", vectors, joint[:, :d, d] / safe)
-    explained = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0).sum(axis=1)
-    return np.maximum(joint[:, d, d] - explained, 0.0), seen.sum(axis=1)
+    """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
+    noise_var, floor, doubt = noise_inside(moments)
+    if doubt:
+        warn(doubt)
+    return noise_var, floor
 
 
 def _first_guess(moments: Moments, noise_var: float) -> Array:
     """Diagonal prior under which each feature explains as much reward variance as there is."""
-    d, n = moments.dim, moments.n_rows
-    total = moments.sums.sum(axis=0)
+    d, n, total = moments.dim, moments.n_rows, moments.sums.sum(axis=0)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])
     variance = max(float(squares[d] - total[packed_size(d + 1) + d] ** 2 / squares[d + 1]) / n, noise_var)
     return np.diag(variance * n / (d * np.where(squares[:d] > 0, squares[:d], 1.0)))

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.gaussian import Array, Gaussian, check_covariance
 from hieropo.core.ids import is_null
+from hieropo.core.metadata import Metadata
 from hieropo.errors import InputError, MismatchError
 
 Node = Hashable
@@ -59,6 +60,8 @@ class Hierarchy:
         sigma^2, variance of a reward of weight 1 given phi and theta, in squared reward units.
     levels : tuple of Level
         From the tasks upwards; empty for two levels.
+    metadata : Metadata, optional
+        theta_s ~ N(theta_parent(s) + X_s kappa, Sigma_0); ``hyper`` is then of (mu, kappa), of dimension ``root_dim``.
 
     Raises
     ------
@@ -70,14 +73,16 @@ class Hierarchy:
     task_cov: Array
     noise_var: float
     levels: tuple[Level, ...] = field(default=())
+    metadata: Metadata | None = None
 
     def __post_init__(self) -> None:
         cov = check_covariance(self.task_cov, "task_cov")
         object.__setattr__(self, "task_cov", cov)
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "noise_var", _positive(self.noise_var))
-        if self.hyper is not None and self.hyper.dim != self.dim:
-            raise MismatchError(f"hyper has dimension {self.hyper.dim}; task_cov has {self.dim}.")
+        if self.hyper is not None and self.hyper.dim != self.root_dim:
+            more = "" if self.metadata is None else f", and with kappa of the metadata {self.root_dim}"
+            raise MismatchError(f"hyper has dimension {self.hyper.dim}; task_cov has {self.dim}{more}.")
         for below, level in zip((None, *self.levels), self.levels, strict=False):
             if level.cov.shape != cov.shape:
                 raise MismatchError(
@@ -90,6 +95,11 @@ class Hierarchy:
     def dim(self) -> int:
         """Features d."""
         return int(self.task_cov.shape[0])
+
+    @property
+    def root_dim(self) -> int:
+        """Coefficients of the root: d, and those of the metadata."""
+        return self.dim if self.metadata is None else self.metadata.root_dim(self.dim)
 
     @property
     def known_mean(self) -> bool:
@@ -109,6 +119,8 @@ class Hierarchy:
                 "FlatOPO gives every task the prior N(mu_q, Sigma_0 + Sigma_q); this hierarchy has a flat hyper-prior "
                 "(hyper=None), which is no proper prior for one task. Hand in hyper=Gaussian(mean, cov)."
             )
+        if self.metadata is not None:
+            raise InputError("FlatOPO takes every task alone and has no use for metadata; leave them out.")
         total: NDArray[np.float64] = self.task_cov + self.hyper.cov
         for level in self.levels:
             total = total + level.cov
@@ -116,12 +128,12 @@ class Hierarchy:
         return Hierarchy(hyper=known, task_cov=total, noise_var=self.noise_var)
 
     def oracle(self, mu: ArrayLike) -> "Hierarchy":
-        """Return OracleOPO's prior: mu is known."""
-        return replace(self, hyper=Gaussian(np.asarray(mu, dtype=np.float64), np.zeros_like(self.task_cov)))
+        """Return OracleOPO's prior: mu (with metadata: mu and kappa) is known."""
+        return replace(self, hyper=Gaussian(np.asarray(mu, dtype=np.float64), np.zeros((self.root_dim,) * 2)))
 
     def pooled(self) -> "Hierarchy":
-        """Return complete pooling: all tasks share theta = mu."""
-        return Hierarchy(hyper=self.hyper, task_cov=np.zeros_like(self.task_cov), noise_var=self.noise_var)
+        """Return complete pooling: all tasks share theta = mu, up to what metadata say."""
+        return replace(self, task_cov=np.zeros_like(self.task_cov), levels=())
 
 
 def _positive(noise_var: float) -> float:

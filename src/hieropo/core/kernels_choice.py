@@ -6,6 +6,10 @@ arithmetic on scores is in :func:`_score_block`, with the multiply-adds written 
 may fuse them in one place and not in another. Numba does not vectorise across such lanes by itself; hence the
 LLVM instructions.
 
+Where a task has one law, means (m, d), a candidate is a feature vector. Where it has K laws, means (m, K, p), the
+candidates are these, each with features of its own or all with the same. ``means.ndim`` is known when a loop is
+compiled, and what the other case needs is not compiled then.
+
 Covariances are packed upper triangles by columns: entry (i <= j) stands at j (j + 1) / 2 + i.
 """
 
@@ -16,7 +20,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from hieropo.core.jit import compiled
+from hieropo.core.jit import compiled, inlined
 
 WIDTH = 4
 GROUPS = 3  # vectors in flight hide the latency of the multiply-add
@@ -106,11 +110,23 @@ def _prefetch(typingctx, address):
     return types.void(types.int64), codegen
 
 
-def _lane_rows(builder, phi, left, d):
-    """Address of the candidate of each lane; the last one stands in for those that are missing."""
+def _lane_rows(builder, first, left, step):
+    """Address for each lane, ``step`` doubles apart; the last one stands in for those that are missing."""
     last = builder.sub(left, _INT(1))
     lanes = (builder.select(builder.icmp_signed("<", _INT(k), last), _INT(k), last) for k in range(LANES))
-    return [builder.gep(phi, [builder.mul(lane, d)]) for lane in lanes]
+    return [builder.gep(first, [builder.mul(lane, step)]) for lane in lanes]
+
+
+def _shared(builder, data):
+    """Read entry ``place`` of one array into all lanes, as a vector for each group."""
+    v = _Vectors(builder)
+    return lambda place: [v.splat(builder.load(builder.gep(data, [place])))] * GROUPS
+
+
+def _apart(builder, pointers):
+    """Read entry ``place`` of each lane's own array, as a vector for each group."""
+    v = _Vectors(builder)
+    return lambda place: [v.gather(pointers[g * WIDTH : (g + 1) * WIDTH], place) for g in range(GROUPS)]
 
 
 def _zeros(builder):
@@ -121,56 +137,57 @@ def _zeros(builder):
     return variables
 
 
-def _mean_and_variance(builder, rows, d, mean, cov, block):
-    """Per group the variables x' mean and x' cov x = sum_j x_j (2 sum_{i < j} cov_ij x_i + cov_jj x_j)."""
+def _mean_and_variance(builder, d, features, mean, cov, block):
+    """Per group the variables x' mean and x' cov x = sum_j x_j (2 sum_{i < j} cov_ij x_i + cov_jj x_j).
+
+    ``features``, ``mean`` and ``cov`` read an entry for every lane; ``block`` takes the features.
+    """
     v = _Vectors(builder)
     means, variances = _zeros(builder), _zeros(builder)
-    column = cgutils.alloca_once(builder, cov.type)
-    builder.store(cov, column)
+    column = cgutils.alloca_once(builder, _INT)
+    builder.store(_INT(0), column)
 
     def spot(j, group):
         return builder.add(builder.mul(j, _INT(LANES)), _INT(group * WIDTH))
 
-    with cgutils.for_range(builder, d) as features:
-        j = features.index
-        entries = builder.load(column)
+    with cgutils.for_range(builder, d) as loop:
+        j = loop.index
+        start = builder.load(column)
         sums = _zeros(builder)
-        values = [v.gather(rows[g * WIDTH : (g + 1) * WIDTH], j) for g in range(GROUPS)]
+        values = features(j)
         for g, x in enumerate(values):
             v.store(x, block, spot(j, g))
         with cgutils.for_range(builder, j) as above:
             i = above.index
-            entry = v.splat(builder.load(builder.gep(entries, [i])))
-            for g, total in enumerate(sums):
+            for g, (total, entry) in enumerate(zip(sums, cov(builder.add(start, i)), strict=True)):
                 v.add_product(entry, v.load(block, spot(i, g)), total)
-        diagonal = v.splat(builder.load(builder.gep(entries, [j])))
-        slope = v.splat(builder.load(builder.gep(mean, [j])))
-        for x, total, mean_, variance in zip(values, sums, means, variances, strict=True):
+        places = values, sums, means, variances, cov(builder.add(start, j)), mean(j)
+        for x, total, mean_, variance, diagonal, slope in zip(*places, strict=True):
             off = builder.load(total)
             v.add_product(x, v.multiply_add(diagonal, x, builder.fadd(off, off)), variance)
             v.add_product(slope, x, mean_)
-        builder.store(builder.gep(entries, [builder.add(j, _INT(1))]), column)
+        builder.store(builder.add(start, builder.add(j, _INT(1))), column)
     return means, variances
 
 
-@intrinsic
-def _score_block(typingctx, phi, left, d, mean, cov, pessimism, work, k, stride):
-    """Score up to LANES candidates: bounds to ``work[k:]``, means and variances each ``stride`` further on.
-
-    ``phi``, ``mean`` and ``cov`` are addresses; ``left`` candidates begin at ``phi``. Where a score is not
-    finite the bound is NaN. ``work[3 * stride:]`` takes the features of the block, candidates side by side.
-    """
-    index = types.int64
-    signature = types.void(index, index, index, index, index, types.float64, work, index, index)
+def _scoring(*, apart):
+    """Generate the instructions that score a block of candidates, of one law or each of its own."""
 
     def codegen(context, builder, signature, args):
         v = _Vectors(builder)
-        phi, mean, cov = (builder.inttoptr(args[p], _DOUBLE.as_pointer()) for p in (0, 3, 4))
-        left, d, pessimism, k, stride = (args[p] for p in (1, 2, 5, 7, 8))
-        work = context.make_array(signature.args[6])(context, builder, args[6]).data
+        phi, mean, cov = (builder.inttoptr(args[p], _DOUBLE.as_pointer()) for p in (0, 4, 5))
+        step, left, d, pessimism, k, stride = (args[p] for p in (1, 2, 3, 6, 8, 9))
+        work = context.make_array(signature.args[7])(context, builder, args[7]).data
         block = builder.gep(work, [builder.mul(stride, _INT(3))])
-        rows = _lane_rows(builder, phi, left, d)
-        scores = _mean_and_variance(builder, rows, d, mean, cov, block)
+        features = _apart(builder, _lane_rows(builder, phi, left, step))
+        if apart:
+            size = builder.sdiv(builder.mul(d, builder.add(d, _INT(1))), _INT(2))
+            laws = [
+                _apart(builder, _lane_rows(builder, *law)) for law in ((mean, left, d), (cov, left, size))
+            ]
+        else:
+            laws = [_shared(builder, law) for law in (mean, cov)]
+        scores = _mean_and_variance(builder, d, features, *laws, block)
         minus = v.splat(builder.fsub(_DOUBLE(-0.0), pessimism))
         for g, variables in enumerate(zip(*scores, strict=True)):
             mean_, variance = (builder.load(variable) for variable in variables)
@@ -180,25 +197,60 @@ def _score_block(typingctx, phi, left, d, mean, cov, pessimism, work, k, stride)
                 v.store(value, work, builder.add(k, place))
         return context.get_dummy_value()
 
-    return signature, codegen
+    return codegen
+
+
+def _score_signature(work):
+    index = types.int64
+    return types.void(index, index, index, index, index, index, types.float64, work, index, index)
+
+
+@intrinsic
+def _score_block(typingctx, phi, step, left, d, mean, cov, pessimism, work, k, stride):
+    """Score up to LANES candidates of one law: bounds to ``work[k:]``, means and variances each ``stride`` further on.
+
+    ``phi``, ``mean`` and ``cov`` are addresses; ``left`` candidates begin at ``phi``, ``step`` doubles apart. Where a
+    score is not finite the bound is NaN. ``work[3 * stride:]`` takes the block's features, candidates side by side.
+    """
+    return _score_signature(work), _scoring(apart=False)
+
+
+@intrinsic
+def _score_laws(typingctx, phi, step, left, d, mean, cov, pessimism, work, k, stride):
+    """Score as :func:`_score_block`, where each candidate has a law of its own, one after the other."""
+    return _score_signature(work), _scoring(apart=True)
 
 
 @compiled
-def _score(phi, K, d, mean, cov, pessimism, work, stride):
-    """Score K candidates with features from address ``phi`` on."""
-    for k in range(0, K, LANES):
-        _score_block(phi + 8 * k * d, K - k, d, mean, cov, pessimism, work, k, stride)
+def _score(means, phi, J, K, d, mean, cov, pessimism, work, stride):
+    """Score K candidates, given the addresses of J feature vectors and of the law or laws of one row of ``means``."""
+    if means.ndim == 2:
+        for k in range(0, K, LANES):
+            _score_block(phi + 8 * k * d, d, K - k, d, mean, cov, pessimism, work, k, stride)
+    else:
+        step = d if J > 1 else 0
+        size = d * (d + 1) // 2
+        for k in range(0, K, LANES):
+            mean_k, cov_k = mean + 8 * k * d, cov + 8 * k * size
+            _score_laws(phi + 8 * k * step, step, K - k, d, mean_k, cov_k, pessimism, work, k, stride)
+
+
+@inlined
+def _candidates(means, J):
+    """Count the candidates of a request with J feature vectors."""
+    return J if means.ndim == 2 else means.shape[1]
 
 
 @compiled
 def score(means, covs, row, phi, pessimism, bound, mean, sd):
-    """Score each of ``phi`` (K, d) for one task."""
-    K, d = phi.shape
+    """Score the candidates of one task with features ``phi`` (J, d)."""
+    J, d = phi.shape
+    K = _candidates(means, J)
     stride = (K + LANES - 1) // LANES * LANES
     work = np.empty(3 * stride + LANES * d)
-    mean_at = np.int64(means.ctypes.data) + 8 * row * d
-    cov_at = np.int64(covs.ctypes.data) + 8 * row * covs.shape[1]
-    _score(np.int64(phi.ctypes.data), K, d, mean_at, cov_at, pessimism, work, stride)
+    mean_at = np.int64(means.ctypes.data) + row * means.strides[0]
+    cov_at = np.int64(covs.ctypes.data) + row * covs.strides[0]
+    _score(means, np.int64(phi.ctypes.data), J, K, d, mean_at, cov_at, pessimism, work, stride)
     for k in range(K):
         bound[k] = work[k]
         mean[k] = work[stride + k]
@@ -216,11 +268,12 @@ def _fetch(address, n):
 def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, index, bound, mean, sd):
     """Rank the eligible candidates of each request; return the first request without a finite one, or -1.
 
-    ``rows`` (n,) are rows of ``means`` and ``covs``, -1 for the prior; ``eligible`` is (n, K), or (0, 0) for
-    all. ``index`` comes filled with -1, the other outputs with NaN, all (n, top).
+    ``rows`` (n,) are rows of ``means`` and ``covs``, -1 for the prior; ``phi`` is (n, J, d); ``eligible`` is (n, K),
+    or (0, 0) for all. ``index`` comes filled with -1, the other outputs with NaN, all (n, top).
     """
-    n, K, d = phi.shape
-    P = covs.shape[1]
+    n, J, d = phi.shape
+    K = _candidates(means, J)
+    mean_bytes, cov_bytes = means.strides[0], covs.strides[0]
     top = index.shape[1]
     stride = (K + LANES - 1) // LANES * LANES
     work = np.empty(3 * stride + LANES * d)
@@ -231,12 +284,12 @@ def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, i
     for r in range(n):
         if r + AHEAD < n:
             soon = max(rows[r + AHEAD], 0)
-            _fetch(covs_at + 8 * soon * P, P)
-            _fetch(means_at + 8 * soon * d, d)
+            _fetch(covs_at + soon * cov_bytes, cov_bytes // 8)
+            _fetch(means_at + soon * mean_bytes, mean_bytes // 8)
         row = rows[r]
-        mean_at = prior_mean_at if row < 0 else means_at + 8 * row * d
-        cov_at = prior_cov_at if row < 0 else covs_at + 8 * row * P
-        _score(phi_at + 8 * r * K * d, K, d, mean_at, cov_at, pessimism, work, stride)
+        mean_at = prior_mean_at if row < 0 else means_at + row * mean_bytes
+        cov_at = prior_cov_at if row < 0 else covs_at + row * cov_bytes
+        _score(means, phi_at + 8 * r * J * d, J, K, d, mean_at, cov_at, pessimism, work, stride)
         worst = -np.inf
         for k in range(K):
             value = work[k]
@@ -267,14 +320,15 @@ def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, i
 def choose_one(means, covs, row, phi, eligible, pessimism):
     """Index, bound, mean and sd of the best eligible candidate; index -1 where :func:`choose` would stop.
 
-    ``phi`` is (K, d), ``eligible`` (K,), or (0,) for all.
+    ``phi`` is (J, d), ``eligible`` (K,), or (0,) for all.
     """
-    K, d = phi.shape
+    J, d = phi.shape
+    K = _candidates(means, J)
     stride = (K + LANES - 1) // LANES * LANES
     work = np.empty(3 * stride + LANES * d)
-    mean_at = np.int64(means.ctypes.data) + 8 * row * d
-    cov_at = np.int64(covs.ctypes.data) + 8 * row * covs.shape[1]
-    _score(np.int64(phi.ctypes.data), K, d, mean_at, cov_at, pessimism, work, stride)
+    mean_at = np.int64(means.ctypes.data) + row * means.strides[0]
+    cov_at = np.int64(covs.ctypes.data) + row * covs.strides[0]
+    _score(means, np.int64(phi.ctypes.data), J, K, d, mean_at, cov_at, pessimism, work, stride)
     masked = eligible.size > 0
     index, bound = -1, -np.inf
     for k in range(K):

@@ -61,10 +61,42 @@ class TaskTable(Protocol):
 
 
 @runtime_checkable
+class UnitTable(Protocol):
+    """The posterior of every task where each action has coefficients of its own: K laws of p features a task.
+
+    What two actions of a task have in common is not in it: their laws stand side by side, each on its own.
+    """
+
+    @property
+    def keys(self) -> TaskKeys:
+        """Ids of the m tasks."""
+
+    @property
+    def means(self) -> Array:
+        """Means (m, K, p)."""
+
+    @property
+    def covs(self) -> Array:
+        """Packed covariances (m, K, p (p + 1) / 2)."""
+
+    @property
+    def prior_means(self) -> Array:
+        """Means (K, p) of a task that is not in the table."""
+
+    @property
+    def prior_covs(self) -> Array:
+        """Packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension d = K p."""
+
+
+@runtime_checkable
 class HasTable(Protocol):
     """What gives a table on demand, such as a Posterior."""
 
-    def table(self) -> TaskTable:
+    def table(self) -> TaskTable | UnitTable:
         """Posterior of every task."""
 
 
@@ -77,16 +109,20 @@ def kernels() -> Any:
 
 
 class Law(NamedTuple):
-    """Where the compiled loops find one task's mean and covariance."""
+    """Where the compiled loops find one task's mean and covariance, or those of its actions one after the other."""
 
     means: Array
     covs: Array
     row: int
 
     def gaussian(self) -> Gaussian:
-        """Unpacked, as a value."""
+        """Unpacked, as a value; of a task whose table has one law."""
         mean = self.means[self.row].copy()
         return Gaussian.trusted(mean, unpack(self.covs[self.row], mean.size))
+
+    def picked(self, actions: Rows) -> "Law":
+        """Return the laws of these actions (n,), one after the other, of a task that has a law for each."""
+        return Law(self.means[self.row][actions][None], self.covs[self.row][actions][None], 0)
 
 
 class Laws:
@@ -94,8 +130,15 @@ class Laws:
 
     Parameters
     ----------
-    source : PosteriorTable or Posterior
+    source : PosteriorTable, UnitTable or Posterior
     unseen : "prior" or "error"
+
+    Attributes
+    ----------
+    apart : int
+        K where each action has a law of its own, else 0.
+    means, covs : (m, d), (m, d (d + 1) / 2) array
+        Where each action has a law of its own (m, K, p), (m, K, p (p + 1) / 2), with p = d / K.
 
     Raises
     ------
@@ -105,9 +148,9 @@ class Laws:
         The table's arrays do not fit its dimension and number of tasks.
     """
 
-    __slots__ = ("_keys", "covs", "dim", "fingerprint", "means", "prior", "table", "unseen")
+    __slots__ = ("_keys", "apart", "covs", "dim", "fingerprint", "means", "prior", "table", "unseen")
 
-    def __init__(self, source: TaskTable | HasTable, unseen: Unseen) -> None:
+    def __init__(self, source: TaskTable | UnitTable | HasTable, unseen: Unseen) -> None:
         if unseen not in ("prior", "error"):
             raise InputError(f'unseen={unseen!r}; choose "prior" (act on the prior) or "error" (refuse).')
         self.table = table = source.table() if isinstance(source, HasTable) else source
@@ -117,14 +160,19 @@ class Laws:
         self._keys = table.keys
         self.means = normalised(np.asarray(table.means, dtype=np.float64))
         self.covs = normalised(np.asarray(table.covs, dtype=np.float64))
-        prior = table.prior
-        self.prior = Law(prior.mean[None].copy(), pack(prior.cov)[None], 0)
-        m = len(table.keys)
-        found = self.means.shape, self.covs.shape, prior.dim
-        if found != ((m, d), (m, packed_size(d)), d):
+        mean, cov = _prior(table)
+        self.prior = Law(mean[None].copy(), cov[None].copy(), 0)
+        self.apart = len(mean) if isinstance(table, UnitTable) else 0
+        lead = (self.apart,) if isinstance(table, UnitTable) else ()
+        m, p = len(table.keys), d // max(self.apart, 1)
+        found = self.means.shape, self.covs.shape, mean.shape, cov.shape
+        laws = (*lead, p), (*lead, packed_size(p))
+        needed = (m, *laws[0]), (m, *laws[1]), *laws
+        if found != needed:
             raise MismatchError(
                 f"A table of {m} tasks and dimension {d} has means {found[0]}, packed covariances {found[1]} "
-                f"and a prior of dimension {found[2]}; ({m}, {d}), ({m}, {packed_size(d)}), {d} are needed."
+                f"and a prior of {found[2]} and {found[3]}; {needed[0]}, {needed[1]}, {needed[2]} and {needed[3]} "
+                "are needed."
             )
 
     def find(self, task: Any) -> Law:
@@ -192,3 +240,11 @@ class Laws:
             if str(other) == str(task) and self._keys.find(other) >= 0:
                 return other
         return None
+
+
+def _prior(table: TaskTable | UnitTable) -> tuple[Array, Array]:
+    """Mean and packed covariance of a task that is not in the table, or of each of its actions."""
+    if isinstance(table, UnitTable):
+        means, covs = table.prior_means, table.prior_covs
+        return np.asarray(means, dtype=np.float64), np.asarray(covs, dtype=np.float64)
+    return table.prior.mean, pack(table.prior.cov)

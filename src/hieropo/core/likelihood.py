@@ -1,4 +1,4 @@
-"""The likelihood of noise_var and task_cov given moments, its slope and curvature; mu is profiled or integrated out.
+"""The likelihood of noise_var and task_cov given moments, its slope and curvatures; mu is profiled or integrated out.
 
 With S = Sigma_0 / sigma^2, C_s = sum w phi phi' and A_s = (S + C_s^-1)^-1 (rows of the step up: C_s is not inverted),
 a_s the matching vector and c_s what is left of the reward squares,
@@ -6,36 +6,45 @@ a_s the matching vector and c_s what is left of the reward squares,
     P = sum A_s     mu = P^-1 sum a_s     u_s = a_s - A_s mu     RSS = sum c_s - mu' sum a_s
     -2 log L = N log(2 pi sigma^2) + RSS / sigma^2 + sum log|I + C_s S|   (+ log|P| for REML, N = n - d; else N = n)
 
-sigma^2 = RSS / N is profiled out. In S, with W = sum u_s u_s' and Q = sum A_s P^-1 A_s (REML only):
+sigma^2 = RSS / N is profiled out. For changes Delta of S, with K(Delta) = sum A_s Delta A_s, v(Delta) = sum A_s Delta
+u_s, W = sum u_s u_s' and V = P^-1 for REML, V = 0 for ML,
 
-    slope      P - Q - W / sigma^2
-    curvature  the expected second derivative, with K(Delta) = sum A_s Delta A_s:  <Delta, K(Delta)>
-               - 2 <Delta, sum A_s Delta A_s P^-1 A_s> + <K(Delta), P^-1 K(Delta) P^-1> - <P - Q, Delta>^2 / N
-               (the middle two for REML only)
+    slope      <P - K(.) V - W / sigma^2, Delta>
+    expected   <Delta, K(Delta)> - 2 sum tr(Delta A_s Delta A_s V A_s) + <K(Delta), V K(Delta) V>
+               - <P - K(.) V, Delta>^2 / N
+    observed   2 (sum u_s' Delta A_s Delta u_s - v(Delta)' P^-1 v(Delta)) / sigma^2 - <W / sigma^2, Delta>^2 / N
+               - (the first three terms of the expected one)
+
+All of them are Gram matrices of the entries of A_s and u_s over tasks. Tasks are worked on in pieces that stay in the
+cache; with many tasks nothing else is kept, u_s is taken around a mean that is given, and sums are moved to the right
+one afterwards, which is exact but in the first term of the observed curvature.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
 
-from hieropo.core.packed import Array, pack, packed_size, unpack
+from hieropo.core.cones import feature_root, to_vector
+from hieropo.core.keys import Keys
+from hieropo.core.packed import Array, packed_size, triangle, unpack
+from hieropo.core.shapes import Shape, along, bent, inside, named, places
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import up, upper_factor
-from hieropo.errors import NumericalError
+from hieropo.core.threads import in_threads, processors
 
 Criterion = Literal["reml", "ml"]
-Shape = Literal["full", "diag", "isotropic"]
 
-_ENTRIES = 2**21  # matrix entries worked on at once
-_SAMPLE = 8192  # tasks from which the REML part of the curvature is taken
-_KEPT = 2**26  # entries of all A_s that may be kept between the two passes over tasks
+_KEPT = 8192  # tasks whose A_s are kept, so that the mean is known when they are used
+_CROSSED = 2048  # tasks from which the second term of the expected curvature is taken: it is a share d / m of the first
+_PIECES = 8  # sums do not depend on the number of threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Likelihood:
-    """Value, slope and curvature at one S.
+class Profile:
+    """What totals over tasks alone tell of one S.
 
     Attributes
     ----------
@@ -45,22 +54,149 @@ class Likelihood:
         The best sigma^2 for this S.
     mean, information : (d,) and (d, d) arrays
         mu, and P.
-    slope : (d, d) array, or (d,) for a diagonal shape
-    curvature : (d, d, d, d) array, or (d, d) for a diagonal shape
+    half, spread : (d, d) arrays
+        half' half = P^-1, or 0 where mu is known; V.
+    degrees : int
+        N.
+    rounding : float
+        What the deviance may be off by, because sums of squares are subtracted.
+    held : bool
+        noise_var is at its floor, and not profiled out.
     """
 
     deviance: float
     noise_var: float
     mean: Array
     information: Array
-    slope: Array
-    curvature: Array
+    half: Array
+    spread: Array
+    degrees: int
+    rounding: float
+    held: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likelihood:
+    """Value, slope and curvatures at one S.
+
+    Attributes
+    ----------
+    profile : Profile
+    shape : Shape
+        The changes of S that were looked at.
+    gradient, expected, observed : (k,), (k, k) and (k, k) arrays
+        Slope, expected and observed second derivative, in the coordinates of ``shape``.
+    """
+
+    profile: Profile
+    shape: Shape
+    gradient: Array
+    expected: Array
+    observed: Array
+
+    @property
+    def deviance(self) -> float:
+        """-2 log likelihood, profiled over noise_var and mu."""
+        return self.profile.deviance
+
+    @property
+    def noise_var(self) -> float:
+        """The best sigma^2 for this S."""
+        return self.profile.noise_var
+
+    @property
+    def slope(self) -> Array:
+        """The derivative as a symmetric matrix (d, d), or (d,) for a diagonal shape."""
+        return self.gradient if self.shape.size == 1 else self.shape.matrix(self.gradient)
+
+    @property
+    def curvature(self) -> Array:
+        """Expected second derivative by entries of S, (d, d, d, d), or (d, d) for a diagonal shape."""
+        if self.shape.size == 1:
+            return self.expected
+        basis = np.array([self.shape.matrix(unit) for unit in np.eye(self.shape.parameters)])
+        return np.asarray(np.einsum("aij,ab,bkl->ijkl", basis, self.expected, basis, optimize=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Sums over tasks.
+
+    Attributes
+    ----------
+    grams : tuple
+        For each block of the shape, of (X, u) with itself: X the entries of the block's rows of A_s, u those of u_s.
+    waves, crosses : tuple of two
+        Of entries of A_s with those of u_s u_s', and of A_s V A_s, as :func:`_inside` has them; or empty.
+    """
+
+    grams: tuple[Array, ...]
+    waves: tuple[Array, ...]
+    crosses: tuple[Array, ...]
+
+    def __add__(self, other: "_Sums") -> "_Sums":
+        return _Sums(
+            tuple(map(np.add, self.grams, other.grams)),
+            tuple(map(np.add, self.waves, other.waves)),
+            tuple(map(np.add, self.crosses, other.crosses)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is maximised.
+
+    Attributes
+    ----------
+    moments : Moments
+        Of m tasks with rows.
+    criterion : {"reml", "ml"}
+    floor : float
+        Smallest noise_var, in squared reward units, for rewards without noise.
+    known : bool
+        mu is zero, and known ("ml" only).
+    """
+
+    moments: Moments
+    criterion: Criterion
+    floor: float
+    known: bool = False
+
+    @cached_property
+    def total(self) -> Array:
+        """Sums over tasks, packed."""
+        return np.asarray(self.moments.sums.sum(axis=0))
+
+    @property
+    def gram(self) -> Array:
+        """Sum of w phi phi' over all rows (d, d)."""
+        return unpack(self.total, self.moments.dim)
+
+    def thinned(self, every: int) -> "Problem":
+        """Return the problem of every so many-th task."""
+        if every == 1:
+            return self
+        all_, some = self.moments, slice(None, None, every)
+        moments = Moments(
+            Keys(all_.tasks[some]), all_.dim, all_.sums[some].copy(), all_.rows[some], all_.log_weight[some]
+        )
+        return replace(self, moments=moments)
+
+    def turned(self, turn: Array) -> "Problem":
+        """Return the problem in features T phi, in which S is T'^-1 S T^-1; see :meth:`shift`."""
+        return replace(self, moments=self.moments.transformed(turn))
+
+    def shift(self, turn: Array | None) -> float:
+        """What the deviance gains in features T phi: that of log|P|."""
+        if turn is None or self.criterion == "ml":
+            return 0.0
+        return 2 * float(np.linalg.slogdet(turn)[1])
 
 
 def likelihood(
     moments: Moments, ratio: Array, criterion: Criterion, floor: float, *, diagonal: bool = False
 ) -> Likelihood:
-    """Evaluate at S = ``ratio``.
+    """Evaluate at S = ``ratio`` of any shape, with slope and curvatures along all changes, or along diagonal ones.
 
     Parameters
     ----------
@@ -72,129 +208,155 @@ def likelihood(
     floor : float
         Smallest noise_var, in squared reward units, for rewards without noise.
     diagonal : bool
-        Slope and curvature along diagonal changes of S only, at O(m d^3) instead of O(m d^4).
+        At O(m d^3) instead of O(m d^4).
 
     Raises
     ------
     NumericalError
         The population mean is not determined.
     """
-    d, m = moments.dim, len(moments)
+    shape = named("diag" if diagonal else "full", moments.dim)
+    return evaluate(Problem(moments, criterion, floor), ratio, shape)
+
+
+def evaluate(problem: Problem, ratio: Array, shape: Shape, center: Array | None = None) -> Likelihood:
+    """As :func:`likelihood`, along the changes of a shape; ``center`` is about mu, default that of S = 0."""
+    d, m = problem.moments.dim, len(problem.moments)
     factor, _ = upper_factor(ratio)
-    keep = m * packed_size(d + 1) <= _KEPT
-    parent = np.arange(m) if keep else np.zeros(m, dtype=np.int64)
-    rows, log_det = up(moments.sums, 1.0, factor, parent, m if keep else 1)
-    total = unpack(rows.sum(axis=0), d + 1)
-    P, b = total[:d, :d], total[:d, d]
-    inverse, log_det_P = _inverse(P)
-    mean: Array = inverse @ b
-    degrees = moments.n_rows - (d if criterion == "reml" else 0)
-    rest = max(float(total[d, d] - b @ mean), 0.0)
-    noise_var = max(rest / degrees, floor) if degrees > 0 else floor
-    deviance = (
-        degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - float(moments.log_weight.sum())
-    )
-    if criterion == "reml":
-        deviance += log_det_P
-    spread = inverse if criterion == "reml" else np.zeros((d, d))
-    tasks = _tasks(moments, factor, rows if keep else None)
-    slopes = _diagonal_slopes if diagonal else _slopes
-    slope, expected, curvature = slopes(tasks, m, P, mean, spread, noise_var)
-    if noise_var > floor:  # else it is held, and not profiled out
-        curvature = curvature - np.multiply.outer(expected, expected) / degrees
-    return Likelihood(float(deviance), noise_var, mean, P, slope, curvature)
+    if m <= _KEPT:
+        rows, log_det = up(problem.moments.sums, 1.0, factor, np.arange(m), m)
+        here = _profiled(problem, rows.sum(axis=0), log_det)
+        center, step = here.mean, _step(d)
+        pieces = (rows[start : start + step] for start in range(0, m, step))
+        sums = reduce(_Sums.__add__, _sums(pieces, shape, center, here.spread, -(-m // _CROSSED)))
+    else:
+        center = pooled(problem).mean if center is None else center
+        total, log_det, sums = _stream(problem.moments, factor, shape, center)
+        here = _profiled(problem, total, log_det)
+    slope, expected, observed = _assembled(sums, here, shape, here.mean - center)
+    if shape.tied is not None:
+        lift = shape.tied
+        slope = (lift @ slope)[None]
+        expected, observed = (lift @ expected @ lift)[None, None], (lift @ observed @ lift)[None, None]
+    return Likelihood(here, shape, slope, expected, observed)
 
 
-def _inverse(P: Array) -> tuple[Array, float]:
-    """P^-1 and log|P|, with columns of any scale."""
-    scale = np.sqrt(np.diagonal(P))
-    if not (scale > 0).all():
-        raise NumericalError(
-            f"The population mean is not determined: feature {int(np.argmin(scale))} is constant zero. Leave it out."
-        )
-    square = np.outer(scale, scale)
-    try:
-        lower = np.linalg.cholesky(P / square)
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(
-            "The population mean is not determined: features are copies of each other in every task. Leave one out."
-        ) from error
-    if np.diagonal(lower).min() < 1e-7:
-        raise NumericalError(
-            f"The population mean is not determined: feature {int(np.diagonal(lower).argmin())} is, in every task, the "
-            "same combination of other features. Leave it out."
-        )
-    log_det = 2 * float(np.log(np.diagonal(lower)).sum() + np.log(scale).sum())
-    inverse = np.linalg.solve(P / square, np.eye(len(P))) / square
-    return (inverse + inverse.T) / 2, log_det
+def pooled(problem: Problem) -> Profile:
+    """The likelihood at S = 0."""
+    return _profiled(problem, problem.total[: packed_size(problem.moments.dim + 1)], 0.0)
 
 
-def _tasks(moments: Moments, factor: Array, rows: Array | None) -> Iterator[tuple[Array, Array, Array]]:
-    """Pieces of tasks: packed A (k, q), A (k, d, d) and a (k, d)."""
-    d = moments.dim
-    q, step = packed_size(d), max(1, _ENTRIES // (d * d))
-    for start in range(0, len(moments), step):
-        if rows is None:
-            sums = moments.sums[start : start + step]
-            part, _ = up(sums, 1.0, factor, np.arange(len(sums)), len(sums))
-        else:
-            part = rows[start : start + step]
-        yield part[:, :q], unpack(part, d), part[:, q : q + d]
+def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
+    d = problem.moments.dim
+    joint = unpack(total, d + 1)
+    P, b = joint[:d, :d], joint[:d, d]
+    half, mean, spread = np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    degrees = problem.moments.n_rows - (d if problem.criterion == "reml" else 0)
+    if not problem.known:
+        root = feature_root(P)
+        half = np.asarray(np.linalg.solve(root, np.eye(d)), dtype=np.float64)
+        mean = half.T @ (half @ b)
+        if problem.criterion == "reml":
+            spread = half.T @ half
+            log_det += 2 * float(np.log(np.diagonal(root)).sum())
+    rest = max(float(joint[d, d] - b @ mean), 0.0)
+    noise_var = max(rest / degrees, problem.floor) if degrees > 0 else problem.floor
+    weights = float(problem.moments.log_weight.sum())
+    deviance = float(degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - weights)
+    squares = float(problem.total[packed_size(d + 1) - 1])
+    rounding = float(np.finfo(np.float64).eps) * (abs(deviance) + squares / noise_var)
+    held = noise_var <= problem.floor
+    return Profile(deviance, noise_var, mean, P, half, spread, degrees, rounding, held=held)
 
 
-def _slopes(
-    tasks: Iterator[tuple[Array, Array, Array]],
-    m: int,
-    P: Array,
-    mean: Array,
-    spread: Array,
-    noise_var: float,
-) -> tuple[Array, Array, Array]:
-    """Slope, its expected part P - Q, and curvature with noise_var held; ``spread`` is P^-1, or 0 for ML."""
-    d = len(P)
-    lean, every = bool(spread.any()), -(-m // _SAMPLE)  # a curvature need not be exact
-    W, squares, crosses = np.zeros((d, d)), np.zeros((packed_size(d),) * 2), np.zeros((packed_size(d),) * 2)
-    for packed, A, a in tasks:
-        u = a - A @ mean
-        W += u.T @ u
-        squares += packed.T @ packed
+def _step(d: int) -> int:
+    """Tasks a piece: their A_s stay in the cache."""
+    return min(1024, max(256, 2**18 // packed_size(d + 1)))
+
+
+def _stream(moments: Moments, factor: Array, shape: Shape, center: Array) -> tuple[Array, float, _Sums]:
+    """Totals of the step up, sum log|I + C_s S| and sums around ``center``, keeping no A_s."""
+    d, m = moments.dim, len(moments)
+    step, size = _step(d), -(-m // _PIECES)
+    parent = np.arange(step)
+
+    def work(first: int) -> tuple[Array, float, _Sums]:
+        total, log_dets = np.zeros(packed_size(d + 1)), []
+
+        def pieces() -> Iterator[Array]:
+            for start in range(first, min(first + size, m), step):
+                some = moments.sums[start : min(start + step, first + size)]
+                rows, log_det = up(some, 1.0, factor, parent[: len(some)], len(some))
+                log_dets.append(log_det)
+                np.add(total, rows.sum(axis=0), out=total)
+                yield rows
+
+        sums = reduce(_Sums.__add__, _sums(pieces(), shape, center, np.zeros((d, d)), 1))
+        return total, sum(log_dets), sums
+
+    found = in_threads(work, range(0, m, size), processors())
+    totals, log_dets, sums = zip(*found, strict=True)
+    return sum(totals), sum(log_dets), reduce(_Sums.__add__, sums)
+
+
+def _sums(pieces: Iterator[Array], shape: Shape, center: Array, spread: Array, every: int) -> Iterator[_Sums]:
+    """Sums of each piece; its rows hold packed A_s and a_s, and get u_s for a_s."""
+    d = shape.dim
+    q, lean = packed_size(d), bool(spread.any())
+    turn = np.zeros((q, d))
+    for i, entries in enumerate(places(d)):
+        turn[entries, i] = center  # A @ turn = A_s center
+    lower, upper = triangle(d)
+    room = np.empty((q, _step(d)))
+    for rows in pieces:
+        A, u = rows[:, :q], rows[:, q : q + d]
+        u -= A @ turn
+        across, products = u.T.copy(), room[:, : len(rows)]
+        for j in range(d):  # u_i u_j, i <= j
+            np.multiply(across[: j + 1], across[j], out=products[packed_size(j) : packed_size(j + 1)])
+        crosses: tuple[Array, ...] = ()
         if lean:
-            some = A[::every]
-            crosses += every * packed[::every].T @ pack((some @ spread) @ some)
-    pairs, mixed = _pairs(squares, d), _pairs(crosses, d)
-    expected = P - np.einsum("ijkl,jk->il", pairs, spread)
-    form = pairs.reshape(d * d, d * d)
-    lost = form @ np.kron(spread, spread) @ form
-    curvature = pairs - mixed - mixed.transpose(1, 0, 3, 2) + lost.reshape(d, d, d, d)
-    slope = expected - W / noise_var
-    return (slope + slope.T) / 2, expected, curvature
+            some = rows[::every]
+            wide = unpack(some, d)
+            seen = (wide @ spread @ wide)[:, lower, upper]
+            crosses = tuple(every * found for found in inside(some[:, :q].T, seen.T, shape))
+        grams = []
+        for block, (entries, _) in enumerate(shape.columns):
+            own = slice(q + block * shape.size, q + (block + 1) * shape.size)
+            both = rows[:, : q + d] if shape.blocks == 1 else np.hstack([rows[:, entries], rows[:, own]])
+            grams.append(both.T @ both)
+        yield _Sums(tuple(grams), inside(A.T, products, shape), crosses)
 
 
-def _pairs(gram: Array, d: int) -> Array:
-    """sum_s A_s[i, k] B_s[j, l] with axes (i, j, k, l), from the Gram matrix of packed A_s and B_s."""
-    return unpack(np.moveaxis(unpack(gram, d), 0, -1), d).transpose(2, 0, 3, 1)
-
-
-def _diagonal_slopes(
-    tasks: Iterator[tuple[Array, Array, Array]],
-    m: int,
-    P: Array,
-    mean: Array,
-    spread: Array,
-    noise_var: float,
-) -> tuple[Array, Array, Array]:
-    """As :func:`_slopes`, along diagonal changes."""
-    d = len(P)
-    lean, every = bool(spread.any()), -(-m // _SAMPLE)
-    W, curvature, outer = np.zeros(d), np.zeros((d, d)), np.zeros((d, d, d))
-    for _, A, a in tasks:
-        u = a - A @ mean
-        W += (u * u).sum(axis=0)
-        curvature += (A * A).sum(axis=0)
-        if lean:
-            outer += np.matmul(A.transpose(1, 2, 0), A.transpose(1, 0, 2))  # sum_s A_s[j, i] A_s[j, k]
-            some = A[::every]
-            curvature -= 2 * every * (some * (some @ spread @ some)).sum(axis=0)
-    expected = np.diagonal(P) - np.einsum("jik,ik->j", outer, spread)
-    curvature += outer.reshape(d, d * d) @ (spread @ outer @ spread).reshape(d, d * d).T
-    return expected - W / noise_var, expected, curvature
+def _assembled(sums: _Sums, here: Profile, shape: Shape, shift: Array) -> tuple[Array, Array, Array]:
+    """Slope and curvatures from sums around a mean that is ``shift`` below the right one."""
+    p, noise_var = shape.size, here.noise_var
+    i, j = triangle(p)
+    once = to_vector(np.ones((p, p)))
+    K_, v_, w_ = [], [], []
+    for block, (_, at) in enumerate(shape.columns):
+        gram = sums.grams[block]
+        u = len(gram) - p
+        K_.append(along(gram, at))
+        v_.append((gram[at[i], (u + j)[:, None]] + gram[at[j], (u + i)[:, None]]) * (once / 2)[:, None])
+        w_.append(gram[u + i, u + j] * once)
+    K, v = np.concatenate(K_), np.concatenate(v_)  # (k, d, d) and (k, d)
+    lost = K @ shift
+    w = np.concatenate(w_) - 2 * v @ shift + lost @ shift
+    v = v - lost
+    form, wave = to_vector(shape.parts(K)).reshape(len(K), -1), bent(sums.waves, shape)
+    level = to_vector(shape.parts(here.information)).ravel()
+    if here.spread.any():
+        seen = K @ here.spread
+        level = level - np.trace(seen, axis1=1, axis2=2)
+        if sums.crosses:  # else a share d / m of the first term, and left out with its like
+            k = len(level)
+            form = form + seen.reshape(k, -1) @ seen.swapaxes(1, 2).reshape(k, -1).T
+            form = form - 2 * bent(sums.crosses, shape)
+    half = v @ here.half.T
+    observed = 2 * (wave - half @ half.T) / noise_var - form
+    w = w / noise_var
+    if not here.held:
+        form = form - np.outer(level, level) / here.degrees
+        observed = observed - np.outer(w, w) / here.degrees
+    return level - w, (form + form.T) / 2, (observed + observed.T) / 2

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.columns import Array, checked, context_names, contexts
+from hieropo.core.columns import Array, checked, column_names, contexts
 from hieropo.core.ids import Ids, id_array
 from hieropo.errors import LogError, SchemaError
 
@@ -26,12 +26,16 @@ class Roles:
         A weight of k counts as k equal rows.
     context : sequence of str
         In the order in which the feature map reads them.
+    levels : sequence of str
+        Groups that tasks belong to, the widest first, such as region and store.
+    metadata : sequence of str
+        Numbers known of a task, equal in all its rows.
 
     Raises
     ------
     SchemaError
         A name is not a string, or one column plays roles that exclude each other. Only a context column may
-        play another role too, that of the task or the action.
+        play another role too, that of the task, the action or metadata.
     """
 
     task: str
@@ -40,9 +44,12 @@ class Roles:
     pscore: str | None = None
     weight: str | None = None
     context: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "context", context_names(self.context))
+        for role in _LISTS:
+            object.__setattr__(self, role, column_names(getattr(self, role), role))
         for role in ("task", "reward"):
             if getattr(self, role) is None:
                 raise SchemaError(f"The role {role} needs a column; name it, {role}='...'.")
@@ -53,20 +60,21 @@ class Roles:
                     f"The role {role} is given as {column!r}; the name of one column is needed."
                 )
             first = seen.setdefault(column, role)
-            if first != role and not (role == "context" and first in ("task", "action")):
+            if first != role and (first, role) not in _TWICE:
                 raise SchemaError(
                     f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
                     f"{_WHY.get(role, 'Each role needs a column of its own.')}"
                 )
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """Pairs (role, column); the role ``"context"`` once for each of its columns."""
+        """Pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each of their columns."""
         for role in ("task", "action", "reward", "pscore", "weight"):
             column = getattr(self, role)
             if column is not None:
                 yield role, column
-        for column in self.context:
-            yield "context", column
+        for role, columns in _LISTS.items():
+            for column in getattr(self, role):
+                yield columns, column
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,7 +82,10 @@ class Roles:
         return tuple(dict.fromkeys(column for _, column in self.items()))
 
 
+_LISTS = {"context": "context", "levels": "level", "metadata": "metadata"}
+_TWICE = {("task", "context"), ("action", "context"), ("context", "metadata")}
 _WHY = {
+    "level": "A level groups tasks: name the columns above the task, the widest first.",
     "context": "A context is what is known before the action; this column is known only after it.",
     "weight": "To weigh rows by inverse propensity, make a column of 1 / pscore.",
 }
@@ -102,6 +113,10 @@ class Batch:
         Number of the first row in the log, counted from 0; messages count from it.
     roles : Roles, optional
         Names of the columns, for messages.
+    levels : tuple of (n,) ids
+        The groups of each row's task, the widest first.
+    metadata : (n, c) float, optional
+        What is known of each row's task.
 
     Raises
     ------
@@ -118,6 +133,8 @@ class Batch:
     weight: Array | None = None
     first_row: int = 0
     roles: Roles | None = None
+    levels: tuple[Ids, ...] = ()
+    metadata: Array | None = None
 
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)

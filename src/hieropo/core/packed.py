@@ -39,3 +39,12 @@ def pack(matrix: Array) -> Array:
     """Packed (..., n (n + 1) / 2) upper triangle of matrices (..., n, n)."""
     rows, columns = triangle(matrix.shape[-1])
     return np.ascontiguousarray(matrix[..., rows, columns])
+
+
+def padded(matrix: Array, size: int) -> Array:
+    """Matrix (n, n) with rows and columns of zeros behind it, up to ``size``."""
+    if len(matrix) == size:
+        return matrix
+    whole = np.zeros((size, size))
+    whole[: len(matrix), : len(matrix)] = matrix
+    return whole

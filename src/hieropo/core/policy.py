@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.candidates import ALL, Candidates, feature_array
 from hieropo.core.features import FeatureMap
-from hieropo.core.laws import HasTable, Laws, TaskTable, Unseen, kernels
+from hieropo.core.laws import HasTable, Laws, TaskTable, UnitTable, Unseen, kernels
 from hieropo.core.sampling import SampledChoice, SampledChoices, SamplingPolicy
 from hieropo.core.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
@@ -74,8 +74,9 @@ class LCBPolicy:
 
     Parameters
     ----------
-    source : Posterior or PosteriorTable
-        Anything with the attributes of a PosteriorTable will do.
+    source : Posterior or PosteriorTable, SharedPosterior or UnitTable
+        Anything with the attributes of one of the tables will do. Of a UnitTable, where each action has coefficients of
+        its own, a candidate's bound takes O(p^2), and not O(d^2).
     features : FeatureMap, optional
         Makes the candidates of a context; without it requests bring phi along.
     pessimism : float, optional
@@ -95,7 +96,7 @@ class LCBPolicy:
         The feature map is not the one with which the posterior was made, or of another dimension.
     """
 
-    table: TaskTable
+    table: TaskTable | UnitTable
     features: FeatureMap | None
     pessimism: float
     unseen: Unseen
@@ -104,7 +105,7 @@ class LCBPolicy:
 
     def __init__(
         self,
-        source: TaskTable | HasTable,
+        source: TaskTable | UnitTable | HasTable,
         features: FeatureMap | None = None,
         *,
         pessimism: float | None = None,
@@ -115,7 +116,7 @@ class LCBPolicy:
         put(self, "pessimism", _pessimism(pessimism, level))
         laws = Laws(source, unseen)
         put(self, "_laws", laws)
-        put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint))
+        put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint, laws.apart))
         put(self, "table", laws.table)
         put(self, "features", features)
         put(self, "unseen", unseen)
@@ -133,14 +134,19 @@ class LCBPolicy:
         ------
         UnknownTaskError, LogError
             The task is unknown and ``unseen`` is "error"; an entry of phi is not finite.
+        InputError
+            Each action has a law of its own, and a phi has features of two.
         """
         array = feature_array(phi)
         if array.ndim == 0 or array.shape[-1] != self._laws.dim:
             raise MismatchError(f"phi has shape {array.shape}; its last axis must be {self._laws.dim} long.")
-        rows = array.reshape(-1, self._laws.dim)
+        rows = own = array.reshape(-1, self._laws.dim)
         law = self._laws.find(task)
+        if self._laws.apart:
+            owner, own = self._candidates.owned(rows)
+            law = law.picked(owner)
         bound, mean, sd = np.empty((3, len(rows)))
-        kernels().score(*law, rows, self.pessimism, bound, mean, sd)
+        kernels().score(*law, own, self.pessimism, bound, mean, sd)
         if np.isnan(bound).any():
             raise self._candidates.refusal(f"Task {task!r}", rows, ALL)
         return bound.reshape(array.shape[:-1])
@@ -174,7 +180,7 @@ class LCBPolicy:
         candidates = self._candidates
         means, covs, row = self._laws.find(task)
         rows = candidates.one(context, phi)
-        mask = ALL if eligible is None else candidates.mask(eligible, len(rows))
+        mask = ALL if eligible is None else candidates.mask(eligible, candidates.count(rows))
         index, bound, mean, sd = kernels().choose_one(means, covs, row, rows, mask, self.pessimism)
         if index < 0:
             raise candidates.refusal(f"The request of task {task!r}", rows, mask)
@@ -235,7 +241,7 @@ class LCBPolicy:
             row_mask = allowed[bad] if len(allowed) else ALL
             return self._candidates.refusal(f"Row {first_row + start + bad}", features[bad], row_mask)
 
-        size = K * laws.dim
+        size = K * laws.means.shape[-1]
         step = max(1, _BLOCK // max(size, 1))
         if threads is None:
             threads = 1 if n * size < _THREADED else processors()

@@ -5,18 +5,21 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.gaussian import Array, Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.ids import is_null
 from hieropo.core.keys import Codes, Keys
-from hieropo.core.packed import packed_size, unpack
+from hieropo.core.metadata import Design
+from hieropo.core.packed import Index, packed_size, padded, unpack
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import Parents, down, square_roots, up, upper_factor
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 
 Unseen = Literal["prior", "error"]
+
+_PIECE = 65_536  # tasks with metadata worked on at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,24 +58,41 @@ class _Stage:
     keys: Keys
     rows: Array
     scale: float
-    cov: Array
     factor: Array
     regular: bool
     parent: Codes
+    design: Design | None = None
 
-    def parents(self, means: Array, roots: Array) -> Parents:
+    def _hung(self, means: Array, roots: Array, part: slice) -> tuple[Parents, Index]:
+        """Gaussians of the parents of some nodes, and which of them each hangs on."""
+        if self.design is not None:  # each node sees its parent in its own way
+            at = self.parent[part]
+            means, roots = self.design.roots(means[at], roots[at], part)
+            return Parents.of(means, roots, self.factor, regular=self.regular), np.arange(len(at))
+        if part.stop - part.start == 1:
+            at = self.parent[part]
+            return self._parents(means[at], roots[at]), np.zeros(1, dtype=np.int64)
+        return self._parents(means, roots), self.parent[part]
+
+    def _parents(self, means: Array, roots: Array) -> Parents:
         return Parents.of(means, roots, self.factor, regular=self.regular)
 
+    def posteriors(self, means: Array, roots: Array, part: slice) -> tuple[Array, Array]:
+        """Means and packed covariances of some nodes."""
+        parents, at = self._hung(means, roots, part)
+        found, covs, _ = down(self.rows[part], self.scale, self.factor, at, parents)
+        return found, covs
+
     def gain(self, row: int) -> Array:
-        """M = (I + Sigma_0 G)^-1 of one node."""
+        """M Z, with M = (I + Sigma_0 G)^-1, of one node."""
         d = self.factor.shape[0]
-        parents = self.parents(np.zeros((1, d)), np.eye(d)[None])
+        parents = self._parents(np.zeros((1, d)), np.eye(d)[None])
         only = self.rows[row : row + 1]
         # C = F inner with inner triangular is a rotation of I, so undo it: M C C' = M
         whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
         gained = down(only, self.scale, self.factor, np.zeros(1, dtype=np.int64), parents, gains=True)[2][0]
         gain: Array = gained @ whole.T
-        return gain
+        return gain if self.design is None else gain @ self.design.matrix(slice(row, row + 1))[0]
 
 
 class Posterior:
@@ -106,25 +126,20 @@ class Posterior:
         return self.hierarchy.dim
 
     @cached_property
-    def _parents(self) -> list[Parents]:
-        """For each stage, tasks first, the Gaussians of its parents."""
-        found: list[Parents] = []
+    def _above(self) -> list[tuple[Array, Array]]:
+        """For each stage, tasks first, means and square roots of the covariances of all its parents."""
+        found: list[tuple[Array, Array]] = []
         means, covs = self.hyper.mean[None], self.hyper.cov[None]
         for stage in reversed(self._stages):
-            found.append(stage.parents(means, square_roots(covs)))
+            found.append((means, square_roots(covs)))
             if stage is not self._stages[0]:
-                means, packed, _ = down(stage.rows, stage.scale, stage.factor, stage.parent, found[-1])
-                covs = unpack(packed, self.dim)
+                means, packed = stage.posteriors(*found[-1], slice(0, len(stage.keys)))
+                covs = unpack(packed, stage.factor.shape[0])
         return found[::-1]
 
     def _gaussian(self, stage: int, row: int) -> Gaussian:
-        here, parents = self._stages[stage], self._parents[stage]
-        at = here.parent[row]
-        outer = parents.outer[at : at + 1] if parents.outer.size else parents.outer
-        only = Parents(parents.means[at : at + 1], parents.inner[at : at + 1], outer, lower=parents.lower)
-        zero = np.zeros(1, dtype=np.int64)
-        mean, cov, _ = down(here.rows[row : row + 1], here.scale, here.factor, zero, only)
-        return Gaussian.trusted(mean[0], unpack(cov[0], self.dim))
+        mean, cov = self._stages[stage].posteriors(*self._above[stage], slice(row, row + 1))
+        return Gaussian.trusted(mean[0], unpack(cov[0], mean.shape[1]))
 
     def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
         """Return the posterior of theta of one task, equation (4) of arXiv 2212.04720.
@@ -147,21 +162,33 @@ class Posterior:
             raise UnknownTaskError(self.moments.keys.unknown_message(task))
         return self.new_task()
 
-    def new_task(self, parent: object = None) -> Gaussian:
+    def new_task(self, parent: object = None, *, metadata: ArrayLike | None = None) -> Gaussian:
         """Return the posterior of a task that has no rows, N(mu-bar, Sigma_0 + ... + Sigma-bar).
 
         Parameters
         ----------
         parent : node of the first level, optional
             The group that the task belongs to, where the hierarchy has groups; without it the task may hang anywhere.
+        metadata : (c,) array, optional
+            What is known of the task, where the hierarchy has metadata; without them they are drawn from those of the
+            tasks of the log.
         """
+        above, cov = self.hyper, self.hierarchy.task_cov
         if parent is not None:
-            group = self.node(0, parent)
-            return Gaussian.trusted(group.mean.copy(), group.cov + self.hierarchy.task_cov)
-        total = self.hyper.cov + self.hierarchy.task_cov
-        for level in self.hierarchy.levels:
-            total = total + level.cov
-        return Gaussian.trusted(self.hyper.mean.copy(), total)
+            above = self._node(0, parent)
+        else:
+            for level in self.hierarchy.levels:
+                cov = cov + level.cov
+        known, design = self.hierarchy.metadata, self._stages[0].design
+        if known is None or design is None:
+            if metadata is not None:
+                raise InputError("This hierarchy has no metadata, so that those of a task cannot be used.")
+            return Gaussian.trusted(above.mean.copy(), above.cov + cov)
+        if metadata is None:
+            mean, between = design.average(above.mean, above.cov)
+            return Gaussian.trusted(mean, between + cov)
+        Z = known.one(self.dim, metadata)
+        return Gaussian.trusted(Z @ above.mean, Z @ above.cov @ Z.T + cov)
 
     def node(self, level: int, node: object) -> Gaussian:
         """Return the posterior of a group: ``level`` 0 is the one just above the tasks.
@@ -177,8 +204,12 @@ class Posterior:
             raise InputError(
                 f"There is no level {level}: this hierarchy has {len(self.hierarchy.levels)} above tasks."
             )
-        stage = self._stages[level + 1]
-        return self._gaussian(level + 1, int(stage.keys.require([node])[0]))
+        whole, d = self._node(level, node), self.dim
+        return Gaussian.trusted(whole.mean[:d].copy(), whole.cov[:d, :d].copy())
+
+    def _node(self, level: int, node: object) -> Gaussian:
+        """Posterior of a group's coefficients and of those of the metadata."""
+        return self._gaussian(level + 1, int(self._stages[level + 1].keys.require([node])[0]))
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d): M_s cov(ancestor) M_z' through the tree.
@@ -206,8 +237,13 @@ class Posterior:
 
     @cached_property
     def _table(self) -> PosteriorTable:
-        stage = self._stages[0]
-        means, covs, _ = down(stage.rows, stage.scale, stage.factor, stage.parent, self._parents[0])
+        stage, m = self._stages[0], len(self.moments)
+        if stage.design is None or m <= _PIECE:
+            means, covs = stage.posteriors(*self._above[0], slice(0, m))
+        else:
+            parts = [slice(start, min(start + _PIECE, m)) for start in range(0, m, _PIECE)]
+            found = [stage.posteriors(*self._above[0], part) for part in parts]
+            means, covs = (np.concatenate(each) for each in zip(*found, strict=True))
         return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
 
     def __repr__(self) -> str:
@@ -242,16 +278,24 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         )
     if hierarchy.levels:
         moments = moments.covering(Keys(_objects(list(hierarchy.levels[0].parent))))
+    design = None
+    if hierarchy.metadata is not None:
+        moments = moments.covering(hierarchy.metadata.tasks)
+        design = hierarchy.metadata.design(hierarchy.dim, moments.keys)
     _refuse_negative(moments)
     stages: list[_Stage] = []
     keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
     log_det = 0.0
     covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
     for k, cov in enumerate(covs):
-        factor, regular = upper_factor(cov)
-        above, parent = _hang(keys, hierarchy, k)
-        stages.append(_Stage(keys, rows, scale, cov, factor, regular, parent))
-        rows, part = up(rows, scale, factor, parent, len(above))
+        factor, regular = upper_factor(cov if k == 0 else padded(cov, hierarchy.root_dim))
+        above, parent = hung(keys, hierarchy, k)
+        stages.append(_Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
+        if k == 0 and design is not None:
+            said, part = up(rows, scale, factor, np.arange(len(keys)), len(keys))
+            rows = design.lifted(said, parent, len(above))
+        else:
+            rows, part = up(rows, scale, factor, parent, len(above))
         keys, scale, log_det = above, 1.0, log_det + part
     root, rest = _root(rows[0], hierarchy)
     n = moments.n_rows
@@ -259,7 +303,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
 
 
-def _hang(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
+def hung(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
     """Nodes above those of ``keys``, and which of them each hangs on."""
     if level == len(hierarchy.levels):
         return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)
@@ -282,11 +326,11 @@ def _objects(ids: list[Any]) -> NDArray[Any]:
 
 def _root(packed: Array, hierarchy: Hierarchy) -> tuple[Gaussian, float]:
     """Hyper-posterior from what all top nodes say, and minus twice what it adds to the log evidence."""
-    d = hierarchy.dim
+    d = hierarchy.root_dim
     joint = unpack(packed, d + 1)
     P, b, c = joint[:d, :d], joint[:d, d], float(joint[d, d])
     if hierarchy.hyper is None:
-        root, log_det = _flat_root(P, b)
+        root, log_det = flat_root(P, b)
         return root, c - float(b @ root.mean) + log_det - d * np.log(2 * np.pi)
     prior = hierarchy.hyper
     factor, regular = upper_factor(prior.cov)
@@ -302,7 +346,14 @@ def _root(packed: Array, hierarchy: Hierarchy) -> tuple[Gaussian, float]:
     return root, float(left[0, -1]) + log_det
 
 
-def _flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
+def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
+    """N(P^-1 b, P^-1), and log|P|, with columns of any scale.
+
+    Raises
+    ------
+    NumericalError
+        P is singular.
+    """
     d = b.size
     scale = np.sqrt(np.diagonal(P))
     if (scale > 0).all():

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.candidates import Candidates
 from hieropo.core.features import FeatureMap
-from hieropo.core.laws import HasTable, Law, Laws, TaskTable, Unseen, kernels
+from hieropo.core.laws import HasTable, Law, Laws, TaskTable, UnitTable, Unseen, kernels
 from hieropo.errors import InputError
 
 Array = NDArray[np.float64]
@@ -82,7 +82,8 @@ class SamplingPolicy:
     Raises
     ------
     InputError
-        No explicit ``random_state``, ``n_samples`` below 1, ``uniform`` outside [0, 1].
+        No explicit ``random_state``, ``n_samples`` below 1, ``uniform`` outside [0, 1]; the laws of a task's actions
+        stand each on its own.
     MismatchError
         The feature map is not the one with which the posterior was made, or of another dimension.
     """
@@ -91,7 +92,7 @@ class SamplingPolicy:
 
     def __init__(
         self,
-        source: TaskTable | HasTable,
+        source: TaskTable | UnitTable | HasTable,
         features: FeatureMap | None = None,
         *,
         random_state: int | np.random.Generator,
@@ -107,6 +108,11 @@ class SamplingPolicy:
             raise InputError(f"uniform={uniform!r} is not a share in [0, 1].")
         self._rng = _generator(random_state)
         self._laws = Laws(source, unseen)
+        if isinstance(self._laws.table, UnitTable):
+            raise InputError(
+                "SamplingPolicy draws all coefficients of a task together, and this table holds the law of each action "
+                "on its own. Hand in the joint laws, posterior.dense()."
+            )
         self._candidates = Candidates(features, self._laws.dim, self._laws.fingerprint)
         self.table: TaskTable = self._laws.table
         self.features = features

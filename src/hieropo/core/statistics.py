@@ -181,15 +181,7 @@ class Moments:
 
     def transformed(self, T: Array) -> Self:
         """Return the moments of the features T phi, T (k, d): each S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
-        k, d = T.shape
-        whole = np.zeros((k + 2, d + 2))
-        whole[:k, :d] = T
-        whole[k, d] = whole[k + 1, d + 1] = 1.0
-        sums = np.empty((len(self), packed_size(k + 2)))
-        for start in range(0, len(self), 4096):
-            part = slice(start, start + 4096)
-            sums[part] = pack(whole @ unpack(self.sums[part], d + 2) @ whole.T)
-        return type(self)(self.keys, k, sums, self.rows, self.log_weight)
+        return type(self)(self.keys, len(T), turned(self.sums, T), self.rows, self.log_weight)
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() of moments works
@@ -252,6 +244,19 @@ class Moments:
         near = np.abs(mine - theirs) <= rtol * spread[:, :, None] * spread[:, None, :]
         logs = np.isclose(self.log_weight, other.log_weight[place], rtol=rtol, atol=rtol)
         return bool(near.all() and logs.all())
+
+
+def turned(sums: Array, T: Array) -> Array:
+    """Packed sums of z = (T phi, r, 1) from those of z = (phi, r, 1), T (k, d): [T 0; 0 I] S [T 0; 0 I]'."""
+    k, d = T.shape
+    whole = np.zeros((k + 2, d + 2))
+    whole[:k, :d] = T
+    whole[k, d] = whole[k + 1, d + 1] = 1.0
+    found = np.empty((len(sums), packed_size(k + 2)))
+    for start in range(0, len(sums), 4096):
+        part = slice(start, start + 4096)
+        found[part] = pack(whole @ unpack(sums[part], d + 2) @ whole.T)
+    return found
 
 
 def _clear_emptied(sums: Array, rows: Codes, log_weight: Array, place: Codes, taken: Array) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hieropo.baselines import FlatOPO, PooledOPO
 from hieropo.core.logs import Roles
-from hieropo.learners import FlatOPO, HierOPO, PooledOPO
+from hieropo.learners import HierOPO
 
 Learner = Callable[[], HierOPO]
 

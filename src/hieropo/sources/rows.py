@@ -60,6 +60,8 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
         weight=values(roles.weight),
         first_row=row,
         roles=roles,
+        levels=tuple(ids(found.column(column), column, row) for column in roles.levels),
+        metadata=context_matrix(found, roles.metadata, row) if roles.metadata else None,
     )
 
 

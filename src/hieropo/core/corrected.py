@@ -1,0 +1,334 @@
+"""First-order correction of posteriors for the error of an estimated Sigma_0, for many tasks.
+
+With S = Sigma_0 / sigma^2, A_s and a_s as in :mod:`likelihood`, u_s = a_s - A_s mu, M_s = I - S A_s and Q = cov(mu) /
+sigma^2, let the estimate of S be off by Delta ~ N(0, V), V = 2 (expected curvature of the deviance)^-1. To first order
+
+    theta_s    moves by  M_s (Delta u_s + nu),   nu = -Q sum_z A_z Delta u_z the move of mu
+    Sigma~_s   moves by  M_s Delta M_s' - M_s Delta A_s Delta M_s',   Sigma~_s = S M_s'
+
+The first is an error that the plug-in covariance does not have; the second says that sigma^2 Sigma~_s, concave in S, is
+estimated too low by sigma^2 M_s E[Delta A_s Delta] M_s' where the estimate of S is unbiased. The covariance becomes
+
+    cov_s + M_s (sigma^2 E[Delta A_s Delta] + E[(Delta u_s + nu)(Delta u_s + nu)']) M_s'
+
+Since E[u_s u_s'] is about sigma^2 A_s, the two are about equal: twice the third term of Prasad and Rao (Journal of the
+American Statistical Association 85, 1990; Kackar and Harville, in the same journal 79, 1984), here with the task's own
+u_s. A task without rows gets E[nu nu'] alone. V is taken together with a weak prior: no entry of Delta is allowed more
+spread than s_i s_j / sigma^2, in the units of the priors of :mod:`hyper_draws`. Where few tasks leave V large this is
+no small correction any more, and may go beyond what a task without rows gets: it is for many tasks.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo.core.estimation import Estimate
+from hieropo.core.gaussian import Array, Gaussian, frozen
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.mixed import Components, prior_scales, single
+from hieropo.core.packed import Index, pack, packed_size, triangle, unpack
+from hieropo.core.posterior import PosteriorTable, Unseen, condition
+from hieropo.core.statistics import Moments
+from hieropo.core.steps import up, upper_factor
+from hieropo.errors import InputError, MismatchError
+
+_PIECE = 2**20  # entries worked on at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HyperError:
+    """Covariance of the error of an estimated S = Sigma_0 / sigma^2.
+
+    Parameters
+    ----------
+    dim : int
+        Features d.
+    cov : (q, q) or (d, d) array
+        V: of the packed entries of S, q = d (d + 1) / 2, or of its diagonal, where only that was estimated.
+    degrees : int
+        Residual degrees of freedom N: log sigma^2 given S has the variance 2 / N.
+
+    Raises
+    ------
+    InputError
+        ``cov`` has another shape.
+    """
+
+    dim: int
+    cov: Array
+    degrees: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cov", frozen(self.cov))
+        if self.cov.shape not in ((self.dim,) * 2, (packed_size(self.dim),) * 2):
+            q = packed_size(self.dim)
+            raise InputError(
+                f"cov has shape {self.cov.shape}; for {self.dim} features ({q}, {q}) or ({self.dim}, {self.dim}) is "
+                "needed."
+            )
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether only the diagonal of S was estimated."""
+        return len(self.cov) == self.dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types, from which :meth:`from_dict` makes the same value to the last bit."""
+        return {
+            "kind": "hyper-error",
+            "dim": self.dim,
+            "cov": pack(self.cov).tolist(),
+            "diagonal": self.diagonal,
+            "degrees": self.degrees,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        d = int(values["dim"])
+        packed = np.asarray(values["cov"], dtype=np.float64)
+        return cls(d, unpack(packed, d if values["diagonal"] else packed_size(d)), int(values["degrees"]))
+
+    @property
+    def of_entries(self) -> Array:
+        """V of the packed entries (q, q)."""
+        if not self.diagonal:
+            return self.cov
+        whole = np.zeros((packed_size(self.dim),) * 2)
+        at = _diagonal_places(self.dim)
+        whole[at[:, None], at] = self.cov
+        return whole
+
+
+def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = None) -> HyperError:
+    """Covariance of the error of an estimate, from its curvature.
+
+    Parameters
+    ----------
+    moments : Moments
+        From which ``estimate`` was made.
+    estimate : Estimate
+        Of two levels.
+    scaled : (d, d) array, optional
+        The matrix of which Sigma_0 is a multiple, where it is.
+
+    Raises
+    ------
+    InputError
+        The estimate has no curvature: it is of a tree, or of one task.
+    """
+    curvature, d = estimate.expected_curvature, moments.dim
+    if curvature is None or estimate.degrees is None:
+        raise InputError(
+            "The estimate has no curvature, as that of a tree or of a log with one task has none, so that its error "
+            "cannot be told to first order; use uncertainty='integrated'."
+        )
+    basis = _basis(estimate.chosen.shape, d, len(curvature), scaled)
+    _, scale = prior_scales(moments)
+    root = scale / np.sqrt(estimate.hierarchy.noise_var)
+    rows, columns = triangle(d)
+    most = np.abs(basis / (root[rows] * root[columns])).max(
+        axis=1
+    )  # spread of each free entry is at most 1 / this
+    scaled_form = curvature / (2 * np.outer(most, most)) + np.eye(len(most))
+    cov = np.linalg.solve(scaled_form, np.eye(len(most))) / np.outer(most, most)
+    entries = basis.T @ ((cov + cov.T) / 2) @ basis
+    at = _diagonal_places(d)
+    only = not basis[:, rows != columns].any()
+    return HyperError(d, entries[at[:, None], at] if only else entries, estimate.degrees)
+
+
+def _diagonal_places(d: int) -> Index:
+    return np.arange(1, d + 1) * np.arange(2, d + 2) // 2 - 1
+
+
+def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
+    """The packed S (k, q) of each free entry."""
+    q = packed_size(d)
+    if shape == "full":
+        return np.eye(q)
+    if shape == "diag":
+        return pack(np.array([np.diag(unit) for unit in np.eye(d)]))
+    if shape == "isotropic":
+        return pack(np.eye(d)[None])
+    if shape == "scaled" and scaled is not None:
+        return pack(np.asarray(scaled, dtype=np.float64)[None])
+    if shape != "block":
+        raise InputError(f"The error of a task_cov of shape {shape!r} is not known to first order.")
+    size = 2 * parameters // d - 1
+    found = []
+    for block in range(d // size):
+        for unit in np.eye(packed_size(size)):
+            whole = np.zeros((d, d))
+            at = slice(block * size, (block + 1) * size)
+            whole[at, at] = unpack(unit, size)
+            found.append(pack(whole))
+    return np.array(found)
+
+
+class CorrectedPosterior:
+    """Posterior with the error of the estimated hierarchy, to first order; made by :func:`correct`.
+
+    It has the views of a :class:`Posterior`.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy
+        The estimate.
+    error : HyperError
+    moments : Moments
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy, error: HyperError) -> None:
+        self.hierarchy = hierarchy
+        self.error = error
+        self._plain = condition(moments, hierarchy)
+        self.moments = self._plain.moments
+        self._ratio = hierarchy.task_cov / hierarchy.noise_var
+        self._factor = upper_factor(self._ratio)[0]
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Evidence of the estimate, log p(rewards | phi, hierarchy)."""
+        return self._plain.log_evidence
+
+    def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
+        """Pieces of tasks: packed A (k, q), and u (k, d)."""
+        d, mean = self.dim, self._plain.hyper.mean
+        q, step = packed_size(d), max(1, _PIECE // (d * d))
+        for start in range(0, len(sums), step):
+            some = sums[start : start + step]
+            rows, _ = up(some, 1.0, self._factor, np.arange(len(some)), len(some))
+            yield rows[:, :q], rows[:, q : q + d] - unpack(rows, d) @ mean
+
+    @cached_property
+    def _kernel(self) -> Array:
+        """(q, q): packed X times it is packed E[Delta X Delta]."""
+        d = self.dim
+        rows, columns = triangle(d)
+        four = unpack(np.moveaxis(unpack(self.error.of_entries, d), 0, -1), d).transpose(2, 3, 0, 1)
+        across = four.transpose(1, 2, 0, 3)  # cov(Delta_ij, Delta_kl) by j, k (summed with X_jk), then i, l
+        both = across + across.transpose(1, 0, 2, 3)
+        kernel = both[rows, columns] / np.where(rows == columns, 2.0, 1.0)[:, None, None]
+        return np.ascontiguousarray(((kernel + kernel.transpose(0, 2, 1)) / 2)[:, rows, columns])
+
+    @cached_property
+    def _pull(self) -> Array:
+        """(d, q): nu of unit changes of the packed entries of S."""
+        d = self.dim
+        across = np.zeros((d, d, d))
+        for A, u in self._tasks(self.moments.sums):
+            across += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
+        rows, columns = triangle(d)
+        moves = across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
+        return -(self._plain.hyper.cov / self.hierarchy.noise_var) @ moves
+
+    @cached_property
+    def _drift(self) -> tuple[Array, Array]:
+        """(d, d, d): E[Delta u nu'] = sum_k u_k drift[k]; and E[nu nu']."""
+        d = self.dim
+        joint = unpack((self.error.of_entries @ self._pull.T).T, d)  # E[nu_j Delta_ik], by j
+        return np.ascontiguousarray(
+            joint.transpose(2, 1, 0)
+        ), self._pull @ self.error.of_entries @ self._pull.T
+
+    def _extra(self, A: Array, u: Array) -> Array:
+        """What is added to the covariances of tasks (k, d, d)."""
+        d = self.dim
+        rows, columns = triangle(d)
+        X = self.hierarchy.noise_var * A + u[:, rows] * u[:, columns]
+        seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
+        drift, own = self._drift
+        cross = (u @ drift.reshape(d, d * d)).reshape(-1, d, d)
+        inside = unpack(seen, d) + cross + np.swapaxes(cross, 1, 2) + own
+        M = np.eye(d) - self._ratio @ unpack(A, d)
+        return np.asarray(M @ inside @ np.swapaxes(M, 1, 2))
+
+    @cached_property
+    def hyper(self) -> Gaussian:
+        """Posterior of mu."""
+        plain = self._plain.hyper
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
+        plain, row = self._plain.task(task, unseen=unseen), self.moments.keys.find(task)
+        if row < 0:
+            return self.new_task()
+        ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._extra(A, u)[0])
+
+    def new_task(self, parent: object = None) -> Gaussian:
+        """Return the posterior of a task that has no rows."""
+        plain = self._plain.new_task(parent)
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Raise: there are no groups here; see :meth:`Posterior.node`."""
+        return self._plain.node(level, node)
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
+        return single(self.task(task, unseen=unseen))
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound below phi' theta with probability ``level``, for phi (..., d)."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d)."""
+        at = self.moments.keys.require([first, second])
+        if at[0] == at[1]:
+            return self.task(first, unseen="error").cov.copy()
+        d, moves = self.dim, []
+        units = unpack(np.eye(packed_size(d)), d)
+        for row in at.tolist():
+            ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
+            M = np.eye(d) - self._ratio @ unpack(A[0], d)
+            moves.append(M @ ((units @ u[0]).T + self._pull))
+        found: Array = self._plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
+        return found
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        plain, covs, start = self._plain.table(), [], 0
+        for A, u in self._tasks(self.moments.sums):
+            covs.append(plain.covs[start : start + len(u)] + pack(self._extra(A, u)))
+            start += len(u)
+        whole = np.concatenate(covs) if covs else plain.covs
+        return PosteriorTable(plain.keys, plain.means, whole, plain.rows, self.new_task())
+
+    def __repr__(self) -> str:
+        return f"CorrectedPosterior({len(self.moments)} tasks, {self.dim} features)"
+
+
+def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:
+    """Condition the estimate on the log, and carry the error of the estimate to first order.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions differ.
+    InputError
+        The hierarchy has levels or metadata, for which the correction is not derived.
+    """
+    if error.dim != hierarchy.dim:
+        raise MismatchError(f"The error is of {error.dim} features, the hierarchy has {hierarchy.dim}.")
+    if hierarchy.levels or hierarchy.metadata is not None:
+        raise InputError(
+            "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
+        )
+    return CorrectedPosterior(moments, hierarchy, error)

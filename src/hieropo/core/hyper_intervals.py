@@ -1,0 +1,118 @@
+"""Intervals for the numbers of a hierarchy: noise, standard deviations between tasks and nodes, correlations, means."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hieropo.core.corrected import HyperError
+from hieropo.core.gaussian import Array
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.mixed import Components, HyperDraws, normal_mixture_quantile
+from hieropo.core.packed import packed_size, triangle
+
+_HELD = 1e-9  # range of a correlation that was not drawn
+
+
+class HyperInterval(NamedTuple):
+    """An interval for one number of the hierarchy.
+
+    Parameters
+    ----------
+    name : str
+        "noise sd", "mean[j]", "sd[j]", "correlation[i, j]", or the same of a level, as in "store sd[j]".
+    estimate, lower, upper : float
+        The median for "integrated", else the estimate; and the ends.
+    """
+
+    name: str
+    estimate: float
+    lower: float
+    upper: float
+
+
+def mean_intervals(parts: Components, dim: int, level: float) -> list[HyperInterval]:
+    """Intervals of the population means, and of what metadata move; mixture quantiles."""
+    sds = np.sqrt(np.maximum(np.diagonal(parts.covs, axis1=1, axis2=2), 0.0)).T
+    lower, middle, upper = (
+        normal_mixture_quantile(parts.weights, parts.means.T, sds, at)
+        for at in ((1 - level) / 2, 0.5, (1 + level) / 2)
+    )
+    names = [f"mean[{j}]" if j < dim else f"kappa[{j - dim}]" for j in range(len(middle))]
+    return [
+        HyperInterval(*row)
+        for row in zip(names, middle.tolist(), lower.tolist(), upper.tolist(), strict=True)
+    ]
+
+
+def draw_intervals(draws: HyperDraws, hierarchy: Hierarchy, level: float) -> list[HyperInterval]:
+    """Quantiles of the draws."""
+    ends = (0.5, (1 - level) / 2, (1 + level) / 2)
+    found = [HyperInterval("noise sd", *_quantiles(np.sqrt(draws.noise_vars), draws.weights, ends))]
+    covs = [("", draws.task_covs)]
+    covs += [(f"{at.name or f'level {k}'} ", draws.level_covs[:, k]) for k, at in enumerate(hierarchy.levels)]
+    for prefix, each in covs:
+        sds = np.sqrt(np.maximum(np.diagonal(each, axis1=1, axis2=2), 0.0))
+        for j, values in enumerate(sds.T):
+            found.append(HyperInterval(f"{prefix}sd[{j}]", *_quantiles(values, draws.weights, ends)))
+        for i, j in _pairs(hierarchy.dim):
+            size = sds[:, i] * sds[:, j]
+            values = np.where(size > 0, each[:, i, j] / np.where(size > 0, size, 1.0), 0.0)
+            if np.ptp(values) > _HELD:
+                name = f"{prefix}correlation[{i}, {j}]"
+                found.append(HyperInterval(name, *_quantiles(values, draws.weights, ends)))
+    return found
+
+
+def _pairs(d: int) -> list[tuple[int, int]]:
+    return [(i, j) for i, j in zip(*(at.tolist() for at in triangle(d)), strict=True) if i < j]
+
+
+def _quantiles(values: Array, weights: Array, levels: tuple[float, ...]) -> list[float]:
+    """Quantiles of weighted values, linear between the middles of their steps."""
+    order = np.argsort(values, kind="stable")
+    middles = np.cumsum(weights[order]) - weights[order] / 2
+    found: list[float] = np.interp(levels, middles, values[order]).tolist()
+    return found
+
+
+def error_intervals(error: HyperError, hierarchy: Hierarchy, level: float) -> list[HyperInterval]:
+    """Normal intervals; log sigma^2 given S is N(., 2 / N), so that an entry of Sigma_0 is off by Delta and by that."""
+    from scipy.special import ndtri
+
+    z, d = float(ndtri((1 + level) / 2)), hierarchy.dim
+    own = 2 / max(error.degrees, 1)
+    S = hierarchy.task_cov / hierarchy.noise_var
+    V = error.of_entries
+    found = [_logged("noise sd", hierarchy.noise_var, own, z)]
+    diagonal = [packed_size(j + 1) - 1 for j in range(d)]
+    for j, at in enumerate(diagonal):
+        spread = float(np.sqrt(V[at, at] + own * S[j, j] ** 2))
+        size = float(S[j, j])
+        if size > 2 * spread:
+            found.append(_logged(f"sd[{j}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
+        else:
+            high = float(np.sqrt((size + z * spread) * hierarchy.noise_var))
+            low = float(np.sqrt(max(size - z * spread, 0.0) * hierarchy.noise_var))
+            found.append(HyperInterval(f"sd[{j}]", float(np.sqrt(size * hierarchy.noise_var)), low, high))
+    if not error.diagonal:
+        found += [_correlation(i, j, S, V, z) for i, j in _pairs(d)]
+    return found
+
+
+def _logged(name: str, var: float, log_var: float, z: float) -> HyperInterval:
+    """Interval of an sd whose variance is ``var``, with the variance ``log_var`` of its log."""
+    sd, by = float(np.sqrt(var)), float(np.exp(z * np.sqrt(log_var) / 2))
+    return HyperInterval(name, sd, sd / by, sd * by)
+
+
+def _correlation(i: int, j: int, S: Array, V: Array, z: float) -> HyperInterval:
+    name, size = f"correlation[{i}, {j}]", float(np.sqrt(S[i, i] * S[j, j]))
+    if size <= 0 or abs(S[i, j]) >= (1 - 1e-9) * size:
+        return HyperInterval(name, float(np.sign(S[i, j])), -1.0, 1.0)
+    r = float(S[i, j]) / size
+    slope = np.zeros(len(V))
+    slope[packed_size(j) + i] = 1 / size
+    for k in (i, j):
+        slope[packed_size(k + 1) - 1] = -r / (2 * S[k, k])
+    away = z * float(np.sqrt(slope @ V @ slope)) / (1 - r * r)
+    return HyperInterval(name, r, float(np.tanh(np.arctanh(r) - away)), float(np.tanh(np.arctanh(r) + away)))

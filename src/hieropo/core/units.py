@@ -1,0 +1,294 @@
+"""Moments of units: a unit is one action within one task, with features (1, x) of its own."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import FeatureMap
+from hieropo.core.keys import Codes, Keys
+from hieropo.core.packed import packed_size, triangle
+from hieropo.core.statistics import Moments, add_rows, check_rows, refuse_overflow
+from hieropo.errors import InputError, LogError, MismatchError
+
+Array = NDArray[np.float64]
+
+
+def one_action(features: FeatureMap | None) -> Crossed | None:
+    """Return the map of the features (1, x) that a map with coefficients for each action repeats; None for others.
+
+    Examples
+    --------
+    >>> from hieropo.core.features import per_action
+    >>> one_action(per_action(["left", "right"], ["age"])).phi([[7.0]], [0])
+    array([[1., 7.]])
+    """
+    if not isinstance(features, Crossed) or features.table is not None:
+        return None
+    return Crossed((0,), None, features.columns, features.intercept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitMoments:
+    """The additive statistics of every unit, in m K (p + 2)(p + 3) / 2 numbers.
+
+    They form a commutative group under ``+`` and ``-`` as :class:`hieropo.core.statistics.Moments` do, and hold what
+    the moments of d = K p features hold: those of features of two actions are zero.
+
+    Attributes
+    ----------
+    keys : Keys
+        The m tasks.
+    n_actions : int
+        K.
+    units : Moments
+        Of the units: action a of the task in row s is unit ``s K + a``, and this number is its key.
+    """
+
+    keys: Keys
+    n_actions: int
+    units: Moments
+
+    def __post_init__(self) -> None:
+        if len(self.units) != len(self.keys) * self.n_actions or self.n_actions < 1:
+            raise InputError(
+                f"{len(self.units)} units do not fit {len(self.keys)} tasks of {self.n_actions} actions each."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        keys: Keys,
+        unit_dim: int,
+        sums: Array,
+        rows: Codes,
+        log_weight: Array,
+        features: str | None = None,
+    ) -> Self:
+        """Put together from arrays, as the properties give them: sums (m, K, .), rows (m, K), log_weight (m, K)."""
+        n_actions, n = rows.shape[1], rows.size
+        packed = sums.reshape(n, packed_size(unit_dim + 2))
+        numbers = Keys(np.arange(n))
+        units = Moments(numbers, unit_dim, packed, rows.reshape(-1), log_weight.reshape(-1), features)
+        return cls(keys, n_actions, units)
+
+    @property
+    def tasks(self) -> NDArray[Any]:
+        """The ids of the tasks, as given, shape (m,)."""
+        return self.keys.values
+
+    @property
+    def features(self) -> str | None:
+        """Fingerprint of the feature map."""
+        return self.units.features
+
+    @property
+    def unit_dim(self) -> int:
+        """Features p of one action."""
+        return self.units.dim
+
+    @property
+    def dim(self) -> int:
+        """Features d = K p of the feature map."""
+        return self.n_actions * self.units.dim
+
+    @property
+    def sums(self) -> Array:
+        """Packed sums of w z z', z = (1, x, r, 1), shape (m, K, (p + 2)(p + 3) / 2)."""
+        return self.units.sums.reshape(len(self), self.n_actions, self.units.sums.shape[1])
+
+    @property
+    def rows(self) -> Codes:
+        """Rows of each unit, shape (m, K)."""
+        return self.units.rows.reshape(len(self), self.n_actions)
+
+    @property
+    def log_weight(self) -> Array:
+        """Sum of log w of each unit, shape (m, K)."""
+        return self.units.log_weight.reshape(len(self), self.n_actions)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all units together."""
+        return self.units.n_rows
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __repr__(self) -> str:
+        return (
+            f"UnitMoments({len(self)} tasks of {self.n_actions} actions, {self.n_rows} rows, "
+            f"{self.unit_dim} features each)"
+        )
+
+    def select(self, tasks: object) -> Self:
+        """Return the moments of these tasks only, in this order; raises as :meth:`Moments.select`."""
+        at = self.keys.require(tasks)
+        if np.unique(at).size != at.size:
+            twice = self.keys.values[np.flatnonzero(np.bincount(at) > 1)[:1]].tolist()[0]
+            raise InputError(
+                f"Task {twice!r} is selected twice; its rows would count twice. Name each task once."
+            )
+        picked = Keys(self.keys.values[at])
+        return type(self).of(
+            picked, self.unit_dim, self.sums[at], self.rows[at], self.log_weight[at], self.features
+        )
+
+    def scale(self, factor: float) -> Self:
+        """Multiply every weight by a positive ``factor`` (forgetting, tempering)."""
+        return type(self)(self.keys, self.n_actions, self.units.scale(factor))
+
+    def __radd__(self, other: object) -> Self:
+        return self if other == 0 else NotImplemented  # so that sum() of moments works
+
+    def __add__(self, other: Self) -> Self:
+        return self._combine(other, 1)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._combine(other, -1)
+
+    def __neg__(self) -> Self:
+        return type(self)(self.keys, self.n_actions, -self.units)
+
+    def _combine(self, other: Self, sign: int) -> Self:
+        if not isinstance(other, UnitMoments):
+            return NotImplemented
+        if self.n_actions != other.n_actions:
+            raise MismatchError(
+                f"Moments of {self.n_actions} actions and moments of {other.n_actions} actions do not combine: they "
+                "were made by different feature maps. Make both again with one map."
+            )
+        keys, place = self.keys.union(other.keys)
+        theirs = other.units
+        renumbered = Moments(
+            Keys(_numbers(place, self.n_actions)),
+            theirs.dim, theirs.sums, theirs.rows, theirs.log_weight, theirs.features,
+        )  # fmt: skip
+        try:
+            units = self.units + renumbered if sign > 0 else self.units - renumbered
+        except LogError as error:  # it names a unit, by a number that nobody gave
+            raise LogError(
+                "Two moments do not add: a sum would not fit a float64. Rescale the columns of large values."
+            ) from error
+        return type(self)(keys, self.n_actions, units)
+
+    def dense(self) -> Moments:
+        """Return the moments of all d = K p features of the map, of (d + 2)(d + 3) / 2 numbers a task."""
+        p, d, K = self.unit_dim, self.dim, self.n_actions
+        i, j = triangle(p + 2)
+        sums = np.zeros((len(self), packed_size(d + 2)))
+        for action in range(K):
+            place = np.concatenate([action * p + np.arange(p), [d, d + 1]])
+            sums[:, place[j] * (place[j] + 1) // 2 + place[i]] += self.sums[:, action]
+        return Moments(self.keys, d, sums, self.rows.sum(axis=1), self.log_weight.sum(axis=1), self.features)
+
+
+def _numbers(rows: Codes, n_actions: int) -> Codes:
+    """Numbers of the units of the tasks in these rows."""
+    return (rows[:, None] * n_actions + np.arange(n_actions)).reshape(-1)
+
+
+class UnitAccumulator:
+    """Moments of units in the making, batch by batch; the mutable edge of a pass over a log.
+
+    Parameters
+    ----------
+    features : Crossed
+        With coefficients of its own for each action: ``per_action(...)`` or ``indicator(...)``.
+
+    Raises
+    ------
+    InputError
+        The map is another one.
+    """
+
+    def __init__(self, features: FeatureMap) -> None:
+        row = one_action(features)
+        if row is None or features.actions is None:
+            raise InputError(
+                f"{features!r} does not give each action coefficients of its own, so that its moments do not fall "
+                "apart into those of actions. Use per_action(...) or indicator(...), or an Accumulator."
+            )
+        self._row = row
+        self._features = features.fingerprint
+        self._n_actions = len(features.actions)
+        self._index: dict[Any, int] = {}
+        self._dtypes: set[np.dtype[Any]] = set()
+        self._sums = np.zeros((0, packed_size(row.dim + 2)))
+        self._rows = np.zeros(0, dtype=np.int64)
+        self._log_weight = np.zeros(0)
+
+    def add(
+        self,
+        task: object,
+        action: ArrayLike,
+        context: ArrayLike | None,
+        reward: ArrayLike,
+        weight: ArrayLike | None = None,
+    ) -> None:
+        """Add a batch.
+
+        Parameters
+        ----------
+        task : (n,) ids
+        action : (n,) int
+            Codes, as the map's ``action_codes`` gives them.
+        context : (n, c) array or None
+            Of the columns that the map reads.
+        reward, weight : (n,) array
+            As in :meth:`Moments.from_arrays`.
+
+        Raises
+        ------
+        InputError, LogError
+            Lengths differ; a code is none of an action; a value is missing or not finite.
+        """
+        keys, codes = Keys.factorize(task)
+        actions = self._check(action, codes.size)
+        phi = self._row.phi(context, np.zeros(codes.size, dtype=np.int64))
+        table, values, weights = check_rows(phi, reward, weight)
+        ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
+        place = np.fromiter((self._index.setdefault(i, len(self._index)) for i in ids), np.int64, len(keys))
+        self._dtypes.add(keys.values.dtype)
+        self._grow(len(self._index) * self._n_actions)
+        units = place[codes] * self._n_actions + actions
+        add_rows(units, table, values, weights, self._sums, self._rows, self._log_weight)
+
+    def _check(self, action: ArrayLike, n: int) -> Codes:
+        codes = np.asarray(action)
+        if codes.shape != (n,) or (codes.dtype.kind not in "iu" and n):
+            raise InputError(
+                f"Action codes of shape {codes.shape} and type {codes.dtype} do not fit {n} task ids: whole numbers "
+                f"of shape ({n},) are needed. Ids become codes by the feature map's action_codes(ids)."
+            )
+        codes = codes.astype(np.int64, copy=False)
+        bad = (codes < 0) | (codes >= self._n_actions)
+        if bad.any():
+            row = int(bad.argmax())
+            raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
+        return codes
+
+    def _grow(self, units: int) -> None:
+        have = self._rows.size
+        if units <= have:
+            return
+        extra = max(units, 2 * have) - have
+        self._sums = np.concatenate([self._sums, np.zeros((extra, self._sums.shape[1]))])
+        self._rows = np.concatenate([self._rows, np.zeros(extra, dtype=np.int64)])
+        self._log_weight = np.concatenate([self._log_weight, np.zeros(extra)])
+
+    def moments(self) -> UnitMoments:
+        """Return the moments of all batches so far."""
+        m = len(self._index)
+        values = np.empty(m, dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
+        values[:] = list(self._index)
+        keys, n = Keys(values), m * self._n_actions
+        width, shape = self._sums.shape[1], (m, self._n_actions)
+        sums = self._sums[:n].copy().reshape(*shape, width)
+        refuse_overflow(keys, sums.reshape(m, self._n_actions * width))
+        rows, log_weight = self._rows[:n].copy(), self._log_weight[:n].copy()
+        return UnitMoments.of(
+            keys, self._row.dim, sums, rows.reshape(shape), log_weight.reshape(shape), self._features
+        )

@@ -1,0 +1,240 @@
+"""From moments to a posterior: the hierarchy as it is given, or learned in one of three forms."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.crossed import Crossed
+from hieropo.core.estimation import Estimate, TaskCov
+from hieropo.core.features import FeatureMap
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.posterior import condition
+from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
+from hieropo.core.statistics import Moments
+from hieropo.core.tree_estimation import estimate_levels
+from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, learn
+from hieropo.core.units import UnitMoments, one_action
+from hieropo.determined import refuse_undetermined
+from hieropo.errors import InputError, NumericalError
+from hieropo.placement import Placement
+
+Hyper = Gaussian | Literal["flat", "shared"]
+TaskCovariance = TaskCov | Literal["block"] | NDArray[Any]
+_SHAPES = (*get_args(TaskCov), "block")
+
+
+def _is_one_of(value: Any, words: tuple[str, ...]) -> bool:
+    return isinstance(value, str) and value in words
+
+
+def _quoted(choices: Any) -> str:
+    return ", ".join(map(repr, get_args(choices)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What a user says about the hierarchy; see :class:`learners.HierOPO`."""
+
+    task_cov: Any
+    hyper: Any
+    uncertainty: Uncertainty
+    known: Hierarchy | None
+
+    def check(self) -> None:
+        """Refuse what is none of the choices, before a long pass over a log.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if not (self.known is None or isinstance(self.known, Hierarchy)):
+            raise InputError(
+                f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
+            )
+        if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat", "shared"))):
+            raise InputError(f"hyper={self.hyper!r}; 'flat', 'shared' or a Gaussian is needed.")
+        if self.uncertainty not in get_args(Uncertainty):
+            raise InputError(f"uncertainty={self.uncertainty!r}; one of {_quoted(Uncertainty)} is needed.")
+        if self.task_cov is None or (isinstance(self.task_cov, str) and not self._has_shape(*_SHAPES)):
+            raise InputError(
+                f"task_cov={self.task_cov!r}; one of {', '.join(map(repr, _SHAPES))}, or a (d, d) array that is known "
+                "up to its scale, is needed."
+            )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse choices that do not go together."""
+        own_prior = isinstance(self.hyper, Gaussian) or self.hyper == "shared"
+        if self.known is not None and own_prior:
+            raise InputError(
+                "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the rest "
+                "be learned."
+            )
+        if self.uncertainty in ("integrated", "first-order") and (own_prior or self.known is not None):
+            raise InputError(
+                f"uncertainty={self.uncertainty!r} is for a hierarchy that is learned with hyper='flat'; with "
+                "known=Hierarchy(...), hyper='shared' or a Gaussian the hierarchy is taken as known: leave "
+                "uncertainty at 'auto', or say 'plug-in'."
+            )
+        if self.shared and not self._has_shape(*get_args(TaskCov)):
+            raise InputError(
+                f"With hyper='shared' task_cov has the p features of one action and can be {_quoted(TaskCov)}; got "
+                f"{self._shape()}."
+            )
+
+    def check_placed(self) -> None:
+        """Refuse what has no use for levels and metadata.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if self.known is not None:
+            raise InputError(
+                "known=Hierarchy(...) holds its own levels and metadata: name no columns for them, or let them be "
+                "learned."
+            )
+        if self.shared:
+            raise InputError(
+                "hyper='shared' is for one level of tasks: name no levels and no metadata, or use hyper='flat'."
+            )
+        if not self._has_shape(*get_args(TaskCov)):
+            raise InputError(
+                f"With levels or metadata task_cov can be {_quoted(TaskCov)}; got {self._shape()}."
+            )
+        if self.uncertainty == "first-order":
+            raise InputError(
+                "With levels or metadata uncertainty can be 'auto', 'integrated' or 'plug-in': the first-order "
+                "correction is for two levels without metadata."
+            )
+
+    def check_features(self, features: FeatureMap) -> None:
+        """Refuse a feature map that does not give each action coefficients of its own, where that is needed.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if not (self.shared or (self.known is None and self._has_shape("block"))):
+            return
+        if one_action(features) is None or features.actions is None:
+            setting = "hyper='shared'" if self.shared else "task_cov='block'"
+            raise InputError(
+                f"{setting} is for actions with coefficients of their own, as features='per-action' or 'indicator' "
+                f"have; this learner has {features!r}. Name a column of actions, or leave {setting} out."
+            )
+
+    def _has_shape(self, *shapes: str) -> bool:
+        return _is_one_of(self.task_cov, shapes)
+
+    def _shape(self) -> str:
+        return repr(self.task_cov) if isinstance(self.task_cov, str) else "an array"
+
+    @property
+    def shared(self) -> bool:
+        """Whether actions share a prior."""
+        return _is_one_of(self.hyper, ("shared",)) and self.known is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learning:
+    """What came of it.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy or SharedActions
+    posterior : Posterior or one with the same views
+    estimate : Estimate or None
+        None where the hierarchy was given.
+    learned : Learned or None
+        With the doubt about the hierarchy, where it was learned for one level or a tree of tasks.
+    """
+
+    hierarchy: Hierarchy | SharedActions
+    posterior: Any
+    estimate: Estimate | None = None
+    learned: Learned | None = None
+
+    @property
+    def doubt(self) -> Doubt:
+        """What is not known of the hierarchy."""
+        return None if self.learned is None else self.learned.doubt
+
+
+def refuse_open(moments: Moments | UnitMoments, features: FeatureMap, tolerance: float | None = None) -> None:
+    """Refuse a log that leaves open a coefficient that nothing but its rows can tell.
+
+    Where actions share a prior, it is all rows together that have to tell each of the p features.
+
+    Raises
+    ------
+    NumericalError
+        As :func:`determined.refuse_undetermined`.
+    """
+    if not isinstance(moments, UnitMoments):
+        refuse_undetermined(moments, features, tolerance)
+    elif isinstance(features, Crossed):
+        of_any = Crossed(("any action",), None, features.columns, features.intercept)
+        refuse_undetermined(moments.units, of_any, tolerance)
+
+
+def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
+    """Condition a hierarchy that is known."""
+    return Learning(hierarchy, condition(moments, hierarchy))
+
+
+def learning(
+    moments: Moments | UnitMoments, placement: Placement, settings: Settings, blocks: int | None
+) -> Learning:
+    """Learn the hierarchy that the settings ask for, and condition it.
+
+    Parameters
+    ----------
+    moments : Moments or UnitMoments
+        The latter for ``hyper="shared"``.
+    placement : Placement
+        Levels and metadata of the tasks.
+    settings : Settings
+    blocks : int or None
+        Actions that have coefficients of their own each, for ``task_cov="block"``.
+
+    Raises
+    ------
+    InputError, LogError, NumericalError
+        Settings do not fit together; what :func:`estimation.estimate` refuses.
+    """
+    if isinstance(moments, UnitMoments):
+        estimate, hierarchy = estimate_shared(moments, settings.task_cov)
+        return Learning(hierarchy, condition_shared(moments, hierarchy), estimate)
+    if settings.known is not None:
+        return given(moments, settings.known)
+    learned = _learned(moments, placement, settings, blocks)
+    if isinstance(settings.hyper, Gaussian):
+        known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
+        return Learning(known, condition(moments, known), learned.estimate)
+    return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
+
+
+def _learned(moments: Moments, placement: Placement, settings: Settings, blocks: int | None) -> Learned:
+    levels, metadata, shape = placement.levels(), placement.metadata(), settings.task_cov
+    blocks = blocks if isinstance(shape, str) and shape in ("auto", "block") else None
+    uncertainty: Uncertainty = "plug-in" if isinstance(settings.hyper, Gaussian) else settings.uncertainty
+    if not levels and metadata is None:
+        given = shape if isinstance(shape, str) else np.asarray(shape, dtype=np.float64)
+        return learn(moments, given, uncertainty=uncertainty, blocks=blocks)  # type: ignore[arg-type]
+    try:
+        estimate = estimate_levels(moments, shape, levels=levels, metadata=metadata)
+    except NumericalError as error:
+        if metadata is not None:
+            error.add_note(
+                f"The features from number {moments.dim} on say how the {moments.dim} coefficients move with the "
+                f"metadata {list(metadata.names)}: each action needs rows of tasks that differ in them."
+            )
+        raise
+    return learn(moments, shape, uncertainty=uncertainty, estimated=estimate)

@@ -1,0 +1,97 @@
+"""Where each task of a log stands: the groups that it belongs to, and what is known of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.ids import plain
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Batch, Roles
+from hieropo.core.metadata import Metadata
+from hieropo.errors import LogError
+
+
+class Placement:
+    """Groups and metadata of tasks in the making, batch by batch.
+
+    Parameters
+    ----------
+    roles : Roles
+        Names the columns of levels, the widest first, and of metadata.
+    """
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+        self._parents: list[dict[Any, Any]] = [{} for _ in roles.levels]
+        self._known: dict[Any, NDArray[np.float64]] = {}
+
+    def copy(self) -> "Placement":
+        """Return a copy that can grow on its own."""
+        twin = Placement(self._roles)
+        twin._parents = [dict(parents) for parents in self._parents]
+        twin._known = dict(self._known)
+        return twin
+
+    def add(self, batch: Batch) -> None:
+        """Add the tasks of a batch.
+
+        Raises
+        ------
+        LogError
+            A task, or a group, belongs to two groups of one level; metadata differ within a task, or are not finite.
+        """
+        children = batch.task
+        for k, nodes in enumerate(reversed(batch.levels)):
+            self._hang(k, children, nodes, batch.first_row)
+            children = nodes
+        if batch.metadata is not None:
+            self._know(batch)
+
+    def _hang(self, k: int, children: NDArray[Any], nodes: NDArray[Any], first_row: int) -> None:
+        parents = self._parents[k]
+        keys, code = Keys.factorize(children)
+        above, node = Keys.factorize(nodes)
+        _, rows = np.unique(code * len(above) + node, return_index=True)
+        ids, groups = keys.values.tolist(), above.values.tolist()
+        for row in np.sort(rows):
+            child, group = ids[code[row]], groups[node[row]]
+            if parents.setdefault(child, group) != group:
+                columns = (self._roles.task, *reversed(self._roles.levels))
+                raise LogError(
+                    f"Column {columns[k + 1]!r}, row {first_row + row}: {plain(child)!r} of column {columns[k]!r} is "
+                    f"in {plain(group)!r} here and was in {plain(parents[child])!r} before. Each has to belong to "
+                    "one. Are names used again in other groups? Make them unique, such as 'group/name'. Has it moved? "
+                    "Take the last group for all its rows."
+                )
+
+    def _know(self, batch: Batch) -> None:
+        assert batch.metadata is not None
+        keys, code = Keys.factorize(batch.task)
+        first = np.unique(code, return_index=True)[1]
+        for task, row in zip(keys.values.tolist(), first, strict=True):
+            self._known.setdefault(task, batch.metadata[row].copy())
+        expected = np.array([self._known[task] for task in keys.values.tolist()])
+        other = ~((batch.metadata == expected[code]) & np.isfinite(batch.metadata))
+        if other.any():
+            row, column = (int(k) for k in np.argwhere(other)[0])
+            task = plain(keys.values[code[row]])
+            here, before = batch.metadata[row, column], expected[code[row], column]
+            place = f"Column {self._roles.metadata[column]!r}, row {batch.first_row + row}: {here} for task {task!r}"
+            raise LogError(
+                f"{place}, of which an earlier row has {before}. Metadata are the same in all rows of a task; what "
+                "changes from row to row is a context column."
+                if np.isfinite(here)
+                else f"{place}. Metadata are finite: fill such values in, or leave the column out."
+            )
+
+    def levels(self) -> Mapping[str, Mapping[Any, Any]]:
+        """Return the parents of each level by its name, from the tasks upwards."""
+        return dict(zip(reversed(self._roles.levels), self._parents, strict=True))
+
+    def metadata(self) -> Metadata | None:
+        """Return what is known of the tasks; None without columns of metadata."""
+        if not self._roles.metadata:
+            return None
+        return Metadata(list(self._known), np.array(list(self._known.values())), self._roles.metadata)
