@@ -8,11 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from hieropo import HieropoWarning, InputError, LogError, Moments, NumericalError, condition, estimate
+from hieropo.core import estimation
+from hieropo.core.baseline_priors import empirical_flat, pooled_noise
 from hieropo.core.cones import minimise, nearest_psd, to_matrix, to_vector
-from hieropo.core.estimation import compare, empirical_flat, pooled_noise
+from hieropo.core.estimation import compare
 from hieropo.core.likelihood import Problem, evaluate, likelihood
 from hieropo.core.packed import pack
 from hieropo.core.shapes import Shape, named, scaled
+from hieropo.core.simulation import synthetic_hierarchy, synthetic_run
 
 DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COV = np.array([[1.0, 0.5, 0.0], [0.5, 2.0, -0.3], [0.0, -0.3, 0.25]])
@@ -641,3 +644,18 @@ def test_one_task_has_no_shape() -> None:
     assert found.chosen.shape == "pooled"
     assert found.curvature.shape == (0, 0)
     assert [fit.shape for fit in compare(draw(0, 1, 30))] == ["separate", "pooled"]
+
+
+@pytest.mark.filterwarnings("ignore:No task has more rows")
+def test_auto_keeps_the_diagonal_where_more_does_not_converge(monkeypatch) -> None:
+    # 50 rows of 100 tasks: the full shape needs some hundred passes on this log
+    rng = np.random.default_rng([20221208, 100, 50, 50, 7])
+    _, log = synthetic_run(synthetic_hierarchy(0.5), 100, 50, rng)
+    moments = Moments.from_arrays(log.task, log.phi, log.reward)
+    monkeypatch.setattr(estimation, "_HOPE", np.inf)
+    monkeypatch.setattr(estimation, "_EVALUATIONS", 20)
+    with pytest.warns(HieropoWarning, match="The diagonal task_cov is kept"):
+        found = estimate(moments)
+    assert found.chosen.shape == "diag"
+    with pytest.raises(NumericalError, match="did not converge"):
+        estimate(moments, "full")

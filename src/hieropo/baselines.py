@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.estimation import empirical_flat, estimate, pooled_noise
+from hieropo.core.baseline_priors import empirical_flat, pooled_noise
+from hieropo.core.estimation import estimate
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import Unseen

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.cones import steps
-from hieropo.core.gaussian import Array, Gaussian, check_covariance
+from hieropo.core.gaussian import Array, check_covariance
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
 from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.core.packed import packed_size
-from hieropo.core.posterior import condition
 from hieropo.core.shapes import Name, Named, Shape, named, noise_inside, scaled
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, LogError, NumericalError, warn
@@ -151,7 +150,7 @@ def estimate(
         apart by the shape of Sigma_0 alone; or rewards without noise.
     """
     _check(moments, task_cov if isinstance(task_cov, str) else "full", criterion, blocks)
-    active = _with_rows(moments)
+    active = with_rows(moments)
     noise_var, floor = _noise(active)
     problem = Problem(active, criterion, floor)
     none, start = pooled(problem), _first_guess(active, noise_var) / noise_var
@@ -167,7 +166,7 @@ def estimate(
         found = [_fit(problem, named("diag", moments.dim), start)]
         wider = _wider(problem, blocks)
         if wider is not None and _may_win(problem, wider, found[0].ratio):
-            found.append(_fit(problem, wider, found[0].ratio))
+            found += _tried(problem, wider, found[0].ratio)
     else:
         found = [_fit(problem, named(task_cov, moments.dim, blocks or 1), start)]
     best = max(found, key=lambda one: one.fit.score(len(active)))
@@ -181,6 +180,15 @@ def estimate(
         shape.packed_form(here.expected, best.turn),
         here.profile.degrees,
     )
+
+
+def _tried(problem: Problem, shape: Shape, start: Array) -> list[_Found]:
+    """The fit of a shape that was not asked for; none, with a warning, where it does not converge."""
+    try:
+        return [_fit(problem, shape, start)]
+    except NumericalError as error:
+        warn(f"The diagonal task_cov is kept, although correlations are promising: {error}")
+        return []
 
 
 def compare(moments: Moments) -> tuple[Fit, ...]:
@@ -198,7 +206,7 @@ def compare(moments: Moments) -> tuple[Fit, ...]:
         As :func:`estimate`.
     """
     _check(moments, "diag", "ml")
-    active, d = _with_rows(moments), moments.dim
+    active, d = with_rows(moments), moments.dim
     noise_var, floor, _ = noise_inside(active)
     problem = Problem(active, "ml", floor)
     start = _first_guess(active, noise_var) / noise_var
@@ -241,7 +249,8 @@ def _check(moments: Moments, task_cov: object, criterion: Criterion, blocks: int
         raise LogError("The log has no rows, so nothing can be estimated from it. Was a filter too strict?")
 
 
-def _with_rows(moments: Moments) -> Moments:
+def with_rows(moments: Moments) -> Moments:
+    """The tasks that have rows."""
     seen = moments.rows > 0
     if seen.all():
         return moments
@@ -367,20 +376,6 @@ def _unconverged(shape: Shape, evaluations: int, promise: float) -> NumericalErr
         f"step still promises {promise:.3g} of deviance: the log says too little about so many entries. "
         + ("Try task_cov='diag'." if shape.size > 1 else "Leave out features that hardly vary.")
     )
-
-
-def pooled_noise(moments: Moments) -> float:
-    """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
-    active = _with_rows(moments)
-    return pooled(Problem(active, "reml", noise_inside(active)[1])).noise_var
-
-
-def empirical_flat(hierarchy: Hierarchy, moments: Moments) -> Hierarchy:
-    """Return FlatOPO's prior from an estimate: N(0, diag(mu_j^2 + Sigma_0_jj)), the usual size of each coefficient."""
-    mu = condition(moments, hierarchy).hyper.mean
-    size = mu**2 + np.diagonal(hierarchy.task_cov)
-    known = Gaussian(np.zeros(mu.size), np.zeros((mu.size, mu.size)))
-    return Hierarchy(hyper=known, task_cov=np.diag(size), noise_var=hierarchy.noise_var)
 
 
 def _noise(moments: Moments) -> tuple[float, float]:

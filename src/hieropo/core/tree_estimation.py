@@ -20,7 +20,7 @@ from hieropo.core.posterior import hung
 from hieropo.core.shapes import Named, Shape, named
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_likelihood import Tree, TreeLikelihood, tree_likelihood
-from hieropo.errors import NumericalError
+from hieropo.errors import NumericalError, warn
 
 _EVALUATIONS = 500
 _TOLERANCE = 1e-11  # of the deviance, in what the next step promises
@@ -118,7 +118,12 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
     if task_cov == "auto" and 1 < d <= _FULL_DIM and m > d:
         names.append("full")
-    found = [estimate_tree(tree, named(name, d), criterion, start, floor) for name in names]
+    found = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
+    for name in names[1:]:
+        try:
+            found.append(estimate_tree(tree, named(name, d), criterion, start, floor))
+        except NumericalError as error:
+            warn(f"Diagonal covariances are kept, because others did not converge: {error}")
     best = max(found, key=lambda each: each.fit.score(m))
     return replace(best, compared=tuple(each.fit for each in found))
 
