@@ -659,3 +659,15 @@ def test_auto_keeps_the_diagonal_where_more_does_not_converge(monkeypatch) -> No
     assert found.chosen.shape == "diag"
     with pytest.raises(NumericalError, match="did not converge"):
         estimate(moments, "full")
+
+
+@pytest.mark.parametrize("kind", ["zero", "copy", "sum"])
+def test_a_feature_that_says_nothing_new_is_named_in_every_other_shape(kind: str) -> None:
+    task, phi, reward = rows(0, 10, 8, COV, 1.0)
+    extra = {"zero": 0 * phi[:, 0], "copy": phi[:, 1], "sum": phi.sum(axis=1)}[kind]
+    moments = Moments.from_arrays(task, np.column_stack([phi, extra]), reward)
+    for task_cov in ("block", np.eye(4), np.ones((4, 4))):
+        with pytest.raises(NumericalError, match="feature"):
+            estimate(moments, task_cov, blocks=2)
+    with pytest.raises(NumericalError, match="feature"):
+        compare(moments)
