@@ -323,3 +323,14 @@ def test_keys_of_metadata_keep_their_order() -> None:
     metadata = Metadata([30, 10, 20], [[3.0], [1.0], [2.0]])
     design = metadata.design(1, Keys(np.array([10, 20, 30])))
     np.testing.assert_allclose(design.values[:, 0], [-1.0, 0.0, 1.0])
+
+
+@pytest.mark.filterwarnings("ignore:No task has more rows")
+def test_one_row_a_task_is_enough_to_end_in_numbers() -> None:
+    rng = np.random.default_rng(0)
+    phi = np.eye(3)[rng.integers(3, size=60)]
+    moments = Moments.from_arrays(np.arange(60), phi, rng.standard_normal(60))
+    for shape in ("full", "diag", "isotropic"):
+        found = estimate_levels(moments, shape, levels={"group": {s: s % 4 for s in range(60)}}).hierarchy
+        assert np.isfinite(found.task_cov).all()
+        assert np.isfinite(found.levels[0].cov).all()

@@ -218,6 +218,7 @@ def likeness(
     )
     active, start = int(np.count_nonzero(moments.rows)), perf_counter()
     wanted = active > 1 and (models is True or (models is None and active * moments.dim**3 <= _WORK))
+    wanted = wanted and not hierarchy.levels and hierarchy.metadata is None
     ranked, verdict = _ranked(moments, active) if wanted else ((), _NOT_COMPARED)
     spent = {**seconds, **({"comparing models": perf_counter() - start} if wanted else {})}
     how = f"{learned.method} ({learned.why})"
@@ -271,7 +272,10 @@ def shared_likeness(
     )
 
 
-_NOT_COMPARED = "Models were not compared."
+_NOT_COMPARED = (
+    "Models were not compared: that is done, where it is quick, for one level of tasks without metadata and without a "
+    "prior that actions share."
+)
 
 
 def _rows_needed(total: Array, n_rows: int, cov: Array, noise_var: float) -> Array:
@@ -306,8 +310,8 @@ def _verdict(models: Sequence[Model]) -> str:
     shared = max(of[name] for name in of if name not in ("separate", "pooled"))
     if shared - of["pooled"] > _CLEAR and shared - of["separate"] > _CLEAR:
         return f"{lead} Tasks differ and have much in common: sharing pays."
-    if of["pooled"] - shared > -_CLEAR and of["pooled"] > of["separate"]:
-        return f"{lead} No difference between tasks is shown: one answer for all would do as well."
+    if best.name == "pooled":
+        return f"{lead} No difference between tasks is shown: one answer for all may do as well."
     if of["separate"] - shared > -_CLEAR:
         return (
             f"{lead} No mean that tasks have in common is shown, only how much they vary: sharing brings little, and "

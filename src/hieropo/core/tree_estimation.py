@@ -27,6 +27,7 @@ _TOLERANCE = 1e-11  # of the deviance, in what the next step promises
 _NOTHING = 1e-9
 _REMEMBERED = 30  # slopes that the curvature learns from
 _FULL_DIM = 16
+_LOST = 1e100  # curvature, in round coordinates about 1, beyond which all is rounding
 
 Parents = Mapping[Any, Any]
 
@@ -275,6 +276,14 @@ def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
     here = to_vector(np.linalg.solve(frame, half.swapaxes(1, 2))).ravel()
     turn = congruence(frame)
     slope, form = turn.T @ g, turn.T @ form @ turn
+    if not (np.isfinite(slope).all() and np.isfinite(form).all() and np.abs(form).max() < _LOST):
+        raise NumericalError(
+            "The covariances of the levels cannot be told from this log: the likelihood has no curvature left. Where "
+            "no task has more rows than features, more rows a task would help, or fewer levels."
+        )
+    values, vectors = np.linalg.eigh(form)
+    if values[0] < 0:  # what the approximation left out
+        form = (vectors * np.maximum(values, _NOTHING * values[-1])) @ vectors.T
     goal = minimise(slope, form, here, lambda v: nearest_psd(v, p))
     move = goal - here
     return turn @ goal, -float(slope @ move + move @ form @ move / 2)
