@@ -332,10 +332,13 @@ def test_one_row_a_task_ends_in_numbers_or_says_why(shape) -> None:
     phi = np.eye(3)[rng.integers(3, size=60)]
     moments = Moments.from_arrays(np.arange(60), phi, rng.standard_normal(60))
     levels = {"group": {s: s % 4 for s in range(60)}}
+    refused = ""
     try:
         found = estimate_levels(moments, shape, levels=levels).hierarchy
     except NumericalError as error:
-        assert "cannot be told from this log" in str(error)
-    else:
-        assert np.isfinite(found.task_cov).all()
-        assert np.isfinite(found.levels[0].cov).all()
+        refused = str(error)
+    if refused:
+        assert "cannot be told from this log" in refused
+        return
+    assert np.isfinite(found.task_cov).all()
+    assert np.isfinite(found.levels[0].cov).all()
