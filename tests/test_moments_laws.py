@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Array, id_column, seeds, task_ids
 
-from hieropo.core.statistics import Accumulator, Moments
+from hieropo.core.accumulation import Accumulator
+from hieropo.core.statistics import Moments
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError
 
 ROUNDING = 1e-12

@@ -23,6 +23,7 @@ from hieropo.errors import (
 if TYPE_CHECKING:
     from hieropo.artifacts import load_policy, save_policy
     from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
+    from hieropo.core.accumulation import Accumulator
     from hieropo.core.estimation import Estimate, estimate
     from hieropo.core.features import Columns, embedding, indicator, per_action
     from hieropo.core.gaussian import Gaussian
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from hieropo.core.metadata import Metadata
     from hieropo.core.policy import Choice, Choices, LCBPolicy, SamplingPolicy
     from hieropo.core.posterior import Posterior, condition
-    from hieropo.core.statistics import Accumulator, Moments
+    from hieropo.core.statistics import Moments
     from hieropo.core.tree_estimation import estimate_levels
     from hieropo.learners import HierOPO
 
@@ -83,7 +84,8 @@ _HOMES = {
     "hieropo.core.hierarchy": ("Hierarchy", "Level"),
     "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
     "hieropo.core.posterior": ("Posterior", "condition"),
-    "hieropo.core.statistics": ("Accumulator", "Moments"),
+    "hieropo.core.accumulation": ("Accumulator",),
+    "hieropo.core.statistics": ("Moments",),
     "hieropo.core.metadata": ("Metadata",),
     "hieropo.core.tree_estimation": ("estimate_levels",),
     "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from hieropo.core.accumulation import Accumulator
 from hieropo.core.features import FeatureMap
 from hieropo.core.logs import Batch, Roles
-from hieropo.core.statistics import Accumulator
 from hieropo.core.units import UnitAccumulator
 from hieropo.errors import HieropoError, LogError
 from hieropo.placement import Placement

@@ -20,7 +20,7 @@ from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
 from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.core.packed import packed_size
-from hieropo.core.shapes import Name, Named, Shape, named, noise_inside, scaled
+from hieropo.core.shapes import FULL_DIM, Name, Named, Shape, full_is_possible, named, noise_inside, scaled
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, LogError, NumericalError, warn
 
@@ -33,7 +33,6 @@ _SHORTER = 8  # tries with steps of 1/2, 1/8, 1/64, ...
 _SHOWN = 1e-8  # of the deviance, where rounding hides what a step brings
 _LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are looked at
 _THINNED, _LEAST = 8, 4096  # first one task in 8 is looked at, where these are at least so many; and so on
-_FULL_DIM = 16
 _HOPE = 3.0  # how much more than a step promises its shape may bring in the end
 
 
@@ -149,11 +148,11 @@ def estimate(
         One task; or no task with more rows than features show, so that noise and differences between tasks are told
         apart by the shape of Sigma_0 alone; or rewards without noise.
     """
-    _check(moments, task_cov if isinstance(task_cov, str) else "full", criterion, blocks)
+    check_choices(moments, task_cov if isinstance(task_cov, str) else "full", criterion, blocks)
     active = with_rows(moments)
-    noise_var, floor = _noise(active)
+    noise_var, floor = noise_to_start(active)
     problem = Problem(active, criterion, floor)
-    none, start = pooled(problem), _first_guess(active, noise_var) / noise_var
+    none, start = pooled(problem), first_guess(active, noise_var) / noise_var
     flat = Fit("pooled", none.deviance, 0, 1, 0.0)
     if len(active) == 1:
         warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
@@ -205,15 +204,15 @@ def compare(moments: Moments) -> tuple[Fit, ...]:
     LogError, NumericalError
         As :func:`estimate`.
     """
-    _check(moments, "diag", "ml")
+    check_choices(moments, "diag", "ml")
     active, d = with_rows(moments), moments.dim
     noise_var, floor, _ = noise_inside(active)
     problem = Problem(active, "ml", floor)
-    start = _first_guess(active, noise_var) / noise_var
+    start = first_guess(active, noise_var) / noise_var
     alone = _fit(replace(problem, known=True), named("diag", d), start).fit
     fits = [replace(alone, shape="separate"), Fit("pooled", pooled(problem).deviance, d, 1, 0.0)]
     kinds: tuple[Named, ...] = (
-        ("isotropic", "diag", "full") if d <= _FULL_DIM and d < len(active) else ("isotropic", "diag")
+        ("isotropic", "diag", "full") if d <= FULL_DIM and d < len(active) else ("isotropic", "diag")
     )
     for kind in kinds if len(active) > 1 else ():
         fit = _fit(problem, named(kind, d), start).fit
@@ -232,7 +231,10 @@ def _given(task_cov: NDArray[Any], d: int) -> Array:
     return V
 
 
-def _check(moments: Moments, task_cov: object, criterion: Criterion, blocks: int | None = None) -> None:
+def check_choices(
+    moments: Moments, task_cov: object, criterion: Criterion, blocks: int | None = None
+) -> None:
+    """Refuse what is no shape or criterion, blocks that do not fit, and a log without rows."""
     for name, value, kinds in (
         ("task_cov", task_cov, (*get_args(TaskCov), "block")),
         ("criterion", criterion, get_args(Criterion)),
@@ -261,8 +263,8 @@ def with_rows(moments: Moments) -> Moments:
 def _wider(problem: Problem, blocks: int | None) -> Shape | None:
     """The shape that "auto" tries after the diagonal."""
     d, m = problem.moments.dim, len(problem.moments)
-    if d <= _FULL_DIM:
-        return named("full", d) if 1 < d < m else None
+    if d <= FULL_DIM:
+        return named("full", d) if full_is_possible(d, m) else None
     return named("block", d, blocks) if blocks and d // blocks < m and blocks < d else None
 
 
@@ -378,7 +380,7 @@ def _unconverged(shape: Shape, evaluations: int, promise: float) -> NumericalErr
     )
 
 
-def _noise(moments: Moments) -> tuple[float, float]:
+def noise_to_start(moments: Moments) -> tuple[float, float]:
     """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
     noise_var, floor, doubt = noise_inside(moments)
     if doubt:
@@ -386,7 +388,7 @@ def _noise(moments: Moments) -> tuple[float, float]:
     return noise_var, floor
 
 
-def _first_guess(moments: Moments, noise_var: float) -> Array:
+def first_guess(moments: Moments, noise_var: float) -> Array:
     """Diagonal prior under which each feature explains as much reward variance as there is."""
     d, n, total = moments.dim, moments.n_rows, moments.sums.sum(axis=0)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])

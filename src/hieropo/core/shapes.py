@@ -14,6 +14,8 @@ from hieropo.core.cones import congruence, feature_root, to_matrix, to_vector
 from hieropo.core.packed import Array, Index, packed_size, triangle, unpack
 from hieropo.core.statistics import Moments
 
+FULL_DIM = 16  # features up to which full covariances are tried without being asked for
+
 Named = Literal["full", "diag", "isotropic"]
 Name = Literal["full", "diag", "isotropic", "block", "scaled"]
 
@@ -150,6 +152,11 @@ def named(name: Named | Literal["block"], d: int, blocks: int = 1) -> Shape:
     if name == "block":
         return Shape(name, blocks, d // blocks)
     return Shape(name, d, 1, np.ones(d) if name == "isotropic" else None)
+
+
+def full_is_possible(d: int, m: int) -> bool:
+    """Whether "auto" may try full covariances of d features, with m tasks."""
+    return 1 < d <= FULL_DIM and d < m
 
 
 def scaled(V: Array, gram: Array) -> tuple[Shape, Array]:

@@ -11,13 +11,21 @@ from typing import Any
 import numpy as np
 
 from hieropo.core.cones import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
-from hieropo.core.estimation import Estimate, Fit, TaskCov, _check, _first_guess, _noise
+from hieropo.core.estimation import (
+    Estimate,
+    Fit,
+    TaskCov,
+    check_choices,
+    first_guess,
+    noise_to_start,
+    with_rows,
+)
 from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.likelihood import Criterion
 from hieropo.core.metadata import Metadata
 from hieropo.core.packed import Array, packed_size, unpack
 from hieropo.core.posterior import hung
-from hieropo.core.shapes import Named, Shape, named
+from hieropo.core.shapes import Named, Shape, full_is_possible, named
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_likelihood import Tree, TreeLikelihood, tree_likelihood
 from hieropo.errors import NumericalError, warn
@@ -26,7 +34,6 @@ _EVALUATIONS = 500
 _TOLERANCE = 1e-11  # of the deviance, in what the next step promises
 _NOTHING = 1e-9
 _REMEMBERED = 30  # slopes that the curvature learns from
-_FULL_DIM = 16
 _LOST = 1e100  # curvature, in round coordinates about 1, beyond which all is rounding
 
 Parents = Mapping[Any, Any]
@@ -85,8 +92,8 @@ def estimate_levels(
     HieropoWarning
         As :func:`estimation.estimate`.
     """
-    _check(moments, task_cov, criterion)
-    active = moments.select(moments.tasks[moments.rows > 0])
+    check_choices(moments, task_cov, criterion)
+    active = with_rows(moments)
     d = moments.dim
     known = [Level(np.zeros((d, d)), parent, name) for name, parent in (levels or {}).items()]
     shape_of = Hierarchy(None, np.zeros((d, d)), 1.0, tuple(known), metadata)
@@ -114,10 +121,10 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     task_cov, criterion
         As :func:`estimate_levels`.
     """
-    noise_var, floor = _noise(moments)
-    start, d, m = _first_guess(moments, noise_var) / noise_var, tree.dim, len(tree.rows)
+    noise_var, floor = noise_to_start(moments)
+    start, d, m = first_guess(moments, noise_var) / noise_var, tree.dim, len(tree.rows)
     names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
-    if task_cov == "auto" and 1 < d <= _FULL_DIM and m > d:
+    if task_cov == "auto" and full_is_possible(d, m):
         names.append("full")
     found = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
     for name in names[1:]:

@@ -6,11 +6,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.accumulation import RunningSums
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, triangle
-from hieropo.core.statistics import Moments, add_rows, check_rows, refuse_overflow
+from hieropo.core.statistics import Moments, check_rows
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -214,11 +215,7 @@ class UnitAccumulator:
         self._row = row
         self._features = features.fingerprint
         self._n_actions = len(features.actions)
-        self._index: dict[Any, int] = {}
-        self._dtypes: set[np.dtype[Any]] = set()
-        self._sums = np.zeros((0, packed_size(row.dim + 2)))
-        self._rows = np.zeros(0, dtype=np.int64)
-        self._log_weight = np.zeros(0)
+        self._running = RunningSums(row.dim, self._n_actions)
 
     def add(
         self,
@@ -249,12 +246,7 @@ class UnitAccumulator:
         actions = self._check(action, codes.size)
         phi = self._row.phi(context, np.zeros(codes.size, dtype=np.int64))
         table, values, weights = check_rows(phi, reward, weight)
-        ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
-        place = np.fromiter((self._index.setdefault(i, len(self._index)) for i in ids), np.int64, len(keys))
-        self._dtypes.add(keys.values.dtype)
-        self._grow(len(self._index) * self._n_actions)
-        units = place[codes] * self._n_actions + actions
-        add_rows(units, table, values, weights, self._sums, self._rows, self._log_weight)
+        self._running.add(keys, codes, table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
         codes = np.asarray(action)
@@ -270,25 +262,15 @@ class UnitAccumulator:
             raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
         return codes
 
-    def _grow(self, units: int) -> None:
-        have = self._rows.size
-        if units <= have:
-            return
-        extra = max(units, 2 * have) - have
-        self._sums = np.concatenate([self._sums, np.zeros((extra, self._sums.shape[1]))])
-        self._rows = np.concatenate([self._rows, np.zeros(extra, dtype=np.int64)])
-        self._log_weight = np.concatenate([self._log_weight, np.zeros(extra)])
-
     def moments(self) -> UnitMoments:
         """Return the moments of all batches so far."""
-        m = len(self._index)
-        values = np.empty(m, dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
-        values[:] = list(self._index)
-        keys, n = Keys(values), m * self._n_actions
-        width, shape = self._sums.shape[1], (m, self._n_actions)
-        sums = self._sums[:n].copy().reshape(*shape, width)
-        refuse_overflow(keys, sums.reshape(m, self._n_actions * width))
-        rows, log_weight = self._rows[:n].copy(), self._log_weight[:n].copy()
+        keys, sums, rows, log_weight = self._running.collected()
+        shape = (len(keys), self._n_actions)
         return UnitMoments.of(
-            keys, self._row.dim, sums, rows.reshape(shape), log_weight.reshape(shape), self._features
+            keys,
+            self._row.dim,
+            sums.reshape(*shape, sums.shape[1]),
+            rows.reshape(shape),
+            log_weight.reshape(shape),
+            self._features,
         )
