@@ -370,3 +370,18 @@ def test_the_command_line_refuses_what_does_not_fit(words, code, says, log, tmp_
     assert done.exit_code == code, done.output
     assert says in " ".join(done.stderr.split())
     assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"pessimism": "a"}, "pessimism='a' of type str; a number is needed"),
+        ({"pessimism": float("nan")}, "a finite number is needed"),
+        ({"level": 2}, "level=2 is not a credible level"),
+        ({"level": "high"}, "level='high' of type str"),
+        ({"level": 0.9, "pessimism": 1.0}, "they say the same"),
+    ],
+)
+def test_what_a_policy_cannot_act_on_is_refused_before_the_log_is_read(settings, says) -> None:
+    with pytest.raises(InputError, match=says):
+        HierOPO(**settings).fit("no such file.parquet", task="t", action="a", reward="r")

@@ -15,11 +15,12 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import Unseen
 from hieropo.core.logs import Roles
-from hieropo.core.policy import LCBPolicy
+from hieropo.core.policy import LCBPolicy, checked_pessimism
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Uncertainty
 from hieropo.core.units import UnitMoments, one_action
+from hieropo.determined import refuse_undetermined
 from hieropo.errors import (
     InputError,
     NumericalError,
@@ -27,7 +28,7 @@ from hieropo.errors import (
     warn,
 )
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
-from hieropo.learning import Hyper, Learning, Settings, TaskCovariance, learning, refuse_open
+from hieropo.learning import Hyper, Learning, Settings, TaskCovariance, learning, told_by_rows
 from hieropo.likeness import Likeness, likeness, shared_likeness
 from hieropo.placement import Placement
 from hieropo.scrutiny import (
@@ -188,6 +189,7 @@ class HierOPO:
         """Before a long pass over the log."""
         check_choice(self.features)
         self._settings_of().check()
+        checked_pessimism(self.pessimism, self.level)
         if self.unseen not in get_args(Unseen):
             raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
 
@@ -243,17 +245,18 @@ class HierOPO:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known)
 
     def _learn(self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement) -> Self:
+        checked = told_by_rows(moments, features)
         if self.known is None:
-            refuse_open(moments, features)
-        warn_of_far(moments, features, roles.reward)
+            refuse_undetermined(*checked)
+        warn_of_far(*checked, roles.reward)
         start = perf_counter()
         try:
             found = self._learning(moments, features, placement)
         except NumericalError:
-            refuse_open(moments, features, tolerance=1e-9)  # says the same by name
+            refuse_undetermined(*checked, tolerance=1e-9)  # says the same by name
             raise
         except np.linalg.LinAlgError as error:
-            refuse_open(moments, features, tolerance=1e-5)
+            refuse_undetermined(*checked, tolerance=1e-5)
             raise NumericalError(
                 f"A factorization failed ({error}), though {moments.n_rows:,} rows determine all {features.dim} "
                 "coefficients. Try task_cov='diag', or leave out columns that hardly vary."

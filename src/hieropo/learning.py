@@ -17,7 +17,6 @@ from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
 from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, learn
 from hieropo.core.units import UnitMoments, one_action
-from hieropo.determined import refuse_undetermined
 from hieropo.errors import InputError, NumericalError
 from hieropo.placement import Placement
 
@@ -167,21 +166,15 @@ class Learning:
         return None if self.learned is None else self.learned.doubt
 
 
-def refuse_open(moments: Moments | UnitMoments, features: FeatureMap, tolerance: float | None = None) -> None:
-    """Refuse a log that leaves open a coefficient that nothing but its rows can tell.
+def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[Moments, FeatureMap]:
+    """Moments and features that nothing but the rows can tell of, for checks of a log.
 
     Where actions share a prior, it is all rows together that have to tell each of the p features.
-
-    Raises
-    ------
-    NumericalError
-        As :func:`determined.refuse_undetermined`.
     """
     if not isinstance(moments, UnitMoments):
-        refuse_undetermined(moments, features, tolerance)
-    elif isinstance(features, Crossed):
-        of_any = Crossed(("any action",), None, features.columns, features.intercept)
-        refuse_undetermined(moments.units, of_any, tolerance)
+        return moments, features
+    assert isinstance(features, Crossed)
+    return moments.units, Crossed(("any action",), None, features.columns, features.intercept)
 
 
 def given(moments: Moments, hierarchy: Hierarchy) -> Learning:

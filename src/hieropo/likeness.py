@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -190,8 +191,6 @@ def likeness(
     seconds : mapping
         What was spent before.
     """
-    from time import perf_counter
-
     moments, hierarchy = learned.moments, learned.hierarchy
     ranges = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
     levels = [lv.name or f"level {k}" for k, lv in enumerate(hierarchy.levels)]

@@ -11,7 +11,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.ids import plain
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
-from hieropo.core.units import UnitMoments
+from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, warn
 
 _HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
@@ -77,11 +77,10 @@ def warn_of_actions(column: str, actions: Sequence[Any], rows: int) -> None:
         )
 
 
-def warn_of_far(moments: Any, features: FeatureMap, reward: str) -> None:
+def warn_of_far(moments: Moments, features: FeatureMap, reward: str) -> None:
     """Warn of a column that lies far from 0 compared with its spread: sums of squares lose its digits."""
-    units = isinstance(moments, UnitMoments)
-    d = moments.unit_dim if units else moments.dim
-    total = unpack((moments.units if units else moments).sums.sum(axis=0), d + 2)
+    d = moments.dim
+    total = unpack(moments.sums.sum(axis=0), d + 2)
     count, sums, squares = total[d + 1, d + 1], total[: d + 1, d + 1], np.diagonal(total)[: d + 1]
     intercept, width = int(getattr(features, "intercept", False)), len(features.columns)
     if getattr(features, "table", None) is None and d % (width + intercept) == 0:

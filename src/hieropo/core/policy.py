@@ -113,7 +113,7 @@ class LCBPolicy:
         unseen: Unseen = "prior",
     ) -> None:
         put = object.__setattr__
-        put(self, "pessimism", _pessimism(pessimism, level))
+        put(self, "pessimism", checked_pessimism(pessimism, level))
         laws = Laws(source, unseen)
         put(self, "_laws", laws)
         put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint, laws.apart))
@@ -251,9 +251,16 @@ class LCBPolicy:
         return Choices(index, bound, mean, sd)
 
 
-def _pessimism(pessimism: float | None, level: float | None) -> float:
+def checked_pessimism(pessimism: float | None, level: float | None) -> float:
+    """Return how many sds are taken off, given directly or as a credible level.
+
+    Raises
+    ------
+    InputError
+        Both are given, or one is no number or out of range.
+    """
     if level is None:
-        value = _PESSIMISM if pessimism is None else float(pessimism)
+        value = _PESSIMISM if pessimism is None else _number("pessimism", pessimism)
         if not np.isfinite(value):
             raise InputError(f"pessimism={pessimism!r}; a finite number is needed.")
         return value
@@ -261,8 +268,16 @@ def _pessimism(pessimism: float | None, level: float | None) -> float:
         raise InputError(
             f"Both pessimism={pessimism!r} and level={level!r} were given; they say the same, give one."
         )
-    if not 0.0 < level < 1.0:
+    share = _number("level", level)
+    if not 0.0 < share < 1.0:
         raise InputError(f"level={level!r} is not a credible level in (0, 1); 95 % is level=0.95.")
     from scipy.special import ndtri
 
-    return float(ndtri(level))
+    return float(ndtri(share))
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}={value!r} of type {type(value).__name__}; a number is needed.") from error
