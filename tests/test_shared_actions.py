@@ -25,7 +25,13 @@ from hieropo.core.laws import UnitTable
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.core.policy import LCBPolicy, SamplingPolicy
 from hieropo.core.posterior import PosteriorTable, condition
-from hieropo.core.shared_actions import SharedActions, SharedPosterior, condition_shared, unit_tree
+from hieropo.core.shared_actions import (
+    SharedActions,
+    SharedPosterior,
+    condition_shared,
+    estimate_shared,
+    unit_tree,
+)
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_likelihood import tree_likelihood
 from hieropo.core.units import UnitAccumulator, UnitMoments
@@ -793,3 +799,24 @@ def test_parts_of_another_fit_are_not_saved_together(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="3 features, its hierarchy 2"):
         save_policy(policy, place, hierarchy=prior(2))
     assert not place.exists()
+
+
+def test_learning_tells_how_actions_vary_from_how_tasks_vary() -> None:
+    rng = np.random.default_rng(11)
+    m, K, n = 150, 40, 150
+    means = np.array([1.0, -1.0]) + rng.standard_normal((K, 2)) * np.array([2.0, 0.7])
+    theta = means + 0.3 * rng.standard_normal((m, K, 2))
+    task, action = np.repeat(np.arange(m), n), rng.integers(K, size=m * n)
+    x = rng.standard_normal((m * n, 1))
+    reward = (np.column_stack([np.ones(m * n), x]) * theta[task, action]).sum(axis=1)
+    running = UnitAccumulator(per_action([f"a{k}" for k in range(K)], ["x"]))
+    running.add(task, action, x, reward + 0.5 * rng.standard_normal(m * n))
+    estimate, found = estimate_shared(running.moments(), "diag")
+    np.testing.assert_allclose(np.sqrt(np.diagonal(found.task_cov)), [0.3, 0.3], rtol=0.1)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(found.action_cov)), [2.0, 0.7], rtol=0.35)
+    assert found.noise_var == pytest.approx(0.25, rel=0.05)
+    evidence = condition_shared(running.moments(), found).log_evidence
+    for covs in ((found.action_cov * 1.2, found.task_cov), (found.action_cov, found.task_cov * 1.2)):
+        other = SharedActions(None, *covs, found.noise_var)
+        assert condition_shared(running.moments(), other).log_evidence < evidence
+    assert estimate.chosen.parameters == 4
