@@ -345,8 +345,8 @@ def rewrite(place: Path, **changes: Any) -> None:
 
 @pytest.mark.usefixtures("saved")
 def test_a_newer_format_is_refused_by_its_version(place: Path) -> None:
-    rewrite(place, version=3, written_by="hieropo 9.1")
-    with pytest.raises(ArtifactError, match=r"policy\.json is of format version 3, written by hieropo 9\.1"):
+    rewrite(place, version=4, written_by="hieropo 9.1")
+    with pytest.raises(ArtifactError, match=r"policy\.json is of format version 4, written by hieropo 9\.1"):
         load_policy(place)
 
 

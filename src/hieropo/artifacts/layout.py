@@ -21,13 +21,15 @@ from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import ArtifactError
 
 FORMAT = "hieropo policy"
-VERSION = 2
-FIRST = 1  # the version of policies with one law a task and without metadata, which earlier releases read
+VERSION = 3
+SECOND = 2  # the version of policies without a gate, which earlier releases read
+FIRST = 1  # the version of those that also have one law a task, no doubt and no metadata
 DOCUMENT = "policy.json"
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
 METADATA = "metadata.arrow"
+GATE = "gate.arrow"
 
 
 def level_file(number: int) -> str:

@@ -15,8 +15,10 @@ from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
 from hieropo.artifacts.table import StoredKeys, StoredTable, StoredUnits
 from hieropo.core.features import FeatureMap, feature_map_from_dict
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.ids import decode_id
 from hieropo.core.keys import Keys
 from hieropo.core.metadata import Metadata
 from hieropo.core.packed import packed_size
@@ -38,7 +40,7 @@ class StoredPolicy:
     ----------
     path : Path
         The directory.
-    policy : LCBPolicy
+    policy : LCBPolicy or GatedPolicy
         Chooses as the saved one did. Its table is a memory map, which outlives the replacement of its files.
     hyper : Gaussian or None
         Posterior of the root of the hierarchy.
@@ -49,7 +51,7 @@ class StoredPolicy:
     """
 
     path: Path
-    policy: LCBPolicy
+    policy: LCBPolicy | GatedPolicy
     hyper: Gaussian | None
     log_evidence: float | None
     provenance: dict[str, Any]
@@ -177,12 +179,26 @@ def _open(path: Path, *, whole: bool) -> StoredPolicy:
         raise _other_number(folder, problem)
     return StoredPolicy(
         path=folder,
-        policy=policy,
+        policy=_gated(policy, document, files),
         hyper=layout.to_gaussian(document["hyper"]),
         log_evidence=document["log_evidence"],
         provenance=document["provenance"],
         _document=document,
         _files=files,
+    )
+
+
+def _gated(
+    policy: LCBPolicy, document: dict[str, Any], files: Mapping[str, MappedFile]
+) -> LCBPolicy | GatedPolicy:
+    entry = document.get("gate")
+    if entry is None:
+        return policy
+    file = files[layout.GATE]
+    file.verify()
+    incumbent = None if entry["incumbent"] is None else decode_id(entry["incumbent"])
+    return GatedPolicy(
+        policy, file.array("harm", "<f8"), entry["max_harm"], incumbent, tuple(entry["limits"])
     )
 
 

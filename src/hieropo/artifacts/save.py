@@ -13,8 +13,10 @@ from hieropo.artifacts.columns import id_codes
 from hieropo.artifacts.probes import check_moments, fixed_bounds
 from hieropo.artifacts.rows import row_checksums
 from hieropo.artifacts.swap import replacing
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
+from hieropo.core.ids import encode_id
 from hieropo.core.laws import UnitTable
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.shared_actions import SharedActions
@@ -25,7 +27,7 @@ from hieropo.errors import ArtifactError, InputError, MismatchError
 
 
 def save_policy(
-    policy: LCBPolicy,
+    policy: LCBPolicy | GatedPolicy,
     path: str | os.PathLike[str],
     *,
     moments: Moments | UnitMoments | None = None,
@@ -42,8 +44,8 @@ def save_policy(
 
     Parameters
     ----------
-    policy : LCBPolicy
-        What is written; with it comes what its choices depend on: table, features, pessimism, unseen rule.
+    policy : LCBPolicy or GatedPolicy
+        What is written; with it comes what its choices depend on: table, features, pessimism, unseen rule, gate.
     path : path
         The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
     moments : Moments or UnitMoments, optional
@@ -74,14 +76,19 @@ def save_policy(
         The parts do not belong together.
     """
     target = Path(os.path.realpath(path))
+    gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
     _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
     if doubt is not None:
-        document |= {"version": layout.VERSION, "doubt": doubt_to_dict(doubt)}
+        document |= {"version": layout.SECOND, "doubt": doubt_to_dict(doubt)}
+    if gate is not None:
+        document |= {"version": layout.VERSION, "gate": _gate(gate)}
     document |= {"log_evidence": log_evidence, "provenance": _plain_json(provenance or {})}
     try:
         with replacing(target, layout.check_replaceable) as folder:
             document["files"] = _write_tables(folder, policy, moments, hierarchy)
+            if gate is not None:
+                document["files"][layout.GATE] = _write_gate(folder, gate)
             (folder / layout.DOCUMENT).write_bytes(layout.encode(document))
     except OSError as error:
         raise ArtifactError(
@@ -89,6 +96,17 @@ def save_policy(
             "Is the disk full, a quota used up, or the directory closed to this user?"
         ) from error
     return target
+
+
+def _gate(gate: GatedPolicy) -> dict[str, Any]:
+    incumbent = None if gate.incumbent is None else encode_id(gate.incumbent)
+    return {"max_harm": gate.max_harm, "incumbent": incumbent, "limits": list(gate.limits)}
+
+
+def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
+    from hieropo.artifacts import arrow
+
+    return arrow.write_table(folder / layout.GATE, {"harm": arrow.numbers(gate.harm)})
 
 
 def _reason(error: OSError) -> str:
@@ -154,7 +172,7 @@ def _describe(
     apart = isinstance(policy.table, UnitTable)
     return {
         "format": layout.FORMAT,
-        "version": layout.VERSION if _later(policy, hierarchy) else layout.FIRST,
+        "version": layout.SECOND if _later(policy, hierarchy) else layout.FIRST,
         "written_by": f"hieropo {__version__}",
         "dim": policy.table.dim,
         "tasks": len(policy.table.keys),

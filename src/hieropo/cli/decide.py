@@ -41,7 +41,8 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     """Choose an action for each row of REQUESTS, a Parquet file or folder, with the policy in DIR.
 
     OUT.parquet has a row for each of the best actions of a request: row (of the request, from 0), the task,
-    action, rank, lower_bound, mean and sd of its expected reward.
+    action, rank, lower_bound, mean and sd of its expected reward. Where the policy has a gate, kept_incumbent says
+    which requests are left to the incumbent; action is then the incumbent's, or null where it is whatever acted before.
     """
     from hieropo.artifacts import load_policy
     from hieropo.sources import open_log
@@ -58,7 +59,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     task = given["task"] or stored.provenance.get("columns", {}).get("task")
     if task is None:
         usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
-    counts: dict[str, Any] = {"requests": 0, "unseen": 0}
+    counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
         found = _decided(policy, Watched(open_log(requests), line), task, given)
         rows = write_tables(output, _counted(found, counts, task))
@@ -66,11 +67,13 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     if as_json:
         print_json(
             {"decisions": output, "rows": rows, "requests": counts["requests"],
-             "requests_of_unseen_tasks": counts["unseen"]}
+             "requests_of_unseen_tasks": counts["unseen"], "kept_for_the_incumbent": counts["kept"]}
         )  # fmt: skip
         return
     click.echo(f"{output} holds {counted(rows, 'decision')} for {counted(counts['requests'], 'request')}.")
-    if counts["unseen"]:
+    if counts["kept"]:
+        click.echo(f"Requests that the gate leaves to the incumbent: {counts['kept']:,}.")
+    if counts["unseen"] and not hasattr(policy, "passes"):
         click.echo(
             f"Requests of tasks that the log did not have, which got the population's answer: {counts['unseen']:,}."
         )
@@ -79,7 +82,14 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
 def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
     if pessimism is None and level is None:
         return policy
+    from hieropo.core.gating import GatedPolicy
     from hieropo.core.policy import LCBPolicy
+
+    if isinstance(policy, GatedPolicy):
+        usage_error(
+            f"This policy has a gate, judged at pessimism {policy.pessimism:.3g}. Leave --pessimism and --level out, "
+            "or decide with the policy before its gate."
+        )
 
     return LCBPolicy(policy.table, policy.features, pessimism=pessimism, level=level, unseen=policy.unseen)
 
@@ -122,4 +132,5 @@ def _counted(decided: Iterator[Any], counts: dict[str, Any], task: str) -> Itera
         counts["task"] = part.table[task][0].as_py()
         counts["requests"] += part.requests
         counts["unseen"] += part.unseen
+        counts["kept"] += part.kept
         yield part.table

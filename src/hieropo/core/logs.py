@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.columns import Array, checked, column_names, contexts
+from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, id_array
 from hieropo.errors import LogError, SchemaError
 
@@ -30,6 +31,8 @@ class Roles:
         Groups that tasks belong to, the widest first, such as region and store.
     metadata : sequence of str
         Numbers known of a task, equal in all its rows.
+    eligible : str, optional
+        Lists of the actions that could be taken; without it all of them.
 
     Raises
     ------
@@ -46,6 +49,7 @@ class Roles:
     context: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
+    eligible: str | None = None
 
     def __post_init__(self) -> None:
         for role in _LISTS:
@@ -68,7 +72,7 @@ class Roles:
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each of their columns."""
-        for role in ("task", "action", "reward", "pscore", "weight"):
+        for role in ("task", "action", "reward", "pscore", "weight", "eligible"):
             column = getattr(self, role)
             if column is not None:
                 yield role, column
@@ -117,6 +121,8 @@ class Batch:
         The groups of each row's task, the widest first.
     metadata : (n, c) float, optional
         What is known of each row's task.
+    eligible : Eligible, optional
+        The actions that could be taken in each row; without it all of them.
 
     Raises
     ------
@@ -135,6 +141,7 @@ class Batch:
     roles: Roles | None = None
     levels: tuple[Ids, ...] = ()
     metadata: Array | None = None
+    eligible: Eligible | None = None
 
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)

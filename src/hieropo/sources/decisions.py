@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
@@ -17,7 +18,7 @@ from hieropo.sources.writing import id_column
 
 Rows = NDArray[np.int64]
 
-OWN_COLUMNS = ("row", "action", "rank", "lower_bound", "mean", "sd")
+OWN_COLUMNS = ("row", "action", "rank", "lower_bound", "mean", "sd", "kept_incumbent")
 BLOCK = 2**20  # features that one piece of candidates holds
 
 
@@ -30,20 +31,25 @@ class Decisions:
     table : pa.Table
         A row for each of the best actions of a request, best first: ``row`` (number of the request's row, or
         of the chosen candidate's, from 0), the columns that name request and task, ``action`` (where the
-        policy lists actions), ``rank`` (from 1), ``lower_bound``, ``mean`` and ``sd`` of the expected reward.
+        policy lists actions), ``rank`` (from 1), ``lower_bound``, ``mean`` and ``sd`` of the expected reward. Of a
+        gated policy also ``kept_incumbent``: the request is left to the incumbent, and ``action`` is its action, or
+        null where that is whatever acted before.
     requests : int
         Number of requests.
     unseen : int
         How many of them are of tasks that the policy has never seen.
+    kept : int
+        How many of them the gate of the policy leaves to the incumbent.
     """
 
     table: pa.Table
     requests: int
     unseen: int
+    kept: int = 0
 
 
 def decide(
-    policy: LCBPolicy,
+    policy: LCBPolicy | GatedPolicy,
     source: Any,
     *,
     task: str,
@@ -55,7 +61,7 @@ def decide(
 
     Parameters
     ----------
-    policy : LCBPolicy
+    policy : LCBPolicy or GatedPolicy
         Its feature map names the context columns that are read.
     source : anything that ``open_log`` takes
     task : str
@@ -84,15 +90,20 @@ def decide(
         choices = policy.choose_many(
             requests.task, requests.context, eligible=mask, top=top, first_row=requests.first_row
         )
-        place, ranked = np.nonzero(choices.index >= 0)
+        shown, kept = choices.index >= 0, _kept(policy, requests.task)
+        shown[kept, 0] = True
+        place, ranked = np.nonzero(shown)
         columns = {"row": requests.first_row + place, **_identity(requests, place, task, request)}
-        columns["action"] = actions.take(pa.array(choices.index[place, ranked]))
+        code = choices.index[place, ranked]
+        columns["action"] = actions.take(pa.array(code, mask=code < 0))
         table = _table(columns, choices, place, ranked)
-        yield Decisions(table, len(requests), _unseen(policy, requests.task))
+        if isinstance(policy, GatedPolicy):
+            table = table.append_column("kept_incumbent", pa.array(kept[place]))
+        yield Decisions(table, len(requests), _unseen(policy, requests.task), int(np.count_nonzero(kept)))
 
 
 def decide_candidates(
-    policy: LCBPolicy, source: Any, *, task: str, request: str, top: int = 1
+    policy: LCBPolicy | GatedPolicy, source: Any, *, task: str, request: str, top: int = 1
 ) -> Iterator[Decisions]:
     """Decide among rows of ``source`` that are candidates; those of one request share a value of ``request``.
 
@@ -108,6 +119,11 @@ def decide_candidates(
         raise InputError(
             f"The policy makes the candidates of a request itself, so column {request!r} cannot group rows "
             "into requests. Hand in one row a request."
+        )
+    if isinstance(policy, GatedPolicy):
+        raise InputError(
+            "A gate is for policies that list their actions; this one's candidates are rows. Decide with its policy, "
+            "GatedPolicy.policy, where GatedPolicy.passes(tasks) says so."
         )
     _refuse_own_names(task, request)
     parts = list(read_requests(source, task, features.columns, None, request))
@@ -139,7 +155,13 @@ def _choose(
         raise
 
 
-def _unseen(policy: LCBPolicy, tasks: NDArray[Any]) -> int:
+def _kept(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any]) -> NDArray[np.bool_]:
+    if isinstance(policy, GatedPolicy):
+        return np.logical_not(policy.passes(tasks))
+    return np.zeros(len(tasks), dtype=np.bool_)
+
+
+def _unseen(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any]) -> int:
     return int(np.count_nonzero(policy.table.keys.locate(tasks) < 0))
 
 
@@ -161,7 +183,7 @@ def _identity(requests: Requests, rows: Rows, task: str, request: str | None) ->
 
 def _table(columns: dict[str, Any], choices: Choices, place: Rows, ranked: Rows) -> pa.Table:
     for name in ("lower_bound", "mean", "sd"):
-        columns[name] = getattr(choices, name)[place, ranked]
+        columns[name] = pa.array(getattr(choices, name)[place, ranked], from_pandas=True)  # NaN is null
     rank = {"rank": ranked + 1}
     before = {name: columns[name] for name in columns if name not in ("lower_bound", "mean", "sd")}
     return pa.table(before | rank | columns)

@@ -9,9 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo.core.columns import context_names, contexts
+from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import Ids
-from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.errors import SchemaError
 from hieropo.sources.arrays import ids, lists
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.sources.opening import open_log
@@ -37,8 +38,7 @@ class Requests:
     context: NDArray[np.float64]
     request: Ids | None = None
     first_row: int = 0
-    _entries: Ids | None = field(default=None, repr=False)
-    _starts: NDArray[np.int64] | None = field(default=None, repr=False)
+    _eligible: Eligible | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.task.size)
@@ -46,36 +46,17 @@ class Requests:
     @property
     def eligible(self) -> list[list[Any]] | None:
         """Eligible action ids of each row; None where every action is eligible."""
-        if self._entries is None or self._starts is None:
-            return None
-        return [part.tolist() for part in np.split(self._entries, self._starts[1:-1])]
+        return None if self._eligible is None else self._eligible.lists
 
     def eligible_mask(self, features: FeatureMap) -> NDArray[np.bool_] | None:
         """Which of the K actions of a feature map are eligible, (n, K); None where every action is.
 
         Raises
         ------
-        UnknownActionError
-            A list holds an action that the map does not know; names it and its row.
+        UnknownActionError, InputError
+            As :meth:`Eligible.mask`.
         """
-        if self._entries is None or self._starts is None:
-            return None
-        if features.actions is None:
-            raise InputError(
-                "Eligible actions need a feature map that knows action ids; this one knows none."
-            )
-        rows = np.repeat(np.arange(len(self)), np.diff(self._starts))
-        mask = np.zeros((len(self), len(features.actions)), dtype=bool)
-        try:
-            codes = features.action_codes(self._entries)
-        except UnknownActionError:
-            for entry, row in zip(
-                self._entries, rows.tolist(), strict=True
-            ):  # again, now with the row's number
-                features.action_codes([entry], first_row=self.first_row + row)
-            raise
-        mask[rows, codes] = True
-        return mask
+        return None if self._eligible is None else self._eligible.mask(features)
 
 
 def read_requests(
@@ -137,13 +118,12 @@ def _requests(
     def named(column: str | None) -> Ids | None:
         return None if column is None else ids(found.column(column), column, row)
 
-    entries, starts = None, None
-    eligible = columns["eligible"]
-    if eligible is not None:
-        entries, starts = lists(found.column(eligible), eligible, row)
+    column, eligible = columns["eligible"], None
+    if column is not None:
+        eligible = Eligible(*lists(found.column(column), column, row), row)
     task = named(columns["task"])
     assert task is not None
     return Requests(
         task, contexts(context_matrix(found, context, row), context, row), named(columns["request"]), row,
-        entries, starts,
+        eligible,
     )  # fmt: skip

@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo.core.eligible import Eligible
 from hieropo.core.ids import plain
 from hieropo.core.logs import Batch, Roles
-from hieropo.sources.arrays import ids, numbers
+from hieropo.sources.arrays import ids, lists, numbers
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.sources.opening import open_log
 from hieropo.sources.schema import check_columns
@@ -62,7 +63,12 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
         roles=roles,
         levels=tuple(ids(found.column(column), column, row) for column in roles.levels),
         metadata=context_matrix(found, roles.metadata, row) if roles.metadata else None,
+        eligible=None if roles.eligible is None else _eligible(found, roles.eligible, row),
     )
+
+
+def _eligible(found: pa.RecordBatch, column: str, row: int) -> Eligible:
+    return Eligible(*lists(found.column(column), column, row), row)
 
 
 def context_matrix(found: pa.RecordBatch, columns: Sequence[str], row: int) -> NDArray[np.float64]:
