@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hieropo.core.accumulation import Accumulator
     from hieropo.core.estimation import Estimate, estimate
     from hieropo.core.features import Columns, embedding, indicator, per_action
+    from hieropo.core.gating import GatedPolicy
     from hieropo.core.gaussian import Gaussian
     from hieropo.core.hierarchy import Hierarchy, Level
     from hieropo.core.metadata import Metadata
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hieropo.core.statistics import Moments
     from hieropo.core.tree_estimation import estimate_levels
     from hieropo.learners import HierOPO
+    from hieropo.loading import load_learner
 
 __version__ = "0.1.0.dev0"
 
@@ -45,6 +47,7 @@ __all__ = [
     "Columns",
     "Estimate",
     "FlatOPO",
+    "GatedPolicy",
     "Gaussian",
     "HierOPO",
     "Hierarchy",
@@ -71,6 +74,7 @@ __all__ = [
     "estimate",
     "estimate_levels",
     "indicator",
+    "load_learner",
     "load_policy",
     "per_action",
     "save_policy",
@@ -80,6 +84,7 @@ _HOMES = {
     "hieropo.artifacts": ("load_policy", "save_policy"),
     "hieropo.core.estimation": ("Estimate", "estimate"),
     "hieropo.core.features": ("Columns", "embedding", "indicator", "per_action"),
+    "hieropo.core.gating": ("GatedPolicy",),
     "hieropo.core.gaussian": ("Gaussian",),
     "hieropo.core.hierarchy": ("Hierarchy", "Level"),
     "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
@@ -90,6 +95,7 @@ _HOMES = {
     "hieropo.core.tree_estimation": ("estimate_levels",),
     "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
     "hieropo.learners": ("HierOPO",),
+    "hieropo.loading": ("load_learner",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,6 +1,5 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
-import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
 from hieropo.core.features import FeatureMap
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import Unseen
 from hieropo.core.logs import Roles
@@ -30,7 +30,9 @@ from hieropo.errors import (
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
 from hieropo.learning import Hyper, Learning, Settings, TaskCovariance, learning, told_by_rows
 from hieropo.likeness import Likeness, likeness, shared_likeness
+from hieropo.parameters import Parameters
 from hieropo.placement import Placement
+from hieropo.saving import origin
 from hieropo.scrutiny import (
     other_type,
     warn_of_actions,
@@ -40,7 +42,7 @@ from hieropo.sources import open_log, read, read_requests
 from hieropo.summing import sums
 
 
-class HierOPO:
+class HierOPO(Parameters):
     """One policy for every task, sharing strength through a hierarchy (HierOPO, arXiv 2212.04720).
 
     Parameters
@@ -70,7 +72,7 @@ class HierOPO:
 
     Attributes
     ----------
-    policy_ : LCBPolicy
+    policy_ : LCBPolicy, or GatedPolicy where one was loaded
     posterior_ : Posterior
     hierarchy_ : Hierarchy
         SharedActions with ``hyper="shared"``, as ``posterior_`` and ``moments_`` are of their kind then.
@@ -104,29 +106,6 @@ class HierOPO:
         self.uncertainty = uncertainty
         self.known = known
         self.unseen = unseen
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - scikit-learn's signature
-        """Return the settings by name."""
-        return {name: getattr(self, name) for name in self._settings()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change settings; raise InputError where one is unknown."""
-        for name, value in params.items():
-            if name not in self._settings():
-                raise InputError(
-                    f"{type(self).__name__} has no setting {name!r}; it has {list(self._settings())}."
-                )
-            setattr(self, name, value)
-        return self
-
-    @classmethod
-    def _settings(cls) -> tuple[str, ...]:
-        return tuple(name for name in inspect.signature(cls.__init__).parameters if name != "self")
-
-    def __repr__(self) -> str:
-        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
-        given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k]]
-        return f"{type(self).__name__}({', '.join(given)})"
 
     def fit(  # noqa: PLR0913 - one parameter for each role
         self,
@@ -179,6 +158,18 @@ class HierOPO:
         if features.actions is not None and action is not None and features is not self.features:
             warn_of_actions(action, features.actions, moments.n_rows)
         return self._learn(moments, features, roles, placement)
+
+    def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
+        """Take over what another process learned: moments, hierarchy, posterior, placement, doubt."""
+        assert policy.features is not None
+        self.policy_: LCBPolicy | GatedPolicy = policy
+        self.features_: FeatureMap = policy.features
+        self.roles_: Roles = roles
+        self.moments_, self.hierarchy_, self.posterior_ = (
+            parts[name] for name in ("moments", "hierarchy", "posterior")
+        )
+        self._placement, self._doubt, self._seconds = parts["placement"], parts["doubt"], {}
+        return self
 
     def _check_roles(self, roles: Roles) -> None:
         """Refuse columns that this learner has no use for."""
@@ -266,11 +257,11 @@ class HierOPO:
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.moments_ = moments
-        self.features_: FeatureMap = features
-        self.roles_: Roles = roles
+        self.features_ = features
+        self.roles_ = roles
         self.hierarchy_ = found.hierarchy
         self.posterior_ = found.posterior
-        self.policy_: LCBPolicy = policy
+        self.policy_ = policy
         for name in ("estimate", "learned"):
             self.__dict__.pop(f"{name}_", None)
             if getattr(found, name) is not None:
@@ -283,7 +274,7 @@ class HierOPO:
         blocks = None if apart is None or features.actions is None else len(features.actions)
         return learning(moments, placement, self._settings_of(), blocks)
 
-    def _fitted(self) -> LCBPolicy:
+    def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):
             raise InputError(
                 f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first."
@@ -302,7 +293,7 @@ class HierOPO:
 
         Returns
         -------
-        (n,) array of action ids, as the log had them.
+        (n,) array of action ids, as the log had them; None where a gate leaves it to the incumbent.
         """
         policy = self._fitted()
         actions, unseen = self.features_.actions, 0
@@ -315,7 +306,7 @@ class HierOPO:
         for batch in read_requests(requests, self.roles_.task, self.features_.columns, eligible):
             mask = batch.eligible_mask(self.features_)
             found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
-            chosen.extend(actions[i] for i in found.index[:, 0])
+            chosen.extend(actions[i] if i >= 0 else None for i in found.index[:, 0])
             unseen += int(np.count_nonzero(self.moments_.keys.locate(batch.task) < 0))
         if unseen == len(chosen):
             _warn_of_ids(self.moments_, batch.task, "request")
@@ -354,38 +345,43 @@ class HierOPO:
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
 
-    def save(self, path: str | os.PathLike[str], *, provenance: dict[str, Any] | None = None) -> Path:
-        """Write the policy, its hierarchy and the moments to a directory, atomically.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        policy: LCBPolicy | GatedPolicy | None = None,
+        provenance: dict[str, Any] | None = None,
+    ) -> Path:
+        """Write the policy, its hierarchy and the moments to a directory, atomically; `load_learner` reads it back.
+
+        Parameters
+        ----------
+        path : path
+        policy : LCBPolicy or GatedPolicy, optional
+            What is written in place of ``policy_``, such as ``evaluate(log).gate()``.
+        provenance : dict, optional
+            Anything that JSON can hold, for the reader.
 
         Raises
         ------
         ArtifactError
             The directory cannot be written, or holds something else.
         """
-        policy = self._fitted()
-        about = {
-            "learner": type(self).__name__,
-            "rows": self.moments_.n_rows,
-            "columns": {
-                **{role: getattr(self.roles_, role) for role in _NAMES},
-                **{role: list(getattr(self.roles_, role)) for role in ("context", "levels", "metadata")},
-            },
-            **(provenance or {}),
-        }
+        fitted = self._fitted()
+        about = origin(type(self).__name__, self.get_params(), self.roles_, self.moments_.n_rows)
         return save_policy(
-            policy,
+            fitted if policy is None else policy,
             path,
             moments=self.moments_,
             hierarchy=self.hierarchy_,
             hyper=self.posterior_.hyper,
             log_evidence=self.posterior_.log_evidence,
             doubt=self._doubt,
-            provenance=about,
+            provenance={**about, **(provenance or {})},
         )
 
 
-_NAMES = ("task", "action", "reward", "pscore", "weight")
-_ROLES = (*_NAMES, "context", "levels", "metadata")
+_ROLES = ("task", "action", "reward", "pscore", "weight", "context", "levels", "metadata")
 
 
 def _warn_of_ids(known: Moments, tasks: NDArray[Any], row: str) -> None:

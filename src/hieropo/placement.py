@@ -1,6 +1,6 @@
 """Where each task of a log stands: the groups that it belongs to, and what is known of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,14 @@ class Placement:
         self._roles = roles
         self._parents: list[dict[Any, Any]] = [{} for _ in roles.levels]
         self._known: dict[Any, NDArray[np.float64]] = {}
+
+    @classmethod
+    def of(cls, roles: Roles, levels: Sequence[Mapping[Any, Any]], known: Mapping[Any, Any]) -> "Placement":
+        """Return what was known: the parents of each level from the tasks upwards, and the metadata of each task."""
+        found = cls(roles)
+        found._parents = [dict(parents) for parents in levels]
+        found._known = {task: np.asarray(values, dtype=np.float64) for task, values in known.items()}
+        return found
 
     def copy(self) -> "Placement":
         """Return a copy that can grow on its own."""

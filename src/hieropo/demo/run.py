@@ -85,7 +85,7 @@ def compare(scenario: Scenario, *, splits: int, seed: int, watch: Watch = iter) 
     return _findings(log, splits, seed, incumbent, values, events)
 
 
-def _policies(log: DemoLog, train: Mask) -> Iterator[tuple[str, LCBPolicy]]:
+def _policies(log: DemoLog, train: Mask) -> Iterator[tuple[str, Any]]:
     rows = log.rows.filter(train)
     for name, make in log.scenario.learners:
         learner = log.fit(make(), rows)

@@ -1,0 +1,94 @@
+"""What is evaluated: a policy, the posterior that it acts on, and how to learn it again from other rows."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hieropo.core.features import FeatureMap
+from hieropo.core.gating import GatedPolicy
+from hieropo.core.keys import Keys
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
+from hieropo.errors import HieropoWarning, InputError
+
+AnyMoments = Moments | UnitMoments
+AnyPolicy = LCBPolicy | GatedPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A policy to evaluate.
+
+    Parameters
+    ----------
+    policy : LCBPolicy or GatedPolicy
+    moments : Moments or UnitMoments
+        Those that the policy was learned from.
+    posterior : Posterior or one with the same views
+        What the policy acts on.
+    condition : callable
+        Other moments to the posterior under the same hierarchy.
+    relearn : callable
+        Other moments to the posterior under the hierarchy that is learned from them.
+    placed : bool
+        Whether a task without rows has no place in the hierarchy, as with levels and metadata.
+    """
+
+    policy: AnyPolicy
+    moments: AnyMoments
+    posterior: Any
+    condition: Callable[[Any], Any]
+    relearn: Callable[[Any], Any]
+    placed: bool = False
+
+    @property
+    def features(self) -> FeatureMap:
+        """The feature map, which lists actions.
+
+        Raises
+        ------
+        InputError
+            It lists none, so that a log does not show what could have been done in its place.
+        """
+        features = self.policy.features
+        if features is None or features.actions is None:
+            raise InputError(
+                "This policy lists no actions: its candidates are rows of their own, and a log of what was done does "
+                "not say what else could have been done, so that no other choice can be judged from it. Fit with a "
+                "column of actions, and features=embedding(actions, table) where numbers describe them."
+            )
+        return features
+
+    @property
+    def plain(self) -> LCBPolicy:
+        """The policy without its gate."""
+        return self.policy.policy if isinstance(self.policy, GatedPolicy) else self.policy
+
+    def covering(self, keys: Keys) -> Any:
+        """Return the posterior with these tasks too; those that the policy does not know are new tasks."""
+        if (np.asarray(self.moments.keys.locate(keys.values)) >= 0).all():
+            return self.posterior
+        return self.condition(_covering(self.moments, keys))
+
+    def without(self, parts: Sequence[AnyMoments]) -> list[LCBPolicy]:
+        """Return, for each part of the rows, the policy that is learned from the others alone."""
+        found = []
+        for part in parts:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
+                posterior = self.relearn(self.moments - part)  # type: ignore[operator]  # both are of one kind
+            found.append(LCBPolicy(posterior, self.features, pessimism=self.plain.pessimism))
+        return found
+
+
+def _covering(moments: AnyMoments, keys: Keys) -> AnyMoments:
+    if isinstance(moments, Moments):
+        return moments.covering(keys)
+    shape = len(keys), moments.n_actions
+    sums, rows = np.zeros((*shape, moments.sums.shape[2])), np.zeros(shape, dtype=np.int64)
+    none = UnitMoments.of(keys, moments.unit_dim, sums, rows, np.zeros(shape), moments.features)
+    return moments + none

@@ -1,0 +1,154 @@
+"""The first pass over a log: its sums, what was done how often, and whether a policy was learned from these rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.accumulation import Accumulator
+from hieropo.core.features import FeatureMap
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Batch
+from hieropo.core.units import UnitAccumulator
+from hieropo.errors import HieropoError
+from hieropo.evaluation.subject import AnyMoments
+
+Codes = NDArray[np.int64]
+Seen = Literal["no", "yes", "partly"]
+
+_ROUNDING = 1e-9
+_TELLING = 4  # rows from which on equal sums of a task are no coincidence
+_MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A log at a glance.
+
+    Parameters
+    ----------
+    moments : Moments or UnitMoments
+        Of its rows.
+    counts : (m, K) int
+        Rows of each action in each task, in the order of ``moments.keys``.
+    low, high : float
+        Range of the rewards.
+    """
+
+    moments: AnyMoments
+    counts: Codes
+    low: float
+    high: float
+
+    @property
+    def keys(self) -> Keys:
+        """The m tasks."""
+        return self.moments.keys
+
+
+def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Survey:
+    """Sum over all rows; ``apart`` keeps actions apart, as :class:`UnitMoments` do.
+
+    Raises
+    ------
+    LogError, UnknownActionError, InputError
+        A row cannot be used.
+    """
+    width, low, high = len(features.actions or ()), np.inf, -np.inf
+    index: dict[Any, int] = {}
+    counts = np.zeros((0, width), dtype=np.int64)
+    total = _accumulator(features, apart=apart)
+    for batch in batches:
+        codes = _codes(features, batch)
+        _add(total, features, batch, codes, slice(None))
+        keys, task = Keys.factorize(batch.task)
+        ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
+        place = np.fromiter((index.setdefault(i, len(index)) for i in ids), np.int64, len(keys))
+        if len(index) > len(counts):
+            more = max(len(index), 2 * len(counts)) - len(counts)
+            counts = np.concatenate([counts, np.zeros((more, width), dtype=np.int64)])
+        seen = np.bincount(task * width + codes, minlength=len(keys) * width)
+        counts[place] += seen.reshape(-1, width)
+        low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
+    moments = total.moments()
+    return Survey(moments, counts[: len(index)], low, high)
+
+
+def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
+    """Return the fold of each of n rows of a log: a hash of its number, the same in every pass (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = np.arange(first_row, first_row + n, dtype=np.uint64) + np.uint64(seed % 2**32) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return (x % np.uint64(folds)).astype(np.int64)
+
+
+def fold_moments(
+    batches: Iterable[Batch], features: FeatureMap, folds: int, seed: int, *, apart: bool
+) -> list[AnyMoments]:
+    """Sum over the rows of each fold."""
+    parts = [_accumulator(features, apart=apart) for _ in range(folds)]
+    for batch in batches:
+        codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
+        for k, part in enumerate(parts):
+            rows = np.flatnonzero(fold == k)
+            if rows.size:
+                _add(part, features, batch, codes, rows)
+    return [part.moments() for part in parts]
+
+
+def _accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:
+    return UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
+
+
+def _codes(features: FeatureMap, batch: Batch) -> Codes:
+    return features.action_codes(batch.action, first_row=batch.first_row)
+
+
+def _add(
+    total: Accumulator | UnitAccumulator, features: FeatureMap, batch: Batch, codes: Codes, rows: Any
+) -> None:
+    weight = None if batch.weight is None else batch.weight[rows]
+    task, context, reward, action = batch.task[rows], batch.context[rows], batch.reward[rows], codes[rows]
+    try:
+        if isinstance(total, UnitAccumulator):
+            total.add(task, action, context, reward, weight)
+        else:
+            total.add(task, features.phi(context, action), reward, weight)
+    except HieropoError as error:
+        error.add_note(f"In the rows from {batch.first_row} on.")
+        raise
+
+
+def learned_from(moments: AnyMoments, learned: AnyMoments) -> Seen:
+    """Say whether these are rows that a policy was learned from: tasks have the same number of rows and the same sums.
+
+    Rows are not kept, so that other rows of the same tasks cannot be told from new ones.
+    """
+    place = np.asarray(learned.keys.locate(moments.keys.values))
+    known = place >= 0
+    mine, theirs = (_flat(each) for each in (moments, learned))
+    rows = mine[0]
+    same = known.copy()
+    same[known] = (rows[known] == theirs[0][place[known]]) & _near(mine[1][known], theirs[1][place[known]])
+    total = max(int(rows.sum()), 1)
+    share = int(rows[same].sum()) / total
+    if share >= _MOST:
+        return "yes"
+    return "partly" if int(rows[same & (rows >= _TELLING)].sum()) / total > _SOME else "no"
+
+
+def _flat(moments: AnyMoments) -> tuple[Codes, NDArray[np.float64]]:
+    m = len(moments)
+    return moments.rows.reshape(m, -1).sum(axis=1), np.asarray(moments.sums).reshape(m, -1)
+
+
+def _near(mine: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    size = np.abs(theirs).max(axis=1, initial=0.0, keepdims=True)
+    near: NDArray[np.bool_] = (np.abs(mine - theirs) <= _ROUNDING * np.maximum(size, 1e-300)).all(axis=1)
+    return near

@@ -1,0 +1,36 @@
+"""Where a saved policy came from: learner, settings and columns, as JSON can hold them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.logs import Roles
+
+_ROLES = ("task", "action", "reward", "pscore", "weight")
+_LISTS = ("context", "levels", "metadata")
+
+
+def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: int) -> dict[str, Any]:
+    """Return the provenance of what a learner saves, from which `load_learner` makes it again.
+
+    Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.
+    """
+    return {
+        "learner": learner,
+        "settings": {name: _plain(name, value) for name, value in settings.items() if name != "features"},
+        "rows": rows,
+        "columns": {
+            **{role: getattr(roles, role) for role in _ROLES},
+            **{role: list(getattr(roles, role)) for role in _LISTS},
+        },
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "known":
+        return value is not None
+    if isinstance(value, Gaussian):
+        return {"mean": value.mean.tolist(), "cov": value.cov.tolist()}
+    return value if value is None or isinstance(value, str) else np.asarray(value).tolist()
