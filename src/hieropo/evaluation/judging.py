@@ -1,0 +1,239 @@
+"""The second pass over a log: what the policy would do in every row, and what that adds up to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.features import FeatureMap
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Batch
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.units import one_action
+from hieropo.evaluation.subject import AnyPolicy
+from hieropo.evaluation.survey import fold_of
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a log, with what a policy would do in them.
+
+    Parameters
+    ----------
+    batch : Batch
+    place : (n,) int
+        Row of each task in the tables.
+    codes : (n,) int
+        The logged action.
+    mask : (n, K) bool or None
+        Eligible actions.
+    index : (n,) int
+        The policy's action; where a gate keeps the incumbent, the logged one.
+    kept : (n,) bool
+        Whether it does.
+    """
+
+    batch: Batch
+    place: Codes
+    codes: Codes
+    mask: Mask | None
+    index: Codes
+    kept: Mask
+
+
+class Reader(Protocol):
+    """What takes rows one batch after the other."""
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+
+
+def judge(batches: Iterable[Batch], policy: AnyPolicy, keys: Keys, readers: Sequence[Reader]) -> None:
+    """Ask the policy what it would do in every row, and hand that to the readers.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+    policy : LCBPolicy or GatedPolicy
+        With a feature map that lists actions.
+    keys : Keys
+        All tasks of the log.
+    readers : sequence of Reader
+    """
+    features = policy.features
+    assert features is not None
+    for batch in batches:
+        codes = features.action_codes(batch.action, first_row=batch.first_row)
+        mask = None if batch.eligible is None else batch.eligible.mask(features)
+        place = np.asarray(keys.require(batch.task))
+        found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
+        chosen = found.index[:, 0]
+        kept = chosen < 0
+        rows = Rows(batch, place, codes, mask, np.where(kept, codes, chosen), kept)
+        for reader in readers:
+            reader.add(rows)
+
+
+class FeatureSums:
+    """Sum of w phi(x, a) for each task: of the policy's actions, and of the logged ones.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    m : int
+        Tasks.
+    """
+
+    def __init__(self, features: FeatureMap, m: int) -> None:
+        self._features = features
+        self._own = one_action(features)
+        self._actions = len(features.actions or ())
+        width = features.dim if self._own is None else self._own.dim
+        rows = m if self._own is None else m * self._actions
+        self._new, self._old = np.zeros((rows, width)), np.zeros((rows, width))
+        self._weight = np.zeros(m)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows."""
+        batch = rows.batch
+        weight = np.ones(len(batch)) if batch.weight is None else batch.weight
+        self._weight += np.bincount(rows.place, weight, minlength=self._weight.size)
+        for total, codes in ((self._new, rows.index), (self._old, rows.codes)):
+            if self._own is None:
+                add_by(total, rows.place, self._features.phi(batch.context, codes) * weight[:, None])
+            else:
+                own = self._own.phi(batch.context, np.zeros(len(batch), dtype=np.int64)) * weight[:, None]
+                add_by(total, rows.place * self._actions + codes, own)
+
+    @property
+    def weight(self) -> Array:
+        """Weight of each task (m,)."""
+        return self._weight
+
+    @property
+    def new(self) -> Array:
+        """Of the policy's actions, (m, d)."""
+        return self._new.reshape(self._weight.size, self._features.dim)
+
+    @property
+    def old(self) -> Array:
+        """Of the logged actions, (m, d)."""
+        return self._old.reshape(self._weight.size, self._features.dim)
+
+
+def add_by(total: Array, rows: Codes, values: Array) -> None:
+    """Add values (n, p) to the rows (n,) of total (r, p)."""
+    if not rows.size:
+        return
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    total[ordered[starts]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+class Predictions:
+    """What a table predicts of actions that were or would be taken: phi' mean.
+
+    Parameters
+    ----------
+    means : (m, d) or (m, K, p) array
+        Of the tasks in the order of the log's keys.
+    features : FeatureMap
+    """
+
+    def __init__(self, means: Array, features: FeatureMap) -> None:
+        self._own = one_action(features)
+        self._features = features
+        count = len(features.actions or ())
+        shape = (
+            (len(means), features.dim) if self._own is None else (len(means), count, features.dim // count)
+        )
+        self._means = np.asarray(means).reshape(shape)
+
+    def of(self, place: Codes, context: Array, codes: Codes) -> Array:
+        """Predict the reward of an action (n,) in a context (n, c) of the task in a row (n,)."""
+        if self._own is None:
+            return np.asarray(np.einsum("nd,nd->n", self._features.phi(context, codes), self._means[place]))
+        own = self._own.phi(context, np.zeros(codes.size, dtype=np.int64))
+        return np.asarray(np.einsum("np,np->n", own, self._means[place, codes]))
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """Policies that were each learned without one fold of the rows.
+
+    Parameters
+    ----------
+    policies : sequence of LCBPolicy
+    keys : Keys
+        All tasks of the log.
+    seed : int
+    """
+
+    policies: Sequence[LCBPolicy]
+    keys: Keys
+    seed: int
+
+    def rows(self, batch: Batch, mask: Mask | None) -> tuple[Codes, Codes]:
+        """Return what the policy that did not see a row does in it (n,), and the fold (n,)."""
+        fold = fold_of(batch.first_row, len(batch), len(self.policies), self.seed)
+        index = np.zeros(len(batch), dtype=np.int64)
+        for k, policy in enumerate(self.policies):
+            own = np.flatnonzero(fold == k)
+            if own.size:
+                found = policy.choose_many(
+                    batch.task[own], batch.context[own], eligible=None if mask is None else mask[own]
+                )
+                index[own] = found.index[:, 0]
+        return index, fold
+
+
+class Contexts:
+    """Rows that stand for a task: up to a number of them, evenly spaced, with what the policy does there.
+
+    Parameters
+    ----------
+    counts : (m,) int
+        Rows of each task.
+    most : int
+        Kept of each.
+    """
+
+    def __init__(self, counts: Codes, most: int) -> None:
+        self._every = np.maximum(1, -(-counts // most))
+        self._seen = np.zeros(counts.size, dtype=np.int64)
+        self._parts: list[tuple[Codes, Any, Codes, Any, Any]] = []
+
+    def add(self, rows: Rows) -> None:
+        """Keep those whose turn it is."""
+        order = np.argsort(rows.place, kind="stable")
+        ordered = rows.place[order]
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        lengths = np.diff(np.append(starts, ordered.size))
+        rank = np.empty(ordered.size, dtype=np.int64)
+        rank[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
+        turn = (self._seen[rows.place] + rank) % self._every[rows.place] == 0
+        self._seen[ordered[starts]] += lengths
+        at = np.flatnonzero(turn)
+        batch = rows.batch
+        weight = np.ones(at.size) if batch.weight is None else batch.weight[at]
+        mask = None if rows.mask is None else rows.mask[at]
+        self._parts.append((rows.place[at], batch.context[at], rows.index[at], weight, mask))
+
+    def collected(self) -> tuple[Codes, Array, Codes, Array, Mask | None]:
+        """Return task row, context, the policy's action, weight and eligible actions of what was kept."""
+        parts = self._parts
+        masks = [part[4] for part in parts]
+        return (
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            np.concatenate([part[2] for part in parts]),
+            np.concatenate([part[3] for part in parts]),
+            None if masks[0] is None else np.concatenate(masks),
+        )

@@ -1,0 +1,143 @@
+"""Pessimism chosen from a log: what each amount of it is worth, on rows that the policy did not see."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.accumulation import Accumulator
+from hieropo.core.logs import Batch
+from hieropo.core.packed import packed_size, unpack
+from hieropo.core.policy import LCBPolicy
+from hieropo.errors import InputError
+from hieropo.evaluation.judging import Mask, Predictions
+from hieropo.evaluation.subject import AnyMoments, Subject
+from hieropo.evaluation.survey import fold_of
+from hieropo.text import paragraph, table
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Propensity = Callable[[Batch, Codes, "Mask | None"], Array]
+
+GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PessimismChoice:
+    """What each pessimism is worth; made by :func:`choose_pessimism`.
+
+    Attributes
+    ----------
+    grid : (g,) array
+    value : (g,) array
+        Cross-fitted doubly robust value of the policy with each pessimism, in reward units.
+    se : (g,) array
+        Of its difference to the chosen one, by tasks; 0 for the chosen one itself.
+    chosen : float
+        With the largest value.
+    """
+
+    grid: Array
+    value: Array
+    se: Array
+    chosen: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON's types."""
+        return {
+            "chosen": self.chosen, "grid": self.grid.tolist(), "value": self.value.tolist(), "se": self.se.tolist(),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        best = float(self.value.max())
+        rows = [["pessimism", "value", "less than the best by", "se"]]
+        for each, value, se in zip(self.grid, self.value, self.se, strict=True):
+            rows.append([f"{each:g}", f"{value:.4g}", f"{best - value:.3g}", f"{se:.2g}"])
+        near = self.grid[(best - self.value) <= 1.96 * self.se]
+        told = (
+            "All of them are within 1.96 standard errors of it: the log does not say which is best."
+            if near.size == self.grid.size
+            else f"Not told from it: {', '.join(f'{each:g}' for each in near)}."
+        )
+        return f"{table(rows)}\n\n" + paragraph(
+            f"Chosen: {self.chosen:g}, by doubly robust values on rows that were not learned from. {told}"
+        )
+
+
+def choose_pessimism(
+    subject: Subject,
+    batches: Iterable[Batch],
+    parts: Sequence[AnyMoments],
+    propensity: Propensity,
+    *,
+    grid: Sequence[float] = GRID,
+    seed: int = 0,
+) -> PessimismChoice:
+    """Choose a pessimism by cross-fitted doubly robust values.
+
+    For each fold, policies of each pessimism and their predictions q are learned without it; a row of it adds
+    q(x, pi(x)) + 1{pi(x) = a} (r - q(x, a)) / p. Standard errors take tasks as clusters.
+
+    Parameters
+    ----------
+    subject : Subject
+    batches : iterable of Batch
+        The log, once more.
+    parts : sequence of Moments or UnitMoments
+        Of each fold, as :func:`survey.fold_moments` gives them for the same seed.
+    propensity : callable
+        Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
+    grid : sequence of float
+    seed : int
+
+    Raises
+    ------
+    InputError
+        The grid is empty.
+    """
+    if not len(grid):
+        raise InputError("The grid of pessimisms is empty; name at least one.")
+    features = subject.features
+    learned = subject.without(parts)
+    folded = [[LCBPolicy(each.table, features, pessimism=alpha) for alpha in grid] for each in learned]
+    predictions = [Predictions(np.asarray(each.table.means), features) for each in learned]
+    total = Accumulator(len(grid))
+    for batch in batches:
+        codes = features.action_codes(batch.action, first_row=batch.first_row)
+        mask = None if batch.eligible is None else batch.eligible.mask(features)
+        chance = propensity(batch, codes, mask)
+        fold = fold_of(batch.first_row, len(batch), len(parts), seed)
+        worth = np.zeros((len(batch), len(grid)))
+        for k, policies in enumerate(folded):
+            own = np.flatnonzero(fold == k)
+            if not own.size:
+                continue
+            tasks, context = batch.task[own], batch.context[own]
+            allowed = None if mask is None else mask[own]
+            place = np.asarray(learned[k].table.keys.locate(tasks))
+            miss = (batch.reward[own] - predictions[k].of(place, context, codes[own])) / chance[own]
+            for j, policy in enumerate(policies):
+                found = policy.choose_many(tasks, context, eligible=allowed)
+                same = found.index[:, 0] == codes[own]
+                worth[own, j] = found.mean[:, 0] + np.where(same, miss, 0.0)
+        total.add(batch.task, worth, batch.reward, batch.weight)
+    return _chosen(np.asarray(grid, dtype=np.float64), total.moments())
+
+
+def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
+    g = grid.size
+    sums = np.asarray(moments.sums)
+    last = sums[:, packed_size(g + 1) :]  # sum w (c, r, 1) of each task
+    weight = last[:, g + 1]
+    value = last[:, :g].sum(axis=0) / weight.sum()
+    best = int(value.argmax())
+    away = last[:, :g] - last[:, best : best + 1] - weight[:, None] * (value - value[best])
+    m = len(away)
+    if m >= 2:
+        se = np.sqrt((away**2).sum(axis=0) * m / (m - 1)) / weight.sum()
+    else:  # one task: by rows
+        joint = unpack(sums.sum(axis=0), g + 2)[:g, :g]
+        spread = np.diagonal(joint) - 2 * joint[best] + joint[best, best]
+        se = np.sqrt(np.maximum(spread / weight.sum() - (value - value[best]) ** 2, 0.0) / weight.sum())
+    return PessimismChoice(grid, value, se, float(grid[best]))
