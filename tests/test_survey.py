@@ -13,6 +13,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import condition
+from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.errors import UnknownActionError
 from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, add_by, judge
@@ -96,24 +97,31 @@ def test_the_folds_add_up_to_the_log(apart: bool) -> None:  # noqa: FBT001
     assert [part.n_rows for part in parts] == np.bincount(fold).tolist()
 
 
+NONE = RowSketch.none()
+
+
+@pytest.mark.parametrize("sketched", [False, True])
 @pytest.mark.parametrize("name", MAPS)
-def test_rows_that_were_learned_from_are_recognised_and_others_are_not(name: str) -> None:
+def test_rows_that_were_learned_from_are_recognised_and_others_are_not(name: str, sketched: bool) -> None:  # noqa: FBT001
     features = MAPS[name]
     first, second = log(2, 3000), log(3, 3000)
-    learned = survey(batches(first, features), features, apart=False).moments
+    learned = survey(batches(first, features), features, apart=False)
     shuffled = {key: values[np.random.default_rng(0).permutation(3000)] for key, values in first.items()}
     half = {key: values[first["task"] < 3] for key, values in first.items()}
     some = {key: np.concatenate([values[first["task"] < 2], second[key]]) for key, values in first.items()}
-    some["task"] = np.where(
-        np.arange(some["task"].size) < np.sum(first["task"] < 2), some["task"], some["task"] + 10
-    )
+    own = int(np.sum(first["task"] < 2))
+    some["task"] = np.where(np.arange(some["task"].size) < own, some["task"], some["task"] + 10)
 
     def told(columns: dict[str, Any]) -> str:
-        return learned_from(survey(batches(columns, features, 100), features, apart=False).moments, learned)
+        found = survey(batches(columns, features, 100), features, apart=False)
+        return learned_from(found, learned.moments, learned.sketch if sketched else NONE)
 
     assert told(first) == told(shuffled) == told(half) == "yes"
     assert told(second) == "no"
     assert told(some) == "partly"
+    if sketched:  # rows of a task, and a log that has grown
+        assert told({key: values[1000:1500] for key, values in first.items()}) == "yes"
+        assert told({key: np.concatenate([first[key], second[key]]) for key in first}) == "partly"
 
 
 def test_binary_rewards_of_few_rows_do_not_look_learned_from() -> None:
@@ -122,10 +130,11 @@ def test_binary_rewards_of_few_rows_do_not_look_learned_from() -> None:
     def clicks(seed: int) -> Any:
         columns = log(seed, 3000, tasks=1000)
         columns["reward"], columns["w"] = (columns["reward"] > 1.5) * 1.0, np.ones(3000)
-        return survey(batches(columns, features), features, apart=False).moments
+        return survey(batches(columns, features), features, apart=False)
 
-    assert learned_from(clicks(1), clicks(2)) == "no"
-    assert learned_from(clicks(1), clicks(1)) == "yes"
+    one, other = clicks(1), clicks(2)
+    assert learned_from(one, other.moments, other.sketch) == "no"
+    assert learned_from(one, clicks(1).moments, one.sketch) == "yes"
 
 
 @pytest.fixture(params=list(MAPS))

@@ -16,6 +16,7 @@ from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import Unseen
 from hieropo.core.logs import Roles
 from hieropo.core.policy import LCBPolicy, checked_pessimism
+from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Uncertainty
@@ -153,14 +154,14 @@ class HierOPO(Parameters):
         self._check_roles(roles)
         features = feature_map(self.features, source, roles)
         self._settings_of().check_features(features)
-        moments, placement = sums(rows, features, roles, apart=self._settings_of().shared)
+        moments, placement, sketch = sums(rows, features, roles, apart=self._settings_of().shared)
         self._seconds = {"reading": perf_counter() - start}
         if features.actions is not None and action is not None and features is not self.features:
             warn_of_actions(action, features.actions, moments.n_rows)
-        return self._learn(moments, features, roles, placement)
+        return self._learn(moments, features, roles, placement, sketch)
 
     def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
-        """Take over what another process learned: moments, hierarchy, posterior, placement, doubt."""
+        """Take over what another process learned: moments, hierarchy, posterior, placement, doubt, sketch."""
         assert policy.features is not None
         self.policy_: LCBPolicy | GatedPolicy = policy
         self.features_: FeatureMap = policy.features
@@ -168,7 +169,10 @@ class HierOPO(Parameters):
         self.moments_, self.hierarchy_, self.posterior_ = (
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
-        self._placement, self._doubt, self._seconds = parts["placement"], parts["doubt"], {}
+        self._placement, self._doubt, self._sketch = (
+            parts[name] for name in ("placement", "doubt", "sketch")
+        )
+        self._seconds = {}
         return self
 
     def _check_roles(self, roles: Roles) -> None:
@@ -221,7 +225,7 @@ class HierOPO(Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        fresh, placement = sums(
+        fresh, placement, sketch = sums(
             read(open_log(log), roles),
             self.features_,
             roles,
@@ -230,12 +234,14 @@ class HierOPO(Parameters):
         )
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             _warn_of_ids(self.moments_, fresh.tasks, "new row")
-        return self._learn(self.moments_ + fresh, self.features_, roles, placement)
+        return self._learn(self.moments_ + fresh, self.features_, roles, placement, self._sketch + sketch)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known)
 
-    def _learn(self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement) -> Self:
+    def _learn(
+        self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch
+    ) -> Self:
         checked = told_by_rows(moments, features)
         if self.known is None:
             refuse_undetermined(*checked)
@@ -266,7 +272,7 @@ class HierOPO(Parameters):
             self.__dict__.pop(f"{name}_", None)
             if getattr(found, name) is not None:
                 setattr(self, f"{name}_", getattr(found, name))
-        self._placement, self._doubt = placement, found.doubt
+        self._placement, self._doubt, self._sketch = placement, found.doubt, sketch
         return self
 
     def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
@@ -377,6 +383,7 @@ class HierOPO(Parameters):
             hyper=self.posterior_.hyper,
             log_evidence=self.posterior_.log_evidence,
             doubt=self._doubt,
+            sketch=self._sketch,
             provenance={**about, **(provenance or {})},
         )
 

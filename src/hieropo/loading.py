@@ -60,7 +60,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         placement = _placement(roles, hierarchy)
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
-        placement=placement, doubt=stored.doubt,
+        placement=placement, doubt=stored.doubt, sketch=stored.sketch,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.metadata import Metadata
 from hieropo.core.packed import packed_size
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_from_dict
@@ -67,6 +68,12 @@ class StoredPolicy:
     def doubt(self) -> Doubt:
         """What is not known of the hierarchy; None where the table takes it as known."""
         return doubt_from_dict(self._document.get("doubt"))
+
+    @cached_property
+    def sketch(self) -> RowSketch:
+        """A fingerprint of the rows that the policy was learned from; of none where it was not saved."""
+        entry = self._document.get("rows_learned_from")
+        return RowSketch.none() if entry is None else RowSketch.from_dict(entry)
 
     @cached_property
     def hierarchy(self) -> Hierarchy | SharedActions | None:

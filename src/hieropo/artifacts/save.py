@@ -19,6 +19,7 @@ from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.ids import encode_id
 from hieropo.core.laws import UnitTable
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_to_dict
@@ -26,7 +27,7 @@ from hieropo.core.units import UnitMoments
 from hieropo.errors import ArtifactError, InputError, MismatchError
 
 
-def save_policy(
+def save_policy(  # noqa: PLR0913 - the parts of a fit
     policy: LCBPolicy | GatedPolicy,
     path: str | os.PathLike[str],
     *,
@@ -35,6 +36,7 @@ def save_policy(
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
     doubt: Doubt = None,
+    sketch: RowSketch | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a policy to a directory, in place of the policy that stands there, if one does.
@@ -58,6 +60,8 @@ def save_policy(
         Log marginal likelihood of the log.
     doubt : HyperDraws or HyperError, optional
         What is not known of the hierarchy, where the table carries it.
+    sketch : RowSketch, optional
+        A fingerprint of the rows that it was learned from.
     provenance : mapping, optional
         Anything that JSON can hold, for the reader.
 
@@ -83,6 +87,8 @@ def save_policy(
         document |= {"version": layout.SECOND, "doubt": doubt_to_dict(doubt)}
     if gate is not None:
         document |= {"version": layout.VERSION, "gate": _gate(gate)}
+    if sketch is not None:
+        document["rows_learned_from"] = sketch.to_dict()
     document |= {"log_evidence": log_evidence, "provenance": _plain_json(provenance or {})}
     try:
         with replacing(target, layout.check_replaceable) as folder:

@@ -164,6 +164,15 @@ def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: flo
     return np.asarray((low + high) / 2)
 
 
+def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:
+    """P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a part without spread is a point."""
+    from scipy.special import ndtr
+
+    away = at - means
+    below = np.where(sds > 0, ndtr(away / np.where(sds > 0, sds, 1.0)), away > 0)
+    return np.asarray(below @ weights)
+
+
 class MixedPosterior:
     """Posterior of every task, node and mu under a mixture of hierarchies; made by :func:`mix`.
 

@@ -11,6 +11,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.keys import Keys
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
 from hieropo.errors import HieropoWarning, InputError
@@ -34,6 +35,8 @@ class Subject:
         Other moments to the posterior under the same hierarchy.
     relearn : callable
         Other moments to the posterior under the hierarchy that is learned from them.
+    sketch : RowSketch
+        A fingerprint of the rows that the policy was learned from.
     placed : bool
         Whether a task without rows has no place in the hierarchy, as with levels and metadata.
     """
@@ -43,6 +46,7 @@ class Subject:
     posterior: Any
     condition: Callable[[Any], Any]
     relearn: Callable[[Any], Any]
+    sketch: RowSketch
     placed: bool = False
 
     @property

@@ -11,6 +11,7 @@ from hieropo.core.accumulation import Accumulator
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
+from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.core.units import UnitAccumulator
 from hieropo.errors import HieropoError
 from hieropo.evaluation.subject import AnyMoments
@@ -35,12 +36,15 @@ class Survey:
         Rows of each action in each task, in the order of ``moments.keys``.
     low, high : float
         Range of the rewards.
+    sketch : RowSketch
+        A fingerprint of the rows.
     """
 
     moments: AnyMoments
     counts: Codes
     low: float
     high: float
+    sketch: RowSketch
 
     @property
     def keys(self) -> Keys:
@@ -59,10 +63,11 @@ def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Su
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     index: dict[Any, int] = {}
     counts = np.zeros((0, width), dtype=np.int64)
-    total = _accumulator(features, apart=apart)
+    total, sketcher = _accumulator(features, apart=apart), RowSketcher()
     for batch in batches:
         codes = _codes(features, batch)
         _add(total, features, batch, codes, slice(None))
+        sketcher.add(batch.reward, batch.context, codes)
         keys, task = Keys.factorize(batch.task)
         ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
         place = np.fromiter((index.setdefault(i, len(index)) for i in ids), np.int64, len(keys))
@@ -73,7 +78,7 @@ def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Su
         counts[place] += seen.reshape(-1, width)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
     moments = total.moments()
-    return Survey(moments, counts[: len(index)], low, high)
+    return Survey(moments, counts[: len(index)], low, high, sketcher.sketch())
 
 
 def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
@@ -125,11 +130,16 @@ def _add(
         raise
 
 
-def learned_from(moments: AnyMoments, learned: AnyMoments) -> Seen:
-    """Say whether these are rows that a policy was learned from: tasks have the same number of rows and the same sums.
+def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
+    """Say whether a policy was learned from the rows of a log: "yes" from all of them, "partly" from some.
 
-    Rows are not kept, so that other rows of the same tasks cannot be told from new ones.
+    Told by the fingerprint of rows where they differ from one another; else, as for clicks without contexts, by tasks
+    with the same number of rows and the same sums, which does not show that some rows of a task are the same.
     """
+    share = log.sketch.share_in(sketch)
+    if share is not None:
+        return "yes" if share >= _MOST else "partly" if share > _SOME else "no"
+    moments = log.moments
     place = np.asarray(learned.keys.locate(moments.keys.values))
     known = place >= 0
     mine, theirs = (_flat(each) for each in (moments, learned))
@@ -137,8 +147,7 @@ def learned_from(moments: AnyMoments, learned: AnyMoments) -> Seen:
     same = known.copy()
     same[known] = (rows[known] == theirs[0][place[known]]) & _near(mine[1][known], theirs[1][place[known]])
     total = max(int(rows.sum()), 1)
-    share = int(rows[same].sum()) / total
-    if share >= _MOST:
+    if int(rows[same].sum()) / total >= _MOST:
         return "yes"
     return "partly" if int(rows[same & (rows >= _TELLING)].sum()) / total > _SOME else "no"
 
