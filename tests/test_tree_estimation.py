@@ -240,8 +240,7 @@ def test_a_table_in_pieces_is_the_table() -> None:
     log = Log(9, 50, 3)
     post = condition(log.moments(metadata=True), Hierarchy(None, log.cov, 0.4, (), log.metadata()))
     whole = post.table()
-    stage = post._stages[0]
-    parts = [stage.posteriors(*post._above[0], slice(k, k + 10)) for k in range(0, 50, 10)]
+    parts = [post.tasks(slice(k, k + 10)) for k in range(0, 50, 10)]
     np.testing.assert_allclose(np.concatenate([part[0] for part in parts]), whole.means, rtol=1e-13)
 
 

@@ -1,6 +1,7 @@
 """Whether a log determines every coefficient, and if not, which columns or actions are at fault."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,28 @@ def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float
         f"rows {vary} can be told. {_cause(moments.n_rows, size, concerned, features)} In Python, a hyper-prior can "
         "fill the gap: known=Hierarchy(hyper=Gaussian(mean, cov), ...)."
     )
+
+
+@contextmanager
+def explained(moments: Moments, features: FeatureMap) -> Iterator[None]:
+    """Say failures of factorizations in the words of the log, where it leaves a coefficient all but open.
+
+    Raises
+    ------
+    NumericalError
+        Always in place of numpy's own error.
+    """
+    try:
+        yield
+    except NumericalError:
+        refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
+        raise
+    except np.linalg.LinAlgError as error:
+        refuse_undetermined(moments, features, tolerance=1e-5)
+        raise NumericalError(
+            f"A factorization failed ({error}), though {moments.n_rows:,} rows determine all {features.dim} "
+            "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
+        ) from error
 
 
 def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:

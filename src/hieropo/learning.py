@@ -11,18 +11,20 @@ from hieropo.core.estimation import Estimate, TaskCov
 from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.incumbents import Logging, informed_metadata, knowledge
 from hieropo.core.posterior import condition
 from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
 from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, learn
 from hieropo.core.units import UnitMoments, one_action
-from hieropo.errors import InputError, NumericalError
+from hieropo.errors import InputError, NumericalError, warn
 from hieropo.placement import Placement
 
 Hyper = Gaussian | Literal["flat", "shared"]
 TaskCovariance = TaskCov | Literal["block"] | NDArray[Any]
 _SHAPES = (*get_args(TaskCov), "block")
+_KNEW = 4.0  # standard errors
 
 
 def _is_one_of(value: Any, words: tuple[str, ...]) -> bool:
@@ -41,6 +43,7 @@ class Settings:
     hyper: Any
     uncertainty: Uncertainty
     known: Hierarchy | None
+    logging: Logging = "unknown"
 
     def check(self) -> None:
         """Refuse what is none of the choices, before a long pass over a log.
@@ -63,7 +66,15 @@ class Settings:
                 f"task_cov={self.task_cov!r}; one of {', '.join(map(repr, _SHAPES))}, or a (d, d) array that is known "
                 "up to its scale, is needed."
             )
+        if self.logging not in get_args(Logging):
+            raise InputError(f"logging={self.logging!r}; one of {_quoted(Logging)} is needed.")
         self._check_together()
+        if self.logging == "frozen":
+            try:
+                self.check_placed()
+            except InputError as error:
+                error.add_note("logging='frozen' takes the shares of actions as metadata of each task.")
+                raise
 
     def _check_together(self) -> None:
         """Refuse choices that do not go together."""
@@ -183,7 +194,7 @@ def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
 
 
 def learning(
-    moments: Moments | UnitMoments, placement: Placement, settings: Settings, blocks: int | None
+    moments: Moments | UnitMoments, placement: Placement, settings: Settings, features: FeatureMap
 ) -> Learning:
     """Learn the hierarchy that the settings ask for, and condition it.
 
@@ -194,29 +205,54 @@ def learning(
     placement : Placement
         Levels and metadata of the tasks.
     settings : Settings
-    blocks : int or None
-        Actions that have coefficients of their own each, for ``task_cov="block"``.
+    features : FeatureMap
 
     Raises
     ------
     InputError, LogError, NumericalError
         Settings do not fit together; what :func:`estimation.estimate` refuses.
+
+    Warns
+    -----
+    HieropoWarning
+        Nothing was said of how the log was made, and its incumbent knew something of the tasks.
     """
     if isinstance(moments, UnitMoments):
         estimate, hierarchy = estimate_shared(moments, settings.task_cov)
         return Learning(hierarchy, condition_shared(moments, hierarchy), estimate)
     if settings.known is not None:
         return given(moments, settings.known)
-    learned = _learned(moments, placement, settings, blocks)
+    learned = _learned(moments, placement, settings, features)
+    if settings.logging == "unknown":
+        _warn_of_knowledge(moments, features, learned.estimate.hierarchy)
     if isinstance(settings.hyper, Gaussian):
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
         return Learning(known, condition(moments, known), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 
-def _learned(moments: Moments, placement: Placement, settings: Settings, blocks: int | None) -> Learned:
+def _warn_of_knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> None:
+    z = knowledge(moments, features, hierarchy)
+    if z is not None and z > _KNEW:
+        warn(
+            f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
+            "tasks, or learned from these rows. Say which: logging='frozen' if it did not learn from them, which then "
+            "uses how often it took each action; logging='adaptive' if it did."
+        )
+
+
+def _learned(moments: Moments, placement: Placement, settings: Settings, features: FeatureMap) -> Learned:
     levels, metadata, shape = placement.levels(), placement.metadata(), settings.task_cov
-    blocks = blocks if isinstance(shape, str) and shape in ("auto", "block") else None
+    if settings.logging == "frozen":
+        if metadata is not None:
+            raise InputError(
+                "logging='frozen' takes the shares of actions as metadata, and cannot be combined with columns of "
+                "metadata yet: leave one of them out."
+            )
+        metadata = informed_metadata(moments, features)
+    apart = one_action(features) is not None and features.actions is not None
+    divisible = isinstance(shape, str) and shape in ("auto", "block")
+    blocks = len(features.actions or ()) if apart and divisible else None
     uncertainty: Uncertainty = "plug-in" if isinstance(settings.hyper, Gaussian) else settings.uncertainty
     if not levels and metadata is None:
         given = shape if isinstance(shape, str) else np.asarray(shape, dtype=np.float64)

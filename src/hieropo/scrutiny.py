@@ -122,3 +122,10 @@ def other_type(known: Any, task: Any, row: str) -> str | None:
         f"those of the log of type {type(mine).__name__}, such as {mine!r}. Is it the right column? Bring its ids to "
         "the type that they had in the log."
     )
+
+
+def warn_of_ids(known: Any, task: Any, row: str) -> None:
+    """Warn of what :func:`other_type` finds."""
+    text = other_type(known, task, row)
+    if text is not None:
+        warn(text)

@@ -1,4 +1,4 @@
-"""The command line: ``hieropo fit``, ``decide``, ``inspect``, ``demo``."""
+"""The command line: ``hieropo fit``, ``evaluate``, ``decide``, ``inspect``, ``demo``."""
 
 import click
 
@@ -6,6 +6,7 @@ from hieropo import __version__
 from hieropo.cli.console import Program, example
 from hieropo.cli.decide import decide_command
 from hieropo.cli.demo import demo_command
+from hieropo.cli.evaluate import evaluate_command
 from hieropo.cli.fit import fit_command
 from hieropo.cli.inspect_policy import inspect_command
 
@@ -18,6 +19,7 @@ __all__ = ["main"]
     epilog=example(
         "hieropo demo",
         "hieropo fit log.parquet -o policy --task store --action offer --reward profit",
+        "hieropo evaluate policy log.parquet",
         "hieropo inspect policy",
         "hieropo decide policy requests.parquet -o decisions.parquet",
     ),
@@ -32,6 +34,7 @@ def main() -> None:
 
 
 main.add_command(fit_command)
+main.add_command(evaluate_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
 main.add_command(demo_command)

@@ -88,11 +88,24 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
     ctx.meta[DEBUG] = value
 
 
-def pessimism_options(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add ``--pessimism`` and ``--level``, of which one may be given."""
+class _Pessimism(click.ParamType[Any]):
+    """A number, or ``cv``."""
+
+    name = "pessimism"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        return value if value == "cv" else click.FLOAT.convert(value, param, ctx)
+
+
+def pessimism_options(
+    default: str, *, cv: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--pessimism`` and ``--level``, of which one may be given; ``cv`` allows that word for a pessimism."""
+    more = " cv: the one that does best on rows that were not learned from." if cv else ""
     pessimism = click.option(
-        "--pessimism", type=float, metavar="X", callback=_one_of_two,
-        help=f"Act on mean - X * sd. Default: {default}.",
+        "--pessimism", type=_Pessimism() if cv else float, metavar="X|cv" if cv else "X", callback=_one_of_two,
+        help=f"Act on mean - X * sd. Default: {default}.{more}",
     )  # fmt: skip
     level = click.option(
         "--level", type=float, metavar="P", callback=_one_of_two,
@@ -101,8 +114,8 @@ def pessimism_options(default: str) -> Callable[[Callable[..., Any]], Callable[.
     return lambda command: pessimism(level(command))
 
 
-def _one_of_two(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
+def _one_of_two(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a finite number.")
     if value is not None and option.name == "level" and not 0.0 < value < 1.0:
         raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")

@@ -62,7 +62,7 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     "--algorithm", type=click.Choice(list(LEARNERS)), default="hier", show_default=True,
     help="hier shares strength between tasks, flat takes each alone, pooled takes all as one.",
 )  # fmt: skip
-@pessimism_options("0.1")
+@pessimism_options("0.1", cv=True)
 @click.option(
     "--task-cov", type=click.Choice(["auto", "full", "block", "diag", "isotropic"]), default="auto",
     show_default=True,
@@ -78,6 +78,12 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     "--uncertainty", type=click.Choice(["auto", "integrated", "first-order", "plug-in"]), default="auto",
     show_default=True,
     help="How the uncertainty of what is learned about tasks in general enters the bounds. hier only.",
+)  # fmt: skip
+@click.option(
+    "--logging", type=click.Choice(["unknown", "random", "frozen", "adaptive"]), default="unknown", show_default=True,
+    help="How the log's actions were chosen: by chance alone; frozen: by something that knew the tasks but did not "
+    "learn from these rows, so that how often it took an action is used; adaptive: by something that learned from "
+    "them. hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
@@ -112,11 +118,11 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
 
 def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
     """Settings that only the hierarchical learner has."""
-    settings = {name: given[name] for name in ("hyper", "uncertainty")}
+    settings = {name: given[name] for name in ("hyper", "uncertainty", "logging")}
     if given["algorithm"] == "hier":
         return settings
-    if settings != {"hyper": "flat", "uncertainty": "auto"}:
-        usage_error("--hyper and --uncertainty are for --algorithm hier.")
+    if settings != {"hyper": "flat", "uncertainty": "auto", "logging": "unknown"}:
+        usage_error("--hyper, --uncertainty and --logging are for --algorithm hier.")
     return {}
 
 
@@ -153,6 +159,9 @@ def _report(learner: Any, log: str, path: Path, output: str, summary: Any, *, as
         "features": features.dim, "actions": actions, "pessimism": learner.policy_.pessimism,
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
     }  # fmt: skip
+    choice = getattr(learner, "pessimism_", None)
+    if choice is not None:
+        found["pessimism_choice"] = choice.to_dict()
     if as_json:
         print_json(found | {"summary": None if summary is None else summary.to_dict()})
         return
@@ -162,7 +171,9 @@ def _report(learner: Any, log: str, path: Path, output: str, summary: Any, *, as
         f"in {log}.\n"
         f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
+        + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
         + f"Next: hieropo inspect {output}\n"
+        f"      hieropo evaluate {output} {log}\n"
         f"      hieropo decide {output} REQUESTS.parquet -o decisions.parquet"
     )

@@ -180,14 +180,16 @@ class CorrectedPosterior:
     hierarchy : Hierarchy
         The estimate.
     error : HyperError
+    plain : Posterior
+        The one without the correction.
     moments : Moments
     """
 
     def __init__(self, moments: Moments, hierarchy: Hierarchy, error: HyperError) -> None:
         self.hierarchy = hierarchy
         self.error = error
-        self._plain = condition(moments, hierarchy)
-        self.moments = self._plain.moments
+        self.plain = condition(moments, hierarchy)
+        self.moments = self.plain.moments
         self._ratio = hierarchy.task_cov / hierarchy.noise_var
         self._factor = upper_factor(self._ratio)[0]
 
@@ -199,11 +201,11 @@ class CorrectedPosterior:
     @property
     def log_evidence(self) -> float:
         """Evidence of the estimate, log p(rewards | phi, hierarchy)."""
-        return self._plain.log_evidence
+        return self.plain.log_evidence
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """Pieces of tasks: packed A (k, q), and u (k, d)."""
-        d, mean = self.dim, self._plain.hyper.mean
+        d, mean = self.dim, self.plain.hyper.mean
         q, step = packed_size(d), max(1, _PIECE // (d * d))
         for start in range(0, len(sums), step):
             some = sums[start : start + step]
@@ -230,7 +232,7 @@ class CorrectedPosterior:
             across += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
         rows, columns = triangle(d)
         moves = across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
-        return -(self._plain.hyper.cov / self.hierarchy.noise_var) @ moves
+        return -(self.plain.hyper.cov / self.hierarchy.noise_var) @ moves
 
     @cached_property
     def _drift(self) -> tuple[Array, Array]:
@@ -246,22 +248,47 @@ class CorrectedPosterior:
         d = self.dim
         rows, columns = triangle(d)
         X = self.hierarchy.noise_var * A + u[:, rows] * u[:, columns]
-        seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
         drift, own = self._drift
         cross = (u @ drift.reshape(d, d * d)).reshape(-1, d, d)
-        inside = unpack(seen, d) + cross + np.swapaxes(cross, 1, 2) + own
+        inside = self._around(X) + cross + np.swapaxes(cross, 1, 2) + own
         M = np.eye(d) - self._ratio @ unpack(A, d)
         return np.asarray(M @ inside @ np.swapaxes(M, 1, 2))
+
+    def _around(self, X: Array) -> Array:
+        """E[Delta X Delta] (k, d, d) of packed X (k, q)."""
+        rows, columns = triangle(self.dim)
+        seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
+        return unpack(seen, self.dim)
+
+    def added(self, vectors: Array) -> Array:
+        """What the error of the estimate adds to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d).
+
+        That is E of the squared move, linear in Delta, and sigma^2 sum_s v_js' M_s E[Delta A_s Delta] M_s' v_ls.
+        """
+        d, J = self.dim, len(vectors)
+        rows, columns = triangle(d)
+        wider, pulled, moves, start = np.zeros((J, J)), np.zeros((J, d)), np.zeros((J, rows.size)), 0
+        for A, u in self._tasks(self.moments.sums):
+            here = vectors[:, start : start + len(u)].swapaxes(0, 1)
+            start += len(u)
+            seen = here @ (np.eye(d) - self._ratio @ unpack(A, d))
+            curved = seen @ self._around(self.hierarchy.noise_var * A)
+            wider += np.tensordot(curved, seen, axes=([0, 2], [0, 2]))
+            across = np.einsum("njk,nl->jkl", seen, u)
+            moves += across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
+            pulled += seen.sum(axis=0)
+        moves += pulled @ self._pull
+        return np.asarray(wider + moves @ self.error.of_entries @ moves.T)
 
     @cached_property
     def hyper(self) -> Gaussian:
         """Posterior of mu."""
-        plain = self._plain.hyper
+        plain = self.plain.hyper
         return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
 
     def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
         """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
-        plain, row = self._plain.task(task, unseen=unseen), self.moments.keys.find(task)
+        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
         if row < 0:
             return self.new_task()
         ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
@@ -269,12 +296,12 @@ class CorrectedPosterior:
 
     def new_task(self, parent: object = None) -> Gaussian:
         """Return the posterior of a task that has no rows."""
-        plain = self._plain.new_task(parent)
+        plain = self.plain.new_task(parent)
         return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
 
     def node(self, level: int, node: object) -> Gaussian:
         """Raise: there are no groups here; see :meth:`Posterior.node`."""
-        return self._plain.node(level, node)
+        return self.plain.node(level, node)
 
     def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
         """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
@@ -295,7 +322,7 @@ class CorrectedPosterior:
             ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
             M = np.eye(d) - self._ratio @ unpack(A[0], d)
             moves.append(M @ ((units @ u[0]).T + self._pull))
-        found: Array = self._plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
+        found: Array = self.plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
         return found
 
     def table(self) -> PosteriorTable:
@@ -304,7 +331,7 @@ class CorrectedPosterior:
 
     @cached_property
     def _table(self) -> PosteriorTable:
-        plain, covs, start = self._plain.table(), [], 0
+        plain, covs, start = self.plain.table(), [], 0
         for A, u in self._tasks(self.moments.sums):
             covs.append(plain.covs[start : start + len(u)] + pack(self._extra(A, u)))
             start += len(u)

@@ -52,7 +52,7 @@ class PosteriorTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
+class Stage:
     """The nodes of one level: what they know, how they vary, where they hang."""
 
     keys: Keys
@@ -83,16 +83,17 @@ class _Stage:
         found, covs, _ = down(self.rows[part], self.scale, self.factor, at, parents)
         return found, covs
 
-    def gain(self, row: int) -> Array:
-        """M Z, with M = (I + Sigma_0 G)^-1, of one node."""
-        d = self.factor.shape[0]
-        parents = self._parents(np.zeros((1, d)), np.eye(d)[None])
-        only = self.rows[row : row + 1]
+    def alone(self, part: slice) -> tuple[Array, Array]:
+        """Packed covariances Sigma~ of some nodes given their parents, and M Z (n, d, D), M = (I + Sigma_0 G)^-1."""
+        d, rows = self.factor.shape[0], self.rows[part]
+        zero, known = np.zeros(len(rows), dtype=np.int64), (np.zeros((1, d)), np.zeros((1, d, d)))
+        fixed = Parents(*known, np.zeros((0, d, d)), lower=True)
+        covs = down(rows, self.scale, self.factor, zero, fixed)[1]
+        parents = self._parents(known[0], np.eye(d)[None])
         # C = F inner with inner triangular is a rotation of I, so undo it: M C C' = M
         whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
-        gained = down(only, self.scale, self.factor, np.zeros(1, dtype=np.int64), parents, gains=True)[2][0]
-        gain: Array = gained @ whole.T
-        return gain if self.design is None else gain @ self.design.matrix(slice(row, row + 1))[0]
+        gains = down(rows, self.scale, self.factor, zero, parents, gains=True)[2] @ whole.T
+        return covs, gains if self.design is None else gains @ self.design.matrix(part)
 
 
 class Posterior:
@@ -104,13 +105,15 @@ class Posterior:
         Hyper-posterior N(mu-bar, Sigma-bar) of mu.
     log_evidence : float
         log p(rewards | phi, hierarchy); with a flat hyper-prior the REML one (mu integrated over Lebesgue measure).
+    stages : list of Stage
+        The levels of the tree, tasks first.
     """
 
     def __init__(
         self,
         moments: Moments,
         hierarchy: Hierarchy,
-        stages: list[_Stage],
+        stages: list[Stage],
         root: Gaussian,
         log_evidence: float,
     ) -> None:
@@ -118,7 +121,7 @@ class Posterior:
         self.hierarchy = hierarchy
         self.hyper = root
         self.log_evidence = log_evidence
-        self._stages = stages
+        self.stages = stages
 
     @property
     def dim(self) -> int:
@@ -130,15 +133,15 @@ class Posterior:
         """For each stage, tasks first, means and square roots of the covariances of all its parents."""
         found: list[tuple[Array, Array]] = []
         means, covs = self.hyper.mean[None], self.hyper.cov[None]
-        for stage in reversed(self._stages):
+        for stage in reversed(self.stages):
             found.append((means, square_roots(covs)))
-            if stage is not self._stages[0]:
+            if stage is not self.stages[0]:
                 means, packed = stage.posteriors(*found[-1], slice(0, len(stage.keys)))
                 covs = unpack(packed, stage.factor.shape[0])
         return found[::-1]
 
     def _gaussian(self, stage: int, row: int) -> Gaussian:
-        mean, cov = self._stages[stage].posteriors(*self._above[stage], slice(row, row + 1))
+        mean, cov = self.stages[stage].posteriors(*self._above[stage], slice(row, row + 1))
         return Gaussian.trusted(mean[0], unpack(cov[0], mean.shape[1]))
 
     def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
@@ -179,7 +182,7 @@ class Posterior:
         else:
             for level in self.hierarchy.levels:
                 cov = cov + level.cov
-        known, design = self.hierarchy.metadata, self._stages[0].design
+        known, design = self.hierarchy.metadata, self.stages[0].design
         if known is None or design is None:
             if metadata is not None:
                 raise InputError("This hierarchy has no metadata, so that those of a task cannot be used.")
@@ -209,7 +212,7 @@ class Posterior:
 
     def _node(self, level: int, node: object) -> Gaussian:
         """Posterior of a group's coefficients and of those of the metadata."""
-        return self._gaussian(level + 1, int(self._stages[level + 1].keys.require([node])[0]))
+        return self._gaussian(level + 1, int(self.stages[level + 1].keys.require([node])[0]))
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d): M_s cov(ancestor) M_z' through the tree.
@@ -223,13 +226,18 @@ class Posterior:
         if rows[0] == rows[1]:
             return self._gaussian(0, rows[0]).cov.copy()
         gains = [np.eye(self.dim), np.eye(self.dim)]
-        for k, stage in enumerate(self._stages):
-            gains = [gain @ stage.gain(row) for gain, row in zip(gains, rows, strict=True)]
+        for k, stage in enumerate(self.stages):
+            each = [stage.alone(slice(row, row + 1))[1][0] for row in rows]
+            gains = [gain @ step for gain, step in zip(gains, each, strict=True)]
             rows = [int(stage.parent[row]) for row in rows]
             if rows[0] == rows[1]:
-                shared = self._gaussian(k + 1, rows[0]).cov if k + 1 < len(self._stages) else self.hyper.cov
+                shared = self._gaussian(k + 1, rows[0]).cov if k + 1 < len(self.stages) else self.hyper.cov
                 return gains[0] @ shared @ gains[1].T
         raise AssertionError("two tasks without a common root")  # pragma: no cover
+
+    def tasks(self, part: slice) -> tuple[Array, Array]:
+        """Means (n, d) and packed covariances of some rows of the table, which are not kept."""
+        return self.stages[0].posteriors(*self._above[0], part)
 
     def table(self) -> PosteriorTable:
         """Return the posteriors of all tasks at once."""
@@ -237,12 +245,11 @@ class Posterior:
 
     @cached_property
     def _table(self) -> PosteriorTable:
-        stage, m = self._stages[0], len(self.moments)
-        if stage.design is None or m <= _PIECE:
-            means, covs = stage.posteriors(*self._above[0], slice(0, m))
+        m = len(self.moments)
+        if self.stages[0].design is None or m <= _PIECE:
+            means, covs = self.tasks(slice(0, m))
         else:
-            parts = [slice(start, min(start + _PIECE, m)) for start in range(0, m, _PIECE)]
-            found = [stage.posteriors(*self._above[0], part) for part in parts]
+            found = [self.tasks(slice(start, min(start + _PIECE, m))) for start in range(0, m, _PIECE)]
             means, covs = (np.concatenate(each) for each in zip(*found, strict=True))
         return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
 
@@ -283,14 +290,14 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         moments = moments.covering(hierarchy.metadata.tasks)
         design = hierarchy.metadata.design(hierarchy.dim, moments.keys)
     _refuse_negative(moments)
-    stages: list[_Stage] = []
+    stages: list[Stage] = []
     keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
     log_det = 0.0
     covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
     for k, cov in enumerate(covs):
         factor, regular = upper_factor(cov if k == 0 else padded(cov, hierarchy.root_dim))
         above, parent = hung(keys, hierarchy, k)
-        stages.append(_Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
+        stages.append(Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
         if k == 0 and design is not None:
             said, part = up(rows, scale, factor, np.arange(len(keys)), len(keys))
             rows = design.lifted(said, parent, len(above))

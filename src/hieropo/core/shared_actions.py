@@ -186,6 +186,14 @@ class SharedPosterior:
         """Return the laws of all units, each on its own."""
         return self._table
 
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Covariances (n, J, J) = own + shared shared' of v_js' theta_s, vectors (n, J, d), of some rows of the table.
+
+        ``shared`` (n, J, d) is what tasks have in common: covariances between tasks are its products.
+        """
+        n, J, _ = vectors.shape
+        return self._laws.along(vectors.reshape(n, J, self.moments.n_actions, -1), part)
+
     def dense(self) -> PosteriorTable:
         """Return the joint law of all d coefficients of every task: m d (d + 1) / 2 numbers.
 

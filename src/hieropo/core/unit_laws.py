@@ -54,6 +54,13 @@ class UnitLaws(Protocol):
     def joint(self, row: int) -> Gaussian:
         """Law of all d coefficients of a task."""
 
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Covariances (n, J, J) = own + shared shared' of v_js' theta_s, vectors (n, J, K, p), of some tasks.
+
+        ``shared`` (n, J, d) is what they have in common with other tasks: for s != z, the covariance of v_js' theta_s
+        and v_lz' theta_z is shared_sj' shared_zl.
+        """
+
     def new(self, task_cov: Array) -> Gaussian:
         """Law of all d coefficients of a task without rows."""
 
@@ -141,6 +148,14 @@ class TreeLaws:
         means, own = self._units.given(self.actions[0], part)
         return _whole(means, self._units.gains(part) @ self._root, own)
 
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """As :class:`UnitLaws`."""
+        n, J, K, p = vectors.shape
+        units = _units(part, K)
+        _, own = self._units.given(np.zeros((n * K, p)), units)
+        seen = np.einsum("njki,nkil->njkl", vectors, self._units.gains(units).reshape(n, K, p, p))
+        return _own(vectors, own), seen.reshape(n, J, K * p) @ self._root.reshape(K * p, K * p)
+
     def new(self, task_cov: Array) -> Gaussian:
         """As :class:`UnitLaws`."""
         return _whole(self.actions[0], self._root, np.tile(pack(task_cov), (self._shape[0], 1)))
@@ -217,6 +232,20 @@ class EffectLaws:
         means, own, roots = self._down(slice(row, row + 1))
         return _whole(means[0], roots[0], own[0])
 
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """As :class:`UnitLaws`."""
+        n, J, K, p = vectors.shape
+        own, shared = np.empty((n, J, J)), np.empty((n, J, K * p))
+        for some in self._pieces(part):
+            at = slice(some.start - part.start, some.stop - part.start)
+            _, covs, roots = self._down(some)
+            size = len(covs)
+            seen = vectors[at].reshape(size, J, K * p) @ roots.reshape(size, K * p, -1)
+            effect = seen[:, :, :p]
+            own[at] = _own(vectors[at], covs) + effect @ effect.swapaxes(1, 2)
+            shared[at] = seen[:, :, p:]
+        return own, shared
+
     def new(self, task_cov: Array) -> Gaussian:
         """As :class:`UnitLaws`."""
         K, p = self._shape
@@ -278,6 +307,14 @@ class EffectLaws:
 
 def _units(part: slice, K: int) -> slice:
     return slice(part.start * K, part.stop * K)
+
+
+def _own(vectors: Array, covs: Array) -> Array:
+    """Sum over actions of v_ja' cov_a v_la, (n, J, J), for vectors (n, J, K, p) and packed covariances of units."""
+    n, J, K, p = vectors.shape
+    turned = np.einsum("njki,nkil->njkl", vectors, unpack(covs.reshape(n, K, -1), p))
+    found: Array = turned.reshape(n, J, K * p) @ vectors.reshape(n, J, K * p).swapaxes(1, 2)
+    return found
 
 
 def _two_levels(said: Array, rows: Codes, hyper: Gaussian | None, cov: Array) -> Posterior:

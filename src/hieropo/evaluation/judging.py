@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
-from hieropo.core.policy import LCBPolicy
 from hieropo.core.units import one_action
 from hieropo.evaluation.subject import AnyPolicy
-from hieropo.evaluation.survey import fold_of
+from hieropo.evaluation.survey import eligible
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -70,7 +69,7 @@ def judge(batches: Iterable[Batch], policy: AnyPolicy, keys: Keys, readers: Sequ
     assert features is not None
     for batch in batches:
         codes = features.action_codes(batch.action, first_row=batch.first_row)
-        mask = None if batch.eligible is None else batch.eligible.mask(features)
+        mask = eligible(features, batch, codes)
         place = np.asarray(keys.require(batch.task))
         found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
         chosen = found.index[:, 0]
@@ -162,36 +161,6 @@ class Predictions:
             return np.asarray(np.einsum("nd,nd->n", self._features.phi(context, codes), self._means[place]))
         own = self._own.phi(context, np.zeros(codes.size, dtype=np.int64))
         return np.asarray(np.einsum("np,np->n", own, self._means[place, codes]))
-
-
-@dataclass(frozen=True, eq=False)
-class Folded:
-    """Policies that were each learned without one fold of the rows.
-
-    Parameters
-    ----------
-    policies : sequence of LCBPolicy
-    keys : Keys
-        All tasks of the log.
-    seed : int
-    """
-
-    policies: Sequence[LCBPolicy]
-    keys: Keys
-    seed: int
-
-    def rows(self, batch: Batch, mask: Mask | None) -> tuple[Codes, Codes]:
-        """Return what the policy that did not see a row does in it (n,), and the fold (n,)."""
-        fold = fold_of(batch.first_row, len(batch), len(self.policies), self.seed)
-        index = np.zeros(len(batch), dtype=np.int64)
-        for k, policy in enumerate(self.policies):
-            own = np.flatnonzero(fold == k)
-            if own.size:
-                found = policy.choose_many(
-                    batch.task[own], batch.context[own], eligible=None if mask is None else mask[own]
-                )
-                index[own] = found.index[:, 0]
-        return index, fold
 
 
 class Contexts:

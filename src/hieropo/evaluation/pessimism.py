@@ -1,6 +1,6 @@
 """Pessimism chosen from a log: what each amount of it is worth, on rows that the policy did not see."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +11,14 @@ from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.policy import LCBPolicy
 from hieropo.errors import InputError
-from hieropo.evaluation.judging import Mask, Predictions
+from hieropo.evaluation.judging import Predictions
+from hieropo.evaluation.propensity import Propensity
 from hieropo.evaluation.subject import AnyMoments, Subject
-from hieropo.evaluation.survey import fold_of
+from hieropo.evaluation.survey import eligible, fold_of
 from hieropo.text import paragraph, table
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
-Propensity = Callable[[Batch, Codes, "Mask | None"], Array]
 
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 
@@ -33,9 +33,10 @@ class PessimismChoice:
     value : (g,) array
         Cross-fitted doubly robust value of the policy with each pessimism, in reward units.
     se : (g,) array
-        Of its difference to the chosen one, by tasks; 0 for the chosen one itself.
+        Of its difference to the largest value, by tasks; 0 for that itself.
     chosen : float
-        With the largest value.
+        The smallest whose value is within one standard error of the largest: acting on the mean is best on average
+        where the model is right, so that more pessimism has to earn its place.
     """
 
     grid: Array
@@ -56,12 +57,13 @@ class PessimismChoice:
             rows.append([f"{each:g}", f"{value:.4g}", f"{best - value:.3g}", f"{se:.2g}"])
         near = self.grid[(best - self.value) <= 1.96 * self.se]
         told = (
-            "All of them are within 1.96 standard errors of it: the log does not say which is best."
+            "All are within 1.96 standard errors of the best: the log does not say which it is."
             if near.size == self.grid.size
-            else f"Not told from it: {', '.join(f'{each:g}' for each in near)}."
+            else f"Not told from the best: {', '.join(f'{each:g}' for each in near)}."
         )
         return f"{table(rows)}\n\n" + paragraph(
-            f"Chosen: {self.chosen:g}, by doubly robust values on rows that were not learned from. {told}"
+            f"Chosen: {self.chosen:g}, the smallest within one standard error of the best, by doubly robust values on "
+            f"rows that were not learned from. {told}"
         )
 
 
@@ -105,7 +107,7 @@ def choose_pessimism(
     total = Accumulator(len(grid))
     for batch in batches:
         codes = features.action_codes(batch.action, first_row=batch.first_row)
-        mask = None if batch.eligible is None else batch.eligible.mask(features)
+        mask = eligible(features, batch, codes)
         chance = propensity(batch, codes, mask)
         fold = fold_of(batch.first_row, len(batch), len(parts), seed)
         worth = np.zeros((len(batch), len(grid)))
@@ -140,4 +142,5 @@ def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
         joint = unpack(sums.sum(axis=0), g + 2)[:g, :g]
         spread = np.diagonal(joint) - 2 * joint[best] + joint[best, best]
         se = np.sqrt(np.maximum(spread / weight.sum() - (value - value[best]) ** 2, 0.0) / weight.sum())
-    return PessimismChoice(grid, value, se, float(grid[best]))
+    near = value[best] - value <= se
+    return PessimismChoice(grid, value, se, float(grid[near].min()))

@@ -39,6 +39,8 @@ class Subject:
         A fingerprint of the rows that the policy was learned from.
     placed : bool
         Whether a task without rows has no place in the hierarchy, as with levels and metadata.
+    logging : str
+        What was said of how the log was made that the policy was learned from.
     """
 
     policy: AnyPolicy
@@ -48,6 +50,7 @@ class Subject:
     relearn: Callable[[Any], Any]
     sketch: RowSketch
     placed: bool = False
+    logging: str = "unknown"
 
     @property
     def features(self) -> FeatureMap:
@@ -78,13 +81,17 @@ class Subject:
             return self.posterior
         return self.condition(_covering(self.moments, keys))
 
-    def without(self, parts: Sequence[AnyMoments]) -> list[LCBPolicy]:
-        """Return, for each part of the rows, the policy that is learned from the others alone."""
+    def without(self, parts: Sequence[AnyMoments], base: AnyMoments | None = None) -> list[LCBPolicy]:
+        """Return, for each part of the rows of ``base``, the policy that is learned from the others alone.
+
+        ``base`` are the moments that the policy was learned from, unless others are given.
+        """
+        whole = self.moments if base is None else base
         found = []
         for part in parts:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
-                posterior = self.relearn(self.moments - part)  # type: ignore[operator]  # both are of one kind
+                posterior = self.relearn(whole - part)  # type: ignore[operator]  # both are of one kind
             found.append(LCBPolicy(posterior, self.features, pessimism=self.plain.pessimism))
         return found
 

@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 from hieropo.core.accumulation import Accumulator
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
+from hieropo.core.logged_actions import LoggedActions
+from hieropo.core.logged_propensities import LoggedPscores, PscoreCheck
 from hieropo.core.logs import Batch
+from hieropo.core.propensities import LoggingModel
 from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.core.units import UnitAccumulator
-from hieropo.errors import HieropoError
+from hieropo.errors import HieropoError, LogError
 from hieropo.evaluation.subject import AnyMoments
 
 Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
+FOLDS = 5
 _ROUNDING = 1e-9
 _TELLING = 4  # rows from which on equal sums of a task are no coincidence
 _MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
@@ -38,6 +42,10 @@ class Survey:
         Range of the rewards.
     sketch : RowSketch
         A fingerprint of the rows.
+    logged : PscoreCheck or None
+        What logged propensities are, where there are any.
+    estimated : LoggingModel or None
+        Propensities as estimated, where that was asked for.
     """
 
     moments: AnyMoments
@@ -45,6 +53,8 @@ class Survey:
     low: float
     high: float
     sketch: RowSketch
+    logged: PscoreCheck | None = None
+    estimated: LoggingModel | None = None
 
     @property
     def keys(self) -> Keys:
@@ -52,8 +62,22 @@ class Survey:
         return self.moments.keys
 
 
-def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Survey:
-    """Sum over all rows; ``apart`` keeps actions apart, as :class:`UnitMoments` do.
+def survey(
+    batches: Iterable[Batch], features: FeatureMap, *, apart: bool, estimating: bool = False, seed: int = 0
+) -> Survey:
+    """Sum over all rows.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+    features : FeatureMap
+        With a list of actions.
+    apart : bool
+        Whether to keep actions apart, as :class:`UnitMoments` do.
+    estimating : bool
+        Whether to estimate propensities.
+    seed : int
+        Of the folds and of the rows that propensities are estimated from.
 
     Raises
     ------
@@ -64,6 +88,11 @@ def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Su
     index: dict[Any, int] = {}
     counts = np.zeros((0, width), dtype=np.int64)
     total, sketcher = _accumulator(features, apart=apart), RowSketcher()
+    logged, taken = LoggedPscores(width), None
+    if estimating:
+        rng = np.random.default_rng(seed)
+        taken = LoggedActions(width, rng=rng, columns=len(features.columns), folds=FOLDS)
+    pscores = False
     for batch in batches:
         codes = _codes(features, batch)
         _add(total, features, batch, codes, slice(None))
@@ -77,8 +106,40 @@ def survey(batches: Iterable[Batch], features: FeatureMap, *, apart: bool) -> Su
         seen = np.bincount(task * width + codes, minlength=len(keys) * width)
         counts[place] += seen.reshape(-1, width)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
-    moments = total.moments()
-    return Survey(moments, counts[: len(index)], low, high, sketcher.sketch())
+        mask = eligible(features, batch, codes)
+        if batch.pscore is not None:
+            pscores = True
+            logged.add(place[task], codes, batch.pscore, mask)
+        if taken is not None:
+            fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
+            taken.add(place[task], codes, batch.context, mask, fold=fold)
+    return Survey(
+        total.moments(), counts[: len(index)], low, high, sketcher.sketch(), logged.check() if pscores else None,
+        None if taken is None else taken.learn(),
+    )  # fmt: skip
+
+
+def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.bool_] | None:
+    """Return which actions could be taken in each row (n, K); None where all could.
+
+    Raises
+    ------
+    LogError
+        An action was taken that its list does not have.
+    """
+    if batch.eligible is None:
+        return None
+    mask = batch.eligible.mask(features)
+    lost = np.flatnonzero(~mask[np.arange(codes.size), codes])
+    if lost.size:
+        row = int(lost[0])
+        roles = batch.roles
+        raise LogError(
+            f"Column {None if roles is None else roles.eligible!r}, row {batch.first_row + row}: the action taken, "
+            f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. Lists name all that could be "
+            "taken when the action was chosen; add it, or leave such rows out."
+        )
+    return mask
 
 
 def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:

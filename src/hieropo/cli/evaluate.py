@@ -1,0 +1,122 @@
+"""``hieropo evaluate``: what a policy is worth on a log, and whom it would hurt."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.progress import Line, Watched
+
+FORMATS = (".parquet", ".pq")
+_SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", "show_all")
+
+
+def _share(_: click.Context, __: click.Parameter, value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
+    return value
+
+
+@click.command(
+    "evaluate",
+    short_help="Say what a policy is worth, and whom it would hurt.",
+    epilog=example(
+        "hieropo evaluate policy log.parquet",
+        "hieropo evaluate policy log.parquet --per-task tasks.parquet --gate gated --max-harm 0.05",
+    ),
+)
+@click.argument("directory", metavar="DIR")
+@click.argument("log", type=str)
+@click.option(
+    "--pscore", metavar="COL", help="Column of logged propensities. Default: as in the log of the fit."
+)
+@click.option(
+    "--propensities", type=click.Choice(["auto", "logged", "estimated", "none"]), default="auto", show_default=True,
+    help="auto: logged where there is a column of them, else estimated from how often each action was taken. none: "
+    "judge by the model alone.",
+)  # fmt: skip
+@click.option("--eligible", metavar="COL", help="Column with a list of the actions that could be taken.")
+@click.option("--per-task", metavar="FILE.parquet", help="Write a row for each task; replaced if there.")
+@click.option(
+    "--gate", metavar="DIR", help="Save the policy with a gate here: it acts only where its harm is unlikely."
+)
+@click.option(
+    "--max-harm", type=float, default=0.05, show_default=True, callback=_share, metavar="P",
+    help="Probability of harm up to which a task passes the gate.",
+)  # fmt: skip
+@click.option(
+    "--incumbent", metavar="ACTION", help="The action that the incumbent always takes, for the gate."
+)
+@click.option(
+    "--level", type=float, default=0.95, show_default=True, callback=_share, metavar="P", help="Of intervals."
+)
+@click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
+@shared_options
+def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """Judge the policy in DIR on LOG, a Parquet file or folder with the columns of the log that it was fitted to.
+
+    Shown are the value of the policy, of the incumbent that made the log, and their difference: by the model, and by
+    weighted rewards, which do without it; then the tasks that the policy would hurt, and what limits trust.
+    """
+    from hieropo.loading import load_learner
+    from hieropo.sources import open_log
+
+    _check(given)
+    learner = load_learner(directory)
+    incumbent = _action(learner.features_, given["incumbent"])
+    settings = {name: given[name] for name in _SETTINGS}
+    with Line() as line:
+        found = learner.evaluate(Watched(open_log(log, rereadable=True), line), **settings)
+    written: dict[str, str] = {}
+    if given["per_task"] is not None:
+        written["per_task"] = _write_tasks(found, given["per_task"])
+    if given["gate"] is not None:
+        gated = found.gate(incumbent=incumbent)
+        written["gate"] = str(learner.save(given["gate"], policy=gated, provenance={"gated_on": str(log)}))
+    if as_json:
+        print_json({"policy": directory, "log": str(log), **found.to_dict(), "written": written})
+        return
+    click.echo(f"{directory} on {log}\n\n{found}")
+    if "per_task" in written:
+        click.echo(f"\n{given['per_task']} holds a row for each task.")
+    if "gate" in written:
+        click.echo(
+            f"\nThe policy with its gate is in {given['gate']}.\n"
+            f"Next: hieropo decide {given['gate']} REQUESTS.parquet -o decisions.parquet"
+        )
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Refuse what cannot be written before a long pass over the log."""
+    from hieropo.artifacts.layout import check_replaceable
+
+    if given["per_task"] is not None and Path(given["per_task"]).suffix.lower() not in FORMATS:
+        usage_error(
+            f"{given['per_task']} is no name of a Parquet file, and that is what is written. Give another name."
+        )
+    if given["incumbent"] is not None and given["gate"] is None:
+        usage_error("--incumbent is for --gate: it is what acts where the gate holds the policy back.")
+    if given["gate"] is not None:
+        check_replaceable(Path(given["gate"]))
+
+
+def _write_tasks(found: Any, path: str) -> str:
+    from hieropo.sources.writing import id_column, write_tables
+
+    columns = found.per_task()
+    write_tables(
+        path, [{name: id_column(values) if name == "task" else values for name, values in columns.items()}]
+    )
+    return path
+
+
+def _action(features: Any, text: str | None) -> Any:
+    """Find the action that is written like this."""
+    if text is None:
+        return None
+    named = {str(action): action for action in features.actions}
+    if text not in named:
+        usage_error(f"--incumbent {text}: the policy has the actions {', '.join(list(named)[:10])}.")
+    return named[text]

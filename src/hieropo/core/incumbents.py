@@ -1,0 +1,182 @@
+"""Logs whose incumbent knew something of the tasks: what its choices say, and what the order of rows says of it.
+
+The model takes actions for independent of theta_s given the context. An incumbent that knew theta_s took good actions
+more often, so that an action that was hardly taken in a task is likely to be bad there, and a prior that is the same
+for all tasks overrates it. Where the incumbent was frozen, that is, did not learn from these rows, its shares are known
+of a task like any other metadata:
+
+    theta_sa = mu_a + kappa (g_sa - mean of g_a over tasks) + u_sa,   g_sa = log p(a | s) - mean over a of log p(a | s)
+
+with p(a | s) the share of a in the task's rows, drawn towards that of all tasks, and one kappa, learned with mu. For a
+softmax of beta theta_sa, kappa is 1 / beta. Where the incumbent learned from these very rows, shares repeat what the
+rewards say already, and must not be used.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.action_shares import learn_shares
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import FeatureMap
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.metadata import Metadata
+from hieropo.core.packed import packed_size
+from hieropo.core.posterior import condition
+from hieropo.core.statistics import Moments
+from hieropo.errors import InputError, NumericalError
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+Logging = Literal["random", "frozen", "adaptive", "unknown"]
+
+NAME = "how often the incumbent took the action"
+_SPREAD = 0.01  # of logs of shares, below which they are taken as equal
+_ENOUGH = 20_000  # tasks that are looked at for what the incumbent knew
+
+
+def action_counts(moments: Moments, features: FeatureMap) -> Array:
+    """Rows of each action in each task, (m, K), by the intercepts of its actions; weights count.
+
+    Raises
+    ------
+    InputError
+        The map does not give each action an intercept of its own.
+    """
+    own = isinstance(features, Crossed) and features.table is None and features.intercept
+    if not own or features.actions is None:
+        raise InputError(
+            "logging='frozen' takes the shares of actions as known of a task, which needs an intercept for each "
+            "action: features='per-action' or 'indicator'."
+        )
+    count = len(features.actions)
+    ones = np.asarray(moments.sums)[:, packed_size(moments.dim + 1) :][:, : moments.dim]  # sum w phi
+    return np.asarray(ones[:, :: moments.dim // count])
+
+
+def log_shares(counts: Array) -> Array:
+    """Return g (m, K): logs of shrunken shares, less their mean over actions; 0 for actions that were never taken."""
+    shares = learn_shares(counts)
+    taken = shares.population > 0
+    logs = np.zeros_like(counts, dtype=np.float64)
+    logs[:, taken] = np.log(shares.strengths(np.arange(len(counts)))[:, taken])
+    logs[:, taken] -= logs[:, taken].mean(axis=1, keepdims=True)
+    return logs
+
+
+def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None:
+    """Return what the shares of actions say of each task: X_s (d, 1) with g_sa at the intercept of each action.
+
+    None where shares do not differ between tasks more than chance has it, so that they say nothing.
+
+    Raises
+    ------
+    InputError
+        As :func:`action_counts`.
+    """
+    g = log_shares(action_counts(moments, features))
+    if len(g) < 2 or np.ptp(g, axis=0).max(initial=0.0) < _SPREAD:
+        return None
+    m, count = g.shape
+    values = np.zeros((m, count, moments.dim // count))
+    values[:, :, 0] = g
+    return Metadata(moments.keys, values.reshape(m, moments.dim, 1), (NAME,))
+
+
+def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> float | None:
+    """Return kappa over its standard error, given the covariances of a hierarchy; None where it cannot be told.
+
+    Where the incumbent knew nothing it is about standard normal; where it knew something it is large. An incumbent that
+    learned from these rows makes it large, too: :class:`Reactions` tells that apart.
+    """
+    own = isinstance(features, Crossed) and features.table is None and features.intercept
+    if not own or hierarchy.levels or hierarchy.metadata is not None:
+        return None
+    some = (
+        moments.select(moments.tasks[:: -(-len(moments) // _ENOUGH)]) if len(moments) > _ENOUGH else moments
+    )
+    metadata = informed_metadata(some, features)
+    if metadata is None:
+        return None
+    try:
+        root = condition(some, replace(hierarchy, hyper=None, metadata=metadata)).hyper
+    except NumericalError:
+        return None
+    return float(root.mean[-1] / root.sd[-1]) if root.sd[-1] > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Whether actions react to rewards that came before, by the order of rows.
+
+    Attributes
+    ----------
+    z : float
+        About standard normal where they do not; positive where an action comes more often after it was rewarded well.
+    tasks : int
+        That have two rows or more.
+    """
+
+    z: float
+    tasks: int
+
+    @property
+    def p_value(self) -> float:
+        """Of the test that actions do not react to rewards, two-sided."""
+        from scipy.special import ndtr
+
+        return float(2 * ndtr(-abs(self.z)))
+
+
+class Reactions:
+    """Sums of e_t (share of a_t after row t - share of a_t in all rows) over each task, batch by batch.
+
+    e_t is what the reward of row t has beyond its expectation. Given all actions of a log whose incumbent did not learn
+    from it, e_t has the mean 0, whatever the incumbent knew; so sums over tasks are independent with mean 0.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task, of the whole log.
+    """
+
+    def __init__(self, counts: Codes) -> None:
+        self._counts, self._rows = counts, counts.sum(axis=1)
+        self._before, self._sofar = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
+        self._sums = np.zeros(len(counts))
+
+    def add(self, place: Codes, codes: Codes, residual: Array) -> None:
+        """Add rows in the order of time: task row, action and residual (n,)."""
+        width = self._counts.shape[1]
+        own, cell = ranks(place), ranks(place * width + codes)
+        total, later = self._rows[place], self._rows[place] - (self._sofar[place] + own + 1)
+        same = self._counts[place, codes] - (self._before[place, codes] + cell + 1)
+        share = np.divide(same, later, out=np.zeros(place.size), where=later > 0)
+        away = np.where(later > 0, share - (self._counts[place, codes] - 1) / np.maximum(total - 1, 1), 0.0)
+        self._sums += np.bincount(
+            place, residual * away * later / np.maximum(total, 1), minlength=self._sums.size
+        )
+        np.add.at(self._before, (place, codes), 1)
+        self._sofar += np.bincount(place, minlength=self._sofar.size)
+
+    def reaction(self) -> Reaction:
+        """Return the test of all rows so far."""
+        some = self._sums[self._rows >= 2]
+        spread = float(np.sqrt((some**2).sum()))
+        return Reaction(float(some.sum()) / spread if spread > 0 else 0.0, int(some.size))
+
+
+def ranks(groups: Codes) -> Codes:
+    """How many rows of the same group come before each row, (n,)."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    if not ordered.size:
+        return ordered
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.append(starts, ordered.size))
+    found = np.empty(ordered.size, dtype=np.int64)
+    found[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
+    return found

@@ -1,0 +1,193 @@
+"""Two or three passes over a log, put together to an evaluation."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.gating import GatedPolicy
+from hieropo.core.logs import Batch
+from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.core.shrinkage import shrink
+from hieropo.core.units import UnitMoments
+from hieropo.core.value_estimates import ValueEstimate, task_gains, values
+from hieropo.errors import InputError, LogError
+from hieropo.evaluation.by_model import ByModel, by_model
+from hieropo.evaluation.by_weights import Weighing
+from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
+from hieropo.evaluation.incumbency import Reacting, finding
+from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reader, judge
+from hieropo.evaluation.propensity import Propensities, propensities_of
+from hieropo.evaluation.subject import AnyMoments, Subject
+from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, survey
+
+Array = NDArray[np.float64]
+Source = Literal["auto", "logged", "estimated", "none"]
+Batches = Callable[[], Iterable[Batch]]
+
+_CONTEXTS = 16  # that stand for a task in its certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to evaluate.
+
+    Parameters
+    ----------
+    level : float
+        Of intervals and certificates.
+    max_harm : float
+        Probability of harm up to which a task counts as safe.
+    propensities : {"auto", "logged", "estimated", "none"}
+        "auto" takes logged ones where there are any, else estimates them; with "none" the model alone is asked.
+    show_all : bool
+        Whether to show estimates that cannot be trusted, too.
+    seed : int
+        Of folds, draws and bootstraps.
+
+    Raises
+    ------
+    InputError
+        None of the choices.
+    """
+
+    level: float = 0.95
+    max_harm: float = MAX_HARM
+    propensities: Source = "auto"
+    show_all: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("level", "max_harm"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0.0 < value < 1.0):
+                raise InputError(f"{name}={value!r} is not a probability in (0, 1); 95 % is 0.95.")
+        if self.propensities not in get_args(Source):
+            raise InputError(
+                f"propensities={self.propensities!r}; one of {', '.join(map(repr, get_args(Source)))} is needed."
+            )
+        if self.seed < 0:
+            raise InputError(f"seed={self.seed!r}; a whole number of at least 0 is needed.")
+
+
+def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: bool) -> Evaluation:
+    """Evaluate a policy.
+
+    Parameters
+    ----------
+    subject : Subject
+    batches : callable
+        Gives the batches of the log, from the first row on, each time that it is called.
+    options : Options
+    pscored : bool
+        Whether the log has a column of propensities.
+
+    Raises
+    ------
+    LogError, UnknownActionError, UnknownTaskError, InputError
+        A row cannot be used; the policy lists no actions.
+    """
+    features = subject.features
+    apart = isinstance(subject.moments, UnitMoments)
+    estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
+    glance = survey(batches(), features, apart=apart, estimating=estimating, seed=options.seed)
+    new_tasks = _new_tasks(subject, glance)
+    seen = learned_from(glance, subject.moments, subject.sketch)
+    posterior = subject.covering(glance.keys)
+    chances = propensities_of(options.propensities, glance, options.seed)
+    refused = chances.refused or _gate_on_own_rows(subject, seen)
+
+    rows = glance.counts.sum(axis=1)
+    sums, contexts = FeatureSums(features, len(glance.keys)), Contexts(rows, _CONTEXTS)
+    means = np.asarray(posterior.table().means)[
+        np.asarray(posterior.moments.keys.require(glance.keys.values))
+    ]
+    reacting = Reacting(glance.counts, Predictions(means, features))
+    readers: list[Reader] = [sums, contexts, reacting]
+    terms = OffPolicySums(glance.low, glance.high, int(rows.sum()))
+    if refused is None and chances.of is not None:
+        policies, moments = _judges(subject, seen, glance, batches, posterior, options)
+        keys = [each.keys for each in moments]
+        readers.append(Weighing(terms, chances.of, features, policies, keys, options.seed))
+    judge(batches(), subject.policy, glance.keys, readers)
+
+    rng = np.random.default_rng(options.seed)
+    model = by_model(posterior, features, glance.keys, sums, contexts, level=options.level, rng=rng)
+    estimates: tuple[ValueEstimate, ...] = ()
+    task_estimates = None
+    if refused is None:
+        weighted = terms.moments()
+        estimates = values(weighted, level=options.level, rng=rng)
+        task_estimates = _task_estimates(weighted, glance, options.level)
+        if options.show_all:
+            estimates = tuple(each.shown() for each in estimates)
+    return Evaluation(
+        policy=subject.policy,
+        rows=int(rows.sum()),
+        new_tasks=new_tasks,
+        counts=rows,
+        model=model,
+        estimates=estimates,
+        refused=refused,
+        task_estimates=task_estimates,
+        propensities="none" if refused else chances.kind,
+        learned_from=seen,
+        checks=None,
+        limits=_limits(subject, chances, reacting, seen, model),
+        max_harm=options.max_harm,
+    )
+
+
+def _new_tasks(subject: Subject, glance: Survey) -> int:
+    new = np.flatnonzero(np.asarray(subject.moments.keys.locate(glance.keys.values)) < 0)
+    if new.size and subject.placed:
+        task = glance.keys.values[new[:1]].tolist()[0]
+        raise LogError(
+            f"Task {task!r} is not known to the policy ({new.size:,} such tasks), and with levels or metadata a new "
+            "task has no place in its hierarchy. Leave their rows out, or fit again with them."
+        )
+    return int(new.size)
+
+
+def _gate_on_own_rows(subject: Subject, seen: Seen) -> str | None:
+    if seen == "no" or not isinstance(subject.policy, GatedPolicy):
+        return None
+    return (
+        "The gate was set by these rows, and weighted rewards of the tasks that passed would be those of the lucky "
+        "ones. Evaluate the gated policy on rows that came later."
+    )
+
+
+def _judges(
+    subject: Subject, seen: Seen, glance: Survey, batches: Batches, posterior: Any, options: Options
+) -> tuple[list[Any], list[Any]]:
+    """Policies whose predictions weigh the rows, and the moments of each: one, or those learned without each fold."""
+    if seen == "no":
+        plain = type(subject.plain)(posterior, subject.features, pessimism=subject.plain.pessimism)
+        return [plain], [posterior.moments]
+    apart = isinstance(subject.moments, UnitMoments)
+    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart)
+    base: AnyMoments = subject.moments if seen == "yes" else glance.moments
+    policies = subject.without(parts, base)
+    return policies, [each.table for each in policies]
+
+
+def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:
+    gain, se, ess = task_gains(weighted)
+    found = shrink(gain, se, level=level)
+    order = np.asarray(weighted.moments.keys.locate(glance.keys.values))
+    return np.stack([found.value, found.low, found.high, ess], axis=1)[order]
+
+
+def _limits(
+    subject: Subject, chances: Propensities, reacting: Reacting, seen: Seen, model: ByModel
+) -> tuple[str, ...]:
+    found = [finding(subject, reacting.z)]
+    if seen == "no":
+        found.append(reacting.misfit(subject.posterior.hierarchy.noise_var**0.5, model.incumbent.sd))
+    told = [*(each for each in found if each is not None), *chances.findings]
+    if isinstance(subject.policy, GatedPolicy):
+        told.extend(each for each in subject.policy.limits if each not in told)
+    return tuple(told)

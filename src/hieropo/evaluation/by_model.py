@@ -1,0 +1,183 @@
+"""What the posterior says a policy is worth: in all, for each task, and how likely it does harm."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.features import FeatureMap
+from hieropo.core.keys import Keys
+from hieropo.core.mixed import normal_mixture_below, normal_mixture_quantile
+from hieropo.core.totals import total
+from hieropo.core.worth import certificates, task_laws
+from hieropo.evaluation.judging import Contexts, FeatureSums
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_TASKS = 2_000  # of which certificates are drawn
+_DRAWS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    below: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return JSON's types."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, eq=False)
+class ByModel:
+    """What the posterior says; made by :func:`by_model`.
+
+    Attributes
+    ----------
+    new, incumbent, difference : Worth
+        Mean over all rows of the log, with the covariance between tasks.
+    keys : Keys
+        The m tasks of the log.
+    weight : (m,) array
+    value, value_sd, incumbent_value, incumbent_sd, gain, gain_sd, harm : (m,) array
+        Of each task; ``harm`` is the probability that the policy is worse than the incumbent there.
+    certificate : (m,) array
+        With probability ``level`` the best policy for this task is better by no more; NaN where it was not drawn.
+    delta : (m, d) array
+        Mean features of the policy's actions less those of the incumbent.
+    level : float
+    """
+
+    new: Worth
+    incumbent: Worth
+    difference: Worth
+    keys: Keys
+    weight: Array
+    value: Array
+    value_sd: Array
+    incumbent_value: Array
+    incumbent_sd: Array
+    gain: Array
+    gain_sd: Array
+    harm: Array
+    certificate: Array
+    delta: Array
+    level: float
+    _posterior: Any
+
+    def gated(self, passed: Mask) -> Worth:
+        """Return what the policy is worth beyond the incumbent when it acts in these tasks (m,) alone."""
+        share = self.weight / self.weight.sum()
+        vectors = np.where(passed[:, None], self.delta * share[:, None], 0.0)
+        return _worths(self._posterior, self.keys, vectors[None], self.level)[0]
+
+
+def by_model(
+    posterior: Any,
+    features: FeatureMap,
+    keys: Keys,
+    sums: FeatureSums,
+    contexts: Contexts,
+    *,
+    level: float,
+    rng: np.random.Generator,
+) -> ByModel:
+    """Judge a policy by the posterior.
+
+    Parameters
+    ----------
+    posterior : Posterior or one with the same views
+        With all tasks of the log.
+    features : FeatureMap
+    keys : Keys
+        The m tasks of the log.
+    sums : FeatureSums
+        Over the rows of the log.
+    contexts : Contexts
+        Rows that stand for each task.
+    level : float
+        Of intervals and certificates.
+    rng : numpy Generator
+        For certificates.
+    """
+    weight = sums.weight
+    share = weight[:, None]
+    new, old = sums.new / share, sums.old / share
+    delta = new - old
+    part = (weight / weight.sum())[:, None]
+    worths = _worths(posterior, keys, np.stack([new * part, old * part, delta * part]), level)
+    laws = [task_laws(posterior, _placed(posterior, keys, each)) for each in (new, old, delta)]
+    at = _rows(posterior, keys)
+    return ByModel(
+        worths[0],
+        worths[1],
+        worths[2],
+        keys,
+        weight,
+        laws[0].mean[at],
+        laws[0].sd[at],
+        laws[1].mean[at],
+        laws[1].sd[at],
+        laws[2].mean[at],
+        laws[2].sd[at],
+        laws[2].below[at],
+        _certificates(posterior, features, keys, contexts, level, rng),
+        delta,
+        level,
+        posterior,
+    )
+
+
+def _rows(posterior: Any, keys: Keys) -> NDArray[np.int64]:
+    return np.asarray(posterior.moments.keys.require(keys.values))
+
+
+def _placed(posterior: Any, keys: Keys, vectors: Array) -> Array:
+    """Vectors (..., m, d) of the tasks of the log, among all tasks of the posterior."""
+    placed = np.zeros((*vectors.shape[:-2], len(posterior.moments.keys), vectors.shape[-1]))
+    placed[..., _rows(posterior, keys), :] = vectors
+    return placed
+
+
+def _worths(posterior: Any, keys: Keys, vectors: Array, level: float) -> list[Worth]:
+    law = total(posterior, _placed(posterior, keys, vectors))
+    whole, found = law.gaussian(), []
+    for j in range(len(vectors)):
+        means, sds = law.means[:, j], np.sqrt(np.maximum(law.covs[:, j, j], 0.0))
+        low, high = (
+            float(normal_mixture_quantile(law.weights, means, sds, q))
+            for q in ((1 - level) / 2, (1 + level) / 2)
+        )
+        below = float(normal_mixture_below(law.weights, means, sds))
+        found.append(Worth(float(whole.mean[j]), float(whole.sd[j]), low, high, below))
+    return found
+
+
+def _certificates(
+    posterior: Any,
+    features: FeatureMap,
+    keys: Keys,
+    contexts: Contexts,
+    level: float,
+    rng: np.random.Generator,
+) -> Array:
+    found = np.full(len(keys), np.nan)
+    place, context, index, weight, mask = contexts.collected()
+    drawn = np.arange(len(keys)) if len(keys) <= _TASKS else np.sort(rng.permutation(len(keys))[:_TASKS])
+    own = np.isin(place, drawn)
+    phi = features.candidates(context[own])
+    rows = _rows(posterior, keys)[place[own]]
+    tasks, values = certificates(
+        posterior, rows, phi, index[own], mask=None if mask is None else mask[own], weight=weight[own], level=level,
+        rng=rng, n_samples=_DRAWS,
+    )  # fmt: skip
+    back = {int(row): k for k, row in enumerate(_rows(posterior, keys))}
+    found[[back[int(task)] for task in tasks]] = values
+    return found

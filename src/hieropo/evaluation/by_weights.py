@@ -1,0 +1,80 @@
+"""What weighted rewards say a policy is worth, without belief in the model: every row goes to the estimators."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.features import FeatureMap
+from hieropo.core.keys import Keys
+from hieropo.core.policy import LCBPolicy
+from hieropo.evaluation.judging import Predictions, Rows
+from hieropo.evaluation.propensity import Propensity
+from hieropo.evaluation.survey import fold_of
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+class Sums(Protocol):
+    """What takes the terms of estimators."""
+
+    def add(
+        self, task: Any, reward: Array, pscore: Array, target: Array, q_taken: Array, v_target: Array,
+        weight: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Take some rows."""
+
+
+class Weighing:
+    """Hands rows of a log to estimators, with predictions that were never fitted to the row that they correct.
+
+    Parameters
+    ----------
+    sums : Sums
+    propensity : callable
+        Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
+    features : FeatureMap
+    policies : sequence of LCBPolicy
+        One, learned from other rows; or one for each fold, learned without it, that takes the place of the policy.
+    keys : sequence of Keys
+        The tasks of each.
+    seed : int
+        Of the folds.
+    """
+
+    def __init__(
+        self,
+        sums: Sums,
+        propensity: Propensity,
+        features: FeatureMap,
+        policies: Sequence[LCBPolicy],
+        keys: Sequence[Keys],
+        seed: int,
+    ) -> None:
+        self._sums, self._propensity, self._seed = sums, propensity, seed
+        self._policies, self._keys = policies, keys
+        self._predictions = [Predictions(np.asarray(each.table.means), features) for each in policies]
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        batch, n = rows.batch, len(rows.batch)
+        chance = self._propensity(batch, rows.codes, rows.mask)
+        parts = len(self._policies)
+        fold = fold_of(batch.first_row, n, parts, self._seed) if parts > 1 else np.zeros(n, dtype=np.int64)
+        index, taken, aimed = rows.index.copy(), np.zeros(n), np.zeros(n)
+        for k, policy in enumerate(self._policies):
+            own = np.flatnonzero(fold == k)
+            if not own.size:
+                continue
+            context, codes = batch.context[own], rows.codes[own]
+            if parts > 1:
+                allowed = None if rows.mask is None else rows.mask[own]
+                index[own] = policy.choose_many(batch.task[own], context, eligible=allowed).index[:, 0]
+            place = np.asarray(self._keys[k].require(batch.task[own]))
+            taken[own] = self._predictions[k].of(place, context, codes)
+            aimed[own] = self._predictions[k].of(place, context, index[own])
+        same = (index == rows.codes).astype(np.float64)
+        target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
+        self._sums.add(batch.task, batch.reward, chance, target, taken, aimed, batch.weight)

@@ -1,0 +1,81 @@
+"""From a fitted learner and a log to an evaluation."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.logs import Roles
+from hieropo.core.shared_actions import condition_shared
+from hieropo.core.uncertainty import condition_with
+from hieropo.core.units import UnitMoments
+from hieropo.errors import InputError
+from hieropo.evaluation.assemble import Options, evaluate
+from hieropo.evaluation.evaluation import Evaluation
+from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
+from hieropo.evaluation.propensity import propensities_of
+from hieropo.evaluation.subject import Subject
+from hieropo.evaluation.survey import FOLDS, fold_moments, survey
+from hieropo.sources import open_log, read
+
+
+def subject_of(learner: Any) -> Subject:
+    """Return the policy of a fitted learner, and how to learn it again."""
+    hierarchy, doubt = learner.hierarchy_, learner._doubt
+
+    def condition(moments: Any) -> Any:
+        if isinstance(hierarchy, Hierarchy):
+            return condition_with(moments, hierarchy, doubt)
+        return condition_shared(moments, hierarchy)
+
+    return Subject(
+        policy=learner.policy_,
+        moments=learner.moments_,
+        posterior=learner.posterior_,
+        condition=condition,
+        relearn=lambda moments: learner._learning(moments, learner.features_, learner._placement).posterior,
+        sketch=learner._sketch,
+        logging=learner.logging,
+        placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,
+    )
+
+
+def evaluated(subject: Subject, log: Any, roles: Roles, options: Mapping[str, Any]) -> Evaluation:
+    """Evaluate a policy on a log that plays these roles.
+
+    Raises
+    ------
+    InputError
+        An option is unknown, and what :func:`assemble.evaluate` refuses.
+    """
+    strays = [name for name in options if name not in Options.__slots__]
+    if strays:
+        raise InputError(f"evaluate() has no option {strays[0]!r}; it has {list(Options.__slots__)}.")
+    settings = Options(**options)
+    if settings.propensities in ("estimated", "none"):
+        roles = replace(roles, pscore=None)
+    source = open_log(log, rereadable=True)
+    read(source, roles)  # checks all columns before the first row is read
+    return evaluate(subject, lambda: read(source, roles), settings, pscored=roles.pscore is not None)
+
+
+def best_pessimism(subject: Subject, log: Any, roles: Roles) -> PessimismChoice:
+    """Choose a pessimism by what each is worth on rows of the log that were not learned from.
+
+    Raises
+    ------
+    InputError
+        The actions of the log were chosen without chance, so that weighted rewards say nothing.
+    """
+    source = open_log(log, rereadable=True)
+    features, apart = subject.features, isinstance(subject.moments, UnitMoments)
+    roles = replace(roles, levels=(), metadata=())
+    estimating = roles.pscore is None
+    glance = survey(read(source, roles), features, apart=apart, estimating=estimating)
+    chances = propensities_of("auto", glance, 0)
+    if chances.of is None:
+        raise InputError(
+            f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
+        )
+    parts = fold_moments(read(source, roles), features, FOLDS, 0, apart=apart)
+    return choose_pessimism(subject, read(source, roles), parts, chances.of)

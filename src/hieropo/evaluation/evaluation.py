@@ -1,0 +1,221 @@
+"""An evaluation as a value: what a policy is worth, whom it would hurt, and what limits trust in that."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.gating import GatedPolicy
+from hieropo.core.ids import plain
+from hieropo.core.keys import Keys
+from hieropo.errors import InputError
+from hieropo.evaluation.by_model import ByModel, Worth
+from hieropo.evaluation.subject import AnyPolicy
+from hieropo.evaluation.survey import Seen
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Kind = Literal["logged", "estimated", "none"]
+
+MAX_HARM = 0.05
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What a log says of a policy and of the incumbent that made the log; made by ``learner.evaluate(log)``.
+
+    Print it, or read its fields.
+
+    Attributes
+    ----------
+    policy : LCBPolicy or GatedPolicy
+        What was evaluated.
+    rows, new_tasks : int
+        Rows of the log, and how many of its tasks the policy does not know.
+    counts : (m,) int
+        Rows of each task.
+    model : ByModel
+        By the posterior: in all, and task by task in the order of ``model.keys``.
+    estimates : tuple of ValueEstimate
+        By weighted rewards, without belief in the model; empty where there are none.
+    refused : str or None
+        Why there are none.
+    task_estimates : (m, 4) array or None
+        The gain of each task by weighted rewards, shrunken to that of all tasks, with the ends of its interval, and the
+        effective number of rows.
+    propensities : {"logged", "estimated", "none"}
+    learned_from : {"no", "yes", "partly"}
+        Whether the policy was learned from rows of this log; weighted rewards are then those of policies and
+        predictions that were learned without the rows that they are applied to.
+    checks : PredictiveChecks or None
+        Whether rewards are as the model predicts.
+    limits : tuple of str
+        What limits trust, in words.
+    max_harm : float
+        Probability of harm up to which a task counts as safe.
+    """
+
+    policy: AnyPolicy
+    rows: int
+    new_tasks: int
+    counts: Codes
+    model: ByModel
+    estimates: tuple[Any, ...]
+    refused: str | None
+    task_estimates: Array | None
+    propensities: Kind
+    learned_from: Seen
+    checks: Any
+    limits: tuple[str, ...]
+    max_harm: float
+
+    @property
+    def keys(self) -> Keys:
+        """The m tasks of the log."""
+        return self.model.keys
+
+    @property
+    def changed(self) -> Mask:
+        """Tasks (m,) in which the policy does anything else than the incumbent."""
+        found: Mask = (self.model.delta != 0).any(axis=1)
+        return found
+
+    @property
+    def passed(self) -> Mask:
+        """Tasks (m,) in which the policy does harm with a probability of at most ``max_harm``."""
+        found: Mask = self.model.harm <= self.max_harm
+        return found
+
+    @property
+    def improved(self) -> Mask:
+        """Tasks (m,) that pass and in which the policy does something else than the incumbent."""
+        return self.passed & self.changed
+
+    @property
+    def expected_harm(self) -> float:
+        """Share of tasks in which the policy is expected to be worse than the incumbent."""
+        return float(self.model.harm.mean())
+
+    def gated_gain(self, passed: Mask | None = None) -> Worth:
+        """Gain over the incumbent, per row of the log, when the policy acts in the tasks that pass alone."""
+        return self.model.gated(self.passed if passed is None else passed)
+
+    def estimate(self, name: str) -> Any:
+        """Return one estimate by its name, such as "DR".
+
+        Raises
+        ------
+        InputError
+            There is none of that name.
+        """
+        for each in self.estimates:
+            if each.name == name:
+                return each
+        raise InputError(
+            f"There is no estimate {name!r}; there are {[each.name for each in self.estimates]}."
+            + (f" {self.refused}" if self.refused else "")
+        )
+
+    def gate(self, max_harm: float | None = None, *, incumbent: Any = None) -> GatedPolicy:
+        """Return the policy with a gate: it acts where the probability of harm is at most ``max_harm``.
+
+        Parameters
+        ----------
+        max_harm : float, optional
+            Default: as evaluated.
+        incumbent : id, optional
+            The action that the incumbent always takes; without it, it is whatever acted before.
+
+        Raises
+        ------
+        InputError
+            The policy has a gate already; ``max_harm`` is no probability; the incumbent is no action.
+        """
+        if isinstance(self.policy, GatedPolicy):
+            raise InputError("This policy has a gate already. Evaluate the policy before its gate.")
+        keys = self.policy.table.keys
+        harm = np.full(len(keys), np.nan)
+        at = np.asarray(keys.locate(self.keys.values))
+        harm[at[at >= 0]] = self.model.harm[at >= 0]
+        limit = self.max_harm if max_harm is None else max_harm
+        return GatedPolicy(self.policy, harm, limit, incumbent, self.limits)
+
+    def per_task(self) -> dict[str, Any]:
+        """Return a column of values for each task, by name."""
+        model = self.model
+        columns: dict[str, Any] = {
+            "task": self.keys.values,
+            "rows": self.counts,
+            "value": model.value,
+            "value_sd": model.value_sd,
+            "incumbent_value": model.incumbent_value,
+            "incumbent_sd": model.incumbent_sd,
+            "gain": model.gain,
+            "gain_sd": model.gain_sd,
+            "harm": model.harm,
+            "certificate": model.certificate,
+            "changed": self.changed,
+            "passed": self.passed,
+        }
+        if self.task_estimates is not None:
+            for j, name in enumerate(("weighted_gain", "weighted_low", "weighted_high", "effective_rows")):
+                columns[name] = self.task_estimates[:, j]
+        return columns
+
+    def to_dict(self, *, extremes: int = 5) -> dict[str, Any]:
+        """Return JSON's types; of the tasks the ``extremes`` at both ends."""
+        model, gated = self.model, self.gated_gain()
+        return {
+            "rows": self.rows,
+            "tasks": len(self.keys),
+            "new_tasks": self.new_tasks,
+            "learned_from": self.learned_from,
+            "level": model.level,
+            "by_model": {
+                "value": model.new.to_dict(),
+                "incumbent": model.incumbent.to_dict(),
+                "gain": model.difference.to_dict(),
+                "gain_after_gate": gated.to_dict(),
+            },
+            "by_weights": [each.to_dict() for each in self.estimates],
+            "refused": self.refused,
+            "propensities": self.propensities,
+            "share_of_tasks": self.shares(),
+            "max_harm": self.max_harm,
+            "expected_share_harmed": self.expected_harm,
+            "worst_tasks": self._extremes(np.argsort(-model.harm, kind="stable"), extremes),
+            "best_tasks": self._extremes(np.lexsort((-model.gain, model.harm)), extremes),
+            "checks": None if self.checks is None else self.checks.to_dict(),
+            "limits": list(self.limits),
+        }
+
+    def shares(self) -> dict[str, float]:
+        """Shares of tasks that the policy improves, leaves as they are, and that a gate would hold back."""
+        return {
+            "improved": float(self.improved.mean()),
+            "unchanged": float((~self.changed).mean()),
+            "held_back": float((~self.passed).mean()),
+        }
+
+    def _extremes(self, order: Codes, count: int) -> list[dict[str, Any]]:
+        model = self.model
+        return [
+            {
+                "task": plain(self.keys.values[k]), "rows": int(self.counts[k]), "gain": float(model.gain[k]),
+                "gain_sd": float(model.gain_sd[k]), "harm": float(model.harm[k]),
+            }
+            for k in order[:count].tolist()
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        from hieropo.evaluation.wording import worded
+
+        return worded(self)
+
+    def __repr__(self) -> str:
+        gain = self.model.difference
+        return (
+            f"Evaluation({self.rows:,} rows, {len(self.keys):,} tasks, gain {gain.mean:.4g} +- {gain.sd:.2g})"
+        )

@@ -1,0 +1,99 @@
+"""What the log says of its incumbent: whether it knew something of the tasks, or learned from these rows."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.incumbents import Reactions, knowledge
+from hieropo.core.statistics import Moments
+from hieropo.evaluation.judging import Predictions, Rows
+from hieropo.evaluation.subject import Subject
+
+Codes = NDArray[np.int64]
+
+_REACTED = 3.5  # standard errors
+_KNEW = 4.0
+_SCALE = 2.0  # that the noise may have changed by
+_ENOUGH = 50  # rows that tell it
+
+
+class Reacting:
+    """Hands the rows, in their order, to the test whether actions react to rewards before them.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task.
+    predictions : Predictions
+        What is expected of each row.
+    """
+
+    def __init__(self, counts: Codes, predictions: Predictions) -> None:
+        self._reactions, self._predictions = Reactions(counts), predictions
+        self._rows, self._sum, self._squares = 0, 0.0, 0.0
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        expected = self._predictions.of(rows.place, rows.batch.context, rows.codes)
+        away = rows.batch.reward - expected
+        self._reactions.add(rows.place, rows.codes, away)
+        self._rows += away.size
+        self._sum += float(away.sum())
+        self._squares += float(away @ away)
+
+    @property
+    def z(self) -> float:
+        """About standard normal where they do not react."""
+        return self._reactions.reaction().z
+
+    def misfit(self, noise_sd: float, sd: float) -> str | None:
+        """Say where rewards are on another scale than those that the policy was learned from.
+
+        Parameters
+        ----------
+        noise_sd : float
+            Of a reward, as learned.
+        sd : float
+            Of the mean of all predictions, given what was learned.
+        """
+        mean = self._sum / self._rows
+        spread = max(self._squares / self._rows - mean**2, 0.0) ** 0.5
+        if abs(mean) > 6 * (sd**2 + max(spread, noise_sd) ** 2 / self._rows) ** 0.5 + 0.1 * noise_sd:
+            return (
+                f"Rewards are {mean:+.4g} from what was learned, on average over all rows. Are they in another unit, "
+                "or has the world changed? The model speaks of the rewards that it was learned from."
+            )
+        if self._rows >= _ENOUGH and not noise_sd / _SCALE < spread < _SCALE * noise_sd:
+            return (
+                f"Rewards vary by {spread:.4g} around what was learned, and varied by {noise_sd:.4g} when it was: are "
+                "they in another unit?"
+            )
+        return None
+
+
+def finding(subject: Subject, z: float) -> str | None:
+    """Say what limits the model because of what the incumbent knew; ``z`` tells whether actions react to rewards."""
+    reacted = z > _REACTED
+    if reacted and subject.logging == "frozen":
+        return (
+            f"Actions come more often after they were rewarded well (z = {z:.1f}): the incumbent learned from these "
+            "rows, or rewards and actions move together with time. logging='frozen' then counts the same rewards "
+            "twice; fit with logging='adaptive'."
+        )
+    hierarchy, moments = subject.posterior.hierarchy, subject.moments
+    if subject.logging in ("frozen", "adaptive") or not isinstance(moments, Moments):
+        return None
+    knew = knowledge(moments, subject.features, hierarchy) if isinstance(hierarchy, Hierarchy) else None
+    if knew is None or knew < _KNEW:
+        return None
+    if reacted:
+        return (
+            f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and come more often after they "
+            f"were rewarded well (z = {z:.1f}): the incumbent seems to have learned from these rows, which the model "
+            "allows for. Say so, logging='adaptive'."
+        )
+    return (
+        f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and do not react to rewards: the "
+        "incumbent knew something of the tasks that the log does not show, and the model claims too much where an "
+        "action was rare. Fit with logging='frozen', which uses how often each action was taken."
+    )

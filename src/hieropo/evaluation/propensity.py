@@ -1,0 +1,107 @@
+"""With which probability each row was logged: as written down, or as estimated."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.action_shares import always_one_action
+from hieropo.core.logged_propensities import PscoreCheck
+from hieropo.core.logs import Batch
+from hieropo.core.propensities import LoggingModel
+from hieropo.errors import InputError
+from hieropo.evaluation.survey import FOLDS, Survey, fold_of
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+Kind = Literal["logged", "estimated", "none"]
+
+
+Propensity = Callable[[Batch, Codes, "Mask | None"], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Propensities:
+    """Propensities of the rows of a log.
+
+    Parameters
+    ----------
+    of : callable or None
+        Of a batch, its logged actions and eligible ones, the probability with which each was logged, (n,).
+    kind : {"logged", "estimated", "none"}
+    refused : str or None
+        Why there are none that could be used.
+    findings : tuple of str
+        What limits trust in them.
+    """
+
+    of: Propensity | None
+    kind: Kind
+    refused: str | None = None
+    findings: tuple[str, ...] = ()
+
+
+def _none(why: str) -> Propensities:
+    return Propensities(None, "none", why)
+
+
+def propensities_of(source: str, glance: Survey, seed: int) -> Propensities:
+    """Return the propensities of a log.
+
+    Parameters
+    ----------
+    source : {"auto", "logged", "estimated", "none"}
+    glance : Survey
+        The log at a glance.
+    seed : int
+        Of the folds.
+
+    Raises
+    ------
+    InputError
+        "logged", and there is no column of them.
+    """
+    if source == "none":
+        return _none("It was not asked for.")
+    if glance.estimated is not None:
+        return _estimated(glance.estimated, glance, seed)
+    if glance.logged is None:
+        raise InputError(
+            "propensities='logged', and no column of propensities is named; name one, pscore='...'."
+        )
+    return _logged(glance.logged, always_one_action(glance.counts))
+
+
+def _logged(check: PscoreCheck, alone: str | None) -> Propensities:
+    if check.deterministic is not None:
+        return _none(_without_chance(check.deterministic))
+    also = () if alone is None else (f"Though propensities are below 1, {alone}.",)
+
+    def of(batch: Batch, codes: Codes, mask: Mask | None) -> Array:  # noqa: ARG001 - as for estimated ones
+        assert batch.pscore is not None
+        return batch.pscore
+
+    return Propensities(of, "logged", None, (*check.findings, *also))
+
+
+def _estimated(model: LoggingModel, glance: Survey, seed: int) -> Propensities:
+    if model.deterministic is not None:
+        return _none(_without_chance(model.deterministic))
+    keys = glance.keys
+
+    def of(batch: Batch, codes: Codes, mask: Mask | None) -> Array:
+        fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
+        return model.taken(np.asarray(keys.require(batch.task)), codes, batch.context, mask, fold=fold)
+
+    return Propensities(of, "estimated", None, ("Propensities are estimates from this log.", *model.findings))
+
+
+def _without_chance(why: str) -> str:
+    return (
+        f"{why[0].upper()}{why[1:]}. Without chance, no weight shows what other actions would have brought; the model "
+        "can say it, as far as it is right."
+    )

@@ -1,0 +1,174 @@
+"""What can be asked of a learner once it is fitted: choices, worth, a summary, a file."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from hieropo.artifacts import save_policy
+from hieropo.core.features import FeatureMap
+from hieropo.core.gating import GatedPolicy
+from hieropo.core.logs import Roles
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.row_sketch import RowSketch
+from hieropo.core.shared_actions import SharedActions
+from hieropo.core.uncertainty import Doubt
+from hieropo.errors import InputError
+from hieropo.evaluation import Evaluation, evaluated, subject_of
+from hieropo.likeness import Likeness, likeness, shared_likeness
+from hieropo.placement import Placement
+from hieropo.predicting import chosen
+from hieropo.saving import origin
+from hieropo.sources import read_requests
+
+
+class Fitted:
+    """What a learner knows after :meth:`HierOPO.fit`, and what can be asked of it."""
+
+    policy_: LCBPolicy | GatedPolicy
+    features_: FeatureMap
+    roles_: Roles
+    moments_: Any
+    hierarchy_: Any
+    posterior_: Any
+    _placement: Placement
+    _doubt: Doubt
+    _sketch: RowSketch
+    _seconds: Mapping[str, float]
+
+    def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
+        """Take over what another process learned: moments, hierarchy, posterior, placement, doubt, sketch."""
+        assert policy.features is not None
+        self.policy_, self.features_, self.roles_ = policy, policy.features, roles
+        self.moments_, self.hierarchy_, self.posterior_ = (
+            parts[name] for name in ("moments", "hierarchy", "posterior")
+        )
+        self._placement, self._doubt, self._sketch = (
+            parts[name] for name in ("placement", "doubt", "sketch")
+        )
+        self._seconds = {}
+        return self
+
+    def _fitted(self) -> LCBPolicy | GatedPolicy:
+        if not hasattr(self, "policy_"):
+            raise InputError(
+                f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first."
+            )
+        return self.policy_
+
+    def predict(self, requests: Any, *, eligible: str | None = None) -> NDArray[Any]:
+        """Choose an action for each request.
+
+        Parameters
+        ----------
+        requests : as ``log`` in :meth:`fit`
+            With the task and context columns of the log.
+        eligible : str, optional
+            Column that lists the actions that can be taken.
+
+        Returns
+        -------
+        (n,) array of action ids, as the log had them; None where a gate leaves it to the incumbent.
+        """
+        policy = self._fitted()
+        if self.features_.actions is None:
+            raise InputError(
+                "These features describe candidates by columns, so that a request is many rows; use "
+                "policy_.choose(task, phi=...) or the command line's `decide --request`."
+            )
+        return chosen(policy, read_requests(requests, self.roles_.task, self.features_.columns, eligible))
+
+    def summary(self, *, level: float = 0.95, models: bool | None = None) -> Likeness:
+        """Say how alike the tasks are: print it, or read its fields.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        models : bool, optional
+            Whether to compare the evidence of separate, pooled and shared models; default: where that is quick.
+
+        Raises
+        ------
+        InputError
+            Nothing was learned: not fitted, or the hierarchy was given.
+        """
+        self._fitted()
+        if isinstance(self.hierarchy_, SharedActions):
+            columns = list(self.features_.columns)
+            labels = ["intercept"] * (self.moments_.unit_dim - len(columns)) + columns
+            return shared_likeness(
+                self.moments_, self.hierarchy_, self.posterior_, labels, level=level, seconds=self._seconds
+            )
+        if not hasattr(self, "learned_"):
+            raise InputError(
+                "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
+                "with hyper='flat' or 'shared' and without known=."
+            )
+        return likeness(
+            self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
+        )
+
+    def evaluate(
+        self, log: Any, *, pscore: str | None = None, eligible: str | None = None, **options: Any
+    ) -> Evaluation:
+        """Say what the policy is worth on a log, beside the incumbent that made it, and whom it would hurt.
+
+        Parameters
+        ----------
+        log : as in :meth:`fit`
+            With the columns of the log of the fit. Rows that the policy was learned from are recognised.
+        pscore, eligible : str, optional
+            Columns of logged propensities, by default as in the fit, and of lists of the actions that could be taken.
+        **options
+            ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``: see :class:`evaluation.Options`.
+
+        Raises
+        ------
+        InputError, SchemaError, LogError, UnknownActionError, UnknownTaskError
+            The log cannot be used, an option is none; says why.
+        """
+        self._fitted()
+        roles = replace(
+            self.roles_, levels=(), metadata=(), pscore=pscore or self.roles_.pscore, eligible=eligible
+        )
+        return evaluated(subject_of(self), log, roles, options)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        policy: LCBPolicy | GatedPolicy | None = None,
+        provenance: dict[str, Any] | None = None,
+    ) -> Path:
+        """Write the policy, its hierarchy and the moments to a directory, atomically; `load_learner` reads it back.
+
+        Parameters
+        ----------
+        path : path
+        policy : LCBPolicy or GatedPolicy, optional
+            What is written in place of ``policy_``, such as ``evaluate(log).gate()``.
+        provenance : dict, optional
+            Anything that JSON can hold, for the reader.
+
+        Raises
+        ------
+        ArtifactError
+            The directory cannot be written, or holds something else.
+        """
+        fitted = self._fitted()
+        about = origin(type(self).__name__, self.get_params(), self.roles_, self.moments_.n_rows)  # type: ignore[attr-defined]  # of Parameters
+        return save_policy(
+            fitted if policy is None else policy,
+            path,
+            moments=self.moments_,
+            hierarchy=self.hierarchy_,
+            hyper=self.posterior_.hyper,
+            log_evidence=self.posterior_.log_evidence,
+            doubt=self._doubt,
+            sketch=self._sketch,
+            provenance={**about, **(provenance or {})},
+        )
