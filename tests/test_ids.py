@@ -1,6 +1,7 @@
 import datetime as dt
 import enum
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from hieropo.core.ids import abbreviate, decode_id, encode_id, id_array, is_null, plain
+from hieropo.core.keys import Keys, Places
 from hieropo.errors import InputError, LogError
 
 
@@ -144,3 +146,54 @@ def test_ids_that_cannot_be_used_name_column_and_row():
 def test_long_lists_are_abbreviated():
     assert abbreviate(range(7), shown=2) == "0, 1, ... (5 more)"
     assert abbreviate(["a"]) == "'a'"
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def dictionary_places(batches: list[Any]) -> tuple[list[Any], list[list[int]]]:
+    """Places by definition: the distinct ids of each batch as `Keys.factorize` orders them, numbered as they appear."""
+    index: dict[Any, int] = {}
+    found = []
+    for batch in batches:
+        keys, codes = Keys.factorize(batch)
+        for key in keys.values.tolist():
+            index.setdefault(key, len(index))
+        found.append([index[keys.values.tolist()[code]] for code in codes])
+    return list(index), found
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [np.array([5, 3, 5, 9]), np.array([9, 4, 3]), np.array([0])],
+        [np.array([5, 3]), np.array([10**12, 3]), np.array([4, 10**12])],  # too far apart for an array
+        [np.array([5, 3]), np.array([-1, 3])],
+        [np.array([5, 3]), ["a", 3, "b"], np.array([3, 7])],
+        [["b", "a"], ["a", "c"]],
+        [np.array([2**63], dtype=np.uint64), np.array([1])],
+        [np.array([1, 0]), np.zeros(0, dtype=np.int64), np.array([2])],
+    ],
+)
+def test_places_grow_in_order_of_appearance_whatever_the_ids(batches: list[Any]) -> None:
+    places = Places()
+    known, expected = dictionary_places(batches)
+    assert [places.of(batch).tolist() for batch in batches] == expected
+    assert len(places) == len(known)
+    assert places.keys().values.tolist() == known
+    assert places.keys().values.dtype == (
+        np.int64 if all(type(key) is int and key < 2**62 for key in known) else object
+    )
+
+
+def test_dates_have_places_and_come_back_as_dates() -> None:
+    days = np.array(["2024-01-02", "2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+    places = Places()
+    assert places.of(days).tolist() == [1, 0, 1]
+    assert places.keys().values.dtype == days.dtype
+    assert places.keys().values.tolist() == sorted(set(days.tolist()))
+
+
+def test_a_null_has_no_place() -> None:
+    with pytest.raises(LogError, match="row 1"):
+        Places().of(["a", None])

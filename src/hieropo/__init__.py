@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hieropo.artifacts import load_policy, save_policy
     from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
     from hieropo.core.accumulation import Accumulator
+    from hieropo.core.assumptions import assumptions
+    from hieropo.core.bounds import bounds
     from hieropo.core.estimation import Estimate, estimate
     from hieropo.core.features import Columns, embedding, indicator, per_action
     from hieropo.core.gating import GatedPolicy
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from hieropo.core.posterior import Posterior, condition
     from hieropo.core.statistics import Moments
     from hieropo.core.tree_estimation import estimate_levels
+    from hieropo.evaluation import Evaluation
     from hieropo.learners import HierOPO
     from hieropo.loading import load_learner
 
@@ -46,6 +49,7 @@ __all__ = [
     "Choices",
     "Columns",
     "Estimate",
+    "Evaluation",
     "FlatOPO",
     "GatedPolicy",
     "Gaussian",
@@ -69,6 +73,8 @@ __all__ = [
     "UnknownActionError",
     "UnknownTaskError",
     "__version__",
+    "assumptions",
+    "bounds",
     "condition",
     "embedding",
     "estimate",
@@ -90,10 +96,13 @@ _HOMES = {
     "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
     "hieropo.core.posterior": ("Posterior", "condition"),
     "hieropo.core.accumulation": ("Accumulator",),
+    "hieropo.core.assumptions": ("assumptions",),
+    "hieropo.core.bounds": ("bounds",),
     "hieropo.core.statistics": ("Moments",),
     "hieropo.core.metadata": ("Metadata",),
     "hieropo.core.tree_estimation": ("estimate_levels",),
     "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.evaluation": ("Evaluation",),
     "hieropo.learners": ("HierOPO",),
     "hieropo.loading": ("load_learner",),
 }

@@ -1,5 +1,6 @@
 """``hieropo evaluate``: what a policy is worth on a log, and whom it would hurt."""
 
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
+from hieropo.text import table
 
 FORMATS = (".parquet", ".pq")
 _SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", "show_all")
@@ -51,6 +53,10 @@ def _share(_: click.Context, __: click.Parameter, value: float) -> float:
 @click.option(
     "--level", type=float, default=0.95, show_default=True, callback=_share, metavar="P", help="Of intervals."
 )
+@click.option(
+    "--epsilon", type=click.FloatRange(min=0, min_open=True), metavar="E",
+    help="Say how many more rows the least certain tasks need until the best policy is better than theirs by less.",
+)  # fmt: skip
 @click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
 @shared_options
@@ -69,6 +75,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     settings = {name: given[name] for name in _SETTINGS}
     with Line() as line:
         found = learner.evaluate(Watched(open_log(log, rereadable=True), line), **settings)
+    needed = {} if given["epsilon"] is None else found.rows_needed(given["epsilon"], seed=given["seed"])
     written: dict[str, str] = {}
     if given["per_task"] is not None:
         written["per_task"] = _write_tasks(found, given["per_task"])
@@ -76,9 +83,17 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
         gated = found.gate(incumbent=incumbent)
         written["gate"] = str(learner.save(given["gate"], policy=gated, provenance={"gated_on": str(log)}))
     if as_json:
-        print_json({"policy": directory, "log": str(log), **found.to_dict(), "written": written})
+        rows = [{"task": task, "rows": None if isinf(n) else n} for task, n in needed.items()]
+        more = {"epsilon": given["epsilon"], "rows_needed": rows} if needed else {}
+        print_json({"policy": directory, "log": str(log), **found.to_dict(), **more, "written": written})
         return
     click.echo(f"{directory} on {log}\n\n{found}")
+    if needed:
+        head = [
+            "least certain",
+            "more rows until the best policy is better by less than " + f"{given['epsilon']:g}",
+        ]
+        click.echo("\n" + table([head, *([str(task), _rows(n)] for task, n in needed.items())]))
     if "per_task" in written:
         click.echo(f"\n{given['per_task']} holds a row for each task.")
     if "gate" in written:
@@ -100,6 +115,10 @@ def _check(given: dict[str, Any]) -> None:
         usage_error("--incumbent is for --gate: it is what acts where the gate holds the policy back.")
     if given["gate"] is not None:
         check_replaceable(Path(given["gate"]))
+
+
+def _rows(number: float) -> str:
+    return "no number" if isinf(number) else f"{number:,.0f}"
 
 
 def _write_tasks(found: Any, path: str) -> str:

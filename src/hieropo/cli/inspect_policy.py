@@ -90,6 +90,15 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         ["acts on", f"mean - {found['pessimism']:.3g} sd"],
         ["unseen task", "gets the population's answer" if found["unseen"] == "prior" else "is an error"],
     ]
+    gate = found["gate"]
+    if gate is not None:
+        rest = "left to the incumbent" if gate["incumbent"] is None else f"get {gate['incumbent']}"
+        facts.append(
+            [
+                "gate",
+                f"{gate['passed']:,} tasks pass at a harm of {gate['max_harm']:g}; {gate['kept']:,} {rest}",
+            ]
+        )
     if found["noise_sd"] is not None:
         facts.append(["noise sd", f"{found['noise_sd']:.4g} of a reward, within a task"])
         facts.append(["uncertainty", _UNCERTAINTY[found["uncertainty"]].format(found["hierarchies"])])

@@ -10,6 +10,7 @@ import numpy as np
 
 from hieropo.artifacts.table import StoredUnits
 from hieropo.core.corrected import HyperError
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
@@ -33,6 +34,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "context": None if features is None else list(features.columns),
         "pessimism": policy.pessimism,
         "unseen": policy.unseen,
+        "gate": _gate(policy),
         "noise_sd": None if hierarchy is None else float(hierarchy.noise_var**0.5),
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
@@ -40,6 +42,16 @@ def summary(stored: Any) -> dict[str, Any]:
         **_uncertainty(stored),
         "features": _features(policy, hierarchy, stored.hyper),
     }
+
+
+def _gate(policy: Any) -> dict[str, Any] | None:
+    if not isinstance(policy, GatedPolicy):
+        return None
+    passed = int(np.count_nonzero(policy.passed))
+    return {
+        "max_harm": policy.max_harm, "passed": passed, "kept": policy.harm.size - passed,
+        "incumbent": _plain(policy.incumbent), "limits": list(policy.limits),
+    }  # fmt: skip
 
 
 def _of(rows: Any, percent: int) -> int:
@@ -143,6 +155,8 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
         {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
     ]
     found["choice"] = max(found["actions"], key=lambda each: each["lower_bound"])["action"]
+    if isinstance(policy, GatedPolicy) and not policy.passes([task])[0]:
+        found["choice"], found["kept_for_the_incumbent"] = _plain(policy.incumbent), True
     return found
 
 
@@ -153,7 +167,7 @@ def _laws(table_: Any, row: int) -> list[Gaussian]:
 
 
 def _rewards(policy: Any, task: Any, laws: list[Gaussian], phi: Any) -> list[dict[str, float]]:
-    bounds = policy.lower_bound(task, phi)
+    bounds = getattr(policy, "policy", policy).lower_bound(task, phi)
     found = []
     for k, row in enumerate(phi):
         apart = len(laws) > 1  # candidate k is action k, whose features stand in its own place

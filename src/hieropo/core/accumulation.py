@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.ids import id_array
+from hieropo.core.keys import Codes, Keys, Places
 from hieropo.core.packed import packed_size
 from hieropo.core.statistics import Array, Moments, add_rows, check_rows, refuse_overflow
 from hieropo.errors import InputError
@@ -24,21 +25,19 @@ class RunningSums:
 
     def __init__(self, dim: int, each: int = 1) -> None:
         self._each = each
-        self._index: dict[Any, int] = {}
-        self._dtypes: set[np.dtype[Any]] = set()
+        self._places = Places()
         self._sums = np.zeros((0, packed_size(dim + 2)))
         self._rows = np.zeros(0, dtype=np.int64)
         self._log_weight = np.zeros(0)
 
-    def add(self, keys: Keys, codes: Codes, phi: Array, reward: Array, weight: Array, which: Any = 0) -> None:
-        """Add checked rows (n,) of the tasks ``keys[codes]`` to the sums number ``which`` (n,) of each."""
-        ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
-        place = np.fromiter((self._index.setdefault(i, len(self._index)) for i in ids), np.int64, len(keys))
-        self._dtypes.add(keys.values.dtype)
-        self._grow(len(self._index) * self._each)
-        add_rows(
-            place[codes] * self._each + which, phi, reward, weight, self._sums, self._rows, self._log_weight
-        )
+    def add(self, place: Codes, phi: Array, reward: Array, weight: Array, which: Any = 0) -> None:
+        """Add checked rows (n,) of the tasks in these places to the sums number ``which`` (n,) of each."""
+        self._grow(len(self._places) * self._each)
+        add_rows(place * self._each + which, phi, reward, weight, self._sums, self._rows, self._log_weight)
+
+    def places(self, task: object) -> Codes:
+        """Place of each task (n,); new ones get a new place."""
+        return self._places.of(task)
 
     def _grow(self, size: int) -> None:
         have = self._rows.size
@@ -57,10 +56,9 @@ class RunningSums:
         LogError
             Squares of very large values went beyond float64.
         """
-        m = len(self._index)
-        values = np.empty(m, dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
-        values[:] = list(self._index)
-        keys, n = Keys(values), m * self._each
+        keys = self._places.keys()
+        m = len(keys)
+        n = m * self._each
         sums = self._sums[:n].copy()
         refuse_overflow(keys, sums.reshape(m, self._each * sums.shape[1]))
         return keys, sums, self._rows[:n].copy(), self._log_weight[:n].copy()
@@ -85,13 +83,13 @@ class Accumulator:
     def add(self, task: object, phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None = None) -> None:
         """Add a batch; arguments and errors as in :meth:`Moments.from_arrays`."""
         table, values, weights = check_rows(phi, reward, weight)
-        keys, codes = Keys.factorize(task)
-        if table.shape[1] != self._dim or codes.size != values.size:
+        tasks = id_array(task, "task")
+        if table.shape[1] != self._dim or tasks.size != values.size:
             raise InputError(
-                f"A batch of phi {table.shape}, {codes.size} task ids and {values.size} rewards does not fit "
+                f"A batch of phi {table.shape}, {tasks.size} task ids and {values.size} rewards does not fit "
                 f"{self._dim} features."
             )
-        self._running.add(keys, codes, table, values, weights)
+        self._running.add(self._running.places(tasks), table, values, weights)
 
     def moments(self) -> Moments:
         """Return the moments of all batches so far."""

@@ -11,6 +11,9 @@ from hieropo.errors import InputError, UnknownTaskError
 
 Codes = NDArray[np.int64]
 
+_LEAST, _DENSE = 2**20, 8  # numbers up to the first and so many times the ids are looked up in an array
+_FEW = 1_000  # ids below which a search is as quick
+
 
 def _as_ids(ids: object) -> NDArray[Any]:
     return id_array(ids, "task")
@@ -29,6 +32,7 @@ class Keys:
     values: NDArray[Any]
     _index: dict[Any, int] | None = field(default=None, repr=False)
     _order: Codes | None = field(default=None, repr=False)
+    _near: Codes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = _as_ids(self.values)
@@ -96,6 +100,10 @@ class Keys:
         return np.fromiter((table.get(item, -1) for item in items), dtype=np.int64, count=array.size)
 
     def _search(self, array: NDArray[Any]) -> Codes:
+        near = self._close()
+        if near.size:
+            inside = (array >= 0) & (array < near.size)
+            return np.where(inside, near[np.where(inside, array, 0)], -1)
         values, order = self.values, self._sorting()
         first, last = values[[0, -1]]
         if not order.size and values.dtype.kind in "iu" and int(last) - int(first) == values.size - 1:
@@ -106,6 +114,19 @@ class Keys:
         )
         rows = order[spot] if order.size else spot
         return np.where(values[rows] == array, rows, -1)
+
+    def _close(self) -> Codes:
+        """Row of each whole number, -1 where there is none, of ids that lie close together; else empty."""
+        if self._near is None:
+            values, near = self.values, np.zeros(0, dtype=np.int64)
+            if values.dtype == np.int64 and values.size >= _FEW:
+                low, high = int(values.min()), int(values.max())
+                if low >= 0 and high < _LEAST + _DENSE * values.size:
+                    near = np.full(high + 1, -1, dtype=np.int64)
+                    near[values[::-1]] = np.arange(values.size)[::-1]
+            object.__setattr__(self, "_near", near)
+        assert self._near is not None
+        return self._near
 
     def _sorting(self) -> Codes:
         """Return the order that sorts the ids; empty where they are sorted."""
@@ -159,3 +180,79 @@ class Keys:
         values[: len(self)] = self.values.tolist()
         values[len(self) :] = extra.tolist()
         return Keys(values), rows
+
+
+class Places:
+    """Rows of a table that grows as tasks appear, in the order of :meth:`Keys.factorize` batch by batch.
+
+    Whole numbers that lie close together are looked up in an array, everything else in a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._table: Codes = np.zeros(0, dtype=np.int64)  # place of each number, -1 where it has none yet
+        self._found: list[Codes] = []  # numbers in the order of their places
+        self._count = 0
+        self._index: dict[Any, int] | None = None
+        self._dtypes: set[np.dtype[Any]] = set()
+
+    def __len__(self) -> int:
+        return self._count if self._index is None else len(self._index)
+
+    def of(self, ids: object) -> Codes:
+        """Place of each id (n,), with new places for new ids.
+
+        Raises
+        ------
+        LogError
+            An id is null or cannot be hashed; the message names the row.
+        """
+        array = _as_ids(ids)
+        if self._index is None and array.dtype == np.int64 and self._reach(array):
+            self._dtypes.add(array.dtype)
+            return self._looked_up(array)
+        keys, codes = Keys.factorize(array)
+        self._dtypes.add(keys.values.dtype)
+        index = self._as_dictionary()
+        items = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
+        place = np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(keys))
+        found: Codes = place[codes]
+        return found
+
+    def _reach(self, array: Codes) -> bool:
+        """Whether the numbers fit the array of places, which is made longer for them."""
+        if not array.size:
+            return True
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= _LEAST + _DENSE * (self._count + array.size):
+            return False
+        if high >= self._table.size:
+            more = np.full(max(high + 1, 2 * self._table.size) - self._table.size, -1, dtype=np.int64)
+            self._table = np.concatenate([self._table, more])
+        return True
+
+    def _looked_up(self, array: Codes) -> Codes:
+        place = self._table[array]
+        new = place < 0
+        if new.any():
+            fresh = np.unique(array[new])
+            self._table[fresh] = self._count + np.arange(fresh.size)
+            self._found.append(fresh)
+            self._count += fresh.size
+            place[new] = self._table[array[new]]
+        return place
+
+    def _as_dictionary(self) -> dict[Any, int]:
+        if self._index is None:
+            known = np.concatenate(self._found).tolist() if self._found else []
+            self._index = {item: row for row, item in enumerate(known)}
+            self._table, self._found = np.zeros(0, dtype=np.int64), []
+        return self._index
+
+    def keys(self) -> Keys:
+        """Return the ids in the order of their places."""
+        if self._index is None and self._found:
+            return Keys(np.concatenate(self._found))
+        known = list(self._as_dictionary())
+        values = np.empty(len(known), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
+        values[:] = known
+        return Keys(values)

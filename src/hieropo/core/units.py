@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo.core.accumulation import RunningSums
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
+from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.statistics import Moments, check_rows
@@ -242,11 +243,11 @@ class UnitAccumulator:
         InputError, LogError
             Lengths differ; a code is none of an action; a value is missing or not finite.
         """
-        keys, codes = Keys.factorize(task)
-        actions = self._check(action, codes.size)
-        phi = self._row.phi(context, np.zeros(codes.size, dtype=np.int64))
+        tasks = id_array(task, "task")
+        actions = self._check(action, tasks.size)
+        phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
         table, values, weights = check_rows(phi, reward, weight)
-        self._running.add(keys, codes, table, values, weights, which=actions)
+        self._running.add(self._running.places(tasks), table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
         codes = np.asarray(action)

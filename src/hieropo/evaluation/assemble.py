@@ -16,6 +16,7 @@ from hieropo.core.value_estimates import ValueEstimate, task_gains, values
 from hieropo.errors import InputError, LogError
 from hieropo.evaluation.by_model import ByModel, by_model
 from hieropo.evaluation.by_weights import Weighing
+from hieropo.evaluation.checking import Checking
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.incumbency import Reacting, finding
 from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reader, judge
@@ -106,15 +107,22 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     ]
     reacting = Reacting(glance.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
+    checking = None
+    if seen != "partly":  # some rows learned from and some not are told neither way
+        checking = Checking(posterior, features, glance.keys, learned_from=seen == "yes")
+        readers.append(checking)
     terms = OffPolicySums(glance.low, glance.high, int(rows.sum()))
     if refused is None and chances.of is not None:
         policies, moments = _judges(subject, seen, glance, batches, posterior, options)
         keys = [each.keys for each in moments]
-        readers.append(Weighing(terms, chances.of, features, policies, keys, options.seed))
+        readers.append(Weighing(terms, chances.of, features, policies, keys, glance.keys, options.seed))
     judge(batches(), subject.policy, glance.keys, readers)
 
     rng = np.random.default_rng(options.seed)
-    model = by_model(posterior, features, glance.keys, sums, contexts, level=options.level, rng=rng)
+    model = by_model(
+        posterior, features, glance.keys, sums, contexts,
+        pessimism=subject.plain.pessimism, level=options.level, rng=rng,
+    )  # fmt: skip
     estimates: tuple[ValueEstimate, ...] = ()
     task_estimates = None
     if refused is None:
@@ -134,7 +142,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         task_estimates=task_estimates,
         propensities="none" if refused else chances.kind,
         learned_from=seen,
-        checks=None,
+        checks=None if checking is None else checking.checks(),
         limits=_limits(subject, chances, reacting, seen, model),
         max_harm=options.max_harm,
     )
@@ -177,7 +185,7 @@ def _judges(
 def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:
     gain, se, ess = task_gains(weighted)
     found = shrink(gain, se, level=level)
-    order = np.asarray(weighted.moments.keys.locate(glance.keys.values))
+    order = np.asarray(weighted.moments.keys.require(np.arange(len(glance.keys))))
     return np.stack([found.value, found.low, found.high, ess], axis=1)[order]
 
 

@@ -10,7 +10,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.mixed import normal_mixture_below, normal_mixture_quantile
 from hieropo.core.totals import total
-from hieropo.core.worth import certificates, task_laws
+from hieropo.core.worth import certificates, rows_needed, task_laws
 from hieropo.evaluation.judging import Contexts, FeatureSums
 
 Array = NDArray[np.float64]
@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 
 _TASKS = 2_000  # of which certificates are drawn
 _DRAWS = 1_000
+_SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,31 @@ class ByModel:
     delta: Array
     level: float
     _posterior: Any
+    _features: FeatureMap
+    _contexts: Contexts
+    _pessimism: float
+
+    def rows_needed(self, tasks: Any, epsilon: float, rng: np.random.Generator) -> Array:
+        """Return how many more rows like its own each of these tasks needs until its certificate is below ``epsilon``.
+
+        That is, is expected to be, as :func:`worth.rows_needed` says; infinite where no number of rows is enough.
+
+        Raises
+        ------
+        UnknownTaskError
+            A task is not in the log.
+        """
+        place, context, _, weight, mask = self._contexts.collected()
+        at = np.asarray(self.keys.require(tasks))
+        own = np.isin(place, at)
+        rows = _rows(self._posterior, self.keys)
+        asked, values = rows_needed(
+            self._posterior, rows[place[own]], self._features.candidates(context[own]), epsilon,
+            mask=None if mask is None else mask[own], weight=weight[own], level=self.level,
+            pessimism=self._pessimism, rng=rng,
+        )  # fmt: skip
+        found = dict(zip(asked.tolist(), values.tolist(), strict=True))
+        return np.array([found[int(rows[k])] for k in at])
 
     def gated(self, passed: Mask) -> Worth:
         """Return what the policy is worth beyond the incumbent when it acts in these tasks (m,) alone."""
@@ -86,6 +112,7 @@ def by_model(
     sums: FeatureSums,
     contexts: Contexts,
     *,
+    pessimism: float,
     level: float,
     rng: np.random.Generator,
 ) -> ByModel:
@@ -102,6 +129,8 @@ def by_model(
         Over the rows of the log.
     contexts : Contexts
         Rows that stand for each task.
+    pessimism : float
+        Of the policy.
     level : float
         Of intervals and certificates.
     rng : numpy Generator
@@ -110,28 +139,33 @@ def by_model(
     weight = sums.weight
     share = weight[:, None]
     new, old = sums.new / share, sums.old / share
-    delta = new - old
+    delta = np.where(
+        np.abs(new - old) > _SAME * np.abs(old), new - old, 0.0
+    )  # what is but rounding is no change
     part = (weight / weight.sum())[:, None]
     worths = _worths(posterior, keys, np.stack([new * part, old * part, delta * part]), level)
-    laws = [task_laws(posterior, _placed(posterior, keys, each)) for each in (new, old, delta)]
-    at = _rows(posterior, keys)
+    laws = task_laws(posterior, _placed(posterior, keys, np.stack([new, old, delta])))
+    mean, sd, below = (each[:, _rows(posterior, keys)] for each in laws)
     return ByModel(
         worths[0],
         worths[1],
         worths[2],
         keys,
         weight,
-        laws[0].mean[at],
-        laws[0].sd[at],
-        laws[1].mean[at],
-        laws[1].sd[at],
-        laws[2].mean[at],
-        laws[2].sd[at],
-        laws[2].below[at],
+        mean[0],
+        sd[0],
+        mean[1],
+        sd[1],
+        mean[2],
+        sd[2],
+        below[2],
         _certificates(posterior, features, keys, contexts, level, rng),
         delta,
         level,
         posterior,
+        features,
+        contexts,
+        pessimism,
     )
 
 

@@ -40,6 +40,8 @@ class Weighing:
         One, learned from other rows; or one for each fold, learned without it, that takes the place of the policy.
     keys : sequence of Keys
         The tasks of each.
+    log : Keys
+        The tasks of the log.
     seed : int
         Of the folds.
     """
@@ -51,16 +53,18 @@ class Weighing:
         features: FeatureMap,
         policies: Sequence[LCBPolicy],
         keys: Sequence[Keys],
+        log: Keys,
         seed: int,
     ) -> None:
         self._sums, self._propensity, self._seed = sums, propensity, seed
-        self._policies, self._keys = policies, keys
+        self._policies = policies
+        self._at = [np.asarray(each.require(log.values)) for each in keys]
         self._predictions = [Predictions(np.asarray(each.table.means), features) for each in policies]
 
     def add(self, rows: Rows) -> None:
         """Take some rows."""
         batch, n = rows.batch, len(rows.batch)
-        chance = self._propensity(batch, rows.codes, rows.mask)
+        chance = self._propensity(batch, rows.place, rows.codes, rows.mask)
         parts = len(self._policies)
         fold = fold_of(batch.first_row, n, parts, self._seed) if parts > 1 else np.zeros(n, dtype=np.int64)
         index, taken, aimed = rows.index.copy(), np.zeros(n), np.zeros(n)
@@ -72,9 +76,9 @@ class Weighing:
             if parts > 1:
                 allowed = None if rows.mask is None else rows.mask[own]
                 index[own] = policy.choose_many(batch.task[own], context, eligible=allowed).index[:, 0]
-            place = np.asarray(self._keys[k].require(batch.task[own]))
+            place = self._at[k][rows.place[own]]
             taken[own] = self._predictions[k].of(place, context, codes)
             aimed[own] = self._predictions[k].of(place, context, index[own])
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
-        self._sums.add(batch.task, batch.reward, chance, target, taken, aimed, batch.weight)
+        self._sums.add(rows.place, batch.reward, chance, target, taken, aimed, batch.weight)

@@ -78,4 +78,4 @@ def best_pessimism(subject: Subject, log: Any, roles: Roles) -> PessimismChoice:
             f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
         )
     parts = fold_moments(read(source, roles), features, FOLDS, 0, apart=apart)
-    return choose_pessimism(subject, read(source, roles), parts, chances.of)
+    return choose_pessimism(subject, read(source, roles), parts, chances.of, glance.keys)

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_NARROW = 8  # columns up to which adding one after the other is quicker than sorting
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -128,7 +130,9 @@ class FeatureSums:
 
 def add_by(total: Array, rows: Codes, values: Array) -> None:
     """Add values (n, p) to the rows (n,) of total (r, p)."""
-    if not rows.size:
+    if values.shape[1] <= _NARROW or not rows.size:
+        for j in range(values.shape[1]):
+            np.add.at(total[:, j], rows, values[:, j])
         return
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]

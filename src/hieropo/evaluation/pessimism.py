@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.policy import LCBPolicy
@@ -72,6 +73,7 @@ def choose_pessimism(
     batches: Iterable[Batch],
     parts: Sequence[AnyMoments],
     propensity: Propensity,
+    keys: Keys,
     *,
     grid: Sequence[float] = GRID,
     seed: int = 0,
@@ -89,7 +91,10 @@ def choose_pessimism(
     parts : sequence of Moments or UnitMoments
         Of each fold, as :func:`survey.fold_moments` gives them for the same seed.
     propensity : callable
-        Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
+        Of a batch, the rows of its tasks, its logged actions and eligible ones: the probability with which each was
+        logged, (n,).
+    keys : Keys
+        The tasks of the log.
     grid : sequence of float
     seed : int
 
@@ -108,7 +113,7 @@ def choose_pessimism(
     for batch in batches:
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         mask = eligible(features, batch, codes)
-        chance = propensity(batch, codes, mask)
+        chance = propensity(batch, np.asarray(keys.require(batch.task)), codes, mask)
         fold = fold_of(batch.first_row, len(batch), len(parts), seed)
         worth = np.zeros((len(batch), len(grid)))
         for k, policies in enumerate(folded):

@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 Kind = Literal["logged", "estimated", "none"]
 
 
-Propensity = Callable[[Batch, Codes, "Mask | None"], Array]
+Propensity = Callable[[Batch, Codes, Codes, "Mask | None"], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,8 @@ class Propensities:
     Parameters
     ----------
     of : callable or None
-        Of a batch, its logged actions and eligible ones, the probability with which each was logged, (n,).
+        Of a batch, the rows of its tasks, its logged actions and eligible ones, the probability with which each was
+        logged, (n,).
     kind : {"logged", "estimated", "none"}
     refused : str or None
         Why there are none that could be used.
@@ -68,7 +69,7 @@ def propensities_of(source: str, glance: Survey, seed: int) -> Propensities:
     if source == "none":
         return _none("It was not asked for.")
     if glance.estimated is not None:
-        return _estimated(glance.estimated, glance, seed)
+        return _estimated(glance.estimated, seed)
     if glance.logged is None:
         raise InputError(
             "propensities='logged', and no column of propensities is named; name one, pscore='...'."
@@ -81,21 +82,20 @@ def _logged(check: PscoreCheck, alone: str | None) -> Propensities:
         return _none(_without_chance(check.deterministic))
     also = () if alone is None else (f"Though propensities are below 1, {alone}.",)
 
-    def of(batch: Batch, codes: Codes, mask: Mask | None) -> Array:  # noqa: ARG001 - as for estimated ones
+    def of(batch: Batch, *_: object) -> Array:
         assert batch.pscore is not None
         return batch.pscore
 
     return Propensities(of, "logged", None, (*check.findings, *also))
 
 
-def _estimated(model: LoggingModel, glance: Survey, seed: int) -> Propensities:
+def _estimated(model: LoggingModel, seed: int) -> Propensities:
     if model.deterministic is not None:
         return _none(_without_chance(model.deterministic))
-    keys = glance.keys
 
-    def of(batch: Batch, codes: Codes, mask: Mask | None) -> Array:
+    def of(batch: Batch, place: Codes, codes: Codes, mask: Mask | None) -> Array:
         fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
-        return model.taken(np.asarray(keys.require(batch.task)), codes, batch.context, mask, fold=fold)
+        return model.taken(place, codes, batch.context, mask, fold=fold)
 
     return Propensities(of, "estimated", None, ("Propensities are estimates from this log.", *model.findings))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
 from hieropo.core.features import FeatureMap
-from hieropo.core.keys import Keys
+from hieropo.core.keys import Keys, Places
 from hieropo.core.logged_actions import LoggedActions
 from hieropo.core.logged_propensities import LoggedPscores, PscoreCheck
 from hieropo.core.logs import Batch
@@ -85,7 +85,7 @@ def survey(
         A row cannot be used.
     """
     width, low, high = len(features.actions or ()), np.inf, -np.inf
-    index: dict[Any, int] = {}
+    places = Places()
     counts = np.zeros((0, width), dtype=np.int64)
     total, sketcher = _accumulator(features, apart=apart), RowSketcher()
     logged, taken = LoggedPscores(width), None
@@ -97,24 +97,21 @@ def survey(
         codes = _codes(features, batch)
         _add(total, features, batch, codes, slice(None))
         sketcher.add(batch.reward, batch.context, codes)
-        keys, task = Keys.factorize(batch.task)
-        ids = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
-        place = np.fromiter((index.setdefault(i, len(index)) for i in ids), np.int64, len(keys))
-        if len(index) > len(counts):
-            more = max(len(index), 2 * len(counts)) - len(counts)
+        place = places.of(batch.task)
+        if len(places) > len(counts):
+            more = max(len(places), 2 * len(counts)) - len(counts)
             counts = np.concatenate([counts, np.zeros((more, width), dtype=np.int64)])
-        seen = np.bincount(task * width + codes, minlength=len(keys) * width)
-        counts[place] += seen.reshape(-1, width)
+        np.add.at(counts.reshape(-1), place * width + codes, 1)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
         mask = eligible(features, batch, codes)
         if batch.pscore is not None:
             pscores = True
-            logged.add(place[task], codes, batch.pscore, mask)
+            logged.add(place, codes, batch.pscore, mask)
         if taken is not None:
             fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
-            taken.add(place[task], codes, batch.context, mask, fold=fold)
+            taken.add(place, codes, batch.context, mask, fold=fold)
     return Survey(
-        total.moments(), counts[: len(index)], low, high, sketcher.sketch(), logged.check() if pscores else None,
+        total.moments(), counts[: len(places)], low, high, sketcher.sketch(), logged.check() if pscores else None,
         None if taken is None else taken.learn(),
     )  # fmt: skip
 
