@@ -202,6 +202,34 @@ def test_new_tasks_are_judged_as_new_tasks_or_refused(learner: HierOPO) -> None:
     assert placed.evaluate(log(2)).new_tasks == 0
 
 
+def test_the_same_rows_under_ids_of_another_type_are_not_taken_out_of_the_tasks_that_they_were_of(
+    learner: HierOPO,
+) -> None:
+    table = log(1)
+    texts = table.set_column(0, "store", table["store"].cast("string"))
+    with pytest.warns(HieropoWarning, match="of type str"):
+        found = learner.evaluate(texts)
+    assert (found.learned_from, found.new_tasks) == ("partly", TASKS)
+
+
+def test_a_weight_of_k_is_k_rows() -> None:
+    weight = np.random.default_rng(3).integers(1, 4, size=1500)
+    plain = {**COLUMNS, "pscore": "p"}
+    learner = HierOPO(logging="random").fit(log(1, 1500, w=weight), weight="w", **plain)
+    later = log(2, 1500, w=weight)
+    repeated = later.take(pa.array(np.repeat(np.arange(1500), weight)))
+    repeated = repeated.set_column(5, "w", pa.array(np.ones(repeated.num_rows)))
+    once, again = (learner.evaluate(table) for table in (later, repeated))
+    for name in ("new", "incumbent", "difference"):
+        a, b = getattr(once.model, name), getattr(again.model, name)
+        assert (a.mean, a.sd) == pytest.approx((b.mean, b.sd), rel=1e-9)
+    for name in ("IPS", "SNIPS", "DR", "SNDR"):
+        assert once.estimate(name).gain == pytest.approx(again.estimate(name).gain, rel=1e-9)
+    halves = log(3, 1500, w=np.full(1500, 0.4))
+    light = HierOPO().fit(halves, weight="w", **plain).evaluate(halves)
+    assert np.isfinite(light.model.difference.mean)
+
+
 def test_lists_of_eligible_actions_bound_what_is_judged(learner: HierOPO) -> None:
     table = log(2, 4000)
     offer = table["offer"].to_pylist()
@@ -224,6 +252,10 @@ def test_lists_of_eligible_actions_bound_what_is_judged(learner: HierOPO) -> Non
         (lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, 0.0, 0.3))), LogError, r"row 7"),
         (lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, 1.5, 0.3))), LogError, r"above 1"),
         (lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, np.nan, 0.3))), LogError, r"row 7"),
+        (
+            lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, 1e-300, 0.3))),
+            LogError, r"row 7: 1e-300 .* outweigh every other",
+        ),
         (lambda t: t.drop_columns(["p"]), SchemaError, r"'p'"),
         (lambda t: t.drop_columns(["x"]), SchemaError, r"'x'"),
         (lambda t: t.slice(0, 0), LogError, r"no rows"),

@@ -20,7 +20,14 @@ from hieropo.core.mixed import HyperDraws, mix
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import condition
 from hieropo.core.predictive import Checks
-from hieropo.core.residual_tests import Residuals, heavy_tails, noise_between, residual_columns, summed
+from hieropo.core.residual_tests import (
+    Residuals,
+    heavy_tails,
+    noise_between,
+    residual_columns,
+    summed,
+    wrong_scale,
+)
 from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.task_distances import task_distances
@@ -363,24 +370,39 @@ def test_tails_of_normal_residuals_are_as_heavy_as_said(rows: int) -> None:
         p[k] = heavy_tails([groups(scale * rng.standard_normal(codes.size), codes)]).p
     for level in (0.5, 0.1, 0.01):
         assert abs(np.mean(p <= level) - level) <= 4 * np.sqrt(level / worlds) + 0.1 * level
+    x = stats.norm.isf(p)
+    assert abs(x.mean()) < 4 / np.sqrt(worlds)
+    assert abs(x.std() - 1) < 4 / np.sqrt(2 * worlds)
 
 
 @pytest.mark.parametrize("freedom", [4, np.inf])
 @pytest.mark.parametrize("rows", [2, 20, 300])
 def test_equal_noise_is_not_called_unequal(rows: int, freedom: float) -> None:
     rng = np.random.default_rng(rows)
-    worlds, count = 600, 12
+    worlds, count = 600, 12 if rows > 2 else 60
     codes, found = np.repeat(np.arange(count), rows), []
     for _ in range(worlds):
         z = rng.standard_t(freedom, codes.size) if np.isfinite(freedom) else rng.standard_normal(codes.size)
         test = noise_between(groups(z, codes), np.ones(count))
         if test is not None:
             found.append((test.p, count * test.each.min()))
-    if rows == 2:
-        assert not found  # 24 rows of 12 groups tell nothing
-        return
+    assert len(found) == worlds
     for p in np.array(found).T:
         assert np.mean(p <= 0.05) <= 0.05 + 4 * np.sqrt(0.05 / worlds)
+
+
+def test_too_few_rows_tell_nothing_of_noise() -> None:
+    z, codes = np.random.default_rng(0).standard_normal(24), np.repeat(np.arange(12), 2)
+    assert noise_between(groups(z, codes), np.ones(12)) is None
+
+
+def test_a_noise_that_was_learned_from_few_rows_is_known_as_well_as_that() -> None:
+    rng, n, worlds = np.random.default_rng(1), 2000, 1000
+    codes, before, p = np.zeros(n, dtype=np.int64), 40, []
+    for _ in range(worlds):
+        noise = np.sqrt(rng.chisquare(before) / before)
+        p.append(wrong_scale(groups(rng.standard_normal(n) / noise, codes), 1.0, before)[1])
+    assert abs(np.mean(np.array(p) <= 0.1) - 0.1) < 0.04
 
 
 # Faults
@@ -448,6 +470,44 @@ def test_a_fault_is_found_and_named(fault: str) -> None:
     assert first.said == found.findings[0]
     assert first.p <= 1e-6
     assert re.search(SAID[fault], first.said), first.said
+
+
+def test_an_unlike_task_is_not_a_wrong_likeness_as_well() -> None:
+    features, task, action, x, reward, hierarchy, _ = world("unlike task", np.random.default_rng(11))
+    wider = Hierarchy(None, 4 * hierarchy.task_cov, 1.0)  # as it is learned from a family with such a task
+    found = {each.kind: each for each in checked(features, task, action, x, reward, wider).misfits}
+    assert found["likeness"].p < 1e-6
+    assert found["likeness"].effect < 0.7
+    assert (found["likeness"].said, found["unlike task"].said is None) == (None, False)
+
+
+def test_what_the_actions_of_a_task_have_in_common_is_missed() -> None:
+    rng, m, n = np.random.default_rng(16), 80, 4000
+    task, action = rng.integers(0, m, n), rng.integers(0, K, n)
+    theta = rng.standard_normal(K) + 0.3 * rng.standard_normal((m, K)) + 0.8 * rng.standard_normal((m, 1))
+    features, sums = indicator(list("abc")), UnitAccumulator(indicator(list("abc")))
+    reward = theta[task, action] + rng.standard_normal(n)
+    sums.add(task, action, None, reward)
+    said = []
+    for effect in (None, [[0.64]]):
+        shared = SharedActions(None, [[1.0]], [[0.09]], 1.0, effect)
+        posterior = condition_shared(sums.moments(), shared)
+        checks = Checks(posterior, features, learned_from=True)
+        checks.add(posterior.moments.keys.require(task), action, None, reward)
+        said.append(checks.checks().findings)
+    assert re.search(
+        r"of 80 tasks are too far .* tasks differ in ways that task_cov does not have", said[0][0]
+    )
+    assert said[1] == ()
+
+
+def test_the_noise_of_two_values_is_explained_once() -> None:
+    found = checked(*world("few values", np.random.default_rng(11))[:6])
+    noise = {each.kind: each for each in found.misfits if each.kind.startswith("noise")}
+    assert noise["noise by action"].p < 0.01
+    assert noise["noise by action"].effect > 0.1
+    assert all(each.said is None for each in noise.values())
+    assert not any(each.kind == "heavy tails" for each in found.misfits)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ _EXCESS = 1.0  # kurtosis
 _BEND, _OFF = 0.05, 0.1  # noise sds
 _SCALE = 1.1  # of residuals
 _LIKE = 1.4  # of squared distances
+_MANY = 0.02  # share of tasks
 _NAMED = 3  # tasks or columns in a sentence
 _ENOUGH = 30  # rows that tell an sd
 ALONG = "noise along numbers"
@@ -198,12 +199,20 @@ def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
     p, count = found.p, int((found.free > 0).sum())
     s = int(p.argmin())
     beyond = int((p * count <= level).sum())
-    more = f", and {beyond - 1:,} more are as far off" if beyond > 1 else ""
-    unlike = (
-        f"Task {plain(keys.values[s])!r} is unlike the others: its squared distance to what they say of it is "
-        f"{found.square[s]:.3g}, where about {found.free[s]} is expected{more}. Is it one of the family? It makes all "
-        "tasks look less alike; leave it out, or put it in a group of its own."
-    )
+    name = plain(keys.values[s])
+    far = f"its squared distance to what they say is {found.square[s]:.3g}, where about {found.free[s]} is expected"
+    if beyond > max(_NAMED, _MANY * count):
+        unlike = (
+            f"{beyond:,} of {count:,} tasks are too far from what the others say of them, {name!r} the most ({far})"
+            ": tasks differ in ways that task_cov does not have. Learn one of another shape, or tell what is known of "
+            "tasks, by levels or metadata."
+        )
+    else:
+        more = f", and {beyond - 1:,} more are too far off" if beyond > 1 else ""
+        unlike = (
+            f"Task {name!r} is unlike the others: {far}{more}. Is it one of the family? It makes all tasks look less "
+            "alike; leave it out, or put it in a group of its own."
+        )
     ratio, ratio_p = found.ratio(p * count > level)  # those far off are one fault, not two
     likeness = (
         f"Tasks differ {'more' if ratio > 1 else 'less'} than task_cov says: squared distances are {ratio:.2g} times "
@@ -212,5 +221,5 @@ def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
     effect = float(found.square[s] / max(found.free[s], 1))
     return [
         Fault("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
-        Fault("likeness", ratio_p, ratio, likeness if off(ratio) >= _LIKE else None),
+        Fault("likeness", ratio_p, ratio, likeness if off(ratio) >= _LIKE and not beyond else None),
     ]

@@ -59,7 +59,9 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
 
 def log_shares(counts: Array) -> Array:
     """Return g (m, K): logs of shrunken shares, less their mean over actions; 0 for actions that were never taken."""
-    shares = learn_shares(counts)
+    shares = learn_shares(
+        np.where(counts > 0, np.maximum(counts, 1.0), 0.0)
+    )  # weights may be less than a row
     taken = shares.population > 0
     logs = np.zeros_like(counts, dtype=np.float64)
     logs[:, taken] = np.log(shares.strengths(np.arange(len(counts)))[:, taken])

@@ -48,6 +48,7 @@ _PIECE = 2**19  # doubles of phi worked on at once
 _ALONE = 1e-6  # 1 - h at which nothing but the row itself speaks of it
 _OUTLIERS = 5
 _VALUES = 12  # distinct rewards up to which they are kept
+_APART = 64  # actions up to which noise along a number is looked for within actions
 _ALL = np.zeros((0, 0), dtype=np.bool_)
 
 
@@ -104,7 +105,7 @@ class Checks:
         self._tasks = np.zeros((_N_COLUMNS, m))
         self._actions = np.zeros((_N_COLUMNS, self._count))
         self._pit = np.zeros(BINS, dtype=np.int64)
-        self._gram = np.zeros((max(self._count, 1), c + 3, c + 3))
+        self._gram = np.zeros((self._count if 0 < self._count <= _APART else 1, c + 3, c + 3))
         self._origin: tuple[Array, Array] | None = None
         self._seen = self._alone = 0
         self._outliers: list[tuple[float, int, int]] = []
@@ -191,7 +192,7 @@ class Checks:
         size = Residuals(columns, self._learned).of("size")
         along = np.concatenate([np.ones((z.size, 1)), size[:, None], rows.scaled, expected[:, None]], axis=1)
         for a in range(len(self._gram)):
-            own = along[rows.action == a] if self._count else along
+            own = along[rows.action == a] if len(self._gram) > 1 else along
             self._gram[a] += own.T @ own
         self._note_outliers(z, rows)
 

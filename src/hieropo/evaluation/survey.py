@@ -23,6 +23,7 @@ Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
 FOLDS = 5
+_TINY = 1e-12  # propensities below cannot be weighted by
 _ROUNDING = 1e-9
 _TELLING = 4  # rows from which on equal sums of a task are no coincidence
 _MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
@@ -105,6 +106,7 @@ def survey(
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
         mask = eligible(features, batch, codes)
         if batch.pscore is not None:
+            _refuse_tiny(batch)
             pscores = True
             logged.add(place, codes, batch.pscore, mask)
         if taken is not None:
@@ -114,6 +116,19 @@ def survey(
         total.moments(), counts[: len(places)], low, high, sketcher.sketch(), logged.check() if pscores else None,
         None if taken is None else taken.learn(),
     )  # fmt: skip
+
+
+def _refuse_tiny(batch: Batch) -> None:
+    """Refuse propensities whose inverse squares are beyond a float's reach."""
+    assert batch.pscore is not None
+    row = int(batch.pscore.argmin())
+    if batch.pscore[row] < _TINY:
+        column = None if batch.roles is None else batch.roles.pscore
+        raise LogError(
+            f"Column {column!r}, row {batch.first_row + row}: {batch.pscore[row]:g} is the propensity of an action "
+            "that was taken, and so small that the row would outweigh every other one. Is it a density, or a product "
+            "that ran out of digits? Leave such rows out, or judge with propensities='estimated'."
+        )
 
 
 def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.bool_] | None:
@@ -194,14 +209,17 @@ def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
     Told by the fingerprint of rows where they differ from one another; else, as for clicks without contexts, by tasks
     with the same number of rows and the same sums, which does not show that some rows of a task are the same.
     """
-    share = log.sketch.share_in(sketch)
-    if share is not None:
-        return "yes" if share >= _MOST else "partly" if share > _SOME else "no"
     moments = log.moments
     place = np.asarray(learned.keys.locate(moments.keys.values))
     known = place >= 0
     mine, theirs = (_flat(each) for each in (moments, learned))
     rows = mine[0]
+    share = log.sketch.share_in(sketch)
+    if share is not None:
+        whole = bool(
+            known.all() and (rows <= theirs[0][place]).all()
+        )  # no more rows of a task than were learned from
+        return "yes" if share >= _MOST and whole else "partly" if share > _SOME else "no"
     same = known.copy()
     same[known] = (rows[known] == theirs[0][place[known]]) & _near(mine[1][known], theirs[1][place[known]])
     total = max(int(rows.sum()), 1)
