@@ -63,6 +63,10 @@ def test_new_rows_are_judged_by_model_and_by_weights_and_both_hold_the_truth(lea
         assert abs(each.value - value) < 4 * each.se
         assert abs(each.gain - (value - incumbent)) < 4 * each.gain_se
     assert found.limits == ()
+    assert found.any_n is not None
+    for (low, high), name in zip(found.any_n, ("value", "gain"), strict=True):
+        assert low < getattr(found.estimate("IPS"), name) < high
+        assert low < (value if name == "value" else value - incumbent) < high
 
 
 def test_the_model_says_what_brute_force_over_rows_says(learner: HierOPO) -> None:

@@ -12,7 +12,7 @@ from hieropo.core.logs import Batch
 from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.core.shrinkage import shrink
 from hieropo.core.units import UnitMoments
-from hieropo.core.value_estimates import ValueEstimate, task_gains, values
+from hieropo.core.value_estimates import ValueEstimate, bernstein, task_gains, values
 from hieropo.errors import InputError, LogError
 from hieropo.evaluation.by_model import ByModel, by_model
 from hieropo.evaluation.by_weights import Weighing
@@ -124,9 +124,11 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         pessimism=subject.plain.pessimism, level=options.level, rng=rng,
     )  # fmt: skip
     estimates: tuple[ValueEstimate, ...] = ()
-    task_estimates = None
+    task_estimates, any_n = None, None
     if refused is None:
         weighted = terms.moments()
+        if chances.kind == "logged" and glance.logged is not None:
+            any_n = bernstein(weighted, 1.0 / glance.logged.low, level=options.level)
         estimates = values(weighted, level=options.level, rng=rng)
         task_estimates = _task_estimates(weighted, glance, options.level)
         if options.show_all:
@@ -139,6 +141,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         model=model,
         estimates=estimates,
         refused=refused,
+        any_n=any_n,
         task_estimates=task_estimates,
         propensities="none" if refused else chances.kind,
         learned_from=seen,

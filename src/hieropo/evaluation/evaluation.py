@@ -43,6 +43,9 @@ class Evaluation:
         By weighted rewards, without belief in the model; empty where there are none.
     refused : str or None
         Why there are none.
+    any_n : two pairs of float, or None
+        Intervals of IPS, of value and gain, by empirical Bernstein bounds: they hold for any number of independent rows
+        whose propensities are no lower than the lowest of the log. Where propensities were logged.
     task_estimates : (m, 4) array or None
         The gain of each task by weighted rewards, shrunken to that of all tasks, with the ends of its interval, and the
         effective number of rows.
@@ -65,6 +68,7 @@ class Evaluation:
     model: ByModel
     estimates: tuple[Any, ...]
     refused: str | None
+    any_n: tuple[tuple[float, float], tuple[float, float]] | None
     task_estimates: Array | None
     propensities: Kind
     learned_from: Seen
@@ -211,6 +215,7 @@ class Evaluation:
             },
             "by_weights": [each.to_dict() for each in self.estimates],
             "refused": self.refused,
+            "ips_for_any_n": None if self.any_n is None else {"value": self.any_n[0], "gain": self.any_n[1]},
             "propensities": self.propensities,
             "share_of_tasks": self.shares(),
             "max_harm": self.max_harm,
