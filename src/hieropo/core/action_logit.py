@@ -9,10 +9,11 @@ fixed point of
 
     lambda_sa = (n_sa + c pi_a) / (D_sa + c),   D_sa = sum over the rows of s of e_a / Lambda
 
-is the conditional mean of lambda with the latent times of Caron and Doucet (Journal of Computational and Graphical
-Statistics 21, 2012) at theirs; with one e for all rows it is the posterior mean of the Dirichlet law. A row is
-predicted without itself by taking it out of n and D. Given the lambda of each row without itself, b and W are those
-of a logit with the offset log lambda; both are learned in turns. D may be taken from a sample of a task's rows.
+which adds up to 1 over the actions, is the conditional mean of lambda with the latent times of Caron and Doucet
+(Journal of Computational and Graphical Statistics 21, 2012) at theirs; with one e for all rows it is the posterior
+mean of the Dirichlet law. A row is predicted without itself by taking it out of n and D. Given the lambda of each row
+without itself, b and W are those of a logit with the offset log lambda; both are learned in turns. D may be taken
+from a sample of a task's rows.
 """
 
 from dataclasses import dataclass, replace
@@ -254,10 +255,13 @@ class _Turns:
             ratio = pull / np.einsum("nk,nk->n", strength[task], pull)[:, None]
             exposure = self._adds @ ratio
             if not self._whole.all():
-                stretch = shares.rows / (self._kept + _STAND_IN)
-                guess = stretch[:, None] * (exposure + _STAND_IN * ratio.mean(axis=0))
+                guess = exposure + _STAND_IN * ratio.mean(axis=0)
+                guess *= (shares.rows / (strength * guess).sum(axis=1))[:, None]
                 exposure = np.where(self._whole[:, None], exposure, guess)
             new = above / (exposure + c)
+            new /= new.sum(
+                axis=1, keepdims=True
+            )  # as at the fixed point, where strength adds D up to the rows
             moved, strength = float(np.abs(new - strength).max()), new
             if moved < _CLOSE:
                 break
