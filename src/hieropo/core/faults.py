@@ -78,7 +78,7 @@ def of_values(values: Sequence[float], groups: Residuals | None, sd: float) -> F
 def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Fault:
     """Rewards that vary more or less than the model says."""
     sd, p = wrong_scale(every, inflation, np.inf if every.learned else max(learned_rows, 1.0))
-    where = "" if every.learned else ", and than those that it was learned from,"
+    where = "" if every.learned else ", and than those that it was learned from"
     said = (
         f"Rewards vary {'more' if sd > 1 else 'less'} than the model says{where}: residuals are {sd:.2g} times as "
         "large as expected. Is noise_var right, and are all rewards in the same unit?"

@@ -90,7 +90,7 @@ def _agreement(found: Evaluation) -> str:
     """Whether weighted rewards say the same as the model."""
     trusted = [each for each in found.estimates if each.withheld is None and each.name in ("DR", "SNDR")]
     if not trusted:
-        return ""
+        return " No weighted estimate confirms it: all of this is the model's word."
     each, gain = trusted[0], found.model.difference
     apart = abs(each.gain - gain.mean)
     if apart > 2 * (each.gain_se**2 + gain.sd**2) ** 0.5:
@@ -124,7 +124,9 @@ def _limits(found: Evaluation) -> str:
     if found.checks is not None:
         lines.extend(found.checks.findings)
     if not lines:
-        return "Nothing was found that limits trust."
+        if "say otherwise" in _agreement(found):
+            return "What limits trust: weighted rewards and the model differ, see above."
+        return "Nothing else was found that limits trust."
     return "What limits trust:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
 
 
