@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys, Places
@@ -35,9 +35,9 @@ class RunningSums:
         self._grow(len(self._places) * self._each)
         add_rows(place * self._each + which, phi, reward, weight, self._sums, self._rows, self._log_weight)
 
-    def places(self, task: object) -> Codes:
-        """Place of each task (n,); new ones get a new place."""
-        return self._places.of(task)
+    def places(self, tasks: NDArray[Any]) -> Codes:
+        """Place of each task (n,) of an `id_array`; new ones get a new place."""
+        return self._places.of_checked(tasks)
 
     def _grow(self, size: int) -> None:
         have = self._rows.size

@@ -52,7 +52,11 @@ class Keys:
         LogError
             An id is null or cannot be hashed; the message names the row.
         """
-        array = _as_ids(ids)
+        return cls._split(_as_ids(ids))
+
+    @classmethod
+    def _split(cls, array: NDArray[Any]) -> tuple["Keys", Codes]:
+        """As :meth:`factorize`, of ids that were checked."""
         if array.dtype != object:
             values, codes = np.unique(array, return_inverse=True)
             return cls(values), codes.astype(np.int64, copy=False).reshape(-1)
@@ -123,7 +127,7 @@ class Keys:
                 low, high = int(values.min()), int(values.max())
                 if low >= 0 and high < _LEAST + _DENSE * values.size:
                     near = np.full(high + 1, -1, dtype=np.int64)
-                    near[values[::-1]] = np.arange(values.size)[::-1]
+                    near[values] = np.arange(values.size)
             object.__setattr__(self, "_near", near)
         assert self._near is not None
         return self._near
@@ -206,17 +210,23 @@ class Places:
         LogError
             An id is null or cannot be hashed; the message names the row.
         """
-        array = _as_ids(ids)
+        return self.of_checked(_as_ids(ids))
+
+    def of_checked(self, array: NDArray[Any]) -> Codes:
+        """As :meth:`of`, of ids that :func:`ids.id_array` made."""
+        self._dtypes.add(array.dtype)
         if self._index is None and array.dtype == np.int64 and self._reach(array):
-            self._dtypes.add(array.dtype)
             return self._looked_up(array)
-        keys, codes = Keys.factorize(array)
-        self._dtypes.add(keys.values.dtype)
         index = self._as_dictionary()
-        items = keys.values if keys.values.dtype.kind == "M" else keys.values.tolist()
-        place = np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(keys))
-        found: Codes = place[codes]
+        if array.dtype == object:
+            return self._placed(index, array.tolist())
+        keys, codes = Keys._split(array)
+        found: Codes = self._placed(index, keys.values if array.dtype.kind == "M" else keys.values.tolist())[codes]
         return found
+
+    @staticmethod
+    def _placed(index: dict[Any, int], items: Any) -> Codes:
+        return np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(items))
 
     def _reach(self, array: Codes) -> bool:
         """Whether the numbers fit the array of places, which is made longer for them."""
