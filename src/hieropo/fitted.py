@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
@@ -17,12 +17,14 @@ from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.uncertainty import Doubt
 from hieropo.errors import InputError
-from hieropo.evaluation import Evaluation, evaluated, subject_of
 from hieropo.likeness import Likeness, likeness, shared_likeness
 from hieropo.placement import Placement
 from hieropo.predicting import chosen
 from hieropo.saving import origin
 from hieropo.sources import read_requests
+
+if TYPE_CHECKING:
+    from hieropo.evaluation import Evaluation
 
 
 class Fitted:
@@ -114,7 +116,7 @@ class Fitted:
 
     def evaluate(
         self, log: Any, *, pscore: str | None = None, eligible: str | None = None, **options: Any
-    ) -> Evaluation:
+    ) -> "Evaluation":
         """Say what the policy is worth on a log, beside the incumbent that made it, and whom it would hurt.
 
         Parameters
@@ -131,6 +133,8 @@ class Fitted:
         InputError, SchemaError, LogError, UnknownActionError, UnknownTaskError
             The log cannot be used, an option is none; says why.
         """
+        from hieropo.evaluation import evaluated, subject_of
+
         self._fitted()
         roles = replace(
             self.roles_, levels=(), metadata=(), pscore=pscore or self.roles_.pscore, eligible=eligible

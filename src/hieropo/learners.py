@@ -15,10 +15,17 @@ from hieropo.core.uncertainty import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.errors import InputError, SchemaError
-from hieropo.evaluation import best_pessimism, subject_of
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
 from hieropo.fitted import Fitted
-from hieropo.learning import Hyper, Learning, Settings, TaskCovariance, learning, told_by_rows
+from hieropo.learning import (
+    Hyper,
+    Learning,
+    Settings,
+    TaskCovariance,
+    learning,
+    told_by_rows,
+    warn_of_knowledge,
+)
 from hieropo.parameters import Parameters
 from hieropo.placement import Placement
 from hieropo.scrutiny import (
@@ -156,6 +163,8 @@ class HierOPO(Fitted, Parameters):
             warn_of_actions(action, features.actions, moments.n_rows)
         self._learn(moments, features, roles, placement, sketch)
         if self.pessimism == "cv":
+            from hieropo.evaluation import best_pessimism, subject_of
+
             self.pessimism_ = best_pessimism(subject_of(self), source, roles)
             best = self.pessimism_.chosen
             self.policy_ = LCBPolicy(self.posterior_, features, pessimism=best, unseen=self.unseen)
@@ -247,6 +256,8 @@ class HierOPO(Fitted, Parameters):
         start = perf_counter()
         with explained(*checked):
             found = self._learning(moments, features, placement)
+        if self.logging == "unknown":
+            warn_of_knowledge(moments, features, found)
         policy = LCBPolicy(
             found.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
         )

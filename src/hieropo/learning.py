@@ -11,7 +11,7 @@ from hieropo.core.estimation import Estimate, TaskCov
 from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.incumbents import Logging, informed_metadata, knowledge
+from hieropo.core.incumbents import KNEW, Logging, informed_metadata, knowledge
 from hieropo.core.posterior import condition
 from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
@@ -24,7 +24,6 @@ from hieropo.placement import Placement
 Hyper = Gaussian | Literal["flat", "shared"]
 TaskCovariance = TaskCov | Literal["block"] | NDArray[Any]
 _SHAPES = (*get_args(TaskCov), "block")
-_KNEW = 4.0  # standard errors
 
 
 def _is_one_of(value: Any, words: tuple[str, ...]) -> bool:
@@ -211,11 +210,6 @@ def learning(
     ------
     InputError, LogError, NumericalError
         Settings do not fit together; what :func:`estimation.estimate` refuses.
-
-    Warns
-    -----
-    HieropoWarning
-        Nothing was said of how the log was made, and its incumbent knew something of the tasks.
     """
     if isinstance(moments, UnitMoments):
         estimate, hierarchy = estimate_shared(moments, settings.task_cov)
@@ -223,17 +217,18 @@ def learning(
     if settings.known is not None:
         return given(moments, settings.known)
     learned = _learned(moments, placement, settings, features)
-    if settings.logging == "unknown":
-        _warn_of_knowledge(moments, features, learned.estimate.hierarchy)
     if isinstance(settings.hyper, Gaussian):
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
         return Learning(known, condition(moments, known), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 
-def _warn_of_knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> None:
-    z = knowledge(moments, features, hierarchy)
-    if z is not None and z > _KNEW:
+def warn_of_knowledge(moments: Moments | UnitMoments, features: FeatureMap, found: Learning) -> None:
+    """Warn where the incumbent knew something of the tasks, as far as a learned hierarchy tells."""
+    if found.estimate is None or isinstance(moments, UnitMoments):
+        return
+    z = knowledge(moments, features, found.estimate.hierarchy)
+    if z is not None and z > KNEW:
         warn(
             f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
             "tasks, or learned from these rows. Say which: logging='frozen' if it did not learn from them, which then "

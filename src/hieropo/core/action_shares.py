@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import pdtr
 
 from hieropo.core.arrays import sealed
 from hieropo.errors import InputError
@@ -128,6 +126,8 @@ def _population(counts: Array, rows: Array, c: float) -> Array:
 
 def largest(score: Callable[[float], float], grid: int = _GRID) -> float:
     """Return the log concentration with the largest score: the best of a grid, refined."""
+    from scipy.optimize import minimize_scalar
+
     points = np.linspace(LOWEST, HIGHEST, grid)
     scores = [score(each) for each in points]
     best = int(np.argmax(scores))
@@ -149,6 +149,8 @@ def always_one_action(counts: Counts) -> str | None:
     counts : (m, K) int
         Rows of each action in each task.
     """
+    from scipy.special import pdtr
+
     table = np.asarray(counts, dtype=np.float64)
     table = table[table.sum(axis=1) > 0]
     total, rows = table.sum(axis=0), table.sum(axis=1)

@@ -34,6 +34,7 @@ Codes = NDArray[np.int64]
 Logging = Literal["random", "frozen", "adaptive", "unknown"]
 
 NAME = "how often the incumbent took the action"
+KNEW = 4.0  # standard errors of kappa from which on the incumbent is said to have known something
 _SPREAD = 0.01  # of logs of shares, below which they are taken as equal
 _ENOUGH = 20_000  # tasks that are looked at for what the incumbent knew
 
@@ -46,15 +47,19 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
     InputError
         The map does not give each action an intercept of its own.
     """
-    own = isinstance(features, Crossed) and features.table is None and features.intercept
-    if not own or features.actions is None:
+    if not _has_intercepts(features):
         raise InputError(
             "logging='frozen' takes the shares of actions as known of a task, which needs an intercept for each "
             "action: features='per-action' or 'indicator'."
         )
-    count = len(features.actions)
+    count = len(features.actions or ())
     ones = np.asarray(moments.sums)[:, packed_size(moments.dim + 1) :][:, : moments.dim]  # sum w phi
     return np.asarray(ones[:, :: moments.dim // count])
+
+
+def _has_intercepts(features: FeatureMap) -> bool:
+    """Whether each action has an intercept of its own."""
+    return isinstance(features, Crossed) and features.table is None and features.intercept
 
 
 def log_shares(counts: Array) -> Array:
@@ -94,8 +99,7 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
     Where the incumbent knew nothing it is about standard normal; where it knew something it is large. An incumbent that
     learned from these rows makes it large, too: :class:`Reactions` tells that apart.
     """
-    own = isinstance(features, Crossed) and features.table is None and features.intercept
-    if not own or hierarchy.levels or hierarchy.metadata is not None:
+    if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
         return None
     some = (
         moments.select(moments.tasks[:: -(-len(moments) // _ENOUGH)]) if len(moments) > _ENOUGH else moments

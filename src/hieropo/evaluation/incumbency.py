@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.incumbents import Reactions, knowledge
+from hieropo.core.incumbents import KNEW, Reactions, knowledge
 from hieropo.core.statistics import Moments
 from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.subject import Subject
@@ -12,7 +12,6 @@ from hieropo.evaluation.subject import Subject
 Codes = NDArray[np.int64]
 
 _REACTED = 3.5  # standard errors
-_KNEW = 4.0
 _SCALE = 2.0  # that the noise may have changed by
 _ENOUGH = 50  # rows that tell it
 
@@ -84,7 +83,7 @@ def finding(subject: Subject, z: float) -> str | None:
     if subject.logging in ("frozen", "adaptive") or not isinstance(moments, Moments):
         return None
     knew = knowledge(moments, subject.features, hierarchy) if isinstance(hierarchy, Hierarchy) else None
-    if knew is None or knew < _KNEW:
+    if knew is None or knew < KNEW:
         return None
     if reacted:
         return (
