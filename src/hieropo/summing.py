@@ -1,6 +1,7 @@
 """The one pass over a log: its moments, where its tasks stand, and a fingerprint of its rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hieropo.core.accumulation import Accumulator
@@ -39,7 +40,7 @@ def sums(
     LogError, UnknownActionError, InputError
         A row cannot be used.
     """
-    total = UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
+    total = accumulator(features, apart=apart)
     placement = Placement(roles) if before is None else before.copy()
     tasks: set[Any] = set()
     sketcher = RowSketcher()
@@ -49,11 +50,12 @@ def sums(
             tasks.update(batch.task.tolist())
             refuse_too_large(len(tasks), features.dim)
         placement.add(batch)
-        try:
-            sketcher.add(batch.reward, batch.context, _add(total, batch, features))
-        except HieropoError as error:
-            error.add_note(f"In the rows from {batch.first_row} on.")
-            raise
+        codes = None
+        with placed(batch):
+            if features.actions is not None:
+                codes = features.action_codes(batch.action, first_row=batch.first_row)
+            add_rows(total, features, batch, codes)
+        sketcher.add(batch.reward, batch.context, codes)
     moments = total.moments()
     if not moments.n_rows:
         raise LogError(
@@ -62,14 +64,34 @@ def sums(
     return Summed(moments, placement, sketcher.sketch())
 
 
-def _add(total: Accumulator | UnitAccumulator, batch: Batch, features: FeatureMap) -> Codes | None:
-    """Add a batch; return the codes of its actions."""
-    codes = None
-    if features.actions is not None:
-        codes = features.action_codes(batch.action, first_row=batch.first_row)
+def accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:
+    """Return what sums over the rows of a log; ``apart`` keeps its actions apart."""
+    return UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
+
+
+def add_rows(
+    total: Accumulator | UnitAccumulator,
+    features: FeatureMap,
+    batch: Batch,
+    codes: Codes | None,
+    rows: Any = slice(None),
+) -> None:
+    """Add some rows of a batch, whose actions have these codes (n,)."""
+    weight = None if batch.weight is None else batch.weight[rows]
+    own = None if codes is None else codes[rows]
+    task, context, reward = batch.task[rows], batch.context[rows], batch.reward[rows]
     if isinstance(total, UnitAccumulator):
-        assert codes is not None
-        total.add(batch.task, codes, batch.context, batch.reward, batch.weight)
+        assert own is not None
+        total.add(task, own, context, reward, weight)
     else:
-        total.add(batch.task, features.phi(batch.context, codes), batch.reward, batch.weight)
-    return codes
+        total.add(task, features.phi(context, own), reward, weight)
+
+
+@contextmanager
+def placed(batch: Batch) -> Iterator[None]:
+    """Note on errors in which rows of the log they are."""
+    try:
+        yield
+    except HieropoError as error:
+        error.add_note(f"In the rows from {batch.first_row} on.")
+        raise

@@ -221,7 +221,9 @@ class Places:
         if array.dtype == object:
             return self._placed(index, array.tolist())
         keys, codes = Keys._split(array)
-        found: Codes = self._placed(index, keys.values if array.dtype.kind == "M" else keys.values.tolist())[codes]
+        found: Codes = self._placed(index, keys.values if array.dtype.kind == "M" else keys.values.tolist())[
+            codes
+        ]
         return found
 
     @staticmethod

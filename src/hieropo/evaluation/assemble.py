@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.logs import Batch
 from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.core.policy import LCBPolicy
 from hieropo.core.shrinkage import shrink
 from hieropo.core.units import UnitMoments
 from hieropo.core.value_estimates import ValueEstimate, bernstein, task_gains, values
@@ -113,9 +114,8 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         readers.append(checking)
     terms = OffPolicySums(glance.low, glance.high, int(rows.sum()))
     if refused is None and chances.of is not None:
-        policies, moments = _judges(subject, seen, glance, batches, posterior, options)
-        keys = [each.keys for each in moments]
-        readers.append(Weighing(terms, chances.of, features, policies, keys, glance.keys, options.seed))
+        policies = _judges(subject, seen, glance, batches, posterior, options)
+        readers.append(Weighing(terms, chances.of, features, policies, glance.keys, options.seed))
     judge(batches(), subject.policy, glance.keys, readers)
 
     rng = np.random.default_rng(options.seed)
@@ -173,16 +173,14 @@ def _gate_on_own_rows(subject: Subject, seen: Seen) -> str | None:
 
 def _judges(
     subject: Subject, seen: Seen, glance: Survey, batches: Batches, posterior: Any, options: Options
-) -> tuple[list[Any], list[Any]]:
-    """Policies whose predictions weigh the rows, and the moments of each: one, or those learned without each fold."""
+) -> list[LCBPolicy]:
+    """Policies whose predictions weigh the rows: one, or those learned without each fold."""
     if seen == "no":
-        plain = type(subject.plain)(posterior, subject.features, pessimism=subject.plain.pessimism)
-        return [plain], [posterior.moments]
+        return [LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism)]
     apart = isinstance(subject.moments, UnitMoments)
     parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart)
     base: AnyMoments = subject.moments if seen == "yes" else glance.moments
-    policies = subject.without(parts, base)
-    return policies, [each.table for each in policies]
+    return subject.without(parts, base)
 
 
 def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:

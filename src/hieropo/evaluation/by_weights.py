@@ -1,13 +1,14 @@
 """What weighted rewards say a policy is worth, without belief in the model: every row goes to the estimators."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
+from hieropo.core.off_policy import OffPolicySums
 from hieropo.core.policy import LCBPolicy
 from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.propensity import Propensity
@@ -17,29 +18,17 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-class Sums(Protocol):
-    """What takes the terms of estimators."""
-
-    def add(
-        self, task: Any, reward: Array, pscore: Array, target: Array, q_taken: Array, v_target: Array,
-        weight: Array | None = None,
-    ) -> None:  # fmt: skip
-        """Take some rows."""
-
-
 class Weighing:
     """Hands rows of a log to estimators, with predictions that were never fitted to the row that they correct.
 
     Parameters
     ----------
-    sums : Sums
+    sums : OffPolicySums
     propensity : callable
         Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
     features : FeatureMap
     policies : sequence of LCBPolicy
         One, learned from other rows; or one for each fold, learned without it, that takes the place of the policy.
-    keys : sequence of Keys
-        The tasks of each.
     log : Keys
         The tasks of the log.
     seed : int
@@ -48,17 +37,16 @@ class Weighing:
 
     def __init__(
         self,
-        sums: Sums,
+        sums: OffPolicySums,
         propensity: Propensity,
         features: FeatureMap,
         policies: Sequence[LCBPolicy],
-        keys: Sequence[Keys],
         log: Keys,
         seed: int,
     ) -> None:
         self._sums, self._propensity, self._seed = sums, propensity, seed
         self._policies = policies
-        self._at = [np.asarray(each.require(log.values)) for each in keys]
+        self._at = [_places(each, log) for each in policies]
         self._predictions = [Predictions(np.asarray(each.table.means), features) for each in policies]
 
     def add(self, rows: Rows) -> None:
@@ -82,3 +70,8 @@ class Weighing:
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
         self._sums.add(rows.place, batch.reward, chance, target, taken, aimed, batch.weight)
+
+
+def _places(policy: LCBPolicy, log: Keys) -> Codes:
+    keys: Any = policy.table.keys  # of a table with ids
+    return np.asarray(keys.require(log.values))

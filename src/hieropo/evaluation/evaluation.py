@@ -1,7 +1,7 @@
 """An evaluation as a value: what a policy is worth, whom it would hurt, and what limits trust in that."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
+from hieropo.core.predictive import PredictiveChecks
+from hieropo.core.value_estimates import ValueEstimate
 from hieropo.errors import InputError
 from hieropo.evaluation.by_model import ByModel, Worth
+from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Kind = Literal["logged", "estimated", "none"]
 
 MAX_HARM = 0.05
 _TEN = 10
@@ -66,13 +68,13 @@ class Evaluation:
     new_tasks: int
     counts: Codes
     model: ByModel
-    estimates: tuple[Any, ...]
+    estimates: tuple[ValueEstimate, ...]
     refused: str | None
     any_n: tuple[tuple[float, float], tuple[float, float]] | None
     task_estimates: Array | None
     propensities: Kind
     learned_from: Seen
-    checks: Any
+    checks: PredictiveChecks | None
     limits: tuple[str, ...]
     max_harm: float
 
@@ -107,7 +109,7 @@ class Evaluation:
         """Gain over the incumbent, per row of the log, when the policy acts in the tasks that pass alone."""
         return self.model.gated(self.passed if passed is None else passed)
 
-    def estimate(self, name: str) -> Any:
+    def estimate(self, name: str) -> ValueEstimate:
         """Return one estimate by its name, such as "DR".
 
         Raises

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.features import FeatureMap
+from hieropo.core.incumbents import ranks
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
 from hieropo.core.units import one_action
@@ -185,14 +186,8 @@ class Contexts:
 
     def add(self, rows: Rows) -> None:
         """Keep those whose turn it is."""
-        order = np.argsort(rows.place, kind="stable")
-        ordered = rows.place[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        lengths = np.diff(np.append(starts, ordered.size))
-        rank = np.empty(ordered.size, dtype=np.int64)
-        rank[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
-        turn = (self._seen[rows.place] + rank) % self._every[rows.place] == 0
-        self._seen[ordered[starts]] += lengths
+        turn = (self._seen[rows.place] + ranks(rows.place)) % self._every[rows.place] == 0
+        self._seen += np.bincount(rows.place, minlength=self._seen.size)
         at = np.flatnonzero(turn)
         batch = rows.batch
         weight = np.ones(at.size) if batch.weight is None else batch.weight[at]

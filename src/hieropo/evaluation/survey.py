@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.accumulation import Accumulator
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys, Places
 from hieropo.core.logged_actions import LoggedActions
@@ -15,9 +14,9 @@ from hieropo.core.logged_propensities import LoggedPscores, PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.core.row_sketch import RowSketch, RowSketcher
-from hieropo.core.units import UnitAccumulator
-from hieropo.errors import HieropoError, LogError
+from hieropo.errors import LogError
 from hieropo.evaluation.subject import AnyMoments
+from hieropo.summing import accumulator, add_rows, placed
 
 Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
@@ -88,7 +87,7 @@ def survey(
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     places = Places()
     counts = np.zeros((0, width), dtype=np.int64)
-    total, sketcher = _accumulator(features, apart=apart), RowSketcher()
+    total, sketcher = accumulator(features, apart=apart), RowSketcher()
     logged, taken = LoggedPscores(width), None
     if estimating:
         rng = np.random.default_rng(seed)
@@ -96,7 +95,8 @@ def survey(
     pscores = False
     for batch in batches:
         codes = _codes(features, batch)
-        _add(total, features, batch, codes, slice(None))
+        with placed(batch):
+            add_rows(total, features, batch, codes)
         sketcher.add(batch.reward, batch.context, codes)
         place = places.of(batch.task)
         if len(places) > len(counts):
@@ -170,37 +170,19 @@ def fold_moments(
     batches: Iterable[Batch], features: FeatureMap, folds: int, seed: int, *, apart: bool
 ) -> list[AnyMoments]:
     """Sum over the rows of each fold."""
-    parts = [_accumulator(features, apart=apart) for _ in range(folds)]
+    parts = [accumulator(features, apart=apart) for _ in range(folds)]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
         for k, part in enumerate(parts):
             rows = np.flatnonzero(fold == k)
             if rows.size:
-                _add(part, features, batch, codes, rows)
+                with placed(batch):
+                    add_rows(part, features, batch, codes, rows)
     return [part.moments() for part in parts]
-
-
-def _accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:
-    return UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
 
 
 def _codes(features: FeatureMap, batch: Batch) -> Codes:
     return features.action_codes(batch.action, first_row=batch.first_row)
-
-
-def _add(
-    total: Accumulator | UnitAccumulator, features: FeatureMap, batch: Batch, codes: Codes, rows: Any
-) -> None:
-    weight = None if batch.weight is None else batch.weight[rows]
-    task, context, reward, action = batch.task[rows], batch.context[rows], batch.reward[rows], codes[rows]
-    try:
-        if isinstance(total, UnitAccumulator):
-            total.add(task, action, context, reward, weight)
-        else:
-            total.add(task, features.phi(context, action), reward, weight)
-    except HieropoError as error:
-        error.add_note(f"In the rows from {batch.first_row} on.")
-        raise
 
 
 def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
