@@ -23,12 +23,8 @@ What is "exact" has sqrt of the chi-squared quantile in alpha's place. A seed gi
 processes.
 """
 
-import argparse
-import multiprocessing
 import os
-import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +33,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 from numpy.typing import NDArray
+from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Gaussian, Hierarchy, LCBPolicy, Moments, condition
@@ -403,25 +400,18 @@ def first_runs(results: dict[Setting, list[Run]]) -> str:
 
 def main() -> None:
     """Run all settings and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    chosen = options(__doc__, OUT, "bounds.py")
+    results = repeated(
+        one_run,
+        {each: each.runs for each in SETTINGS},
+        chosen,
+        least=FIRST,
+        told=lambda setting, runs: f"{setting.label}: {runs[0].means[0].round(3)}",
     )
-    parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    chosen = parser.parse_args()
-    results: dict[Setting, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(chosen.processes, mp_context=context) as pool:
-        for setting in SETTINGS:
-            count = max(FIRST, round(chosen.share * setting.runs))
-            results[setting] = list(pool.map(partial(one_run, setting), range(count), chunksize=5))
-            sys.stderr.write(f"{setting.label}: {results[setting][0].means[0].round(3)}\n")
-    command = "python experiments/bounds.py" + (f" --share {chosen.share}" if chosen.share != 1 else "")
     parts = [
         "# The paper's bounds, and tighter ones\n",
         INTRODUCTION.format(seed=SEED),
-        provenance(command),
+        provenance(chosen.command),
         "## Goals\n",
         goals(results),
         *tight(results),

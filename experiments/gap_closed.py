@@ -16,12 +16,10 @@ as with few tasks of many rows. A seed gives the same figures with any number of
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from fitting import fit
 from numpy.typing import NDArray
+from repeating import workers
 from tables import figure, provenance, table, write
 
 from hieropo import FlatOPO, Hierarchy, HierOPO, OracleOPO, PooledOPO
@@ -229,8 +228,7 @@ def simulate(runs: int, side_runs: int, processes: int) -> dict[Setting, list[Ru
     jobs = [(GOAL, seed) for seed in range(runs)]
     jobs += [(setting, seed) for setting in SIDES for seed in range(side_runs)]
     found: dict[Setting, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with workers(processes) as pool:
         for (setting, _), run in zip(jobs, pool.map(_job, jobs, chunksize=5), strict=True):
             found.setdefault(setting, []).append(run)
     return found

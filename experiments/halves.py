@@ -24,12 +24,10 @@ while the log stays the same. Three errors of paired differences do not:
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 from fitting import fit
 from numpy.typing import NDArray
+from repeating import workers
 from studies import STUDIES, Codes, Mask, Study, codes
 from tables import figure, provenance, table, write
 
@@ -282,8 +281,7 @@ def run(names: Iterable[str], folder: Path, halves: int, processes: int) -> Resu
     """All halves of all logs."""
     jobs = [(name, folder, half, part) for name in names for part in PARTS for half in range(halves)]
     found: Results = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with workers(processes) as pool:
         for (name, _, _, part), half in zip(jobs, pool.map(_job, jobs), strict=True):
             found.setdefault((name, part), []).append(half)
     return found

@@ -27,13 +27,9 @@ by the model, and otherwise keeps the incumbent, with gain 0. Rules:
 means over runs. A seed gives the same figures with any number of processes.
 """
 
-import argparse
-import multiprocessing
 import os
-import sys
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +39,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import HierOPO, LCBPolicy, Moments
@@ -429,34 +426,18 @@ are harmed under the gate, 0.49 are covered, and more tasks make it worse.
 """
 
 
-def simulate(share: float, processes: int) -> dict[Setting, list[Run]]:
-    """All runs of all settings."""
-    jobs = [(s, k) for s in SETTINGS for k in range(max(1, round(share * s.runs)))]
-    results: dict[Setting, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for (setting, _), run in zip(jobs, pool.map(_job, jobs), strict=True):
-            results.setdefault(setting, []).append(run)
-    return results
-
-
-def _job(job: tuple[Setting, int]) -> Run:
-    return one_run(*job)
-
-
-def main(argv: list[str] | None = None) -> None:
+def main() -> None:
     """Run everything and write the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--share", type=float, default=1.0, help="of the runs of each setting")
-    parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args(argv)
-    results = simulate(args.share, args.processes)
-    command = "python experiments/incumbent_knows.py" + (
-        f" --share {args.share:g}" if args.share != 1 else ""
+    chosen = options(__doc__, OUT, "incumbent_knows.py")
+    results = repeated(
+        one_run,
+        {each: each.runs for each in SETTINGS},
+        chosen,
+        least=1,
+        told=lambda setting, runs: f"{setting}: {len(runs)} runs",
+        chunk=1,
     )
-    write(args.out, report(results, command))
-    sys.stdout.write(f"{args.out} written.\n")
+    write(chosen.out, report(results, chosen.command))
 
 
 if __name__ == "__main__":

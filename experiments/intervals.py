@@ -12,20 +12,16 @@ error is that of its mean over runs. "Hierarchy known" is given Sigma_0 and sigm
 figures with any number of processes.
 """
 
-import argparse
-import multiprocessing
 import os
-import sys
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 from numpy.typing import NDArray
+from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Gaussian, Hierarchy, Moments, condition, estimate
@@ -203,25 +199,17 @@ def chapter(setting: Setting, runs: list[Run]) -> list[str]:
 
 def main() -> None:
     """Run all settings and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    chosen = options(__doc__, OUT, "intervals.py")
+    results = repeated(
+        one_run,
+        {each: each.runs for each in SETTINGS},
+        chosen,
+        told=lambda setting, runs: f"{setting}: {summary(runs)[0][-1].round(4)}",
     )
-    parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    chosen = parser.parse_args()
-    results: dict[Setting, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(chosen.processes, mp_context=context) as pool:
-        for setting in SETTINGS:
-            count = max(2, round(chosen.share * setting.runs))
-            results[setting] = list(pool.map(partial(one_run, setting), range(count), chunksize=5))
-            sys.stderr.write(f"{setting}: {summary(results[setting])[0][-1].round(4)}\n")
-    command = "python experiments/intervals.py" + (f" --share {chosen.share}" if chosen.share != 1 else "")
     parts = [
         "# Coverage of 95 % intervals with nothing known\n",
         INTRODUCTION.format(seed=SEED),
-        provenance(command),
+        provenance(chosen.command),
         "## Goals\n",
         goals(results),
     ]

@@ -12,19 +12,16 @@ intervals have to say which tasks happened to be drawn, where tasks differ. For 
 `shrink`, the truth is that of the task. A seed gives the same figures with any number of processes.
 """
 
-import argparse
-import multiprocessing
 import os
-import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 from numpy.typing import NDArray
+from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
@@ -281,25 +278,19 @@ def of_tasks(results: dict[str, list[Run]]) -> str:
 
 def main() -> None:
     """Run all worlds and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    chosen = options(__doc__, OUT, "off_policy.py")
+    results = repeated(
+        one_run,
+        RUNS,
+        chosen,
+        least=4,
+        told=lambda name, runs: f"{name}: {summaries(runs)['DR'].cells}",
+        chunk=20,
     )
-    parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    chosen = parser.parse_args()
-    results: dict[str, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(chosen.processes, mp_context=context) as pool:
-        for name in WORLDS:
-            count = max(4, round(chosen.share * RUNS[name]))
-            results[name] = list(pool.map(partial(one_run, name), range(count), chunksize=20))
-            sys.stderr.write(f"{name}: {summaries(results[name])['DR'].cells}\n")
-    command = "python experiments/off_policy.py" + (f" --share {chosen.share}" if chosen.share != 1 else "")
     parts = [
         "# Coverage of 95 % intervals of off-policy estimates\n",
         INTRODUCTION.format(seed=SEED),
-        provenance(command),
+        provenance(chosen.command),
         "## Goals\n",
         goals(results),
         "## Gains of single tasks, drawn together\n",

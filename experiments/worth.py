@@ -23,14 +23,9 @@ out. The gain of the policy over "pooled" in the fleet is shown as the posterior
 of its mean over runs, and so clustered by runs. A seed gives the same figures with any number of processes.
 """
 
-import argparse
-import multiprocessing
 import os
-import sys
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +34,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 from intervals import ACTIONS, WORDS, WORLDS, features
 from numpy.typing import NDArray
+from repeating import options, repeated, workers
 from tables import figure, provenance, table, write
 
 from hieropo import LCBPolicy, Moments, condition, estimate
@@ -362,27 +358,21 @@ def plans(found: Array) -> list[str]:
 
 def main() -> None:
     """Run all settings and write the tables."""
-    lay_out = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=lay_out)
-    parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    chosen = parser.parse_args()
-    results: dict[Setting, list[Run]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(chosen.processes, mp_context=context) as pool:
-        for setting in SETTINGS:
-            count = max(2, round(chosen.share * setting.runs))
-            results[setting] = list(pool.map(partial(one_run, setting), range(count), chunksize=5))
-            sys.stderr.write(f"{setting}: {summary(results[setting])[0][-1].round(4)}\n")
+    chosen = options(__doc__, OUT, "worth.py")
+    results = repeated(
+        one_run,
+        {each: each.runs for each in SETTINGS},
+        chosen,
+        told=lambda setting, runs: f"{setting}: {summary(runs)[0][-1].round(4)}",
+    )
+    with workers(chosen.processes) as pool:
         count = max(2, round(chosen.share * PLANS.runs))
         planned = np.array(list(pool.map(one_plan, range(count), chunksize=5)))
-    command = "python experiments/worth.py" + (f" --share {chosen.share}" if chosen.share != 1 else "")
     reached = goals(results)
     parts = [
         "# What a policy is worth, and whom it would harm: how often it holds\n",
         INTRODUCTION.format(seed=SEED),
-        provenance(command),
+        provenance(chosen.command),
         "## Goals\n",
         missed(reached),
         table(

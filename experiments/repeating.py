@@ -1,0 +1,66 @@
+"""What programs that repeat runs share: their options, the processes that make runs, their command line."""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Options(NamedTuple):
+    """What was asked for on the command line, and the command that asks for it again."""
+
+    share: float
+    out: Path
+    processes: int
+    command: str
+
+
+def options(doc: str | None, out: Path, program: str) -> Options:
+    """Read ``--share``, ``--out`` and ``--processes``; ``program`` is the name of the file, with .py."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    chosen = parser.parse_args()
+    command = f"python experiments/{program}" + (f" --share {chosen.share}" if chosen.share != 1 else "")
+    return Options(chosen.share, chosen.out, chosen.processes, command)
+
+
+def workers(processes: int) -> ProcessPoolExecutor:
+    """Processes that start fresh, so that none inherits threads."""
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+
+
+def repeated(
+    one_run: Callable[[S, int], R],
+    runs: Mapping[S, int],
+    chosen: Options,
+    *,
+    least: int = 2,
+    told: Callable[[S, list[R]], str],
+    chunk: int = 5,
+) -> dict[S, list[R]]:
+    """Make the runs of each setting: the asked share of its number, but no fewer than ``least``.
+
+    ``told`` says on the standard error stream what came out of a setting.
+    """
+    results = {}
+    with workers(chosen.processes) as pool:
+        waiting = {
+            setting: pool.map(
+                partial(one_run, setting), range(max(least, round(chosen.share * number))), chunksize=chunk
+            )
+            for setting, number in runs.items()
+        }
+        for setting, found in waiting.items():
+            results[setting] = list(found)
+            sys.stderr.write(f"{told(setting, results[setting])}\n")
+    return results
