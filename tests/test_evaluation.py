@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo.core.gating import GatedPolicy
+from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import condition
 from hieropo.errors import (
     HieropoWarning,
@@ -339,6 +340,14 @@ def test_the_gate_passes_tasks_by_their_harm_and_is_judged_as_a_whole(learner: H
     assert later.evaluate(log(1)).refused is not None  # the rows that it was learned from set the gate
     with pytest.raises(InputError, match="has a gate already"):
         judged.gate()
+
+
+def test_more_rows_take_a_gate_off_and_say_so() -> None:
+    later = HierOPO(logging="random").fit(log(1), pscore="p", **COLUMNS)
+    later.policy_ = later.evaluate(log(2)).gate()
+    with pytest.warns(HieropoWarning, match="had a gate.*gate it again"):
+        later.partial_fit(log(3))
+    assert isinstance(later.policy_, LCBPolicy)
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from hieropo.placement import Placement
 from hieropo.scrutiny import (
     warn_of_actions,
     warn_of_far,
+    warn_of_gate,
     warn_of_ids,
 )
 from hieropo.sources import open_log, read
@@ -206,7 +207,7 @@ class HierOPO(Fitted, Parameters):
         Warns
         -----
         HieropoWarning
-            The ids of the tasks are of another type than those so far.
+            The ids of the tasks are of another type than those so far; the policy had a gate, which is given up.
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, **columns)
@@ -241,6 +242,7 @@ class HierOPO(Fitted, Parameters):
         )
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
+        warn_of_gate(self.policy_)
         return self._learn(self.moments_ + fresh, self.features_, roles, placement, self._sketch + sketch)
 
     def _settings_of(self) -> Settings:

@@ -8,6 +8,7 @@ import numpy as np
 
 from hieropo.core.columns import Checked
 from hieropo.core.features import FeatureMap
+from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
@@ -129,3 +130,12 @@ def warn_of_ids(known: Any, task: Any, row: str) -> None:
     text = other_type(known, task, row)
     if text is not None:
         warn(text)
+
+
+def warn_of_gate(policy: object) -> None:
+    """Warn that a policy learned from more rows does not take over the gate of the policy before it."""
+    if isinstance(policy, GatedPolicy):
+        warn(
+            "This learner's policy had a gate, which was set by what was known before these rows. The policy that is "
+            "learned now has none and acts in all tasks: evaluate it on later rows, and gate it again."
+        )

@@ -15,6 +15,7 @@ from hieropo.evaluation.judging import Contexts, FeatureSums
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Codes = NDArray[np.int64]
 
 _TASKS = 2_000  # of which certificates are drawn
 _DRAWS = 1_000
@@ -72,6 +73,7 @@ class ByModel:
     delta: Array
     level: float
     _posterior: Any
+    _rows: Codes
     _features: FeatureMap
     _contexts: Contexts
     _pessimism: float
@@ -89,20 +91,19 @@ class ByModel:
         place, context, _, weight, mask = self._contexts.collected()
         at = np.asarray(self.keys.require(tasks))
         own = np.isin(place, at)
-        rows = _rows(self._posterior, self.keys)
         asked, values = rows_needed(
-            self._posterior, rows[place[own]], self._features.candidates(context[own]), epsilon,
+            self._posterior, self._rows[place[own]], self._features.candidates(context[own]), epsilon,
             mask=None if mask is None else mask[own], weight=weight[own], level=self.level,
             pessimism=self._pessimism, rng=rng,
         )  # fmt: skip
         found = dict(zip(asked.tolist(), values.tolist(), strict=True))
-        return np.array([found[int(rows[k])] for k in at])
+        return np.array([found[int(self._rows[k])] for k in at])
 
     def gated(self, passed: Mask) -> Worth:
         """Return what the policy is worth beyond the incumbent when it acts in these tasks (m,) alone."""
         share = self.weight / self.weight.sum()
         vectors = np.where(passed[:, None], self.delta * share[:, None], 0.0)
-        return _worths(self._posterior, self.keys, vectors[None], self.level)[0]
+        return _worths(self._posterior, self._rows, vectors[None], self.level)[0]
 
 
 def by_model(
@@ -139,13 +140,13 @@ def by_model(
     weight = sums.weight
     share = weight[:, None]
     new, old = sums.new / share, sums.old / share
-    delta = np.where(
-        np.abs(new - old) > _SAME * np.abs(old), new - old, 0.0
-    )  # what is but rounding is no change
+    changed = np.abs(new - old) > _SAME * np.abs(old)  # by more than rounding
+    delta = np.where(changed, new - old, 0.0)
     part = (weight / weight.sum())[:, None]
-    worths = _worths(posterior, keys, np.stack([new * part, old * part, delta * part]), level)
-    laws = task_laws(posterior, _placed(posterior, keys, np.stack([new, old, delta])))
-    mean, sd, below = (each[:, _rows(posterior, keys)] for each in laws)
+    rows = np.asarray(posterior.moments.keys.require(keys.values))
+    worths = _worths(posterior, rows, np.stack([new * part, old * part, delta * part]), level)
+    laws = task_laws(posterior, _placed(posterior, rows, np.stack([new, old, delta])))
+    mean, sd, below = (each[:, rows] for each in laws)
     return ByModel(
         worths[0],
         worths[1],
@@ -159,29 +160,26 @@ def by_model(
         mean[2],
         sd[2],
         below[2],
-        _certificates(posterior, features, keys, contexts, level, rng),
+        _certificates(posterior, features, rows, contexts, level, rng),
         delta,
         level,
         posterior,
+        rows,
         features,
         contexts,
         pessimism,
     )
 
 
-def _rows(posterior: Any, keys: Keys) -> NDArray[np.int64]:
-    return np.asarray(posterior.moments.keys.require(keys.values))
-
-
-def _placed(posterior: Any, keys: Keys, vectors: Array) -> Array:
+def _placed(posterior: Any, rows: Codes, vectors: Array) -> Array:
     """Vectors (..., m, d) of the tasks of the log, among all tasks of the posterior."""
     placed = np.zeros((*vectors.shape[:-2], len(posterior.moments.keys), vectors.shape[-1]))
-    placed[..., _rows(posterior, keys), :] = vectors
+    placed[..., rows, :] = vectors
     return placed
 
 
-def _worths(posterior: Any, keys: Keys, vectors: Array, level: float) -> list[Worth]:
-    law = total(posterior, _placed(posterior, keys, vectors))
+def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[Worth]:
+    law = total(posterior, _placed(posterior, rows, vectors))
     whole, found = law.gaussian(), []
     for j in range(len(vectors)):
         means, sds = law.means[:, j], np.sqrt(np.maximum(law.covs[:, j, j], 0.0))
@@ -197,21 +195,20 @@ def _worths(posterior: Any, keys: Keys, vectors: Array, level: float) -> list[Wo
 def _certificates(
     posterior: Any,
     features: FeatureMap,
-    keys: Keys,
+    rows: Codes,
     contexts: Contexts,
     level: float,
     rng: np.random.Generator,
 ) -> Array:
-    found = np.full(len(keys), np.nan)
+    found = np.full(len(rows), np.nan)
     place, context, index, weight, mask = contexts.collected()
-    drawn = np.arange(len(keys)) if len(keys) <= _TASKS else np.sort(rng.permutation(len(keys))[:_TASKS])
+    drawn = np.arange(len(rows)) if len(rows) <= _TASKS else np.sort(rng.permutation(len(rows))[:_TASKS])
     own = np.isin(place, drawn)
     phi = features.candidates(context[own])
-    rows = _rows(posterior, keys)[place[own]]
     tasks, values = certificates(
-        posterior, rows, phi, index[own], mask=None if mask is None else mask[own], weight=weight[own], level=level,
-        rng=rng, n_samples=_DRAWS,
+        posterior, rows[place[own]], phi, index[own], mask=None if mask is None else mask[own], weight=weight[own],
+        level=level, rng=rng, n_samples=_DRAWS,
     )  # fmt: skip
-    back = {int(row): k for k, row in enumerate(_rows(posterior, keys))}
+    back = {int(row): k for k, row in enumerate(rows)}
     found[[back[int(task)] for task in tasks]] = values
     return found

@@ -4,6 +4,7 @@ from math import isfinite
 from typing import Any
 
 from hieropo.core.gating import GatedPolicy
+from hieropo.core.value_estimates import ValueEstimate
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.text import counted, paragraph, table
 
@@ -88,17 +89,26 @@ def _verdict(found: Evaluation) -> str:
 
 def _agreement(found: Evaluation) -> str:
     """Whether weighted rewards say the same as the model."""
-    trusted = [each for each in found.estimates if each.withheld is None and each.name in ("DR", "SNDR")]
-    if not trusted:
+    each, gain = _trusted(found), found.model.difference
+    if each is None:
         return " No weighted estimate confirms it: all of this is the model's word."
-    each, gain = trusted[0], found.model.difference
-    apart = abs(each.gain - gain.mean)
-    if apart > 2 * (each.gain_se**2 + gain.sd**2) ** 0.5:
+    if _contradicted(found):
         return (
             f" Weighted rewards ({each.name}) say otherwise: a gain of {each.gain:.3g} where the model has "
             f"{gain.mean:.3g}. Do not trust the model here until you know why."
         )
     return f" Weighted rewards ({each.name}) agree with the model."
+
+
+def _trusted(found: Evaluation) -> ValueEstimate | None:
+    """Return the weighted estimate that the model is held against, if one can be given."""
+    return next((e for e in found.estimates if e.withheld is None and e.name in ("DR", "SNDR")), None)
+
+
+def _contradicted(found: Evaluation) -> bool:
+    """Whether the model's gain is more than two standard errors away from the weighted one."""
+    each, gain = _trusted(found), found.model.difference
+    return each is not None and abs(each.gain - gain.mean) > 2 * (each.gain_se**2 + gain.sd**2) ** 0.5
 
 
 def _tasks(found: Evaluation) -> str:
@@ -124,7 +134,7 @@ def _limits(found: Evaluation) -> str:
     if found.checks is not None:
         lines.extend(found.checks.findings)
     if not lines:
-        if "say otherwise" in _agreement(found):
+        if _contradicted(found):
             return "What limits trust: weighted rewards and the model differ, see above."
         return "Nothing else was found that limits trust."
     return "What limits trust:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
