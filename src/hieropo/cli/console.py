@@ -114,11 +114,18 @@ def pessimism_options(
     return lambda command: pessimism(level(command))
 
 
+def probability(_: click.Context, __: click.Parameter, value: float) -> float:
+    """Take a number between 0 and 1; a callback of options."""
+    if not 0.0 < value < 1.0:
+        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
+    return value
+
+
 def _one_of_two(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a finite number.")
-    if value is not None and option.name == "level" and not 0.0 < value < 1.0:
-        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
+    if value is not None and option.name == "level":
+        probability(ctx, option, value)
     given = ctx.meta.setdefault("hieropo.bound", [])
     if value is not None:
         given.append(option.name)

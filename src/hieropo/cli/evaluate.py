@@ -6,18 +6,12 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.console import example, print_json, probability, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
 from hieropo.text import table
 
 FORMATS = (".parquet", ".pq")
 _SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", "show_all")
-
-
-def _share(_: click.Context, __: click.Parameter, value: float) -> float:
-    if not 0.0 < value < 1.0:
-        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
-    return value
 
 
 @click.command(
@@ -44,14 +38,20 @@ def _share(_: click.Context, __: click.Parameter, value: float) -> float:
     "--gate", metavar="DIR", help="Save the policy with a gate here: it acts only where its harm is unlikely."
 )
 @click.option(
-    "--max-harm", type=float, default=0.05, show_default=True, callback=_share, metavar="P",
+    "--max-harm", type=float, default=0.05, show_default=True, callback=probability, metavar="P",
     help="Probability of harm up to which a task passes the gate.",
 )  # fmt: skip
 @click.option(
     "--incumbent", metavar="ACTION", help="The action that the incumbent always takes, for the gate."
 )
 @click.option(
-    "--level", type=float, default=0.95, show_default=True, callback=_share, metavar="P", help="Of intervals."
+    "--level",
+    type=float,
+    default=0.95,
+    show_default=True,
+    callback=probability,
+    metavar="P",
+    help="Of intervals.",
 )
 @click.option(
     "--epsilon", type=click.FloatRange(min=0, min_open=True), metavar="E",
