@@ -12,13 +12,15 @@ too, of the same law, on one column x ~ N(0, 1). The incumbent takes a with prob
 - "adaptive": 0.9 softmax 2 of its own ridge estimates from the task's rows before, + 0.1/K.
 
 A policy is learned from the log and acts on the posterior mean. With delta_s the mean features, over the contexts of
-task s, of what the policy does less those of what the incumbent does (in expectation, given its probabilities at each
-row), its gain there is delta_s' theta_s. Claimed is its posterior mean; harmed is a task whose true gain is below 0;
+task s, of what the policy does less those of what the incumbent did, its gain there is delta_s' theta_s: as
+``learner.evaluate`` has it. (The incumbent's probabilities know theta_s. A model that is told them, and not what they
+know, would understate the incumbent.) Claimed is the posterior mean; harmed is a task whose true gain is below 0;
 covered is one whose true gain is within mean +- 1.96 sd. The gate hands a task to the policy where P(gain < 0) <= 0.05
-by the model, and otherwise keeps the incumbent, with gain 0. Rules:
+by the model, and otherwise keeps the incumbent, with gain 0. "In expectation" is against the mean over what the
+incumbent might have done in these contexts, instead of what it did. Rules:
 
 - "plain": ``logging="random"``, or "adaptive", which learns alike;
-- "informed": ``logging="frozen"``, the shares of actions as metadata of the task;
+- "informed": ``logging="frozen"``, shares of actions, or coefficients of a logit of choices, as metadata of the task;
 - "cv": plain, acting on mean - pessimism sd with the pessimism that the logged probabilities choose;
 - "tests": what the log's own tests suggest: where the incumbent knew (z > 4), adaptive if actions react to rewards (z >
   3.5), else frozen; else random.
@@ -61,7 +63,16 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "incumbent_know
 MAPS = {"actions": indicator(range(ACTIONS)), "context": per_action(range(ACTIONS), ["x"])}
 INCUMBENTS = ("softmax 2", "softmax 4", "random", "adaptive")
 RULES = ("plain", "informed", "cv", "tests")
-COLUMNS = ("claimed", "true", "harmed", "covered", "gated, true", "gated, harmed", "gated, acts")
+COLUMNS = (
+    "claimed",
+    "true",
+    "harmed",
+    "covered",
+    "gated, true",
+    "gated, harmed",
+    "gated, acts",
+    "gated, harmed in expectation",
+)
 FIRST = 2  # runs of each setting that are shown one by one, for a test to make again
 
 
@@ -135,18 +146,20 @@ def draw(setting: Setting, rng: np.random.Generator) -> World:
 
 
 class Judged(NamedTuple):
-    """Claimed and true gain, sd of the claim, and P(harm), each (m,)."""
+    """Claimed and true gain, that in expectation, sd of the claim, and P(harm), each (m,)."""
 
     claimed: Array
     true: Array
+    expected: Array
     sd: Array
     below: Array
 
     def columns(self) -> Array:
         """Means over tasks in the order of ``COLUMNS``."""
-        harmed, acts = self.true < -1e-9, self.below <= GATE
+        harmed, acts = self.true < -1e-9, (self.below <= GATE) & (self.sd > 0)
         covered = np.abs(self.true - self.claimed) <= Z * self.sd + 1e-9
-        rows = (self.claimed, self.true, harmed, covered, self.true * acts, harmed & acts, acts)
+        worse = (self.expected < -1e-9) & acts
+        rows = (self.claimed, self.true, harmed, covered, self.true * acts, harmed & acts, acts, worse)
         return np.array([each.mean() for each in rows])
 
 
@@ -162,10 +175,14 @@ def judge(world: World, posterior: Any, pessimism: float = 0.0) -> Judged:
     else:
         means = np.asarray(posterior.table().means).reshape(m, ACTIONS, p)
         chosen = np.einsum("map,nmp->nma", means, world.x).argmax(axis=2)
-    away = np.eye(ACTIONS)[chosen] - world.chances
-    delta = np.einsum("nma,nmp->map", away, world.x) / n
+    one = np.eye(ACTIONS)
+    delta, mean_delta = (
+        np.einsum("nma,nmp->map", one[chosen] - incumbent, world.x) / n
+        for incumbent in (one[world.action], world.chances)
+    )
     laws = task_laws(posterior, delta.reshape(m, -1))
-    return Judged(laws.mean, (delta * theta).sum(axis=(1, 2)), laws.sd, laws.below)
+    true, expected = ((each * theta).sum(axis=(1, 2)) for each in (delta, mean_delta))
+    return Judged(laws.mean, true, expected, laws.sd, laws.below)
 
 
 def reaction(world: World, posterior: Any, features: Crossed) -> float:
@@ -232,7 +249,7 @@ def one_run(setting: Setting, run: int) -> Run:
         np.array(columns),
         knew,
         reacted,
-        float(informed.posterior.hyper.mean[-1]) if kappa else 0.0,
+        float(informed.posterior.hyper.mean[features.dim :].mean()) if kappa else 0.0,
         cv[1] if cv is not None else np.nan,
     )
 
@@ -326,21 +343,25 @@ def over(results: dict[Setting, list[Run]], incumbents: Iterable[str], **sizes: 
 
 def verdict(results: dict[Setting, list[Run]]) -> str:
     """How many cells miss the goal, and which."""
+    return (
+        f"A gated rule harms at most {GOAL:.0f} % of all tasks: that was to hold in every cell, for every rule but "
+        f"known misuse. {_missed(results, 5)} In expectation: {_missed(results, 7)}"
+    )
+
+
+def _missed(results: dict[Setting, list[Run]], column: int) -> str:
     missed, cells = [], 0
     for setting, runs in results.items():
         mean, error = means(runs)
         for k, rule in enumerate(RULES):
-            if misused(setting, rule) or not np.isfinite(mean[k, 5]):
+            if misused(setting, rule) or not np.isfinite(mean[k, column]):
                 continue
             cells += 1
-            if 100 * mean[k, 5] > GOAL:
+            if 100 * mean[k, column] > GOAL:
                 missed.append(
-                    f"{rule} in {setting.label} ({figure(100 * mean[k, 5], 100 * error[k, 5], 1)} %)"
+                    f"{rule} in {setting.label} ({figure(100 * mean[k, column], 100 * error[k, column], 1)} %)"
                 )
-    return (
-        f"A gated rule harms at most {GOAL:.0f} % of all tasks: that was to hold in every cell, for every rule but "
-        f"known misuse. Of {cells} it is missed in {len(missed)}: {'; '.join(missed) or 'none'}."
-    )
+    return f"Of {cells} it is missed in {len(missed)}: {'; '.join(missed) or 'none'}."
 
 
 def claims(results: dict[Setting, list[Run]]) -> str:
@@ -387,9 +408,9 @@ def report(results: dict[Setting, list[Run]], command: str) -> list[str]:
         *(part for rule in RULES for part in (f"## Without a gate: {rule}", rule_table(results, rule))),
         "## What the log's own tests say",
         (
-            "z knew and z reacts are means over runs; kappa is that of the informed fit (0 where shares say nothing), "
-            "1 / strength in the world actions were it exact. Then how often the tests suggest random, frozen and "
-            "adaptive."
+            "z knew and z reacts are means over runs; kappa is that of the informed fit (0 where shares say nothing, "
+            "the mean of two with contexts), 1 / strength were it exact. Then how often the tests suggest random, "
+            "frozen and adaptive."
         ),
         test_table(results),
         f"## The first {FIRST} runs of each cell with 40 tasks",
@@ -399,30 +420,28 @@ def report(results: dict[Setting, list[Run]], command: str) -> list[str]:
 
 
 READING = """\
-What survives. Where contexts play no part, the report is right in kind and about in size: the posterior mean of a
-log whose incumbent knew promises some twelve times the gain that there is and harms a quarter of the tasks, and
-with strength 4 it is worse than leaving things alone in every cell; shares of actions as metadata bring the gain to
-+0.146 on average, cover at least 0.946, and harm 7 %. The cost under a random log is smaller than reported, 0.1 %
-on average. Informed claims are still too large, +0.32 for +0.20 with strength 2, 40 tasks and 15 rows.
+What survives. Without contexts the report is right in kind and in size: the posterior mean of a log whose incumbent
+knew promises twelve times the gain that there is and harms a quarter of the tasks; with strength 4, 40 tasks and 15
+rows it is much worse than leaving things alone. Informed by the incumbent's choices it gains +0.145, harms 7 %, and
+covers at least 0.965. With contexts plain is worse still: it loses in the mean, harms half of the tasks and covers
+0.71. There shares alone mend a part; logits of choices, with slopes, gain +0.112, harm 10 % and cover 0.92 to 0.97.
+What they cost under a random log is 0.1 to 0.2 %, not 5 %.
 
-What does not. Where the incumbent used a context as well, informed is far better than plain in every cell, but
-neither is right: informed covers 0.78 to 0.88, and with strength 4 it gains -0.06 to +0.02 and harms 26 to 49 %.
-Shares say what was known of intercepts; at which x an action was taken says as much of slopes, and nothing uses
-that. No interval should be believed in such a log, and the gate fails, too: all misses of the goal are there. It
-harms up to 8.8 % of all tasks, and in the worst cell with 400 tasks a quarter of those that plain hands over, an
-eighth of those that informed does. Without contexts the gate holds with a wide margin under every rule, plain
-included (at most 2.0 %): plain gives up gain rather than safety, and informed gets that gain back.
+The gate, by the log's own tests or informed, harms at most 3.1 % of the tasks in every cell, against what the
+incumbent did or might have done. All misses are of plain and cv, in logs with contexts whose incumbent knew. Without
+contexts the gate holds under every rule (at most 1.7 %): plain gives up gain there rather than safety.
 
-Pessimism chosen by the logged probabilities needs no word of what the incumbent knew. With strength 2 and 400
-tasks, or 60 rows, acting on it gains about as much as informed, and more with contexts and 60 rows; it is no
-substitute in a log of 40 tasks and 15 rows, where it often chooses none, nor mostly with strength 4. It costs next
-to nothing under a random log and about a tenth of the gain, at most, under an adaptive one. It does not mend what
-the model says of harm.
+What does not. Informed claims are still too large in small logs: +0.138 for +0.050 with strength 4, 40 tasks and 15
+rows, and +0.235 for +0.141 with contexts and strength 2. Kappa makes a normal prior of what is a likelihood, with one
+covariance for tasks whose choices say much and little. And calling an incumbent frozen that learned from these rows
+is a bad mistake: up to 11.4 % of all tasks are harmed under the gate, and covered are down to 0.57. More tasks make
+it worse.
 
-The tests find the right word wherever there are 400 tasks or 60 rows. With 40 tasks and 15 rows they overlook some
-incumbents that knew, more than half of them with contexts and strength 4, and with contexts take some that learn
-for frozen. Calling an incumbent frozen that learned is the worst mistake without contexts: up to 16 % of all tasks
-are harmed under the gate, 0.49 are covered, and more tasks make it worse.
+Pessimism chosen by the logged probabilities needs no word of what the incumbent knew, and no informed fit. In each of
+the 16 cells of incumbents that knew it gains less than informed. It does not mend what the model says of harm.
+
+The tests find the right word wherever there are 400 tasks or 60 rows. With 40 tasks and 15 rows they overlook 6 of 40
+incumbents that knew without contexts and 1 of 40 with, and take 6 of 20 that learn, with contexts, for frozen.
 """
 
 

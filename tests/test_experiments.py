@@ -330,3 +330,17 @@ def test_the_first_half_is_the_committed_one(halves, studies, load, name) -> Non
         for policy in halves.POLICIES:
             stored = float(rows[f"{name}, {part:g}"][policy])
             assert half.values[policy].value == pytest.approx(stored, abs=2e-5), (part, policy)
+
+
+@pytest.mark.parametrize(
+    "label", ["actions, softmax 2, m = 40, 15 rows", "context, softmax 2, m = 40, 15 rows"]
+)
+def test_the_first_run_of_an_incumbent_that_knew_is_the_committed_one(load, label) -> None:
+    knows = load("incumbent_knows")
+    setting = next(each for each in knows.SETTINGS if each.label == label)
+    rows = {row["run"]: row for row in committed(load, "incumbent_knows.md", "## The first 2 runs")}
+    found = knows.one_run(setting, 0)
+    stored = rows[f"{label}, run 0"]
+    gains = found.columns[:2, 1]
+    assert gains == pytest.approx([float(stored["plain"]), float(stored["informed"])], abs=2e-3)
+    assert found.knew == pytest.approx(float(stored["z knew"]), abs=0.02)

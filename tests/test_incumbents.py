@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hieropo.core.choice_logits import choice_logits
 from hieropo.core.estimation import estimate
 from hieropo.core.features import embedding, indicator, per_action
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import (
     NAME,
+    WHERE,
     Reaction,
     Reactions,
     action_counts,
@@ -127,20 +129,34 @@ def test_the_log_of_a_share_is_that_of_counts_drawn_towards_all_tasks() -> None:
     assert 1 / 3 < shares[0, 0] < 30 / 40
 
 
-@pytest.mark.parametrize("features", [ONE, per_action(range(K), ["x"])], ids=["indicator", "per_action"])
-def test_metadata_has_the_log_shares_at_intercepts_and_zero_at_slopes(features) -> None:
-    task, action, reward = world(0, "knows")
-    context = np.random.default_rng(5).standard_normal((task.size, len(features.columns)))
-    moments = Moments.from_arrays(task, features.phi(context, action), reward, features=features.fingerprint)
-    found = informed_metadata(moments, features)
-    p = features.dim // K
+def test_metadata_has_the_log_shares_of_each_action() -> None:
+    moments = moments_of(*world(0, "knows"))
+    found = informed_metadata(moments, ONE)
     assert found is not None
     assert found.names == (NAME,)
-    assert found.values.shape == (len(moments), features.dim, 1)
-    apart = found.values[:, :, 0].reshape(-1, K, p)
-    g = log_shares(action_counts(moments, features))
-    np.testing.assert_array_equal(apart[:, :, 0], g)
-    assert (apart[:, :, 1:] == 0).all()
+    assert found.values.shape == (len(moments), K, 1)
+    g = log_shares(action_counts(moments, ONE))
+    np.testing.assert_array_equal(found.values[:, :, 0], g)
+
+
+@pytest.mark.parametrize("columns", [["x"], ["x", "y", "z"]])
+def test_metadata_has_intercepts_and_slopes_of_the_logits_of_choices_apart(columns) -> None:
+    task, action, reward = world(0, "knows")
+    features, c = per_action(range(K), columns), len(columns)
+    x = np.random.default_rng(5).standard_normal((task.size, c)) + np.arange(1.0, c + 1)
+    moments = Moments.from_arrays(task, features.phi(x, action), reward, features=features.fingerprint)
+    found = informed_metadata(moments, features)
+    assert found is not None
+    assert found.names == (NAME, WHERE)
+    apart = found.values.reshape(len(moments), K, c + 1, 2)
+    assert (apart[:, :, 1:, 0] == 0).all()
+    assert (apart[:, :, 0, 1] == 0).all()
+    counts, first, squares = np.zeros((40, K)), np.zeros((40, K, c)), np.zeros((40, c, c))
+    np.add.at(counts, (task, action), 1.0)
+    np.add.at(first, (task, action), x)
+    np.add.at(squares, task, x[:, :, None] * x[:, None, :])
+    logits = choice_logits(counts, first, squares)[moments.keys.values.astype(int)]
+    np.testing.assert_allclose(apart.sum(axis=3), logits, atol=1e-8)
 
 
 def test_equal_shares_say_nothing() -> None:
@@ -150,6 +166,35 @@ def test_equal_shares_say_nothing() -> None:
     assert knowledge(moments, ONE, estimate(moments, "isotropic").hierarchy) is None
     alone = moments_of(task[:8], action[:8], np.arange(8.0))
     assert informed_metadata(alone, ONE) is None
+
+
+def in_contexts(seed: int, slopes: float, m: int = 40, n: int = 30) -> Moments:
+    """A log in which the incumbent takes actions by ``slopes`` times the slope that they have in the task."""
+    rng = np.random.default_rng([8, seed])
+    features = per_action(range(K), ["x"])
+    theta = 0.5 * rng.standard_normal((m, K, 2))
+    task, x = np.repeat(np.arange(m), n), rng.standard_normal(m * n)
+    score = slopes * theta[task, :, 1] * x[:, None]
+    action = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
+    reward = theta[task, action, 0] + theta[task, action, 1] * x + rng.standard_normal(m * n)
+    return Moments.from_arrays(task, features.phi(x[:, None], action), reward, features=features.fingerprint)
+
+
+def test_what_was_known_of_slopes_alone_is_found_and_is_standard_normal_where_nothing_was() -> None:
+    features = per_action(range(K), ["x"])
+    knew, did_not = (
+        np.array(
+            [
+                knowledge(moments, features, estimate(moments, "diag").hierarchy)
+                for moments in (in_contexts(seed, slopes) for seed in range(30))
+            ]
+        )
+        for slopes in (3.0, 0.0)
+    )
+    assert np.median(knew) > 4.0
+    assert (knew > 1.5).all()
+    assert abs(did_not.mean()) < 3.5 / np.sqrt(did_not.size)
+    assert 0.6 < did_not.std() < 1.5
 
 
 @pytest.mark.parametrize("beta", [1.0, 2.0, 4.0])

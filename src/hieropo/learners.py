@@ -69,7 +69,8 @@ class HierOPO(Fitted, Parameters):
         What a task that the log does not have gets.
     logging : {"unknown", "random", "frozen", "adaptive"}
         How the incumbent chose: by chance alone; knowing something of the tasks, but without learning from these rows,
-        so that how often it took an action says what it knew, and is used; or learning from these rows.
+        so that how often, and in which contexts, it took an action says what it knew, and is used; or learning from
+        these rows.
 
     Attributes
     ----------

@@ -8,8 +8,11 @@ of a task like any other metadata:
     theta_sa = mu_a + kappa (g_sa - mean of g_a over tasks) + u_sa,   g_sa = log p(a | s) - mean over a of log p(a | s)
 
 with p(a | s) the share of a in the task's rows, drawn towards that of all tasks, and one kappa, learned with mu. For a
-softmax of beta theta_sa, kappa is 1 / beta. Where the incumbent learned from these very rows, shares repeat what the
-rewards say already, and must not be used.
+softmax of beta theta_sa, kappa is 1 / beta. Where contexts enter, an incumbent that knew slopes took an action at those
+x where it is good: then g are the coefficients of a logit of its choices in each task
+(:mod:`hieropo.core.choice_logits`), with one kappa for intercepts and one for slopes, since it may have known the one
+and not the other. Where the incumbent learned from these very rows, its choices repeat what the rewards say already,
+and must not be used.
 """
 
 from dataclasses import dataclass, replace
@@ -19,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.action_shares import learn_shares
+from hieropo.core.choice_logits import choice_logits
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.metadata import Metadata
-from hieropo.core.packed import packed_size
+from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, NumericalError
@@ -34,9 +38,10 @@ Codes = NDArray[np.int64]
 Logging = Literal["random", "frozen", "adaptive", "unknown"]
 
 NAME = "how often the incumbent took the action"
+WHERE = "in which contexts the incumbent took the action"
 KNEW = 4.0  # standard errors of kappa from which on the incumbent is said to have known something
 _SPREAD = 0.01  # of logs of shares, below which they are taken as equal
-_ENOUGH = 20_000  # tasks that are looked at for what the incumbent knew
+_ENOUGH = 2_000  # tasks that are looked at for what the incumbent knew
 
 
 def action_counts(moments: Moments, features: FeatureMap) -> Array:
@@ -75,29 +80,55 @@ def log_shares(counts: Array) -> Array:
 
 
 def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None:
-    """Return what the shares of actions say of each task: X_s (d, 1) with g_sa at the intercept of each action.
+    """Return what the incumbent's choices say of each task: X_s (d, 1), or (d, 2) where contexts enter.
 
-    None where shares do not differ between tasks more than chance has it, so that they say nothing.
+    Without contexts X_s has g_sa at the intercept of each action. With contexts its first column has the intercepts of
+    the task's logit of choices, its second the slopes, each at its own place.
+
+    None where choices do not differ between tasks, or their shares, without contexts, no more than chance has it.
 
     Raises
     ------
     InputError
         As :func:`action_counts`.
     """
-    g = log_shares(action_counts(moments, features))
-    if len(g) < 2 or np.ptp(g, axis=0).max(initial=0.0) < _SPREAD:
+    counts = action_counts(moments, features)
+    m, count = counts.shape
+    width = moments.dim // count
+    values = np.zeros((m, count, width, min(width, 2)))
+    if width == 1:
+        values[:, :, 0, 0] = log_shares(counts)
+    elif m:
+        logits = choice_logits(counts, *_context_sums(moments, count))
+        values[:, :, 0, 0], values[:, :, 1:, 1] = logits[:, :, 0], logits[:, :, 1:]
+    values = values.reshape(m, moments.dim, -1)
+    differ = np.ptp(values, axis=0).max(axis=0) >= (_SPREAD if width == 1 else 1e-300) if m > 1 else []
+    if not np.any(differ):
         return None
-    m, count = g.shape
-    values = np.zeros((m, count, moments.dim // count))
-    values[:, :, 0] = g
-    return Metadata(moments.keys, values.reshape(m, moments.dim, 1), (NAME,))
+    names = np.array([NAME, WHERE])[: values.shape[2]][differ]
+    return Metadata(moments.keys, values[:, :, differ], tuple(names.tolist()))
+
+
+def _context_sums(moments: Moments, count: int) -> tuple[Array, Array]:
+    """Sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
+    m, d = len(moments), moments.dim
+    width, sums = d // count, np.asarray(moments.sums)
+    first = sums[:, packed_size(d + 1) :][:, :d].reshape(m, count, width)[:, :, 1:]
+    rows, columns = triangle(width - 1)
+    squares = np.zeros((m, width - 1, width - 1))
+    for start in range(1, d, width):
+        high = start + columns
+        squares[:, rows, columns] += sums[:, high * (high + 1) // 2 + start + rows]
+    squares[:, columns, rows] = squares[:, rows, columns]
+    return first, squares
 
 
 def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> float | None:
     """Return kappa over its standard error, given the covariances of a hierarchy; None where it cannot be told.
 
-    Where the incumbent knew nothing it is about standard normal; where it knew something it is large. An incumbent that
-    learned from these rows makes it large, too: :class:`Reactions` tells that apart.
+    Of two kappas it is the sum of both so scaled, over the standard error of that sum. Where the incumbent knew nothing
+    it is about standard normal; where it knew something it is large. An incumbent that learned from these rows makes it
+    large, too: :class:`Reactions` tells that apart.
     """
     if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
         return None
@@ -111,7 +142,12 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
         root = condition(some, replace(hierarchy, hyper=None, metadata=metadata)).hyper
     except NumericalError:
         return None
-    return float(root.mean[-1] / root.sd[-1]) if root.sd[-1] > 0 else None
+    kappa = slice(moments.dim, None)
+    sd = root.sd[kappa]
+    if not (sd > 0).all():
+        return None
+    z, joint = root.mean[kappa] / sd, root.cov[kappa, kappa] / np.outer(sd, sd)
+    return float(z.sum() / np.sqrt(joint.sum())) if joint.sum() > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
