@@ -43,7 +43,7 @@ def sums(
     total = accumulator(features, apart=apart)
     placement = Placement(roles) if before is None else before.copy()
     tasks: set[Any] = set()
-    sketcher = RowSketcher()
+    sketcher = RowSketcher(features.actions)
     for batch in batches:
         refuse_huge(batch)
         if features.dim > _WIDE and not apart:

@@ -8,8 +8,6 @@ import datetime as dt
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
@@ -17,7 +15,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.ids import decode_id, encode_id, plain
+from hieropo.core.ids import decode_id, encode_id, hashed
 from hieropo.errors import InputError
 
 Buffers = tuple[NDArray[Any], ...]
@@ -94,29 +92,6 @@ class HashedIds:
 
 
 IdColumn = WholeIds | HashedIds
-
-
-def hashed(key: object) -> int:
-    """Hash an id to 64 bits: BLAKE2b of a letter for its type and its bytes.
-
-    Raises
-    ------
-    InputError
-        It cannot be an id.
-    """
-    return int.from_bytes(blake2b(_canonical(key), digest_size=8).digest(), "little")
-
-
-def _canonical(key: object) -> bytes:
-    if not isinstance(key, str):
-        key = plain(key)
-    if isinstance(key, str):
-        return b"s" + key.encode("utf-8", "surrogatepass")
-    if isinstance(key, bytes):
-        return b"b" + key
-    if isinstance(key, int | float | Decimal):
-        return b"n%d" % hash(key)  # equal numbers have equal hashes, whatever their types, in every process
-    return b"j" + json.dumps(encode_id(key)).encode()
 
 
 def id_codes(values: NDArray[Any]) -> NDArray[Any]:

@@ -71,9 +71,9 @@ class StoredPolicy:
 
     @cached_property
     def sketch(self) -> RowSketch:
-        """A fingerprint of the rows that the policy was learned from; of none where it was not saved."""
-        entry = self._document.get("rows_learned_from")
-        return RowSketch.none() if entry is None else RowSketch.from_dict(entry)
+        """A fingerprint of the rows that the policy was learned from; unknown where it was not saved."""
+        entry = self._document.get("row_sketch")
+        return RowSketch.unknown(0) if entry is None else RowSketch.from_dict(entry)
 
     @cached_property
     def hierarchy(self) -> Hierarchy | SharedActions | None:

@@ -88,7 +88,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     if gate is not None:
         document |= {"version": layout.VERSION, "gate": _gate(gate)}
     if sketch is not None:
-        document["rows_learned_from"] = sketch.to_dict()
+        document["row_sketch"] = sketch.to_dict()
     document |= {"log_evidence": log_evidence, "provenance": _plain_json(provenance or {})}
     try:
         with replacing(target, layout.check_replaceable) as folder:

@@ -1,8 +1,10 @@
 """Scalar ids of tasks and actions: arrays of them, their plain twins, their JSON."""
 
 import datetime as dt
+import json
 from collections.abc import Iterable
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
@@ -208,6 +210,29 @@ def decode_id(stored: object) -> Any:
     raise InputError(
         f"The stored id {stored!r} is of no known type. Was it edited, or written by a newer version?"
     )
+
+
+def hashed(key: object) -> int:
+    """Hash an id to 64 bits: BLAKE2b of a letter for its type and its bytes.
+
+    Raises
+    ------
+    InputError
+        It cannot be an id.
+    """
+    return int.from_bytes(blake2b(_canonical(key), digest_size=8).digest(), "little")
+
+
+def _canonical(key: object) -> bytes:
+    if not isinstance(key, str):
+        key = plain(key)
+    if isinstance(key, str):
+        return b"s" + key.encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return b"b" + key
+    if isinstance(key, int | float | Decimal):
+        return b"n%d" % hash(key)  # equal numbers have equal hashes, whatever their types, in every process
+    return b"j" + json.dumps(encode_id(key)).encode()
 
 
 def abbreviate(items: Iterable[object], shown: int = 5) -> str:

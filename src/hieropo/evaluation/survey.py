@@ -87,7 +87,7 @@ def survey(
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     places = Places()
     counts = np.zeros((0, width), dtype=np.int64)
-    total, sketcher = accumulator(features, apart=apart), RowSketcher()
+    total, sketcher = accumulator(features, apart=apart), RowSketcher(features.actions)
     logged, taken = LoggedPscores(width), None
     if estimating:
         rng = np.random.default_rng(seed)
