@@ -74,7 +74,7 @@ def make_log(rows: int = 400) -> pa.Table:
             "offer": np.array(["none", "coupon", "gift"])[offer].tolist(),
             "visits": visits,
             "profit": worth + rng.normal(0.0, 0.5, rows),
-            "pscore": np.full(rows, 1 / 3),
+            "chance": np.full(rows, 1 / 3),
         }
     )
 
@@ -92,7 +92,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     pq.write_table(pa.table(requests), folder / "requests.parquet")
     succeeds(
-        "fit", "log.parquet", "-o", "policy", *FIT, "--context", "visits", "--pscore", "pscore", folder=folder
+        "fit", "log.parquet", "-o", "policy", *FIT, "--context", "visits", "--pscore", "chance", folder=folder
     )
     return folder
 
@@ -199,16 +199,37 @@ class TestFit:
         assert "Warning: The log has one task" in done.stderr
         assert "The log has one task" in json.loads(done.stdout)["warnings"][0]
 
+    def test_columns_with_well_known_names_need_no_options(self, shop: Path, tmp_path: Path) -> None:
+        done = hieropo_("fit", shop / "log.parquet", "-o", tmp_path / "p", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["guesses"] == [
+            "Column 'store' is taken as the task, by its name.",
+            "Column 'offer' is taken as the action, by its name.",
+            "Column 'profit' is taken as the reward, by its name.",
+        ]
+        assert done.stderr.splitlines() == [f"Note: {each}" for each in found["guesses"]]
+        roles = hieropo.load_learner(tmp_path / "p").roles_
+        assert roles.to_dict() == found["columns"]
+        assert (roles.task, roles.action, roles.reward, roles.pscore) == ("store", "offer", "profit", None)
+
+    def test_what_could_be_meant_in_two_ways_is_not_guessed(self, shop: Path, tmp_path: Path) -> None:
+        log = pq.read_table(shop / "log.parquet")
+        pq.write_table(log.append_column("user_id", log["store"]), tmp_path / "two.parquet")
+        error = refuses(1, "fit", tmp_path / "two.parquet", "-o", tmp_path / "p")
+        assert "More than one column could be the task, 'store' and 'user_id'" in error
+        assert not (tmp_path / "p").exists()
+
     def test_usage_errors(self, shop: Path, tmp_path: Path) -> None:
         log, out = shop / "log.parquet", ("-o", tmp_path / "p")
-        assert "Missing option '--task'" in refuses(2, "fit", log, *out, "--reward", "profit")
         assert "say the same thing" in refuses(
             2, "fit", log, *out, *FIT, "--level", "0.9", "--pessimism", "1"
         )
         assert "'both' is none of" in refuses(2, "fit", log, *out, *FIT, "--features", "both")
         assert "95.0 is not between 0 and 1" in refuses(2, "fit", log, *out, *FIT, "--level", "95")
         assert "nan is not a finite number" in refuses(2, "fit", log, *out, *FIT, "--pessimism", "nan")
-        assert "Give --action" in refuses(2, "fit", log, *out, "--task", "store", "--reward", "profit")
+        plain = ("--task", "store", "--reward", "profit", "--no-guess")
+        assert "Give --action" in refuses(2, "fit", log, *out, *plain)
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(

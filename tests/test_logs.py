@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -106,6 +107,27 @@ def test_roles_list_their_columns_once():
     assert roles.context == ("x", "a")
     assert dict(Roles("s", None, "r").items()) == {"task": "s", "reward": "r"}
     assert hash(roles) == hash(Roles("s", "a", "r", context=("x", "a")))
+
+
+def test_roles_come_back_from_json():
+    roles = Roles("s", "a", "r", "p", "w", ("x",), ("region",), ("size",), "can", "day")
+    assert Roles(**json.loads(json.dumps(roles.to_dict()))) == roles
+    assert tuple(roles.to_dict()) == Roles.names()
+    assert set(roles.columns) == {"s", "a", "r", "p", "w", "x", "region", "size", "can", "day"}
+
+
+def test_levels_may_end_in_the_task():
+    assert Roles("s", "a", "r", levels=("region", "s")) == Roles("s", "a", "r", levels=("region",))
+
+
+def test_the_time_may_be_a_task_a_level_or_a_context_too():
+    roles = Roles("day", "a", "r", context=("hour",), time="day")
+    assert roles.columns == ("day", "a", "r", "hour")
+    Roles("s", "a", "r", context=("hour",), time="hour")
+    Roles("s", "a", "r", levels=("week",), time="week")
+    for clash in ("a", "r", "p"):
+        with pytest.raises(SchemaError, match="two roles"):
+            Roles("s", "a", "r", "p", time=clash)
 
 
 @pytest.mark.parametrize(

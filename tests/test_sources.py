@@ -109,6 +109,32 @@ def test_every_source_gives_equal_batches_to_the_last_bit(tmp_path):
     assert len(sums) == 1
 
 
+TIMES = {
+    "date": (pa.array([dt.date(2024, 5, 6), dt.date(2024, 5, 7)]), 1),
+    "seconds": (pa.array([1, 2], pa.timestamp("s")), 1),
+    "with a zone": (pa.array([1, 3], pa.timestamp("ns", tz="Europe/Amsterdam")), 2),
+    "dictionary": (pa.array([5, 9], pa.timestamp("s")).dictionary_encode(), 4),
+    "whole number": (pa.array([5, 9]), 4),
+    "number": (pa.array([0.5, 1.0]), 0.5),
+}
+
+
+@pytest.mark.parametrize(("column", "apart"), TIMES.values(), ids=TIMES)
+def test_a_time_is_read_as_a_number_or_an_instant(column, apart):
+    table = pa.table({"s": ["a", "b"], "r": [1.0, 2.0], "when": column})
+    (batch,) = read(table, Roles("s", None, "r", time="when"))
+    assert batch.time.dtype.kind in "Mf"
+    assert (batch.time[1] - batch.time[0]).astype(float) == apart
+
+
+def test_a_time_that_cannot_be_used_says_why():
+    roles = Roles("s", None, "r", time="when")
+    with pytest.raises(SchemaError, match=r"'when' .* string, which cannot be a time: .* Read text as a date"):
+        read(pa.table({"s": ["a"], "r": [1.0], "when": ["2024-01-01"]}), roles)
+    with pytest.raises(LogError, match="'when', row 1: null"):
+        list(read(pa.table({"s": ["a", "b"], "r": [1.0, 2.0], "when": [dt.date(2024, 1, 1), None]}), roles))
+
+
 STAMP = dt.datetime(2024, 5, 6, 7, 8, 9, 10)
 ID_COLUMNS = {
     "string": (pa.array(["b", "a"]), ["b", "a"]),

@@ -124,7 +124,7 @@ class Fitted:
         log : as in :meth:`fit`
             With the columns of the log of the fit. Rows that the policy was learned from are recognised.
         pscore, eligible : str, optional
-            Columns of logged propensities, by default as in the fit, and of lists of the actions that could be taken.
+            Columns of logged propensities and of lists of the actions that could be taken, by default as in the fit.
         **options
             ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``: see :class:`evaluation.Options`.
 
@@ -137,8 +137,9 @@ class Fitted:
 
         self._fitted()
         roles = replace(
-            self.roles_, levels=(), metadata=(), pscore=pscore or self.roles_.pscore, eligible=eligible
-        )
+            self.roles_, levels=(), metadata=(), time=None,
+            pscore=pscore or self.roles_.pscore, eligible=eligible or self.roles_.eligible,
+        )  # fmt: skip
         return evaluated(subject_of(self), log, roles, options)
 
     def save(

@@ -1,6 +1,7 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
 
@@ -122,6 +123,8 @@ class HierOPO(Fitted, Parameters):
         action: str | None = None,
         pscore: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
+        eligible: str | None = None,
         context: Sequence[str] = (),
         levels: Sequence[str] = (),
         metadata: Sequence[str] = (),
@@ -134,6 +137,9 @@ class HierOPO(Fitted, Parameters):
             A Parquet file or folder, or anything that offers the Arrow C stream.
         task, reward, action, pscore, weight : str
             Names of columns. ``pscore`` is checked, and not used for learning.
+        time, eligible : str
+            Columns that say when the action was chosen, and list those that could be. Checked, and not used for
+            learning; :meth:`evaluate` uses ``eligible``.
         context : sequence of str
             Context columns, in the order of the features.
         levels : sequence of str
@@ -152,8 +158,9 @@ class HierOPO(Fitted, Parameters):
         self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        above = levels[:-1] if levels and not isinstance(levels, str) and levels[-1] == task else levels
-        roles = Roles(task, action, reward, pscore, weight, columns, above, metadata)  # type: ignore[arg-type]  # it checks
+        roles = Roles(
+            task, action, reward, pscore, weight, columns, levels, metadata, eligible, time,  # type: ignore[arg-type]  # it checks
+        )  # fmt: skip
         source = open_log(log, rereadable=True)
         rows = read(source, roles)  # checks all columns before the first row is read
         self._check_roles(roles)
@@ -212,10 +219,10 @@ class HierOPO(Fitted, Parameters):
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, **columns)
-        strays = [name for name in columns if name not in _ROLES]
+        strays = [name for name in columns if name not in Roles.names()]
         if strays:
             raise TypeError(
-                f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(_ROLES)}."
+                f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(Roles.names())}."
             )
         self._check_settings()
         if self.pessimism == "cv":
@@ -226,8 +233,7 @@ class HierOPO(Fitted, Parameters):
             raise InputError(
                 f"hyper={self.hyper!r} needs other sums than those of the rows so far; call fit with all rows again."
             )
-        given = {**{role: getattr(self.roles_, role) for role in _ROLES}, **columns}
-        roles = Roles(**given)
+        roles = replace(self.roles_, **columns)
         for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
             if getattr(roles, role) != getattr(self.roles_, role):
                 raise SchemaError(
@@ -280,6 +286,3 @@ class HierOPO(Fitted, Parameters):
 
     def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
         return learning(moments, placement, self._settings_of(), features)
-
-
-_ROLES = ("task", "action", "reward", "pscore", "weight", "context", "levels", "metadata")

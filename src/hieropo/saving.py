@@ -8,9 +8,6 @@ import numpy as np
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.logs import Roles
 
-_ROLES = ("task", "action", "reward", "pscore", "weight")
-_LISTS = ("context", "levels", "metadata")
-
 
 def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: int) -> dict[str, Any]:
     """Return the provenance of what a learner saves, from which `load_learner` makes it again.
@@ -21,10 +18,7 @@ def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: int) -
         "learner": learner,
         "settings": {name: _plain(name, value) for name, value in settings.items() if name != "features"},
         "rows": rows,
-        "columns": {
-            **{role: getattr(roles, role) for role in _ROLES},
-            **{role: list(getattr(roles, role)) for role in _LISTS},
-        },
+        "columns": roles.to_dict(),
     }
 
 

@@ -26,7 +26,7 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     "fit",
     short_help="Learn a policy from a log.",
     epilog=example(
-        "hieropo fit log.parquet -o policy --task store --action offer --reward profit",
+        "hieropo fit log.parquet -o policy",
         "hieropo fit log.parquet -o policy --task store --action offer --reward profit --context visits",
     ),
 )
@@ -34,12 +34,10 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 @click.option(
     "-o", "--output", required=True, metavar="DIR", help="Where the policy goes; replaced if one is there."
 )
+@click.option("--task", metavar="COL", help="Column that names the task: the unit with its own policy.")
+@click.option("--reward", metavar="COL", help="Column of rewards; larger is better.")
 @click.option(
-    "--task", required=True, metavar="COL", help="Column that names the task: the unit with its own policy."
-)
-@click.option("--reward", required=True, metavar="COL", help="Column of rewards; larger is better.")
-@click.option(
-    "--action", metavar="COL", help="Column of actions. Without it the context describes the action taken."
+    "--action", metavar="COL", help="Column of actions. Without one the context describes the action taken."
 )
 @click.option("--context", metavar="A,B,C", callback=names, help="Columns known before the action, numbers.")
 @click.option("--pscore", metavar="COL", help="Column of logged propensities; checked, not used for the fit.")
@@ -51,6 +49,12 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 @click.option(
     "--metadata", metavar="A,B", callback=names,
     help="Columns of numbers known of a task, the same in all its rows. hier only.",
+)  # fmt: skip
+@click.option("--time", metavar="COL", help="Column that says when the action was chosen; checked.")
+@click.option(
+    "--guess/--no-guess", default=True, show_default=True,
+    help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "
+    "pscore or weight that is not named. Each guess is printed.",
 )  # fmt: skip
 @click.option(
     "--features", metavar="MAP", callback=_features,
@@ -96,24 +100,38 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
     from hieropo.artifacts.layout import check_replaceable
     from hieropo.sources import open_log
 
-    if given["action"] is None and not given["context"] and given["features"] in (None, "columns"):
-        usage_error("Give --action, the column of the actions, or --context, columns that describe them.")
     check_replaceable(Path(output))
     make = getattr(hieropo, LEARNERS[given["algorithm"]])
     features = _feature_map(given["features"])
-    context = given["context"] or getattr(features, "columns", ())
     learner = make(
         features, pessimism=given["pessimism"], level=given["level"],
         task_cov=given["task_cov"], unseen=given["unseen"], **_hierarchical(given),
     )  # fmt: skip
-    roles = {role: given[role] for role in ("task", "action", "reward", "pscore", "weight")}
+    source = open_log(log)
+    roles, told = _roles(source.schema, features, given)
     with Line() as line:
-        lists = {"context": context, "levels": given["levels"], "metadata": given["metadata"]}
-        learner.fit(Watched(open_log(log), line), **lists, **roles)
+        learner.fit(Watched(source, line), **roles.to_dict())
         summary = learner.summary() if given["algorithm"] == "hier" else None
         about = {} if summary is None else {"summary": summary.to_dict()}
         path = learner.save(output, provenance={"log": str(log), **about})
-    _report(learner, log, path, output, summary, as_json=as_json)
+    _report(learner, log, path, output, summary, told, as_json=as_json)
+
+
+def _roles(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Columns of each role, named or guessed; guesses are told on standard error."""
+    from hieropo.core.logs import Roles
+    from hieropo.sources import guess_roles
+
+    named = {role: given[role] for role in Roles.names() if role in given}
+    named["context"] = given["context"] or getattr(features, "columns", ())
+    acting = features != "columns" and getattr(features, "actions", ()) is not None
+    guessed = ("task", "reward", "pscore", "weight", *(["action"] if acting else []))
+    roles, told = guess_roles(schema, named, guessed if given["guess"] else ())
+    for sentence in told:
+        click.echo(f"Note: {sentence}", err=True)
+    if roles.action is None and not roles.context and features in (None, "columns"):
+        usage_error("Give --action, the column of the actions, or --context, columns that describe them.")
+    return roles, told
 
 
 def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
@@ -151,13 +169,16 @@ def _mapping(path: str) -> dict[str, Any]:
     return stored
 
 
-def _report(learner: Any, log: str, path: Path, output: str, summary: Any, *, as_json: bool) -> None:
+def _report(
+    learner: Any, log: str, path: Path, output: str, summary: Any, told: list[str], *, as_json: bool
+) -> None:
     moments, features = learner.moments_, learner.features_
     actions = None if features.actions is None else len(features.actions)
     found = {
         "policy": str(path), "learner": type(learner).__name__, "rows": moments.n_rows, "tasks": len(moments),
         "features": features.dim, "actions": actions, "pessimism": learner.policy_.pessimism,
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
+        "columns": learner.roles_.to_dict(), "guesses": told,
     }  # fmt: skip
     choice = getattr(learner, "pessimism_", None)
     if choice is not None:

@@ -1,7 +1,7 @@
 """A validated batch of rows of a log, and the names of its columns."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,20 @@ class Roles:
     context : sequence of str
         In the order in which the feature map reads them.
     levels : sequence of str
-        Groups that tasks belong to, the widest first, such as region and store.
+        Groups that tasks belong to, the widest first, such as region and store; they may end in the task itself.
     metadata : sequence of str
         Numbers known of a task, equal in all its rows.
     eligible : str, optional
         Lists of the actions that could be taken; without it all of them.
+    time : str, optional
+        When the action was chosen: a date, a time stamp, or a number that grows.
 
     Raises
     ------
     SchemaError
         A name is not a string, or one column plays roles that exclude each other. Only a context column may
-        play another role too, that of the task, the action or metadata.
+        play another role too, that of the task, the action or metadata; and so may the time, that of the task, a
+        level or a context.
     """
 
     task: str
@@ -50,10 +53,13 @@ class Roles:
     levels: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
     eligible: str | None = None
+    time: str | None = None
 
     def __post_init__(self) -> None:
-        for role in _LISTS:
+        for role in _MANY:
             object.__setattr__(self, role, column_names(getattr(self, role), role))
+        if self.levels and self.levels[-1] == self.task:
+            object.__setattr__(self, "levels", self.levels[:-1])
         for role in ("task", "reward"):
             if getattr(self, role) is None:
                 raise SchemaError(f"The role {role} needs a column; name it, {role}='...'.")
@@ -70,24 +76,36 @@ class Roles:
                     f"{_WHY.get(role, 'Each role needs a column of its own.')}"
                 )
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Name every role, as the parameters above."""
+        return tuple(each.name for each in fields(cls))
+
     def items(self) -> Iterator[tuple[str, str]]:
         """Pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each of their columns."""
-        for role in ("task", "action", "reward", "pscore", "weight", "eligible"):
-            column = getattr(self, role)
-            if column is not None:
-                yield role, column
-        for role, columns in _LISTS.items():
-            for column in getattr(self, role):
-                yield columns, column
+        late = (*_MANY, "time")  # a column's first role here is the one that messages name
+        for role in (*(name for name in self.names() if name not in late), *late):
+            given = getattr(self, role)
+            for column in given if role in _MANY else [given]:
+                if column is not None:
+                    yield _MANY.get(role, role), column
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is used, once."""
         return tuple(dict.fromkeys(column for _, column in self.items()))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types; ``Roles(**found)`` are the same roles."""
+        found = {role: getattr(self, role) for role in self.names()}
+        return {role: list(given) if role in _MANY else given for role, given in found.items()}
 
-_LISTS = {"context": "context", "levels": "level", "metadata": "metadata"}
-_TWICE = {("task", "context"), ("action", "context"), ("context", "metadata")}
+
+_MANY = {"context": "context", "levels": "level", "metadata": "metadata"}
+_TWICE = {
+    ("task", "context"), ("action", "context"), ("context", "metadata"),
+    ("task", "time"), ("level", "time"), ("context", "time"),
+}  # fmt: skip
 _WHY = {
     "level": "A level groups tasks: name the columns above the task, the widest first.",
     "context": "A context is what is known before the action; this column is known only after it.",
@@ -123,6 +141,8 @@ class Batch:
         What is known of each row's task.
     eligible : Eligible, optional
         The actions that could be taken in each row; without it all of them.
+    time : (n,) float64 or datetime64, optional
+        When the action of each row was chosen.
 
     Raises
     ------
@@ -142,6 +162,7 @@ class Batch:
     levels: tuple[Ids, ...] = ()
     metadata: Array | None = None
     eligible: Eligible | None = None
+    time: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)

@@ -1,6 +1,7 @@
 """Anything with rows becomes validated batches: Parquet, Arrow, pandas, polars, DuckDB."""
 
 from hieropo.core.logs import Batch, Roles
+from hieropo.sources.guessing import guess_roles
 from hieropo.sources.log_source import LogSource
 from hieropo.sources.opening import open_log
 from hieropo.sources.requests import Requests, read_requests
@@ -12,6 +13,7 @@ __all__ = [
     "Requests",
     "Roles",
     "distinct_values",
+    "guess_roles",
     "open_log",
     "read",
     "read_requests",

@@ -59,6 +59,22 @@ def numbers(column: pa.Array, name: str, first_row: int) -> Array:
     return exact
 
 
+def times(column: pa.Array, name: str, first_row: int) -> NDArray[Any]:
+    """Values of a column of dates, time stamps or numbers as datetime64 or float64 (n,); zones become UTC.
+
+    Raises
+    ------
+    LogError
+        As :func:`numbers`.
+    """
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return numbers(column, name, first_row)
+    column = decoded(_without_nulls(column, name, first_row))
+    instants: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return instants
+
+
 def ids(column: pa.Array, name: str, first_row: int) -> Ids:
     """Values of a column as ids (n,), as they went in.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hieropo.core.eligible import Eligible
 from hieropo.core.ids import plain
 from hieropo.core.logs import Batch, Roles
-from hieropo.sources.arrays import ids, lists, numbers
+from hieropo.sources.arrays import ids, lists, numbers, times
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.sources.opening import open_log
 from hieropo.sources.schema import check_columns
@@ -64,6 +64,7 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
         levels=tuple(ids(found.column(column), column, row) for column in roles.levels),
         metadata=context_matrix(found, roles.metadata, row) if roles.metadata else None,
         eligible=None if roles.eligible is None else _eligible(found, roles.eligible, row),
+        time=None if roles.time is None else times(found.column(roles.time), roles.time, row),
     )
 
 

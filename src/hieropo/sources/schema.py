@@ -52,14 +52,25 @@ def is_list_of_ids(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _LISTS) and is_id(kind.value_type)
 
 
+def is_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type can say when an action was chosen."""
+    return is_number(kind) or _is_any(kind, (kinds.is_date, kinds.is_timestamp))
+
+
 _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "task": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "action": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "level": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "request": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "eligible": (is_list_of_ids, "a list of action ids"),
+    "time": (is_time, "a date, a time stamp or a number"),
 }
 _NUMBER = (is_number, "a number")
+
+
+def can_play(kind: pa.DataType, role: str) -> bool:
+    """Whether a column of this type can play a role."""
+    return _TESTS.get(role, _NUMBER)[0](kind)
 
 
 def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str) -> None:
@@ -109,6 +120,8 @@ def _cure(kind: pa.DataType, role: str) -> str:
         return "Gather the actions of each row in one list column."
     if kinds.is_nested(kind):
         return "Spread its entries over columns, one for each."
+    if role == "time":
+        return "Read text as a date or a time stamp before."
     if role == "context" and not kinds.is_temporal(kind):
         return "Text is not read as numbers: cast it, or spread categories over 0/1 columns."
     if kinds.is_temporal(kind):
