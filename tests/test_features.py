@@ -23,6 +23,7 @@ from hieropo.core.features import (
     indicator,
     per_action,
 )
+from hieropo.core.units import one_action
 from hieropo.errors import InputError, LogError, SchemaError, UnknownActionError
 
 TABLE = [[1.0, 3.0], [1.0, 9.0], [0.5, -2.0]]
@@ -34,6 +35,12 @@ MAPS = {
     "embedding": embedding(["a", "b", "c"], TABLE),
     "embedding, contexts": embedding(["a", "b", "c"], TABLE, ["price", "age"], table_names=["base", "size"]),
     "embedding, no intercept": embedding(["a", "b", "c"], TABLE, ["price", "age"], intercept=False),
+    "columns, far": Columns(("price", "age")).moved((0.25, 0.0), "age"),
+    "per_action, far": per_action(["a", "b", "c"], ["price", "age"]).moved((1e6, -3.0)),
+    "per_action, no intercept, far": per_action(["a", "b", "c"], ["price", "age"], intercept=False).moved(
+        (0.0, 1e-3), "price"
+    ),
+    "embedding, far": embedding(["a", "b", "c"], TABLE, ["price", "age"]).moved((0.0, 40.0)),
 }
 CROSSED = {name: features for name, features in MAPS.items() if features.actions is not None}
 
@@ -55,9 +62,15 @@ def contexts_for(features, n, rng):
 
 
 def by_definition(features, context, codes):
-    """phi from its definition, one row at a time: table[a] (x) (1, x)."""
+    """phi from its definition, one row at a time: table[a] (x) (1, x), x measured from the origin."""
+    if features.origin is not None:
+        at = None if features.pivot is None else features.columns.index(features.pivot)
+        context = [
+            [x - o * (1.0 if at is None else row[at]) for x, o in zip(row, features.origin, strict=True)]
+            for row in context
+        ]
     if features.actions is None:
-        return np.array(context)
+        return np.array(context).reshape(-1, len(features.columns))
     table = np.eye(len(features.actions)) if features.table is None else features.table
     rows = []
     for x, code in zip(context, codes, strict=True):
@@ -132,6 +145,37 @@ def test_a_map_without_contexts_needs_none():
     features = indicator(["a", "b"])
     np.testing.assert_array_equal(features.phi(None, [1, 0]), [[0, 1], [1, 0]])
     np.testing.assert_array_equal(features.candidates(None)[0], np.eye(2))
+
+
+def test_an_origin_is_a_change_of_coordinates_within_a_family():
+    plain = per_action(["a", "b"], ["price", "age"])
+    far = plain.moved((20.5, -3.0))
+    assert far != plain
+    assert far.family == plain.family == plain.fingerprint
+    assert far.moved(None) == plain == plain.moved((0.0, 0))
+    assert far.origin == (20.5, -3.0)
+    assert far.names == plain.names
+    assert Columns(("price", "age"), (0.5, 0.0), "age").phi([[7.0, 2.0]]).tolist() == [[6.0, 2.0]]
+    assert Columns(("price", "age"), (0.5, 0.0), "age").moved(None) == Columns(("price", "age"))
+    own = one_action(far)
+    assert own.origin == far.origin
+    np.testing.assert_array_equal(own.phi([[21.5, 0.0]], [0]), [[1.0, 1.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("origin", "pivot", "intercept", "error", "message"),
+    [
+        ((1.0,), None, True, InputError, r"one finite number for each of the columns \['price', 'age'\]"),
+        ((1.0, math.nan), None, True, InputError, "one finite number"),
+        ((1.0, 2.0), "age", True, InputError, "pivot='age' is for maps without an intercept"),
+        ((1.0, 2.0), None, False, InputError, "name it, pivot="),
+        ((1.0, 0.0), "aged", False, SchemaError, "did you mean 'age'"),
+        ((1.0, 2.0), "age", False, InputError, "its own origin is 0"),
+    ],
+)
+def test_wrong_origins_are_refused(origin, pivot, intercept, error, message):
+    with pytest.raises(error, match=message):
+        per_action(["a"], ["price", "age"], intercept=intercept).moved(origin, pivot)
 
 
 def test_names_say_action_and_context():

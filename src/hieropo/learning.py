@@ -184,7 +184,7 @@ def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[
     if not isinstance(moments, UnitMoments):
         return moments, features
     assert isinstance(features, Crossed)
-    return moments.units, Crossed(("any action",), None, features.columns, features.intercept)
+    return moments.units, replace(features, actions=("any action",))
 
 
 def given(moments: Moments, hierarchy: Hierarchy) -> Learning:

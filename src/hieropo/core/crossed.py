@@ -11,6 +11,7 @@ from hieropo.core.actions import Actions
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.fingerprints import Fingerprinted
 from hieropo.core.ids import decode_id, encode_id
+from hieropo.core.origins import checked_origin
 from hieropo.errors import InputError
 
 Array = NDArray[np.float64]
@@ -22,7 +23,8 @@ class Crossed(Fingerprinted):
     """Every action feature times every context feature: phi(x, a) = table[a] (x) (1, x).
 
     Entry ``i * p + j`` of phi is ``table[a, i]`` times entry j of (1, x), where p = c + 1 with an intercept
-    and p = c without.
+    and p = c without. With an origin, x is measured from there: (1, x - origin); without an intercept,
+    x - origin x_pivot.
 
     Parameters
     ----------
@@ -37,14 +39,18 @@ class Crossed(Fingerprinted):
         Whether the context features begin with a 1.
     table_names : tuple of e str, optional
         Names of the columns of ``table``.
+    origin : tuple of c float, optional
+        Where the context columns are measured from, so that columns far from 0 cost no digits. Default from 0.
+    pivot : str, optional
+        The column in whose multiples the others are measured; only with an origin and without an intercept.
 
     Raises
     ------
     InputError
         No actions or one twice, no features at all, a table of the wrong shape or with an entry that is not
-        finite.
+        finite, an origin that does not fit.
     SchemaError
-        A context column named twice.
+        A context column named twice, or a pivot that is none.
     """
 
     actions: tuple[Any, ...]
@@ -52,6 +58,8 @@ class Crossed(Fingerprinted):
     columns: tuple[str, ...] = ()
     intercept: bool = True
     table_names: tuple[str, ...] | None = None
+    origin: tuple[float, ...] | None = None
+    pivot: str | None = None
     _index: Actions = field(init=False, repr=False)
     _fingerprint: str = field(default="", init=False, repr=False)
 
@@ -63,6 +71,9 @@ class Crossed(Fingerprinted):
         put(self, "columns", context_names(self.columns))
         put(self, "intercept", bool(self.intercept))
         put(self, "table_names", _check_table_names(self.table_names, self.table))
+        origin = checked_origin(self.origin, self.pivot, self.columns, intercept=self.intercept)
+        put(self, "origin", origin[0])
+        put(self, "pivot", origin[1])
         if not self.columns and not self.intercept:
             raise InputError(
                 "A map without context columns and without an intercept has no features; keep one."
@@ -146,6 +157,7 @@ class Crossed(Fingerprinted):
         return self._index.codes(ids, first_row)
 
     def _extended(self, x: Array) -> Array:
+        x = self.measured(x)
         if not self.intercept:
             return x
         out = np.empty((len(x), x.shape[1] + 1))
@@ -181,6 +193,7 @@ class Crossed(Fingerprinted):
             "columns": list(self.columns),
             "intercept": self.intercept,
             "table_names": None if self.table_names is None else list(self.table_names),
+            **self._origin_to_dict(),
         }
 
     @classmethod
@@ -193,6 +206,8 @@ class Crossed(Fingerprinted):
             columns=tuple(stored["columns"]),
             intercept=stored["intercept"],
             table_names=None if names is None else tuple(names),
+            origin=stored.get("origin"),
+            pivot=stored.get("pivot"),
         )
 
 

@@ -11,6 +11,7 @@ from hieropo.core.actions import Actions
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.crossed import Crossed, matrix
 from hieropo.core.fingerprints import Fingerprinted
+from hieropo.core.origins import checked_origin
 from hieropo.errors import InputError, SchemaError
 
 __all__ = [
@@ -77,11 +78,17 @@ class Columns(Fingerprinted):
     Parameters
     ----------
     columns : tuple of str
+    origin : tuple of float, optional
+        One number for each column: phi = x - origin x_pivot, so that columns far from 0 cost no digits. Default x.
+    pivot : str, optional
+        The column in whose multiples the others are measured; it stays as it is. Only with an origin.
 
     Raises
     ------
     SchemaError
-        No columns, or one named twice.
+        No columns, one named twice, or a pivot that is none.
+    InputError
+        An origin that does not fit.
 
     Examples
     --------
@@ -90,12 +97,17 @@ class Columns(Fingerprinted):
     """
 
     columns: tuple[str, ...]
+    origin: tuple[float, ...] | None = None
+    pivot: str | None = None
     _fingerprint: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", context_names(self.columns))
         if not self.columns:
             raise SchemaError("Columns() needs at least one context column; there is no feature without one.")
+        origin = checked_origin(self.origin, self.pivot, self.columns, intercept=False)
+        object.__setattr__(self, "origin", origin[0])
+        object.__setattr__(self, "pivot", origin[1])
 
     @property
     def dim(self) -> int:
@@ -113,7 +125,7 @@ class Columns(Fingerprinted):
         return
 
     def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
-        """Features (n, d) = contexts (n, d), a copy; ``action`` must be None.
+        """Features (n, d) = contexts (n, d), as they are measured, a copy; ``action`` must be None.
 
         Raises
         ------
@@ -124,7 +136,8 @@ class Columns(Fingerprinted):
         """
         if action is not None:
             self._no_actions()
-        return contexts(context, self.columns).copy()
+        x = contexts(context, self.columns)
+        return x.copy() if self.origin is None else self.measured(x)
 
     def candidates(self, context: ArrayLike) -> NoReturn:  # noqa: ARG002  # the protocol's signature
         """Raise InputError: there is no list of actions."""
@@ -143,12 +156,12 @@ class Columns(Fingerprinted):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the map as JSON can hold it."""
-        return {"map": "columns", "columns": list(self.columns)}
+        return {"map": "columns", "columns": list(self.columns), **self._origin_to_dict()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Columns":
         """Read what :meth:`to_dict` wrote."""
-        return cls(tuple(stored["columns"]))
+        return cls(tuple(stored["columns"]), stored.get("origin"), stored.get("pivot"))
 
 
 def indicator(actions: Sequence[Any]) -> Crossed:

@@ -3,13 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.actions import near
 from hieropo.core.columns import context_names, contexts
+from hieropo.core.origins import Origin, measured
 from hieropo.errors import SchemaError
 
 Array = NDArray[np.float64]
@@ -22,10 +24,12 @@ def fingerprint(stored: Mapping[str, Any]) -> str:
 
 
 class Fingerprinted:
-    """Equality, hash and context columns, as every map has them."""
+    """Equality, hash, context columns and where they are measured from, as every map has them."""
 
     __slots__ = ()
     columns: tuple[str, ...]
+    origin: Origin | None
+    pivot: str | None
     _fingerprint: str
 
     @property
@@ -34,6 +38,25 @@ class Fingerprinted:
         if not self._fingerprint:
             object.__setattr__(self, "_fingerprint", fingerprint(self.to_dict()))
         return self._fingerprint
+
+    @property
+    def family(self) -> str:
+        """Fingerprint of the map without its origin: maps of one family differ by a change of coordinates."""
+        return self.fingerprint if self.origin is None else self.moved(None).fingerprint
+
+    def moved(self, origin: Sequence[float] | None, pivot: str | None = None) -> Self:
+        """Return the map of the same family that measures its columns from another origin; None is from 0."""
+        return replace(self, origin=origin, pivot=pivot)  # type: ignore[type-var]  # every map is a dataclass
+
+    def measured(self, x: Array) -> Array:
+        """Contexts x (n, c) as this map measures them: x - origin, or x - origin x_pivot; without an origin x."""
+        return measured(x, self.origin, self.columns, self.pivot)
+
+    def _origin_to_dict(self) -> dict[str, Any]:
+        """Write the origin, where there is one: maps without one are written as before there were any."""
+        if self.origin is None:
+            return {}
+        return {"origin": list(self.origin), **({} if self.pivot is None else {"pivot": self.pivot})}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fingerprinted):

@@ -1,6 +1,6 @@
 """Moments of units: a unit is one action within one task, with features (1, x) of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ def one_action(features: FeatureMap | None) -> Crossed | None:
     """
     if not isinstance(features, Crossed) or features.table is not None:
         return None
-    return Crossed((0,), None, features.columns, features.intercept)
+    return replace(features, actions=(0,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
