@@ -129,7 +129,9 @@ def test_a_time_is_read_as_a_number_or_an_instant(column, apart):
 
 def test_a_time_that_cannot_be_used_says_why():
     roles = Roles("s", None, "r", time="when")
-    with pytest.raises(SchemaError, match=r"'when' .* string, which cannot be a time: .* Read text as a date"):
+    with pytest.raises(
+        SchemaError, match=r"'when' .* string, which cannot be a time: .* Read text as a date"
+    ):
         read(pa.table({"s": ["a"], "r": [1.0], "when": ["2024-01-01"]}), roles)
     with pytest.raises(LogError, match="'when', row 1: null"):
         list(read(pa.table({"s": ["a", "b"], "r": [1.0, 2.0], "when": [dt.date(2024, 1, 1), None]}), roles))

@@ -35,7 +35,8 @@ from hieropo.scrutiny import (
     warn_of_gate,
     warn_of_ids,
 )
-from hieropo.sources import open_log, read
+from hieropo.sources import open_log
+from hieropo.sources.schema import check_columns
 from hieropo.summing import sums
 
 Pessimism = float | Literal["cv"] | None
@@ -162,15 +163,16 @@ class HierOPO(Fitted, Parameters):
             task, action, reward, pscore, weight, columns, levels, metadata, eligible, time,  # type: ignore[arg-type]  # it checks
         )  # fmt: skip
         source = open_log(log, rereadable=True)
-        rows = read(source, roles)  # checks all columns before the first row is read
+        check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         self._check_roles(roles)
         features = feature_map(self.features, source, roles)
         self._settings_of().check_features(features)
-        moments, placement, sketch = sums(rows, features, roles, apart=self._settings_of().shared)
+        found = sums(source, features, roles, apart=self._settings_of().shared)
+        moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
         if features.actions is not None and action is not None and features is not self.features:
             warn_of_actions(action, features.actions, moments.n_rows)
-        self._learn(moments, features, roles, placement, sketch)
+        self._learn(moments, features, roles, found.placement, found.sketch)
         if self.pessimism == "cv":
             from hieropo.evaluation import best_pessimism, subject_of
 
@@ -240,17 +242,13 @@ class HierOPO(Fitted, Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        fresh, placement, sketch = sums(
-            read(open_log(log), roles),
-            self.features_,
-            roles,
-            self._placement,
-            apart=self._settings_of().shared,
-        )
+        found = sums(log, self.features_, roles, self._placement, apart=self._settings_of().shared)
+        fresh = found.moments
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
         warn_of_gate(self.policy_)
-        return self._learn(self.moments_ + fresh, self.features_, roles, placement, self._sketch + sketch)
+        moments, sketch = self.moments_ + fresh, self._sketch + found.sketch
+        return self._learn(moments, self.features_, roles, found.placement, sketch)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)

@@ -42,6 +42,29 @@ class Placement:
         twin._known = dict(self._known)
         return twin
 
+    def __add__(self, other: "Placement") -> "Placement":
+        """Put together what was found in different rows; where both know something, it has to be the same.
+
+        Raises
+        ------
+        LogError
+            A task, or a group, belongs to two groups of one level; metadata differ within a task.
+        """
+        both = self.copy()
+        columns = (self._roles.task, *reversed(self._roles.levels))
+        for k, parents in enumerate(other._parents):
+            for child, group in parents.items():
+                if both._parents[k].setdefault(child, group) != group:
+                    there = both._parents[k][child]
+                    raise LogError(_two_groups(f"Column {columns[k + 1]!r}", columns[k], child, group, there))
+        for task, values in other._known.items():
+            known = both._known.setdefault(task, values)
+            if not np.array_equal(known, values):
+                column = int(np.argmax(known != values))
+                place = f"Column {self._roles.metadata[column]!r}: {values[column]} for task {plain(task)!r}"
+                raise LogError(_differs(place, known[column]))
+        return both
+
     def add(self, batch: Batch) -> None:
         """Add the tasks of a batch.
 
@@ -67,12 +90,8 @@ class Placement:
             child, group = ids[code[row]], groups[node[row]]
             if parents.setdefault(child, group) != group:
                 columns = (self._roles.task, *reversed(self._roles.levels))
-                raise LogError(
-                    f"Column {columns[k + 1]!r}, row {first_row + row}: {plain(child)!r} of column {columns[k]!r} is "
-                    f"in {plain(group)!r} here and was in {plain(parents[child])!r} before. Each has to belong to "
-                    "one. Are names used again in other groups? Make them unique, such as 'group/name'. Has it moved? "
-                    "Take the last group for all its rows."
-                )
+                place = f"Column {columns[k + 1]!r}, row {first_row + row}"
+                raise LogError(_two_groups(place, columns[k], child, group, parents[child]))
 
     def _know(self, batch: Batch) -> None:
         assert batch.metadata is not None
@@ -88,8 +107,7 @@ class Placement:
             here, before = batch.metadata[row, column], expected[code[row], column]
             place = f"Column {self._roles.metadata[column]!r}, row {batch.first_row + row}: {here} for task {task!r}"
             raise LogError(
-                f"{place}, of which an earlier row has {before}. Metadata are the same in all rows of a task; what "
-                "changes from row to row is a context column."
+                _differs(place, before)
                 if np.isfinite(here)
                 else f"{place}. Metadata are finite: fill such values in, or leave the column out."
             )
@@ -103,3 +121,18 @@ class Placement:
         if not self._roles.metadata:
             return None
         return Metadata(list(self._known), np.array(list(self._known.values())), self._roles.metadata)
+
+
+def _two_groups(place: str, column: str, child: Any, here: Any, before: Any) -> str:
+    return (
+        f"{place}: {plain(child)!r} of column {column!r} is in {plain(here)!r} here and was in {plain(before)!r} "
+        "before. Each has to belong to one. Are names used again in other groups? Make them unique, such as "
+        "'group/name'. Has it moved? Take the last group for all its rows."
+    )
+
+
+def _differs(place: str, before: Any) -> str:
+    return (
+        f"{place}, of which an earlier row has {before}. Metadata are the same in all rows of a task; what "
+        "changes from row to row is a context column."
+    )

@@ -1,97 +1,168 @@
-"""The one pass over a log: its moments, where its tasks stand, and a fingerprint of its rows."""
+"""The one pass over a log: its moments, where its tasks stand, and a fingerprint of its rows.
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+The parts of the log are dealt out to lanes, one thread each, by their sizes alone; every lane adds its rows in order,
+and at the end the lanes are added in order. So the same log on the same number of threads gives the same sums to the
+last bit, whichever thread was faster, and so does a pass that goes on from what all lanes held after some file.
+"""
 
-from hieropo.core.accumulation import Accumulator
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from itertools import groupby
+from operator import add
+from threading import Lock
+from typing import Any
+
 from hieropo.core.features import FeatureMap
-from hieropo.core.keys import Codes
-from hieropo.core.logs import Batch, Roles
-from hieropo.core.row_sketch import RowSketch, RowSketcher
-from hieropo.core.units import UnitAccumulator
+from hieropo.core.logs import Roles
+from hieropo.core.threads import processors
 from hieropo.errors import HieropoError, LogError
+from hieropo.lanes import Lane, Summed
 from hieropo.placement import Placement
-from hieropo.scrutiny import refuse_huge, refuse_too_large
+from hieropo.sources import open_log, read
+from hieropo.sources.log_source import LogSource, Part, empty, parts_of
+from hieropo.sources.schema import check_columns
 
-_WIDE = 64  # features from which on the memory is checked before it is taken
-
-
-class Summed(NamedTuple):
-    """What the pass finds: Moments, or UnitMoments where actions are kept apart; groups and metadata; fingerprint."""
-
-    moments: Any
-    placement: Placement
-    sketch: RowSketch
+Lanes = Sequence[Summed]
 
 
 def sums(
-    batches: Iterable[Batch],
+    source: Any,
     features: FeatureMap,
     roles: Roles,
     before: Placement | None = None,
     *,
     apart: bool = False,
+    threads: int | None = None,
+    start: tuple[int, Lanes] | None = None,
+    after_file: Callable[[int, Lanes], None] | None = None,
 ) -> Summed:
-    """Sum over batches of rows; where tasks stand is added to what was known ``before``.
+    """Sum over all rows of a log; where tasks stand is added to what was known ``before``.
+
+    Parameters
+    ----------
+    source : LogSource or anything that ``open_log`` takes
+    features : FeatureMap
+    roles : Roles
+    before : Placement, optional
+    apart : bool
+        Whether to keep actions apart, as :class:`UnitMoments` do.
+    threads : int, optional
+        Lanes; by default as many as there are processors or parts.
+    start : (files, sums of each lane), optional
+        Goes on after so many files, with as many lanes as there are sums; ``threads`` and ``before`` are not used.
+    after_file : callable, optional
+        Called in this thread with the number of files done and the sums of each lane, as ``start`` takes them, after
+        every file. Files are then read one after the other.
 
     Raises
     ------
+    SchemaError
+        A column is missing, there twice, or of a type that cannot play its role.
     LogError, UnknownActionError, InputError
-        A row cannot be used.
+        A row cannot be used: the first one, however many threads read; or there is none.
     """
-    total = accumulator(features, apart=apart)
-    placement = Placement(roles) if before is None else before.copy()
-    tasks: set[Any] = set()
-    sketcher = RowSketcher(features.actions)
-    for batch in batches:
-        refuse_huge(batch)
-        if features.dim > _WIDE and not apart:
-            tasks.update(batch.task.tolist())
-            refuse_too_large(len(tasks), features.dim)
-        placement.add(batch)
-        codes = None
-        with placed(batch):
-            if features.actions is not None:
-                codes = features.action_codes(batch.action, first_row=batch.first_row)
-            add_rows(total, features, batch, codes)
-        sketcher.add(batch.reward, batch.context, codes)
-    moments = total.moments()
-    if not moments.n_rows:
+    log = open_log(source)
+    check_columns(log.schema, roles.items(), log.name)
+    parts = parts_of(log, roles.columns)
+    done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
+    lanes = [Lane(features, roles, apart=apart, before=before, start=each) for each in held]
+    shares = _dealt(parts, len(lanes))
+    if after_file is None:
+        _run(lanes, parts, [[p for p in share if parts[p].file >= done] for share in shares])
+    else:
+        files = [file for file, _ in groupby(part.file for part in parts)]
+        for file in files:
+            if file >= done:
+                _run(lanes, parts, [[p for p in share if parts[p].file == file] for share in shares])
+                after_file(file + 1, [lane.summed() for lane in lanes])
+    found = _together(log, roles, before, [lane.summed() for lane in lanes])
+    _refuse_nothing(found, log, roles)
+    return found
+
+
+def _dealt(parts: Sequence[Part], lanes: int) -> list[list[int]]:
+    """Which parts each lane reads: the next one goes to the lane that has the fewest rows."""
+    shares: list[list[int]] = [[] for _ in range(lanes)]
+    rows = [0] * lanes
+    for p, part in enumerate(parts):
+        lane = rows.index(min(rows))
+        shares[lane].append(p)
+        rows[lane] += max(1, part.n_rows)
+    return shares
+
+
+class _Trouble:
+    """The first part, in the order of the log, that cannot be read, and why."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.first = len(parts)
+        self.error: Exception | None = None
+        self._lock = Lock()
+
+    def add(self, p: int, error: Exception) -> None:
+        """Keep an error unless an earlier part has one."""
+        with self._lock:
+            if p < self.first:
+                self.first, self.error = p, error
+
+
+def _run(lanes: Sequence[Lane], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
+    """Let every lane read its share; raise for the first part that cannot be read."""
+    trouble = _Trouble(parts)
+
+    def work(lane: int) -> None:
+        for p in shares[lane]:
+            try:
+                _read(lanes[lane], parts[p], lambda: p <= trouble.first)  # noqa: B023 - called before p moves on
+            except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
+                trouble.add(p, error)
+
+    busy = [lane for lane, share in enumerate(shares) if share]
+    if len(busy) == 1:
+        work(busy[0])
+    elif busy:
+        _in_threads(work, busy, trouble)
+    if trouble.error is not None:
+        if isinstance(trouble.error, HieropoError) and len(parts) > 1:
+            trouble.error.add_note(f"In {parts[trouble.first].name}.")
+        raise trouble.error
+
+
+def _read(lane: Lane, part: Part, wanted: Callable[[], bool]) -> None:
+    """Read a part while it is wanted."""
+    if wanted():
+        for _ in lane.read(part):
+            if not wanted():
+                return
+
+
+def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trouble) -> None:
+    with ThreadPoolExecutor(len(busy)) as pool:
+        try:
+            for each in [pool.submit(work, lane) for lane in busy]:
+                each.result()
+        except BaseException:  # an interrupt: no lane goes on
+            trouble.first = -1
+            raise
+
+
+def _together(log: LogSource, roles: Roles, before: Placement | None, lanes: Lanes) -> Summed:
+    """Add the lanes; where they contradict each other, say in which row."""
+    try:
+        return reduce(add, lanes)
+    except LogError:
+        if log.rereadable and (roles.levels or roles.metadata):
+            placement = Placement(roles) if before is None else before.copy()
+            for batch in read(log, roles):
+                placement.add(batch)
+        raise
+
+
+def _refuse_nothing(found: Summed, log: LogSource, roles: Roles) -> None:
+    if not found.sketch.rows:
+        raise empty(log.name)
+    if not found.moments.n_rows:
         raise LogError(
             f"Column {roles.weight!r}: the weight is 0 in every row, so no row counts. Name another column."
         )
-    return Summed(moments, placement, sketcher.sketch())
-
-
-def accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:
-    """Return what sums over the rows of a log; ``apart`` keeps its actions apart."""
-    return UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
-
-
-def add_rows(
-    total: Accumulator | UnitAccumulator,
-    features: FeatureMap,
-    batch: Batch,
-    codes: Codes | None,
-    rows: Any = slice(None),
-) -> None:
-    """Add some rows of a batch, whose actions have these codes (n,)."""
-    weight = None if batch.weight is None else batch.weight[rows]
-    own = None if codes is None else codes[rows]
-    task, context, reward = batch.task[rows], batch.context[rows], batch.reward[rows]
-    if isinstance(total, UnitAccumulator):
-        assert own is not None
-        total.add(task, own, context, reward, weight)
-    else:
-        total.add(task, features.phi(context, own), reward, weight)
-
-
-@contextmanager
-def placed(batch: Batch) -> Iterator[None]:
-    """Note on errors in which rows of the log they are."""
-    try:
-        yield
-    except HieropoError as error:
-        error.add_note(f"In the rows from {batch.first_row} on.")
-        raise

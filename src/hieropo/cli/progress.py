@@ -84,10 +84,43 @@ class Watched:
 
     def batches(self, columns: Sequence[str], *size: int, **sizes: int) -> Iterator[Any]:
         """Pass the batches of the source on and count their rows."""
-        rows, total = 0, self.n_rows
-        for batch in self._source.batches(columns, *size, **sizes):
-            yield batch
-            rows += batch.num_rows
-            share = f" of {total:,} ({rows / total:.0%})" if total else ""
-            self._line.say(f"Read {rows:,} rows{share}")
+        yield from _Count(self._line, self.n_rows).of(self._source.batches(columns, *size, **sizes))
         self._line.say("Computing ...", now=True)
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Any]:
+        """Pass the parts of the source on and count the rows of their batches, in whichever threads they are read."""
+        from hieropo.sources.log_source import parts_of
+
+        count = _Count(self._line, self.n_rows)
+        return [_WatchedPart(part, count) for part in parts_of(self._source, columns)]
+
+
+class _Count:
+    """Rows read so far, by all threads."""
+
+    def __init__(self, line: Line, total: int | None) -> None:
+        self._line, self._total, self._rows = line, total, 0
+        self._lock = threading.Lock()
+
+    def of(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Pass batches on and say how many rows there were."""
+        for batch in batches:
+            yield batch
+            with self._lock:
+                self._rows += batch.num_rows
+                share = f" of {self._total:,} ({self._rows / self._total:.0%})" if self._total else ""
+                text = "Computing ..." if self._rows == self._total else f"Read {self._rows:,} rows{share}"
+                self._line.say(text, now=self._rows == self._total)
+
+
+class _WatchedPart:
+    """A part of a source that counts its rows; otherwise as the part itself."""
+
+    def __init__(self, part: Any, count: _Count) -> None:
+        self._part, self._count = part, count
+        self.name, self.file = part.name, part.file
+        self.first_row, self.n_rows = part.first_row, part.n_rows
+
+    def batches(self) -> Iterator[Any]:
+        """Pass the batches of the part on and count their rows."""
+        return self._count.of(self._part.batches())

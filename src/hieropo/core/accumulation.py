@@ -1,6 +1,6 @@
 """Moments in the making, batch by batch."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,17 @@ class RunningSums:
         self._sums = np.zeros((0, packed_size(dim + 2)))
         self._rows = np.zeros(0, dtype=np.int64)
         self._log_weight = np.zeros(0)
+
+    @classmethod
+    def after(cls, keys: Keys, dim: int, sums: Array, rows: Codes, log_weight: Array) -> Self:
+        """Go on after what :meth:`collected` returned."""
+        found = cls(dim, rows.size // max(len(keys), 1) or 1)
+        found._places = Places.after(keys)
+        found._sums, found._rows, found._log_weight = sums.copy(), rows.copy(), log_weight.copy()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def add(self, place: Codes, phi: Array, reward: Array, weight: Array, which: Any = 0) -> None:
         """Add checked rows (n,) of the tasks in these places to the sums number ``which`` (n,) of each."""
@@ -90,6 +101,18 @@ class Accumulator:
                 f"{self._dim} features."
             )
         self._running.add(self._running.places(tasks), table, values, weights)
+
+    @classmethod
+    def after(cls, moments: Moments) -> Self:
+        """Go on after these moments: the next row is added as if theirs had been added here."""
+        found = cls(moments.dim, features=moments.features)
+        found._running = RunningSums.after(
+            moments.keys, moments.dim, moments.sums, moments.rows, moments.log_weight
+        )
+        return found
+
+    def __len__(self) -> int:
+        return len(self._running)
 
     def moments(self) -> Moments:
         """Return the moments of all batches so far."""

@@ -199,6 +199,20 @@ class Places:
         self._index: dict[Any, int] | None = None
         self._dtypes: set[np.dtype[Any]] = set()
 
+    @classmethod
+    def after(cls, keys: Keys) -> "Places":
+        """Go on after these ids, each of which has its row as its place."""
+        found, values = cls(), keys.values
+        if not values.size:
+            return found
+        found._dtypes.add(values.dtype)
+        if values.dtype == np.int64 and found._reach(values):
+            found._table[values] = np.arange(values.size)
+            found._found, found._count = [values], values.size
+        else:
+            found._index = dict(keys._table())
+        return found
+
     def __len__(self) -> int:
         return self._count if self._index is None else len(self._index)
 

@@ -117,16 +117,17 @@ def action_marks(actions: Iterable[Any] | None) -> Codes | None:
 
 
 class RowSketcher:
-    """A sketch in the making, batch by batch.
+    """A sketch in the making, batch by batch, from an earlier one on.
 
     Parameters
     ----------
     actions : sequence of K ids, optional
         Those of the feature map, whose codes are added.
+    start : RowSketch, optional
     """
 
-    def __init__(self, actions: Iterable[Any] | None = None) -> None:
-        self._sketch = RowSketch.none()
+    def __init__(self, actions: Iterable[Any] | None = None, start: RowSketch | None = None) -> None:
+        self._sketch = RowSketch.none() if start is None else start
         self._marks = action_marks(actions)
 
     def add(self, reward: Array, context: Array, codes: Codes | None) -> None:
@@ -149,7 +150,7 @@ class RowSketcher:
             found = np.partition(found, 4 * SIZE - 1)[: 4 * SIZE]
             if np.unique(found).size < SIZE:  # many equal rows
                 found = row_hashes(reward, context, marks)
-        self._sketch = RowSketch(np.union1d(here.hashes, found), here.rows + n)
+        self._sketch = RowSketch(np.union1d(here.hashes, found), here.rows + n, here.limit)
 
     def sketch(self) -> RowSketch:
         """Return the sketch of all batches so far."""

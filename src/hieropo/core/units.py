@@ -263,6 +263,19 @@ class UnitAccumulator:
             raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
         return codes
 
+    @classmethod
+    def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
+        """Go on after these moments: the next row is added as if theirs had been added here."""
+        found, units = cls(features), moments.units
+        if len(moments):
+            found._running = RunningSums.after(
+                moments.keys, units.dim, units.sums, units.rows, units.log_weight
+            )
+        return found
+
+    def __len__(self) -> int:
+        return len(self._running)
+
     def moments(self) -> UnitMoments:
         """Return the moments of all batches so far."""
         keys, sums, rows, log_weight = self._running.collected()

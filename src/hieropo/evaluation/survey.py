@@ -16,7 +16,7 @@ from hieropo.core.propensities import LoggingModel
 from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.errors import LogError
 from hieropo.evaluation.subject import AnyMoments
-from hieropo.summing import accumulator, add_rows, placed
+from hieropo.lanes import accumulator, add_rows, placed
 
 Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]

@@ -1,6 +1,7 @@
 """What every source of rows offers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ class LogSource(Protocol):
     """Rows that can be read as Arrow record batches, in one order.
 
     Every source cuts its rows at the same places: each batch has ``batch_rows`` rows, the last one fewer. So
-    the same rows give the same sums to the last bit, wherever they come from.
+    the same rows give the same sums to the last bit, wherever they come from. A source that can be read in pieces
+    also has ``parts``, as :func:`parts_of` says.
     """
 
     @property
@@ -37,6 +39,60 @@ class LogSource(Protocol):
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only, in the order asked for."""
+
+
+class Part(Protocol):
+    """Consecutive rows of a source that can be read apart from the others, in any thread and again."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for messages, such as a file and its row groups."""
+
+    @property
+    def file(self) -> int:
+        """Number of the file that it lies in, from 0; 0 where there are no files."""
+
+    @property
+    def first_row(self) -> int:
+        """Number of its first row in the whole log, from 0."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows it has, or at most has; 0 where that is not known."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its rows, in batches of any size; text may come dictionary-encoded."""
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """All rows of a source as one part."""
+
+    source: LogSource
+    columns: tuple[str, ...]
+    file: int = 0
+    first_row: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows or 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.source.batches(self.columns)
+
+
+def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
+    """Pieces of a source, in the order of their rows, with these columns only.
+
+    They are what ``source.parts(columns)`` says, a ``Sequence[Part]`` whose parts of one file stand together; a source
+    without that method is one part.
+    """
+    divide: Callable[[Sequence[str]], Sequence[Part]] | None = getattr(source, "parts", None)
+    return [_Whole(source, tuple(columns))] if divide is None else divide(columns)
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

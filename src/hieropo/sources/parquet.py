@@ -12,6 +12,8 @@ from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 from hieropo.sources.schema import is_text
 
+_PART_ROWS = 2**18  # row groups are joined up to so many rows: a part costs a look at the footer
+_PART_BATCH = 2**20  # rows of a batch of a part; each batch carries the dictionaries of its row group
 SUFFIXES = (".parquet", ".parq", ".pq")
 _OTHERS = {
     ".csv": "pyarrow.csv.read_csv(path)",
@@ -29,8 +31,37 @@ _OTHERS = {
 class _File:
     path: Path
     schema: pa.Schema
-    n_rows: int
+    groups: tuple[int, ...]
     repeated: frozenset[str]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPart:
+    """Consecutive row groups of one file, as :class:`log_source.Part` says."""
+
+    file: int
+    first_row: int
+    n_rows: int
+    _file: _File
+    _groups: tuple[int, ...]
+    _target: pa.Schema
+
+    @property
+    def name(self) -> str:
+        """The file and its row groups, for messages."""
+        first, last = self._groups[0], self._groups[-1]
+        groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
+        return f"{groups} of Parquet file {str(self._file.path)!r}"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its rows; text columns that repeat themselves come dictionary-encoded."""
+        encoded = [column for column in self._target.names if column in self._file.repeated]
+        rows = _rows(self._file, self._target.names, encoded, _PART_BATCH, self._groups)
+        return (_fitted(batch, self._target, encoded, self._file) for batch in rows)
 
 
 class ParquetSource:
@@ -54,6 +85,33 @@ class ParquetSource:
         LogError
             While reading: a file is torn; names it.
         """
+        target = self._target(columns)
+        encoded = [column for column in columns if all(column in file.repeated for file in self._files)]
+        parts = (
+            _fitted(batch, target, encoded, file)
+            for file in self._files
+            for batch in _rows(file, target.names, encoded, batch_rows)
+        )
+        return regroup(parts, batch_rows)
+
+    def parts(self, columns: Sequence[str]) -> list[ParquetPart]:
+        """One part for each row group, with these columns only; small row groups of a file are joined.
+
+        Raises
+        ------
+        SchemaError
+            A file lacks a column that others have.
+        """
+        target, found, row = self._target(columns), [], 0
+        for number, file in enumerate(self._files):
+            for groups in _joined(file.groups):
+                rows = sum(file.groups[group] for group in groups)
+                found.append(ParquetPart(number, row, rows, file, groups, target))
+                row += rows
+        return found
+
+    def _target(self, columns: Sequence[str]) -> pa.Schema:
+        """Schema of the columns asked for; every file has them."""
         for file in self._files:
             for column in columns:
                 if column not in file.schema.names:
@@ -62,14 +120,21 @@ class ParquetSource:
                         f"the {self.name} have it. Was it added or renamed later? Write that file anew with "
                         "the column, or read the folders apart."
                     )
-        target = pa.schema([self.schema.field(column) for column in columns])
-        encoded = [column for column in columns if all(column in file.repeated for file in self._files)]
-        parts = (
-            _fitted(batch, target, encoded, file)
-            for file in self._files
-            for batch in _rows(file, target.names, encoded, batch_rows)
-        )
-        return regroup(parts, batch_rows)
+        return pa.schema([self.schema.field(column) for column in columns])
+
+
+def _joined(groups: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Numbers of row groups that make a part: one, or several small ones."""
+    held: list[int] = []
+    rows = 0
+    for group, size in enumerate(groups):
+        if held and rows + size > _PART_ROWS:
+            yield tuple(held)
+            held, rows = [], 0
+        held.append(group)
+        rows += size
+    if held:
+        yield tuple(held)
 
 
 def open_parquet(path: Path) -> ParquetSource:
@@ -152,7 +217,9 @@ def _not_found(path: Path) -> str:
 def _footer(path: Path) -> _File:
     try:
         with pq.ParquetFile(path) as file:
-            return _File(path, file.schema_arrow, file.metadata.num_rows, _repeated(file))
+            meta = file.metadata
+            sizes = tuple(meta.row_group(group).num_rows for group in range(meta.num_row_groups))
+            return _File(path, file.schema_arrow, sizes, _repeated(file))
     except PermissionError:
         raise
     except (OSError, pa.ArrowException) as error:
@@ -217,18 +284,26 @@ def _undictionary(schema: pa.Schema) -> pa.Schema:
 
 
 def _rows(
-    file: _File, columns: Sequence[str], encoded: Sequence[str], batch_rows: int
+    file: _File,
+    columns: Sequence[str],
+    encoded: Sequence[str],
+    batch_rows: int,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, or those of some of its row groups, which are decoded in this thread alone."""
     done = 0
     try:
         # these texts stay encoded as they lie in the file, and ids are made once for each distinct one
         with pq.ParquetFile(file.path, read_dictionary=encoded) as opened:
-            for batch in opened.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            alone = groups is not None
+            for batch in opened.iter_batches(batch_rows, groups, list(columns), use_threads=not alone):
                 yield batch
                 done += batch.num_rows
     except (OSError, pa.ArrowException) as error:
+        size = file.n_rows if groups is None else sum(file.groups[group] for group in groups)
+        where = "it" if groups is None else f"from row group {groups[0]} on it"
         raise LogError(
-            f"{str(file.path)!r} is torn: it should hold {file.n_rows} rows and fails after {done} "
+            f"{str(file.path)!r} is torn: {where} should hold {size} rows and fails after {done} "
             f"({str(error).strip()}). Copy or write it anew."
         ) from error
 

@@ -11,7 +11,7 @@ from hieropo.core.eligible import Eligible
 from hieropo.core.ids import plain
 from hieropo.core.logs import Batch, Roles
 from hieropo.sources.arrays import ids, lists, numbers, times
-from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
+from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty
 from hieropo.sources.opening import open_log
 from hieropo.sources.schema import check_columns
 
@@ -46,6 +46,22 @@ def _batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
         row += found.num_rows
     if not row:
         raise empty(log.name)
+
+
+def batches_of(part: Part, roles: Roles, *, batch_rows: int = BATCH_ROWS) -> Iterator[Batch]:
+    """Read a part of a log as validated batches of at most ``batch_rows`` rows, none of them empty.
+
+    Raises
+    ------
+    LogError
+        A row cannot be used; names column, row number and value.
+    """
+    row = part.first_row
+    for found in part.batches():
+        for start in range(0, found.num_rows, batch_rows):
+            piece = found.slice(start, batch_rows)
+            yield _batch(piece, roles, row)
+            row += piece.num_rows
 
 
 def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
