@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from sample_logs import ROLES, TABLE, N, parquet_file, parquet_folder
 
-from hieropo.errors import InputError, LogError, SchemaError
-from hieropo.sources import Roles, distinct_values, open_log, read
+from hieropo.errors import LogError, SchemaError
+from hieropo.sources import Roles, open_log, read
 
 
 class TestParquet:
@@ -87,20 +87,6 @@ class TestParquet:
         ):
             list(read(path, ROLES))
 
-    def test_other_formats_are_told_apart(self, tmp_path):
-        path = tmp_path / "log.csv"
-        path.write_text("a,b\n1,2\n")
-        said = r"For \.csv, hand over pyarrow\.csv\.read_csv\(path\); for the command line, .*log\.parquet"
-        with pytest.raises(LogError, match=said):
-            open_log(path)
-
-    def test_folders_without_parquet(self, tmp_path):
-        with pytest.raises(LogError, match=r"no Parquet file in the folder .*\(it is empty\)"):
-            open_log(tmp_path)
-        (tmp_path / "log.csv").write_text("a,b\n")
-        with pytest.raises(LogError, match=r"it holds files ending in \.csv"):
-            open_log(tmp_path)
-
     def test_table_formats_are_refused(self, tmp_path):
         pq.write_table(TABLE, tmp_path / "part.parquet")
         (tmp_path / "_delta_log").mkdir()
@@ -117,26 +103,3 @@ class TestParquet:
         (tmp_path / "2.parquet").write_bytes(b"PAR1")
         with pytest.raises(LogError, match=r"Arrow dataset cannot be read.*2\.parquet"):
             list(read(ds.dataset(tmp_path), ROLES))
-
-    def test_folder_names_that_look_like_columns_are_pointed_out(self, tmp_path):
-        for day in ("2024-01-01", "2024-01-02"):
-            (tmp_path / f"day={day}").mkdir()
-            pq.write_table(TABLE, tmp_path / f"day={day}" / "part.parquet")
-        with pytest.raises(
-            SchemaError, match=r"'day'.*folder names day=\.\.\. are not read.*partitioning='hive'"
-        ):
-            read(tmp_path, Roles("day", "offer", "margin"))
-        dataset = ds.dataset(tmp_path, partitioning="hive")
-        assert distinct_values(dataset, "day") == ("2024-01-01", "2024-01-02")
-
-    def test_paths_that_are_not_there(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        pq.write_table(TABLE, tmp_path / "clicks.parquet")
-        with pytest.raises(
-            InputError,
-            match=r"no file or folder 'click\.parquet'; relative paths start at .*Did you "
-            r"mean 'clicks\.parquet'\?",
-        ):
-            open_log("click.parquet")
-        with pytest.raises(InputError, match=r"expanduser"):
-            open_log("~/click.parquet")

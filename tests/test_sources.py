@@ -314,10 +314,6 @@ def test_distinct_values_that_cannot_be_compared_keep_their_order():
         ("from log", "looks like SQL"),
         ("s3://bucket/log.parquet", "is a URL.*pyarrow.dataset"),
         ("", "path of the log is empty"),
-        (
-            pl.LazyFrame({"a": [1]}),
-            r"LazyFrame is not a source of rows before it has run. Hand over frame\.collect",
-        ),
         (duckdb.connect(), r"connection\.sql\(query\)"),
         ({"a": [1]}, r"pyarrow\.table\(columns\)"),
         ([{"a": 1}], r"from_pylist\(rows\)"),

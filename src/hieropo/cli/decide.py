@@ -38,7 +38,7 @@ FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", "
 @pessimism_options("as fitted")
 @shared_options
 def decide_command(directory: str, requests: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
-    """Choose an action for each row of REQUESTS, a Parquet file or folder, with the policy in DIR.
+    """Choose an action for each row of REQUESTS, a file, folder or glob as of a log, with the policy in DIR.
 
     OUT.parquet has a row for each of the best actions of a request: row (of the request, from 0), the task,
     action, rank, lower_bound, mean and sd of its expected reward. Where the policy has a gate, kept_incumbent says

@@ -61,7 +61,7 @@ _SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", 
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
 @shared_options
 def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
-    """Judge the policy in DIR on LOG, a Parquet file or folder with the columns of the log that it was fitted to.
+    """Judge the policy in DIR on LOG, a file, folder or glob with the columns of the log that it was fitted to.
 
     Shown are the value of the policy, of the incumbent that made the log, and their difference: by the model, and by
     weighted rewards, which do without it; then the tasks that the policy would hurt, and what limits trust.

@@ -95,7 +95,7 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 )  # fmt: skip
 @shared_options
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
-    """Learn a policy from LOG, a Parquet file or a folder of them."""
+    """Learn a policy from LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     import hieropo
     from hieropo.artifacts.layout import check_replaceable
     from hieropo.sources import open_log

@@ -1,4 +1,4 @@
-"""Anything with rows becomes validated batches: Parquet, Arrow, pandas, polars, DuckDB."""
+"""Anything with rows becomes validated batches: files, Arrow, pandas, polars, DuckDB, iterators."""
 
 from hieropo.core.logs import Batch, Roles
 from hieropo.sources.guessing import guess_roles

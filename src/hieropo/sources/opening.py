@@ -1,48 +1,64 @@
 """From whatever the caller has to a source of rows."""
 
 import os
-import re
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from hieropo.errors import InputError, SchemaError
+from hieropo.sources.csv_files import open_csv
+from hieropo.sources.files import FilesSource
+from hieropo.sources.hive import HiveSource, named_columns
+from hieropo.sources.ipc import open_ipc
+from hieropo.sources.json_lines import open_json_lines
 from hieropo.sources.log_source import LogSource, empty
-from hieropo.sources.parquet import open_parquet
-from hieropo.sources.tables import DatasetSource, RelationSource, StreamSource, TableSource
+from hieropo.sources.parquet import ParquetSource
+from hieropo.sources.paths import TEXTS, find_files
+from hieropo.sources.streams import LazySource, StreamSource, iterator_source
+from hieropo.sources.tables import DatasetSource, RelationSource, TableSource
+from hieropo.sources.text_types import Types, stated_types
 
-_SQL = re.compile(r"\s*(select|with|from|values|table|describe)\s+\S+", re.IGNORECASE)
-_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _TAKEN = (
-    "a path to a Parquet file or folder, an Arrow table, batch, reader or dataset, a pandas or polars "
-    "DataFrame, a DuckDB relation, or any object with __arrow_c_stream__"
+    "a path to a file, a folder or a glob (Parquet, CSV, JSON lines, Arrow IPC), an Arrow table, batch, reader or "
+    "dataset, a pandas or polars DataFrame, a DuckDB relation, any object with __arrow_c_stream__, or an iterator of "
+    "such batches"
 )
 
 
-def open_log(source: Any, *, rereadable: bool = False) -> LogSource:
-    """Open anything with rows; nothing but names, types and footers is read here.
+def open_log(
+    source: Any, *, rereadable: bool = False, types: Mapping[str, str | pa.DataType] | None = None
+) -> LogSource:
+    """Open anything with rows.
+
+    Of files that state their types nothing but these is read here; CSV and JSON lines are read once for the types of
+    all their values.
 
     Parameters
     ----------
     source : path, Arrow object, DataFrame, relation or LogSource
-        A str or Path to a Parquet file or to a folder of them (sorted, with its subfolders); a pyarrow Table,
-        RecordBatch, RecordBatchReader or Dataset; a pandas or polars DataFrame; a DuckDB relation; any object
-        with ``__arrow_c_stream__``. An open LogSource is returned as it is.
+        A str or Path to a file, to a folder (sorted, with its subfolders; folders like ``day=2026-01-31`` name a
+        column) or a glob: Parquet, CSV or TSV, JSON lines (these may be compressed, ``.csv.gz``), Arrow IPC, Feather.
+        A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a polars DataFrame or
+        LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches.
+        An open LogSource is returned as it is.
     rereadable : bool
-        Keep the rows of a RecordBatchReader in memory, so that more than one pass over them is possible.
+        Keep the rows of a RecordBatchReader or an iterator in memory, so that more than one pass over them is possible.
         Every other source allows that anyway.
+    types : mapping of a column to a type, optional
+        For text files and names of folders: "text", "integer", "number", "boolean", "date", "time", or an Arrow type.
+        A column that is not named gets the type that all of its values have.
 
     Raises
     ------
     InputError
-        Not a source of rows, or no such path.
+        Not a source of rows, or no such path; types for a source that states its own.
     SchemaError
         It cannot be turned into Arrow.
     LogError
-        No rows, no Parquet file in the folder, a torn file.
+        No rows, no file of a known format in the folder, a torn file.
     """
-    log = _opened(source)
+    log = _opened(source, stated_types(types))
     if rereadable and not log.rereadable:
         table = pa.Table.from_batches(log.batches(log.schema.names), log.schema)
         log = TableSource(table, log.name)
@@ -51,18 +67,48 @@ def open_log(source: Any, *, rereadable: bool = False) -> LogSource:
     return log
 
 
-def _opened(source: Any) -> LogSource:
+def _opened(source: Any, stated: Types) -> LogSource:
+    if isinstance(source, str | os.PathLike):
+        return _files(source, stated)
+    if stated:
+        raise InputError(
+            f"types= is for text files; this {type(source).__name__} states its own types. Cast its columns instead."
+        )
     if hasattr(type(source), "batches") and isinstance(source, LogSource):  # a look at a LazyFrame may run it
         return source
-    if isinstance(source, str | os.PathLike):
-        return open_parquet(_path(source))
     if isinstance(source, pa.Table):
         return TableSource(source, "Arrow table")
     if isinstance(source, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([source]), "Arrow record batch")
     if isinstance(source, pa.RecordBatchReader):
-        return StreamSource(source, "Arrow stream")
+        return StreamSource(source, source.schema, "Arrow stream")
     return _foreign(source)
+
+
+def _files(path: str | os.PathLike[str], stated: Types) -> LogSource:
+    found = find_files(path)
+    log: ParquetSource | FilesSource
+    if found.kind == "Parquet":
+        log = ParquetSource(found.files, found.name)
+    elif found.kind == "CSV":
+        log = FilesSource(*open_csv(found.files, stated), found.name)
+    elif found.kind == "JSON lines":
+        log = FilesSource(*open_json_lines(found.files, stated), found.name)
+    else:
+        log = FilesSource(*open_ipc(found.files), found.name)
+    columns = named_columns(found.files, found.root, stated, log.schema.names)
+    named = {name for each in columns for name in each}
+    strays = [
+        name
+        for name in stated
+        if name not in named and not (found.kind in TEXTS and name in log.schema.names)
+    ]
+    if strays:
+        raise InputError(
+            f"types= names {strays[0]!r}, which is no column of text of the {log.name}. Types are stated for columns "
+            "of CSV, of JSON lines and of the names of folders."
+        )
+    return HiveSource(log, found.files, columns) if named else log
 
 
 def _foreign(source: Any) -> LogSource:
@@ -70,7 +116,11 @@ def _foreign(source: Any) -> LogSource:
     home = kind.__module__.split(".")[0].lstrip("_")
     if "Dataset" in kind.__name__ and home == "pyarrow":
         return DatasetSource(source, "Arrow dataset")
+    if kind.__name__ == "LazyFrame" and home == "polars":
+        return LazySource(source, "polars LazyFrame")
     if not hasattr(source, "__arrow_c_stream__"):
+        if isinstance(source, Iterator) or _holds_batches(source):
+            return iterator_source(source, f"{kind.__name__} of batches")
         raise InputError(_wrong(source, kind, home))
     if home == "duckdb":
         return RelationSource(source, "DuckDB relation")
@@ -85,32 +135,17 @@ def _foreign(source: Any) -> LogSource:
         ) from error
 
 
-def _path(source: str | os.PathLike[str]) -> Path:
-    text = os.fspath(source)
-    if _SQL.match(text) and not Path(text).exists():
-        raise InputError(
-            f"{_short(text)} looks like SQL, but a str is taken as a path. Hand over its rows: "
-            "duckdb.sql(query), or connection.sql(query)."
-        )
-    if _URL.match(text):
-        raise InputError(
-            f"{_short(text)} is a URL; only local paths are opened. Hand over "
-            "pyarrow.dataset.dataset(url, format='parquet') or duckdb.read_parquet(url)."
-        )
-    if not text:
-        raise InputError("The path of the log is empty. Name a Parquet file or a folder.")
-    return Path(text)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+def _holds_batches(source: Any) -> bool:
+    return (
+        isinstance(source, list | tuple)
+        and bool(source)
+        and hasattr(source[0], "__arrow_c_array__") | hasattr(source[0], "__arrow_c_stream__")
+    )
 
 
 def _wrong(source: Any, kind: type, home: str) -> str:
     place = "" if home == "builtins" else f"{home}."
     text = f"This {place}{kind.__name__} is not a source of rows"
-    if kind.__name__ == "LazyFrame":
-        return f"{text} before it has run. Hand over frame.collect()."
     if kind.__name__ == "DuckDBPyConnection":
         return f"{text}. Hand over connection.sql(query) or connection.table(name)."
     if isinstance(source, dict):

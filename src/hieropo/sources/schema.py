@@ -10,6 +10,8 @@ from hieropo.core.ids import abbreviate
 from hieropo.errors import SchemaError
 from hieropo.sources.arrays import is_uuid
 
+NOTE = "hieropo.note"  # metadata of a field: why its type is as it is
+
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
 _TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
 _SCALARS = (
@@ -92,11 +94,12 @@ def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str
                 "or drop one."
             )
         test, need = _TESTS.get(role, _NUMBER)
-        kind = schema.field(column).type
-        if not test(kind):
+        field = schema.field(column)
+        if not test(field.type):
+            why = (field.metadata or {}).get(NOTE.encode())
             raise SchemaError(
-                f"Column {column!r} of the {name} is of Arrow type {kind}, which cannot be {_article(role)}: "
-                f"{need} is needed. {_cure(kind, role)}"
+                f"Column {column!r} of the {name} is of Arrow type {field.type}, which cannot be {_article(role)}: "
+                f"{need} is needed. {_cure(field.type, role) if why is None else why.decode()}"
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hieropo.errors import InputError, LogError
+from hieropo.errors import LogError
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 
 
@@ -32,36 +32,6 @@ class TableSource:
         """Yield all rows with these columns only."""
         chosen = self._table.select(list(columns))
         return regroup(chosen.to_batches(max_chunksize=batch_rows), batch_rows)
-
-
-class StreamSource:
-    """A record batch reader, which can be read once."""
-
-    n_rows = None
-    rereadable = False
-
-    def __init__(self, reader: pa.RecordBatchReader, name: str) -> None:
-        self.name = name
-        self.schema = reader.schema
-        self._reader = reader
-        self._started = False
-
-    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows with these columns only, once.
-
-        Raises
-        ------
-        InputError
-            The stream was read before.
-        """
-        if self._started:
-            raise InputError(
-                f"The {self.name} was read before, and a stream can be read only once. Open it with "
-                "open_log(stream, rereadable=True), which keeps its rows in memory, or hand over a table "
-                "or a path."
-            )
-        self._started = True
-        return regroup((batch.select(list(columns)) for batch in self._reader), batch_rows)
 
 
 class RelationSource:

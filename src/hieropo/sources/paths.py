@@ -1,0 +1,204 @@
+"""Which files a path names, and of which format they are."""
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from hieropo.errors import InputError, LogError
+
+FORMATS = {
+    "Parquet": (".parquet", ".parq", ".pq"),
+    "CSV": (".csv", ".tsv", ".tab"),
+    "JSON lines": (".jsonl", ".ndjson", ".json"),
+    "Arrow IPC": (".arrow", ".ipc", ".feather", ".arrows"),
+}
+DATABASES = (".duckdb", ".ddb")
+TEXTS = ("CSV", "JSON lines")
+_COMPRESSED = (".gz", ".bz2", ".zst")
+_MAGIC = {b"PAR1": "Parquet", b"ARRO": "Arrow IPC"}
+_OTHERS = {
+    ".orc": "pyarrow.orc.read_table(path)",
+    ".xlsx": "pandas.read_excel(path)",
+    ".xls": "pandas.read_excel(path)",
+    ".avro": "polars.read_avro(path)",
+}
+_SQL = re.compile(r"\s*(select|with|from|values|table|describe)\s+\S+", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files of one format that are a log, in order; folders below ``root`` may name columns."""
+
+    kind: str
+    files: tuple[Path, ...]
+    root: Path
+    name: str
+
+
+def find_files(source: str | os.PathLike[str]) -> Found:
+    """Find the files of a log: one file, all of a folder and below, or those that a glob names; ordered by path.
+
+    Of a folder, files and folders whose names begin with a dot or an underscore are left out, as the writers of such
+    folders mean it.
+
+    Raises
+    ------
+    InputError
+        Nothing is there, or this user may not read it; it is SQL or a URL.
+    LogError
+        No file of a known format, files of several, a table format whose folder also holds dead rows.
+    """
+    text = os.fspath(source)
+    _refuse_other_texts(text)
+    path = Path(text)
+    try:
+        if path.is_dir():
+            return _inside(path)
+        if not path.exists():
+            return _matching(text)
+        kind = _format_of(path, look=True)
+        if kind is None:
+            raise LogError(_unknown(path))
+        return Found(kind, (path,), path.parent, f"{kind} file {str(path)!r}")
+    except PermissionError as error:
+        raise InputError(
+            f"{str(error.filename or path)!r} cannot be read: permission denied. Is it open to this user, and every "
+            "folder above it?"
+        ) from error
+
+
+def _inside(folder: Path) -> Found:
+    _refuse_table_formats(folder)
+    below = [path.relative_to(folder) for path in folder.rglob("*")]
+    shown = [path for path in below if not any(part.startswith((".", "_")) for part in path.parts)]
+    files = [folder / path for path in sorted(shown) if _format_of(path) is not None]
+    files = [path for path in files if path.is_file()]
+    if not files:
+        others = sorted({path.suffix for path in shown if path.suffix})
+        has = f"it holds files ending in {', '.join(others)}" if others else "it is empty"
+        raise LogError(
+            f"There is no log in the folder {str(folder)!r} or below ({has}). Its files must end in {_endings()}."
+        )
+    kind = _only_format(files, f"folder {str(folder)!r}", folder)
+    return Found(kind, tuple(files), folder, f"{kind} folder {str(folder)!r}")
+
+
+def _matching(pattern: str) -> Found:
+    if not _WILD.search(pattern):
+        raise InputError(_not_found(Path(pattern)))
+    files = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())  # noqa: PTH207
+    if not files:
+        raise InputError(
+            f"No file matches {pattern!r}. ** stands for any folders, * for any part of a name. {_start(Path(pattern))}"
+        )
+    strays = [path for path in files if _format_of(path) is None]
+    if strays:
+        raise LogError(f"{pattern!r} also matches a file that is no log: {_unknown(strays[0])}")
+    fixed = []
+    for part in Path(pattern).parts:
+        if _WILD.search(part):
+            break
+        fixed.append(part)
+    root = Path(*fixed)
+    kind = _only_format(files, f"files that match {pattern!r}", root)
+    return Found(kind, tuple(files), root, f"{kind} files {pattern!r}")
+
+
+def _only_format(files: Iterable[Path], what: str, root: Path) -> str:
+    kinds = sorted({str(_format_of(path)) for path in files})
+    if len(kinds) > 1:
+        raise LogError(
+            f"The {what} are of several formats: {', '.join(kinds)}. Which is the log? Name it by a glob, such as "
+            f"{str(root / '**' / '*')!r} with its ending."
+        )
+    return kinds[0]
+
+
+def _format_of(path: Path, *, look: bool = False) -> str | None:
+    """Format of a file, told by its name; with ``look`` first by how it begins."""
+    if look:
+        with path.open("rb") as file:
+            known = _MAGIC.get(file.read(4))
+        if known is not None:
+            return known
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        shorter = name.removesuffix(ending)
+        if shorter != name:
+            return next((kind for kind in TEXTS if shorter.endswith(FORMATS[kind])), None)
+    return next((kind for kind, endings in FORMATS.items() if name.endswith(endings)), None)
+
+
+def _endings() -> str:
+    return ", ".join(ending for endings in FORMATS.values() for ending in endings)
+
+
+def _unknown(path: Path) -> str:
+    text = f"{str(path)!r} is of no format that is read"
+    if path.suffix.lower() in _OTHERS:
+        return f"{text}. Hand over {_OTHERS[path.suffix.lower()]}."
+    if path.suffix.lower() in DATABASES:
+        return f"{text}: it is a database. Say what to read: open_log(sql('select ...', {str(path)!r}))."
+    return (
+        f"{text}: neither its ending nor its first bytes are known. Endings are {_endings()}, and "
+        f"{' or '.join(_COMPRESSED)} after those of text. Rename it, or is it empty or another file?"
+    )
+
+
+def _refuse_table_formats(folder: Path) -> None:
+    delta = (folder / "_delta_log").is_dir()
+    if delta or any((folder / "metadata").glob("*.metadata.json")):
+        kind, call = ("a Delta", "delta_scan") if delta else ("an Iceberg", "iceberg_scan")
+        raise LogError(
+            f"{str(folder)!r} is {kind} table: its Parquet files also hold deleted and replaced rows. "
+            f"Read it through its own format, for example duckdb.sql(\"from {call}('{folder}')\"), and "
+            "hand that over."
+        )
+
+
+def _not_found(path: Path) -> str:
+    text = f"There is no file or folder {str(path)!r}{_start(path, '; r')}"
+    if path.parts and path.parts[0].startswith("~"):
+        text += "; write Path(...).expanduser() for a path that begins with ~"
+    near = (
+        get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1, cutoff=0.75)
+        if path.name
+        else []
+    )
+    return text + (f". Did you mean {str(path.parent / near[0])!r}?" if near else ". Check the spelling.")
+
+
+def _start(path: Path, begin: str = "R") -> str:
+    return "" if path.is_absolute() else f"{begin}elative paths start at {str(Path.cwd())!r}"
+
+
+def _refuse_other_texts(text: str) -> None:
+    if _SQL.match(text) and not Path(text).exists():
+        raise InputError(
+            f"{short(text)} looks like SQL, but a str is taken as a path. Say where it runs: "
+            "open_log(sql(query, connection)), or hand over duckdb.sql(query)."
+        )
+    if _URL.match(text):
+        raise InputError(_of_url(text))
+    if not text:
+        raise InputError("The path of the log is empty. Name a file or a folder.")
+
+
+def _of_url(text: str) -> str:
+    if text.lower().startswith(("postgres://", "postgresql://", "duckdb://")):
+        return "This is a database. Say what to read: open_log(sql('select ...', url))."
+    return (
+        f"{short(text)} is a URL; only local paths are opened. Hand over "
+        "pyarrow.dataset.dataset(url, format='parquet') or duckdb.read_parquet(url)."
+    )
+
+
+def short(text: str) -> str:
+    """Quote the beginning of a text."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,139 @@
+"""Which files a path names, and columns that folders name."""
+
+import datetime as dt
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sample_logs import ROLES, TABLE, N, csv_file, hive_folder, json_lines, parquet_file
+
+from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.sources import Roles, distinct_values, open_log, read
+
+
+class TestPaths:
+    def test_what_is_not_there(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        pq.write_table(TABLE, tmp_path / "clicks.parquet")
+        with pytest.raises(
+            InputError,
+            match=r"no file or folder 'click\.parquet'; relative paths start at .*Did you "
+            r"mean 'clicks\.parquet'\?",
+        ):
+            open_log("click.parquet")
+        with pytest.raises(InputError, match=r"expanduser"):
+            open_log("~/click.parquet")
+        with pytest.raises(InputError, match=r"No file matches 'x/\*\.parquet'.*Relative paths start at"):
+            open_log("x/*.parquet")
+
+    def test_a_name_with_a_bracket_is_a_name_where_it_is_there(self, tmp_path):
+        shutil.copy(parquet_file(TABLE, tmp_path), tmp_path / "log[1].parquet")
+        assert open_log(tmp_path / "log[1].parquet").n_rows == N
+
+    def test_a_format_is_known_by_its_first_bytes(self, tmp_path):
+        shutil.move(parquet_file(TABLE, tmp_path), tmp_path / "log.csv")
+        assert open_log(tmp_path / "log.csv").name.startswith("Parquet file")
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("log.xlsx", r"log\.xlsx' is of no format that is read. Hand over pandas\.read_excel"),
+            ("log.duckdb", r"it is a database. Say what to read: open_log\(sql\("),
+            ("log", r"neither its ending nor its first bytes are known.*\.csv"),
+            ("log.parquet.gz", "of no format that is read"),
+        ],
+    )
+    def test_files_that_are_not_read(self, name, message, tmp_path):
+        (tmp_path / name).write_bytes(b"something")
+        with pytest.raises(LogError, match=message):
+            open_log(tmp_path / name)
+
+    def test_folders_without_a_log(self, tmp_path):
+        with pytest.raises(LogError, match=r"There is no log in the folder .*\(it is empty\)"):
+            open_log(tmp_path)
+        (tmp_path / "notes.txt").write_text("a note")
+        with pytest.raises(LogError, match=r"it holds files ending in \.txt"):
+            open_log(tmp_path)
+
+    def test_a_folder_of_two_formats_is_not_guessed_at(self, tmp_path):
+        parquet_file(TABLE, tmp_path)
+        csv_file(TABLE, tmp_path)
+        with pytest.raises(LogError, match=r"are of several formats: CSV, Parquet. Which is the log\?.*\*\*"):
+            open_log(tmp_path)
+        assert open_log(tmp_path / "*.csv").n_rows == N
+
+    def test_a_glob_that_also_matches_other_files_is_refused(self, tmp_path):
+        csv_file(TABLE, tmp_path)
+        (tmp_path / "log.txt").write_text("a note")
+        with pytest.raises(LogError, match=r"also matches a file that is no log: .*log\.txt"):
+            open_log(tmp_path / "log.*")
+
+
+def folders(root, values, column="day", make=parquet_file):
+    table = pa.table({"s": ["a", "b"], "r": [1.0, 2.0]})
+    for value in values:
+        (root / f"{column}={value}").mkdir(parents=True)
+        make(table, root / f"{column}={value}")
+    return root
+
+
+class TestFoldersThatNameColumns:
+    def test_rows_are_those_of_the_log_in_one_file(self, tmp_path):
+        table = TABLE.sort_by("offer")
+        table = table.set_column(table.schema.get_field_index("w"), "w", pa.array(np.arange(N) / N))
+        source = open_log(hive_folder(table, tmp_path))
+        assert source.n_rows == N
+        assert set(source.schema.names) == set(TABLE.column_names)
+        for found, expected in zip(read(source, ROLES), read(table, ROLES), strict=True):
+            assert found.action.tolist() == expected.action.tolist()
+            assert found.task.tolist() == expected.task.tolist()
+            np.testing.assert_array_equal(found.context, expected.context)
+            np.testing.assert_array_equal(found.weight, expected.weight)
+
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            (["2", "10"], (2, 10)),
+            (["01", "10"], ("01", "10")),
+            (["2026-01-31", "2026-02-01"], (dt.date(2026, 1, 31), dt.date(2026, 2, 1))),
+            (["a%20b", "NL"], ("NL", "a b")),
+            (["1", "x"], ("1", "x")),
+        ],
+    )
+    def test_types_are_those_of_all_values(self, values, expected, tmp_path):
+        for make in (parquet_file, csv_file, json_lines):
+            folders(tmp_path / make.__name__, values, make=make)
+            found = distinct_values(tmp_path / make.__name__, "day")
+            assert found == tuple(sorted(expected))
+            tasks = [batch.task.tolist() for batch in read(tmp_path / make.__name__, Roles("day", None, "r"))]
+            assert set(sum(tasks, [])) == set(expected)  # noqa: RUF017
+
+    def test_types_may_be_stated(self, tmp_path):
+        folders(tmp_path, ["1", "2"])
+        assert distinct_values(open_log(tmp_path, types={"day": "text"}), "day") == ("1", "2")
+        with pytest.raises(LogError, match=r"Column 'day', .*day=1.*'1' is not a date"):
+            open_log(tmp_path, types={"day": "date"})
+
+    def test_a_missing_value_is_a_null_of_a_row(self, tmp_path):
+        folders(tmp_path, ["1", "__HIVE_DEFAULT_PARTITION__"])
+        with pytest.raises(LogError, match="'day', row 2: null"):
+            distinct_values(tmp_path, "day")
+
+    def test_a_column_of_the_files_comes_before_that_of_their_folders(self, tmp_path):
+        folders(tmp_path, ["x", "y"], column="s")
+        assert distinct_values(tmp_path, "s") == ("a", "b")
+
+    def test_a_folder_that_does_not_name_the_column(self, tmp_path):
+        folders(tmp_path, ["1"])
+        parquet_file(pa.table({"s": ["a"], "r": [0.0]}), tmp_path)
+        assert len(distinct_values(tmp_path, "s")) == 2
+        with pytest.raises(
+            SchemaError, match=r"Column 'day' is missing from .*log\.parquet', though other files"
+        ):
+            distinct_values(tmp_path, "day")
+
+    def test_below_a_glob(self, tmp_path):
+        folders(tmp_path, ["1", "2", "3"])
+        assert distinct_values(tmp_path / "day=[12]" / "*.parquet", "day") == (1, 2)
