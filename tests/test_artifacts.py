@@ -307,7 +307,7 @@ def test_of_a_large_policy_each_row_is_checked_when_looked_up(
 
 def positions(place: Path, name: str) -> list[int]:
     """Where in a file the values of its columns lie."""
-    columns = json.loads((place / layout.DOCUMENT).read_bytes())["files"][name]["columns"].values()
+    columns = json.loads((place / layout.POLICY.document).read_bytes())["files"][name]["columns"].values()
     spans = [range(start, start + size) for column in columns for start, size in column["buffers"]]
     return [position for span in spans for position in span]
 
@@ -338,9 +338,9 @@ def finds_all(stored: StoredPolicy, table: PosteriorTable, strangers: list[Any])
 
 def rewrite(place: Path, **changes: Any) -> None:
     """Change the document, and close it with the right checksum."""
-    document = json.loads((place / layout.DOCUMENT).read_bytes())
+    document = json.loads((place / layout.POLICY.document).read_bytes())
     del document["sha256"]
-    (place / layout.DOCUMENT).write_bytes(layout.encode({**document, **changes}))
+    (place / layout.POLICY.document).write_bytes(layout.encode({**document, **changes}))
 
 
 @pytest.mark.usefixtures("saved")
@@ -363,7 +363,7 @@ def test_a_changed_prior_or_hierarchy_is_refused(place: Path, saved: Posterior) 
     with pytest.raises(ArtifactError, match="an unseen task"):
         load_policy(place)
     save(saved, place)
-    entry = json.loads((place / layout.DOCUMENT).read_bytes())["hierarchy"]
+    entry = json.loads((place / layout.POLICY.document).read_bytes())["hierarchy"]
     rewrite(place, hierarchy={**entry, "noise_var": 1.1})
     with pytest.raises(ArtifactError, match="moments give"):
         load_policy(place).moments()
@@ -391,7 +391,7 @@ def test_metadata_come_back(crossed: bool, place: Path) -> None:  # noqa: FBT001
     assert same(stored.hierarchy.metadata.values, known.values)
     assert same(stored.hierarchy.metadata.centre, known.centre)
     assert stored.hierarchy.metadata.names == known.names
-    assert json.loads((place / layout.DOCUMENT).read_bytes())["version"] == 2
+    assert json.loads((place / layout.POLICY.document).read_bytes())["version"] == 2
     verify_policy(place)
     raw = bytearray((place / layout.METADATA).read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -557,9 +557,9 @@ def test_an_id_that_would_not_come_back_is_refused(key: Any, place: Path) -> Non
 
 @given(st.binary(max_size=40))
 def test_the_document_is_checked_to_the_last_byte(extra: bytes) -> None:
-    raw = layout.encode({"format": layout.FORMAT, "version": layout.VERSION, "more": extra.hex()})
-    assert layout.decode(raw, Path("p"))["more"] == extra.hex()
+    raw = layout.encode({**layout.head(layout.POLICY, 3), "more": extra.hex()})
+    assert layout.decode(raw, Path("p"), layout.POLICY)["more"] == extra.hex()
     assert hashlib.sha256(raw.rsplit(b",\n", 1)[0]).hexdigest() in raw.decode()
     if extra:
         with pytest.raises(ArtifactError):
-            layout.decode(raw + extra, Path("p"))
+            layout.decode(raw + extra, Path("p"), layout.POLICY)

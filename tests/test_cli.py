@@ -495,7 +495,7 @@ class TestInspect:
 
     def test_a_policy_that_is_not_there_or_is_damaged(self, shop: Path, tmp_path: Path) -> None:
         assert "does not exist" in fails(1, "inspect", tmp_path / "policy")
-        assert "not a policy" in fails(1, "inspect", tmp_path)
+        assert "does not hold a policy" in fails(1, "inspect", tmp_path)
         damaged = tmp_path / "damaged"
         shutil.copytree(shop / "policy", damaged)
         content = bytearray((damaged / "tasks.arrow").read_bytes())

@@ -181,10 +181,10 @@ def test_every_policy_comes_back_from_disk_and_is_made_again(way: str, tmp_path:
 
 def tampered(path: Path, change) -> None:
     """Change the document and close it by its own checksum, as somebody would who knows the format."""
-    document = json.loads((path / layout.DOCUMENT).read_bytes())
+    document = json.loads((path / layout.POLICY.document).read_bytes())
     document.pop("checksum", None)
     change(document)
-    (path / layout.DOCUMENT).write_bytes(layout.encode(document))
+    (path / layout.POLICY.document).write_bytes(layout.encode(document))
 
 
 def less_spread(document: dict) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hieropo.evaluation import Evaluation
     from hieropo.learners import HierOPO
     from hieropo.loading import load_learner
+    from hieropo.log_moments import LogMoments
 
 __version__ = "0.1.0.dev0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "LCBPolicy",
     "Level",
     "LogError",
+    "LogMoments",
     "Metadata",
     "MismatchError",
     "Moments",
@@ -105,6 +107,7 @@ _HOMES = {
     "hieropo.evaluation": ("Evaluation",),
     "hieropo.learners": ("HierOPO",),
     "hieropo.loading": ("load_learner",),
+    "hieropo.log_moments": ("LogMoments",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,6 +1,6 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
@@ -18,6 +18,7 @@ from hieropo.determined import explained, refuse_undetermined
 from hieropo.errors import InputError, SchemaError
 from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
 from hieropo.fitted import Fitted
+from hieropo.lanes import Summed
 from hieropo.learning import (
     Hyper,
     Learning,
@@ -27,6 +28,7 @@ from hieropo.learning import (
     told_by_rows,
     warn_of_knowledge,
 )
+from hieropo.log_moments import LogMoments, as_moments, common_roles
 from hieropo.parameters import Parameters
 from hieropo.placement import Placement
 from hieropo.scrutiny import (
@@ -119,8 +121,8 @@ class HierOPO(Fitted, Parameters):
         self,
         log: Any,
         *,
-        task: str,
-        reward: str,
+        task: str | None = None,
+        reward: str | None = None,
         action: str | None = None,
         pscore: str | None = None,
         weight: str | None = None,
@@ -135,7 +137,8 @@ class HierOPO(Fitted, Parameters):
         Parameters
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
-            A Parquet file or folder, or anything that offers the Arrow C stream.
+            A Parquet file or folder, or anything that offers the Arrow C stream. Or :class:`LogMoments`, or the path
+            where they lie; moments know their columns and features, which then need not be named.
         task, reward, action, pscore, weight : str
             Names of columns. ``pscore`` is checked, and not used for learning.
         time, eligible : str
@@ -159,9 +162,11 @@ class HierOPO(Fitted, Parameters):
         self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        roles = Roles(
-            task, action, reward, pscore, weight, columns, levels, metadata, eligible, time,  # type: ignore[arg-type]  # it checks
-        )  # fmt: skip
+        given = (task, action, reward, pscore, weight, columns, levels, metadata, eligible, time)
+        stored = as_moments(log)
+        if stored is not None:
+            return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
+        roles = Roles(*given)  # type: ignore[arg-type]  # it checks
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         self._check_roles(roles)
@@ -180,6 +185,21 @@ class HierOPO(Fitted, Parameters):
             best = self.pessimism_.chosen
             self.policy_ = LCBPolicy(self.posterior_, features, pessimism=best, unseen=self.unseen)
         return self
+
+    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any]) -> Self:
+        """Learn from moments; ``columns`` that are named have to be theirs."""
+        if self.pessimism == "cv":
+            raise InputError(
+                "pessimism='cv' needs the rows, which moments do not hold: fit the log itself, or set a number."
+            )
+        log.check(self.features, columns)
+        self._check_roles(log.roles)
+        self._settings_of().check_features(log.features)
+        if log.features.actions is not None and log.roles.action is not None:
+            warn_of_actions(log.roles.action, log.features.actions, log.n_rows)
+        self._seconds = {}
+        moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
+        return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Pessimism and level before one is chosen from the log."""
@@ -242,13 +262,23 @@ class HierOPO(Fitted, Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        found = sums(log, self.features_, roles, self._placement, apart=self._settings_of().shared)
+        found = self._more(log, roles)
         fresh = found.moments
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
         warn_of_gate(self.policy_)
         moments, sketch = self.moments_ + fresh, self._sketch + found.sketch
         return self._learn(moments, self.features_, roles, found.placement, sketch)
+
+    def _more(self, log: Any, roles: Roles) -> Summed:
+        """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
+        apart, stored = self._settings_of().shared, as_moments(log)
+        if stored is None:
+            return sums(log, self.features_, roles, self._placement, apart=apart)
+        common_roles(roles, stored.roles)
+        same = stored.within(self.features_)
+        found = same.summed
+        return Summed(same.for_learning(apart=apart), self._placement + found.placement, found.sketch)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)

@@ -1,6 +1,6 @@
 """Where each task of a log stands: the groups that it belongs to, and what is known of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,21 @@ class Placement:
                 if np.isfinite(here)
                 else f"{place}. Metadata are finite: fill such values in, or leave the column out."
             )
+
+    def without(self, tasks: Collection[Any]) -> "Placement":
+        """Return what is known without these tasks, and without groups that hold no other."""
+        left = Placement(self._roles)
+        gone = set(tasks)
+        left._known = {task: values for task, values in self._known.items() if task not in gone}
+        for k, parents in enumerate(self._parents):
+            left._parents[k] = {child: group for child, group in parents.items() if child not in gone}
+            gone = set(parents.values()) - set(left._parents[k].values())
+        return left
+
+    @property
+    def known(self) -> Mapping[Any, NDArray[np.float64]]:
+        """Numbers (c,) known of each task; none without columns of metadata."""
+        return dict(self._known)
 
     def levels(self) -> Mapping[str, Mapping[Any, Any]]:
         """Return the parents of each level by its name, from the tasks upwards."""

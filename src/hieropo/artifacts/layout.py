@@ -1,12 +1,13 @@
-"""What lies in a policy directory, and the one document that describes it.
+"""What lies in a directory of each kind, and the one document that describes it.
 
-``policy.json`` ends in the SHA-256 of all its bytes before, and names every other file with its length and
-SHA-256, so that no byte of the directory can change unseen.
+The document, such as ``policy.json``, ends in the SHA-256 of all its bytes before, and names every other file with its
+length and SHA-256, so that no byte of the directory can change unseen.
 """
 
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,35 @@ from hieropo.core.metadata import Metadata
 from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import ArtifactError
 
-FORMAT = "hieropo policy"
-VERSION = 3
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a directory holds.
+
+    Parameters
+    ----------
+    name : str
+        In the entry "format" of the document, after "hieropo", and in the name of the document.
+    called : str
+        The same in a sentence.
+    version : int
+        The newest that this release reads.
+    """
+
+    name: str
+    called: str
+    version: int
+
+    @property
+    def document(self) -> str:
+        """Name of the document."""
+        return f"{self.name}.json"
+
+
+POLICY = Kind("policy", "a policy", 3)
+SUMS = Kind("moments", "moments", 1)
 SECOND = 2  # the version of policies without a gate, which earlier releases read
 FIRST = 1  # the version of those that also have one law a task, no doubt and no metadata
-DOCUMENT = "policy.json"
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
@@ -54,29 +79,43 @@ def _closing(body: bytes) -> bytes:
     return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode()
 
 
-def decode(raw: bytes, folder: Path) -> dict[str, Any]:
+def kind_of(folder: Path) -> Kind | None:
+    """What a directory says that it holds; None where it has no document."""
+    return next((kind for kind in (POLICY, SUMS) if (folder / kind.document).is_file()), None)
+
+
+def head(kind: Kind, version: int) -> dict[str, Any]:
+    """Begin a document."""
+    from hieropo import __version__
+
+    return {"format": f"hieropo {kind.name}", "version": version, "written_by": f"hieropo {__version__}"}
+
+
+def decode(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
     """Read the document of ``folder``.
 
     Raises
     ------
     ArtifactError
-        Not a policy, of a newer format, torn or edited.
+        Not of this kind, of a newer format, torn or edited.
     """
     try:
         document = json.loads(raw)
     except ValueError as error:
-        raise damaged(folder, DOCUMENT, f"cannot be read as JSON ({error})") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ArtifactError(f"{folder}: {DOCUMENT} does not describe a policy of hieropo. Check the path.")
-    version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
+        raise damaged(folder, kind.document, f"cannot be read as JSON ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != f"hieropo {kind.name}":
         raise ArtifactError(
-            f"{folder}: {DOCUMENT} is of format version {version}, written by {document.get('written_by')}; "
-            f"this release reads versions up to {VERSION}. Update hieropo, or fit and save with this release."
+            f"{folder}: {kind.document} does not describe {kind.called} of hieropo. Check the path."
+        )
+    version = document.get("version")
+    if isinstance(version, int) and version > kind.version:
+        raise ArtifactError(
+            f"{folder}: {kind.document} is of format version {version}, written by {document.get('written_by')}; "
+            f"this release reads versions up to {kind.version}. Update hieropo, or make it again with this release."
         )
     length = len(_closing(b""))
     if _closing(raw[:-length]) != raw[-length:]:
-        raise damaged(folder, DOCUMENT, "does not have the checksum that it was written with")
+        raise damaged(folder, kind.document, "does not have the checksum that it was written with")
     return document
 
 
@@ -164,12 +203,12 @@ def damaged(folder: Path, name: str, finding: str) -> ArtifactError:
     """Build the error for a file that is not as it was written."""
     return ArtifactError(
         f"{folder}: {name} {finding}. The directory was torn (copied in part, disk failure) or edited by "
-        "hand. Take it from a copy, or save the policy again."
+        "hand. Take it from a copy, or make it again."
     )
 
 
-def check_replaceable(target: Path) -> None:
-    """Refuse a target that a save must not replace: all but nothing, an empty directory and a policy alone.
+def check_replaceable(target: Path, kind: Kind = POLICY) -> None:
+    """Refuse a target that a save must not replace: all but nothing, an empty directory and one of this kind alone.
 
     Raises
     ------
@@ -181,18 +220,20 @@ def check_replaceable(target: Path) -> None:
     if not target.exists():
         return
     if not target.is_dir():
-        raise ArtifactError(f"{target} is a file, and a policy is a directory. Give another path.")
+        raise ArtifactError(f"{target} is a file, and what is written is a directory. Give another path.")
     names = {path.name for path in target.iterdir()}
     if not names:
         return
     advice = "Give another path, or move what stands there away."
-    if DOCUMENT not in names:
-        raise ArtifactError(f"{target} is a directory with other things in it ({_few(names)}). {advice}")
+    if kind.document not in names:
+        raise ArtifactError(
+            f"{target} is a directory with other things in it ({_few(names)}), not {kind.called}. {advice}"
+        )
     try:
-        document = decode((target / DOCUMENT).read_bytes(), target)
+        document = decode((target / kind.document).read_bytes(), target, kind)
     except ArtifactError as error:
-        raise ArtifactError(f"{target} may be something else than a policy: {error} {advice}") from error
-    strange = names - {DOCUMENT} - document["files"].keys()
+        raise ArtifactError(f"{target} may be something else than {kind.called}: {error} {advice}") from error
+    strange = names - {kind.document} - document["files"].keys()
     if strange:
         raise ArtifactError(f"{target} holds files that hieropo did not write ({_few(strange)}). {advice}")
 

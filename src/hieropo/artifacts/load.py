@@ -9,12 +9,13 @@ from struct import Struct
 from typing import Any
 
 from hieropo.artifacts import layout
-from hieropo.artifacts.columns import IdColumn, open_ids
+from hieropo.artifacts.directories import other_number, read_features
 from hieropo.artifacts.mapped import MappedFile, open_directory
 from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
+from hieropo.artifacts.sums import read_moments, read_parents, stored_ids
 from hieropo.artifacts.table import StoredKeys, StoredTable, StoredUnits
-from hieropo.core.features import FeatureMap, feature_map_from_dict
+from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -28,7 +29,6 @@ from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_from_dict
 from hieropo.core.units import UnitMoments
-from hieropo.errors import ArtifactError, InputError
 
 SMALL = 64 << 20
 
@@ -90,14 +90,13 @@ class StoredPolicy:
     def _parents(self, number: int) -> dict[Any, Any]:
         file = self._files[layout.level_file(number)]
         file.verify()
-        children, parents = (_ids(file, name).values().tolist() for name in ("child", "parent"))
-        return dict(zip(children, parents, strict=True))
+        return read_parents(file)
 
     def _metadata(self, entry: dict[str, Any]) -> Metadata:
         file = self._files[layout.METADATA]
         file.verify()
         width = file.entry["columns"]["values"]["buffers"][0][1] // (8 * file.rows)
-        tasks = Keys(_ids(file, "id").values())
+        tasks = Keys(stored_ids(file, "id").values())
         return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
 
     def moments(self) -> Moments | UnitMoments | None:
@@ -112,23 +111,13 @@ class StoredPolicy:
         if file is None:
             return None
         file.verify()
-        moments = self._moments(file, self.policy.table.dim, self._document.get("actions_apart", 0))
+        actions, features = self._document.get("actions_apart", 0), self._document["moments_features"]
+        moments = read_moments(file, self.policy.table.dim, actions, features)
         if self.hierarchy is not None and self.hyper is not None and self.doubt is None:
             problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
             if problem:
-                raise _other_number(self.path, problem)
+                raise other_number(self.path, problem)
         return moments
-
-    def _moments(self, file: MappedFile, dim: int, actions: int) -> Moments | UnitMoments:
-        keys, features = Keys(_ids(file, "id").values()), self._document["moments_features"]
-        if not actions:
-            sums = file.array("sums", "<f8", packed_size(dim + 2))
-            rows, log_weight = file.array("rows", "<i8"), file.array("log_weight", "<f8")
-            return Moments(keys, dim, sums, rows, log_weight, features)
-        p = dim // actions
-        sums = file.array("sums", "<f8", actions * packed_size(p + 2))
-        rows, log_weight = file.array("rows", "<i8", actions), file.array("log_weight", "<f8", actions)
-        return UnitMoments.of(keys, p, sums, rows, log_weight, features)
 
 
 def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
@@ -169,21 +158,21 @@ def verify_policy(path: str | os.PathLike[str]) -> None:
     if moments is not None and hierarchy is not None:
         problem = other_posterior(stored.policy.table, moments, hierarchy, stored.doubt, stored)
         if problem:
-            raise _other_number(stored.path, problem)
+            raise other_number(stored.path, problem)
 
 
 def _open(path: Path, *, whole: bool) -> StoredPolicy:
-    folder, document, files = open_directory(path)
+    folder, document, files = open_directory(path, layout.POLICY)
     verified = whole or sum(file.entry["bytes"] for file in files.values()) <= SMALL
     if verified:
         for file in files.values():
             file.verify()
-    features = _features(folder, document)
+    features = read_features(folder, document, layout.POLICY)
     table = _table(files[layout.TASKS], files[layout.LOOKUP], document, verified=verified)
     policy = LCBPolicy(table, features, pessimism=document["pessimism"], unseen=document["unseen"])
     problem = difference(table, policy.pessimism, document["check"])
     if problem:
-        raise _other_number(folder, problem)
+        raise other_number(folder, problem)
     return StoredPolicy(
         path=folder,
         policy=_gated(policy, document, files),
@@ -209,28 +198,12 @@ def _gated(
     )
 
 
-def _features(folder: Path, document: dict[str, Any]) -> FeatureMap | None:
-    entry = document["features"]
-    if entry is None:
-        return None
-    try:
-        features = feature_map_from_dict(entry)
-    except InputError as error:
-        raise ArtifactError(
-            f"{folder}: {layout.DOCUMENT} holds a feature map that this release cannot read ({error}). It "
-            f"was written by {document['written_by']}: use that release, or fit and save again."
-        ) from error
-    if features.fingerprint != document["features_fingerprint"]:
-        raise _other_number(folder, "the fingerprint of the feature map is another than when it was saved")
-    return features
-
-
 def _table(
     tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool
 ) -> StoredTable | StoredUnits:
     dim, actions = document["dim"], document.get("actions_apart", 0)
     packed = actions * packed_size(dim // actions) if actions else packed_size(dim)
-    ids = _ids(tasks, "id")
+    ids = stored_ids(tasks, "id")
     codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
     rows = RowBytes(
         header=Struct("<qQq" if _unsigned(ids.kind) else "<qqq"),
@@ -254,15 +227,3 @@ def _table(
 
 def _unsigned(kind: str) -> bool:
     return not (kind == "int64" or kind.startswith("datetime64"))
-
-
-def _ids(file: MappedFile, column: str) -> IdColumn:
-    count = len(file.entry["columns"][column]["buffers"])
-    return open_ids(file.kind_of(column), tuple(file.bytes_of(column, number) for number in range(count)))
-
-
-def _other_number(folder: Path, problem: str) -> ArtifactError:
-    return ArtifactError(
-        f"{folder}: {problem}. The files are whole, so this release computes something else than the one "
-        "that saved it. Use that release, or fit and save again."
-    )

@@ -1,4 +1,4 @@
-"""Find a policy directory and map all its files at one moment, whatever a writer does meanwhile."""
+"""Find a directory and map all its files at one moment, whatever a writer does meanwhile."""
 
 import hashlib
 import mmap
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.artifacts.layout import DOCUMENT, damaged, decode
+from hieropo.artifacts.layout import Kind, damaged, decode, kind_of
 from hieropo.artifacts.swap import aside, attended
 from hieropo.errors import ArtifactError, warn
 
 ARROW_MAGIC = b"ARROW1"
-ATTEMPTS, PAUSE = 50, 0.01  # together longer than any live writer leaves a path without a policy
+ATTEMPTS, PAUSE = 50, 0.01  # together longer than any live writer leaves a path without what was there
 
 Opened = tuple[Path, dict[str, Any], dict[str, "MappedFile"]]
 
 
-def open_directory(path: Path) -> Opened:
+def open_directory(path: Path, kind: Kind) -> Opened:
     """Return the directory, its document and its files, mapped.
 
     A fault counts only where the directory in which it was found still stands at ``path``; otherwise a writer
@@ -33,10 +33,10 @@ def open_directory(path: Path) -> Opened:
     Raises
     ------
     ArtifactError
-        There is no policy, it may not be read, its document was changed or a file has another length.
+        There is none of this kind, it may not be read, its document was changed or a file has another length.
     """
     try:
-        opened = _map_settled(path) or _map_remaining(path)
+        opened = _map_settled(path, kind) or _map_remaining(path, kind)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}. May this user read it?") from error
     if opened is None:
@@ -44,14 +44,14 @@ def open_directory(path: Path) -> Opened:
     if opened[0] != path:
         warn(
             f"{path} is missing: the process that was replacing it died. Read instead: {opened[0].name}, "
-            f"the policy that stood there. Save again, or rename that directory to {path.name}.",
+            f"what stood there. Save again, or rename that directory to {path.name}.",
         )
     return opened
 
 
-def _map_settled(path: Path) -> Opened | None:
+def _map_settled(path: Path, kind: Kind) -> Opened | None:
     for _ in range(ATTEMPTS):
-        opened = _map_files(path)
+        opened = _map_files(path, kind)
         if opened is not None:
             return opened
         if not (attended(path) or path.exists()):
@@ -60,19 +60,21 @@ def _map_settled(path: Path) -> Opened | None:
     return None
 
 
-def _map_remaining(path: Path) -> Opened | None:
+def _map_remaining(path: Path, kind: Kind) -> Opened | None:
     place = path if path.exists() else aside(path)
     if place is None:
-        raise ArtifactError(f"{path} does not exist. Check the path: a policy is a directory.")
-    return _map_files(place)
+        raise ArtifactError(
+            f"{path} does not exist. Check the path, of a directory that holds {kind.called}."
+        )
+    return _map_files(place, kind)
 
 
-def _map_files(place: Path) -> Opened | None:
+def _map_files(place: Path, kind: Kind) -> Opened | None:
     """Map the files of a directory; None where there is none, or another took its place meanwhile."""
     try:
         with Folder.open(place) as folder:
             try:
-                document = decode(folder.read(DOCUMENT), place)
+                document = decode(folder.read(kind), place, kind)
                 files = {name: folder.map(name, entry) for name, entry in document["files"].items()}
             except (ArtifactError, OSError):
                 if folder.in_place():
@@ -119,22 +121,26 @@ class Folder:
             return os.open(self.path / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         return os.open(name, os.O_RDONLY, dir_fd=self.descriptor)
 
-    def read(self, name: str) -> bytes:
-        """Return the bytes of one file.
+    def read(self, kind: Kind) -> bytes:
+        """Return the bytes of the document.
 
         Raises
         ------
         ArtifactError
-            There is no such file, or no directory.
+            There is none, or no directory.
         """
         try:
-            descriptor = self._file(name)
+            descriptor = self._file(kind.document)
         except FileNotFoundError as error:
+            other = kind_of(self.path)
+            holds = "" if other is None else f" It holds {other.called}."
             raise ArtifactError(
-                f"{self.path} has no {name}, so it is not a policy. Check the path."
+                f"{self.path} has no {kind.document}, so it does not hold {kind.called}.{holds} Check the path."
             ) from error
         except NotADirectoryError as error:
-            raise ArtifactError(f"{self.path} is a file. Hand in the directory that holds {name}.") from error
+            raise ArtifactError(
+                f"{self.path} is a file. Hand in the directory that holds {kind.document}."
+            ) from error
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
 

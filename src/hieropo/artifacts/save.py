@@ -1,6 +1,5 @@
 """Write a policy."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +9,13 @@ import numpy as np
 
 from hieropo.artifacts import layout
 from hieropo.artifacts.columns import id_codes
+from hieropo.artifacts.directories import plain_json, writing
 from hieropo.artifacts.probes import check_moments, fixed_bounds
 from hieropo.artifacts.rows import row_checksums
-from hieropo.artifacts.swap import replacing
+from hieropo.artifacts.sums import flat, parent_columns, write_moments
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.hierarchy import Hierarchy, Level
+from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.ids import encode_id
 from hieropo.core.laws import UnitTable
 from hieropo.core.policy import LCBPolicy
@@ -24,7 +24,7 @@ from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_to_dict
 from hieropo.core.units import UnitMoments
-from hieropo.errors import ArtifactError, InputError, MismatchError
+from hieropo.errors import MismatchError
 
 
 def save_policy(  # noqa: PLR0913 - the parts of a fit
@@ -79,29 +79,22 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     MismatchError
         The parts do not belong together.
     """
-    target = Path(os.path.realpath(path))
     gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
     _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
     if doubt is not None:
         document |= {"version": layout.SECOND, "doubt": doubt_to_dict(doubt)}
     if gate is not None:
-        document |= {"version": layout.VERSION, "gate": _gate(gate)}
+        document |= {"version": layout.POLICY.version, "gate": _gate(gate)}
     if sketch is not None:
         document["row_sketch"] = sketch.to_dict()
-    document |= {"log_evidence": log_evidence, "provenance": _plain_json(provenance or {})}
-    try:
-        with replacing(target, layout.check_replaceable) as folder:
-            document["files"] = _write_tables(folder, policy, moments, hierarchy)
-            if gate is not None:
-                document["files"][layout.GATE] = _write_gate(folder, gate)
-            (folder / layout.DOCUMENT).write_bytes(layout.encode(document))
-    except OSError as error:
-        raise ArtifactError(
-            f"{target} was not written: {_reason(error)}. What stood there before is as it was. "
-            "Is the disk full, a quota used up, or the directory closed to this user?"
-        ) from error
-    return target
+    document |= {"log_evidence": log_evidence, "provenance": plain_json(provenance or {})}
+    with writing(path, layout.POLICY) as folder:
+        document["files"] = _write_tables(folder, policy, moments, hierarchy)
+        if gate is not None:
+            document["files"][layout.GATE] = _write_gate(folder, gate)
+        (folder / layout.POLICY.document).write_bytes(layout.encode(document))
+    return Path(os.path.realpath(path))
 
 
 def _gate(gate: GatedPolicy) -> dict[str, Any]:
@@ -113,10 +106,6 @@ def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
     from hieropo.artifacts import arrow
 
     return arrow.write_table(folder / layout.GATE, {"harm": arrow.numbers(gate.harm)})
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _check_parts(
@@ -172,14 +161,10 @@ def _describe(
     hierarchy: Hierarchy | SharedActions | None,
     hyper: Gaussian | None,
 ) -> dict[str, Any]:
-    from hieropo import __version__
-
     features = policy.features
     apart = isinstance(policy.table, UnitTable)
     return {
-        "format": layout.FORMAT,
-        "version": layout.SECOND if _later(policy, hierarchy) else layout.FIRST,
-        "written_by": f"hieropo {__version__}",
+        **layout.head(layout.POLICY, layout.SECOND if _later(policy, hierarchy) else layout.FIRST),
         "dim": policy.table.dim,
         "tasks": len(policy.table.keys),
         **({"actions_apart": policy.table.means.shape[1]} if apart else {}),
@@ -195,20 +180,6 @@ def _describe(
     }
 
 
-def _plain_json(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        twin = json.loads(json.dumps(dict(provenance), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"The provenance is not JSON: {error}. Use texts, numbers and lists.") from error
-    for key, value in provenance.items():
-        if twin.get(key) != value:
-            raise InputError(
-                f"The provenance entry {key!r} = {value!r} would come back as {twin.get(key)!r}. "
-                "JSON has text keys, and lists but no tuples."
-            )
-    return dict(twin)
-
-
 def _write_tables(
     folder: Path,
     policy: LCBPolicy,
@@ -219,7 +190,7 @@ def _write_tables(
 
     table: Any = policy.table  # what can be saved also has ids and counts of rows
     ids = table.keys.values
-    means, covs = _flat(table.means), _flat(table.covs)
+    means, covs = flat(table.means), flat(table.covs)
     codes = id_codes(ids)
     order = np.argsort(codes, kind="stable")
     files = {
@@ -238,37 +209,13 @@ def _write_tables(
         ),
     }
     if moments is not None:
-        files[layout.MOMENTS] = arrow.write_table(
-            folder / layout.MOMENTS,
-            {
-                "id": arrow.ids(moments.keys.values),
-                "rows": arrow.numbers(moments.rows),
-                "log_weight": arrow.numbers(moments.log_weight),
-                "sums": arrow.numbers(_flat(moments.sums)),
-            },
-        )
+        files[layout.MOMENTS] = write_moments(folder / layout.MOMENTS, moments)
     if isinstance(hierarchy, Hierarchy):
         for number, level in enumerate(hierarchy.levels):
             name = layout.level_file(number)
-            files[name] = arrow.write_table(folder / name, _parents(level))
+            files[name] = arrow.write_table(folder / name, parent_columns(level.parent))
         if hierarchy.metadata is not None:
-            known, values = hierarchy.metadata.tasks.values, _flat(hierarchy.metadata.values)
+            known, values = hierarchy.metadata.tasks.values, flat(hierarchy.metadata.values)
             columns = {"id": arrow.ids(known), "values": arrow.numbers(values)}
             files[layout.METADATA] = arrow.write_table(folder / layout.METADATA, columns)
     return files
-
-
-def _flat(values: Any) -> Any:
-    """One row of numbers for each task, (m, ...) to (m, k)."""
-    array = np.asarray(values)
-    return array.reshape(len(array), int(np.prod(array.shape[1:])))
-
-
-def _parents(level: Level) -> dict[str, Any]:
-    from hieropo.artifacts import arrow
-    from hieropo.core.ids import id_array
-
-    return {
-        "child": arrow.ids(id_array(list(level.parent), "child")),
-        "parent": arrow.ids(id_array(list(level.parent.values()), "parent")),
-    }

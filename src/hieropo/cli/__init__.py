@@ -1,4 +1,4 @@
-"""The command line: ``hieropo fit``, ``evaluate``, ``decide``, ``inspect``, ``demo``."""
+"""The command line: ``hieropo fit``, ``moments``, ``evaluate``, ``decide``, ``inspect``, ``demo``."""
 
 import click
 
@@ -9,6 +9,7 @@ from hieropo.cli.demo import demo_command
 from hieropo.cli.evaluate import evaluate_command
 from hieropo.cli.fit import fit_command
 from hieropo.cli.inspect_policy import inspect_command
+from hieropo.cli.moments import moments_command
 
 __all__ = ["main"]
 
@@ -34,6 +35,7 @@ def main() -> None:
 
 
 main.add_command(fit_command)
+main.add_command(moments_command)
 main.add_command(evaluate_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)

@@ -138,6 +138,17 @@ class UnitMoments:
             picked, self.unit_dim, self.sums[at], self.rows[at], self.log_weight[at], self.features
         )
 
+    def among(self, place: Codes, n_actions: int, features: str | None) -> Self:
+        """Return the moments for a map that has these actions at ``place`` (K,) among its ``n_actions``.
+
+        The others have no rows. ``features`` is the fingerprint of that map.
+        """
+        m = len(self)
+        sums = np.zeros((m, n_actions, self.sums.shape[2]))
+        rows, log_weight = np.zeros((m, n_actions), dtype=np.int64), np.zeros((m, n_actions))
+        sums[:, place], rows[:, place], log_weight[:, place] = self.sums, self.rows, self.log_weight
+        return type(self).of(self.keys, self.unit_dim, sums, rows, log_weight, features)
+
     def scale(self, factor: float) -> Self:
         """Multiply every weight by a positive ``factor`` (forgetting, tempering)."""
         return type(self)(self.keys, self.n_actions, self.units.scale(factor))

@@ -1,0 +1,175 @@
+"""Tables of Moments and of where tasks stand: in a policy, in moments files, in checkpoints."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.artifacts.columns import IdColumn, open_ids
+from hieropo.artifacts.mapped import MappedFile
+from hieropo.core.ids import id_array
+from hieropo.core.keys import Keys
+from hieropo.core.packed import packed_size
+from hieropo.core.row_sketch import RowSketch
+from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
+
+Files = Mapping[str, MappedFile]
+Array = NDArray[np.float64]
+_CHUNK = 1 << 16  # rows that are put back together at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What a pass over rows leaves.
+
+    Parameters
+    ----------
+    moments : Moments or UnitMoments
+    sketch : RowSketch
+        A fingerprint of the rows.
+    levels : sequence of mappings
+        The parent of each child, level by level, from the tasks upwards.
+    known : mapping
+        Numbers (c,) known of each task; empty without metadata.
+    """
+
+    moments: Moments | UnitMoments
+    sketch: RowSketch
+    levels: Sequence[Mapping[Any, Any]] = ()
+    known: Mapping[Any, Array] = field(default_factory=dict)
+
+
+def flat(values: Any) -> Any:
+    """One row of numbers for each task, (m, ...) to (m, k)."""
+    array = np.asarray(values)
+    return array.reshape(len(array), int(np.prod(array.shape[1:])))
+
+
+def read_parents(file: MappedFile) -> dict[Any, Any]:
+    """Read that table."""
+    children, parents = (stored_ids(file, name).values().tolist() for name in ("child", "parent"))
+    return dict(zip(children, parents, strict=True))
+
+
+def stored_ids(file: MappedFile, column: str) -> IdColumn:
+    """Read a column of ids."""
+    count = len(file.entry["columns"][column]["buffers"])
+    return open_ids(file.kind_of(column), tuple(file.bytes_of(column, number) for number in range(count)))
+
+
+def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) -> dict[str, Any]:
+    """Write the table of moments; return its entry. ``sums`` are written in place of theirs."""
+    from hieropo.artifacts import arrow
+
+    columns = {
+        "id": arrow.ids(moments.keys.values),
+        "rows": arrow.numbers(moments.rows),
+        "log_weight": arrow.numbers(moments.log_weight),
+        "sums": arrow.numbers(flat(moments.sums if sums is None else sums)),
+    }
+    return arrow.write_table(path, columns)
+
+
+def parent_columns(parents: Mapping[Any, Any]) -> dict[str, Any]:
+    """Make the columns of the table that says who hangs on whom."""
+    from hieropo.artifacts import arrow
+
+    children, above = (id_array(list(each), "child") for each in (parents, parents.values()))
+    return {"child": arrow.ids(children), "parent": arrow.ids(above)}
+
+
+def read_moments(
+    file: MappedFile, dim: int, actions: int, features: str | None, *, short: bool = False
+) -> Moments | UnitMoments:
+    """Read the table of moments of ``dim`` features, as views of the file; of units where there are ``actions``."""
+    keys = Keys(stored_ids(file, "id").values())
+    if not actions:
+        sums = file.array("sums", "<f8", packed_size(dim + 2))
+        rows, log_weight = file.array("rows", "<i8"), file.array("log_weight", "<f8")
+        return Moments(keys, dim, sums, rows, log_weight, features)
+    p = dim // actions
+    sums = file.array("sums", "<f8", actions * packed_size(p + (1 if short else 2)))
+    rows, log_weight = file.array("rows", "<i8", actions), file.array("log_weight", "<f8", actions)
+    if short:
+        sums = _lengthened(sums, len(keys) * actions, p)
+    return UnitMoments.of(keys, p, sums, rows, log_weight, features)
+
+
+def _doubled(p: int) -> NDArray[np.int64]:
+    """Where, in packed sums of z = (1, x, r, 1), the entries stand that those of the last 1 repeat."""
+    first = np.arange(p + 1)
+    return np.append(first * (first + 1) // 2, 0)
+
+
+def _shortened(moments: UnitMoments) -> Array | None:
+    """Sums of units without the last 1 of z = (1, x, r, 1), where it repeats the first to the last bit; else None."""
+    p = moments.unit_dim
+    sums = np.ascontiguousarray(moments.units.sums)
+    size = packed_size(p + 1)
+    for start in range(0, len(sums), _CHUNK):
+        part = sums[start : start + _CHUNK].view(np.int64)
+        if not np.array_equal(part[:, size:], part[:, _doubled(p)]):
+            return None
+    return sums[:, :size].reshape(len(moments), moments.n_actions * size)
+
+
+def _lengthened(sums: Array, units: int, p: int) -> Array:
+    size = packed_size(p + 1)
+    whole = np.empty((units, packed_size(p + 2)))
+    whole[:, :size] = sums.reshape(units, size)
+    whole[:, size:] = whole[:, _doubled(p)]
+    return whole
+
+
+def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write all tables; return what the document says of them, and the entries of their files.
+
+    Of a task the table of moments holds at most (d + 2)(d + 3) / 2 + 2 numbers, d the features; of units as many for
+    each action with its p features, or (p + 1)(p + 2) / 2 + 2 where the first feature is an intercept.
+    """
+    from hieropo.artifacts import arrow
+
+    moments, apart = sums.moments, isinstance(sums.moments, UnitMoments)
+    short = _shortened(moments) if isinstance(moments, UnitMoments) else None
+    files = {f"{prefix}moments.arrow": write_moments(folder / f"{prefix}moments.arrow", moments, short)}
+    for number, parents in enumerate(sums.levels):
+        name = f"{prefix}level-{number}.arrow"
+        files[name] = arrow.write_table(folder / name, parent_columns(parents))
+    if sums.known:
+        name, values = f"{prefix}metadata.arrow", np.array(list(sums.known.values()), dtype=np.float64)
+        columns = {"id": arrow.ids(id_array(list(sums.known), "task")), "values": arrow.numbers(values)}
+        files[name] = arrow.write_table(folder / name, columns)
+    about = {
+        "dim": moments.dim,
+        "actions": moments.n_actions if isinstance(moments, UnitMoments) else 0,
+        **({"short": short is not None} if apart else {}),
+        "levels": len(sums.levels),
+        "metadata": len(next(iter(sums.known.values()))) if sums.known else 0,
+        "sketch": sums.sketch.to_dict(),
+    }
+    return about, files
+
+
+def read_sums(files: Files, prefix: str, about: Mapping[str, Any], features: str) -> Sums:
+    """Read what :func:`write_sums` wrote, all of it checked; the moments may be views of the file."""
+    for name, each in files.items():
+        if name.startswith(prefix):
+            each.verify()
+    moments = read_moments(
+        files[f"{prefix}moments.arrow"],
+        about["dim"],
+        about["actions"],
+        features,
+        short=about.get("short", False),
+    )
+    levels = [read_parents(files[f"{prefix}level-{number}.arrow"]) for number in range(about["levels"])]
+    known = {}
+    if about["metadata"]:
+        file = files[f"{prefix}metadata.arrow"]
+        values = file.array("values", "<f8", about["metadata"])
+        known = dict(zip(stored_ids(file, "id").values().tolist(), values, strict=True))
+    return Sums(moments, RowSketch.from_dict(about["sketch"]), levels, known)

@@ -1,0 +1,102 @@
+"""The options that say which columns of a log play which role, and which features are made of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hieropo.cli.console import names, usage_error
+
+MAPS = ("per-action", "indicator", "columns")
+
+
+def _features(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None or value in MAPS or value.endswith(".json"):
+        return value
+    raise click.BadParameter(
+        f"{value!r} is none of {', '.join(MAPS)}, nor a .json file that holds a feature map."
+    )
+
+
+_OPTIONS = (
+    click.option("--task", metavar="COL", help="Column that names the task: the unit with its own policy."),
+    click.option("--reward", metavar="COL", help="Column of rewards; larger is better."),
+    click.option(
+        "--action", metavar="COL", help="Column of actions. Without one the context describes the action taken."
+    ),
+    click.option("--context", metavar="A,B,C", callback=names, help="Columns known before the action, numbers."),
+    click.option("--pscore", metavar="COL", help="Column of logged propensities; checked, not used for the fit."),
+    click.option("--weight", metavar="COL", help="Column of weights; k counts as k equal rows."),
+    click.option(
+        "--levels", metavar="A,B", callback=names,
+        help="Columns of groups that tasks belong to, the widest first, such as region,store. hier only.",
+    ),
+    click.option(
+        "--metadata", metavar="A,B", callback=names,
+        help="Columns of numbers known of a task, the same in all its rows. hier only.",
+    ),
+    click.option("--time", metavar="COL", help="Column that says when the action was chosen; checked."),
+    click.option(
+        "--guess/--no-guess", default=True, show_default=True,
+        help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "
+        "pscore or weight that is not named. Each guess is printed.",
+    ),
+    click.option(
+        "--features", metavar="MAP", callback=_features,
+        help="per-action: a linear model of the context for each action (default with actions and context). "
+        "indicator: one coefficient an action (default with actions alone). columns: the context as it is "
+        "without an intercept (default without actions). Or a .json file with a feature map.",
+    ),
+)  # fmt: skip
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of roles and features."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Columns of each role, named or guessed; guesses are told on standard error."""
+    from hieropo.core.logs import Roles
+    from hieropo.sources import guess_roles
+
+    named = {role: given[role] for role in Roles.names() if role in given}
+    named["context"] = given["context"] or getattr(features, "columns", ())
+    acting = features != "columns" and getattr(features, "actions", ()) is not None
+    guessed = ("task", "reward", "pscore", "weight", *(["action"] if acting else []))
+    roles, told = guess_roles(schema, named, guessed if given["guess"] else ())
+    for sentence in told:
+        click.echo(f"Note: {sentence}", err=True)
+    if roles.action is None and not roles.context and features in (None, "columns"):
+        usage_error("Give --action, the column of the actions, or --context, columns that describe them.")
+    return roles, told
+
+
+def chosen_features(choice: str | None) -> Any:
+    """Name of a feature map, or the map that lies in a file."""
+    if choice is None or choice in MAPS:
+        return choice
+    from hieropo.core.features import feature_map_from_dict
+    from hieropo.errors import InputError
+
+    try:
+        return feature_map_from_dict(_mapping(choice))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"There is no file {choice}, from which to read the feature map. Check the path."
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict())."
+        ) from error
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(stored, dict):
+        raise TypeError(f"it holds a {type(stored).__name__}")
+    return stored

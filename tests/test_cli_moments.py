@@ -1,0 +1,101 @@
+"""``hieropo moments`` as its callers meet it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hieropo import LogMoments
+from hieropo.cli import main
+
+NAMED = ["--task", "store", "--action", "offer", "--reward", "profit"]
+
+
+def run(code: int, *words: object) -> str:
+    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+def answer(*words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(0, *words, "--json"))
+    return found
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the logs of two days, which have other actions."""
+    monkeypatch.chdir(tmp_path)
+    for seed, (day, offers) in enumerate({"monday": ["a", "b"], "tuesday": ["b", "c"]}.items()):
+        rng = np.random.default_rng(seed)
+        store, offer = rng.integers(6, size=300), rng.integers(2, size=300)
+        profit = 0.4 * offer + rng.normal(size=300)
+        rows = {
+            "store": store,
+            "offer": np.array(offers)[offer],
+            "profit": profit,
+            "visits": rng.normal(size=300),
+        }
+        pq.write_table(pa.table(rows), f"{day}.parquet")
+    return tmp_path
+
+
+def test_days_are_summed_merged_fitted_and_taken_apart(site: Path) -> None:
+    for day in ("monday", "tuesday"):
+        found = answer("moments", f"{day}.parquet", "-o", day, *NAMED, "--context", "visits")
+        assert (found["rows"], found["tasks"], found["features"]) == (300, 6, 4)
+        assert found["columns"]["context"] == ["visits"]
+    merged = answer("moments", "merge", "monday", "tuesday", "-o", "both")
+    assert merged["actions"] == ["a", "b", "c"]
+    assert (merged["rows"], merged["merged"]) == (600, ["monday", "tuesday"])
+    assert answer("moments", "show", "both")["provenance"] == {"merged": ["monday", "tuesday"]}
+    assert "HierOPO learned from 600 rows of 6 tasks in both" in run(0, "fit", "both", "-o", "policy")
+    assert "hieropo evaluate policy LOG" in run(0, "fit", "both", "-o", "policy")
+    answer("evaluate", "policy", "monday.parquet")
+    assert answer("fit", "both", "-o", "shared", "--hyper", "shared")["actions"] == 3
+    rest = answer("moments", "subtract", "both", "monday", "-o", "rest")
+    assert rest["rows"] == 300
+    tuesday = LogMoments.load("tuesday")
+    left = LogMoments.load("rest").for_learning(apart=True)
+    assert left.units.allclose(
+        tuesday.on(LogMoments.load("rest").features).for_learning(apart=True).units, 1e-9
+    )
+    assert {path.name for path in site.iterdir()} == {
+        "monday.parquet", "tuesday.parquet", "monday", "tuesday", "both", "rest", "policy", "shared"
+    }  # fmt: skip
+
+
+def test_a_log_is_named_first_or_after_of_and_help_explains_both(site: Path) -> None:
+    first = run(0, "moments", "monday.parquet", "-o", "one", *NAMED)
+    assert run(0, "moments", "of", "monday.parquet", "-o", "two", *NAMED) == first.replace("one ", "two ")
+    assert run(0, "moments", "-o", "one", *NAMED, "monday.parquet") == first
+    Path("monday.parquet").rename(site / "merge")
+    assert run(0, "moments", "./merge", "-o", "one", *NAMED) == first
+    assert "subtract" in run(0, "moments", "--help")
+    assert "--context" in run(0, "moments", "of", "-h")
+
+
+def test_what_cannot_be_done_is_said_with_the_paths(site: Path) -> None:
+    run(0, "moments", "monday.parquet", "-o", "monday", *NAMED)
+    run(0, "moments", "tuesday.parquet", "-o", "tuesday", *NAMED, "--context", "visits")
+    text = run(1, "moments", "merge", "monday", "tuesday", "-o", "both")
+    assert "context columns [] and ['visits']" in text
+    assert "The second are tuesday, the first monday." in text
+    assert not Path("both").exists()
+    assert "does not exist" in run(1, "moments", "merge", "monday", "nothing", "-o", "both")
+    assert "made with task='store'; task='shop'" in run(1, "fit", "monday", "-o", "policy", "--task", "shop")
+    assert "It holds moments" in run(1, "inspect", "monday")
+    assert "other things in it" in run(1, "moments", "monday.parquet", "-o", site, *NAMED)
+    assert "There is no file or folder" in run(1, "moments", "nowhere.parquet", "-o", "x", *NAMED)
+    assert "Missing argument" in run(2, "moments", "merge", "-o", "both")
+    assert "Missing option" in run(2, "moments", "monday.parquet", *NAMED)
+    raw = bytearray(Path("monday/moments.arrow").read_bytes())
+    raw[-100] ^= 4
+    Path("monday/moments.arrow").write_bytes(raw)
+    assert "moments.arrow does not have the checksum" in run(1, "fit", "monday", "-o", "policy")
