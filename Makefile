@@ -1,8 +1,9 @@
-# make demo    install what is needed, then run the demonstration
-# make test    install what is needed, then run every check
-# make quick   the tests without the slow ones
-# make format  let ruff rewrite the sources
-# make clean   remove what the other targets made
+# make demo       install what is needed, then run the demonstration
+# make reproduce  install what is needed, then make the figures of the paper in the folder reproduced
+# make test       install what is needed, then run every check
+# make quick      the tests without the slow ones
+# make format     let ruff rewrite the sources
+# make clean      remove what the other targets made
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,12 +13,16 @@ INPUTS := pyproject.toml constraints.txt
 
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
+PLOTS := $(VENV)/.installed-plots
 
-.PHONY: demo test lint types contracts pytest quick format clean
+.PHONY: demo reproduce test lint types contracts pytest quick format clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
 	$(BIN)/hieropo demo
+
+reproduce: $(PLOTS)
+	$(BIN)/hieropo reproduce synthetic -o reproduced/synthetic
 
 test: $(DEV)
 	$(MAKE) --no-print-directory lint
@@ -46,7 +51,7 @@ format: $(DEV)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A virtual environment that works. Debian keeps ensurepip in a package of its own.
@@ -66,6 +71,10 @@ $(RUN): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e .
 	@touch $@
 
+$(PLOTS): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[plots]'
+	@touch $(RUN) $@
+
 $(DEV): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
-	@touch $(RUN) $@
+	@touch $(RUN) $(PLOTS) $@

@@ -279,7 +279,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args(argv)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that are started
     runs = simulate(args.runs, args.side_runs, args.processes)
     command = f"python experiments/gap_closed.py --runs {args.runs} --side-runs {args.side_runs}"
     write(args.out, report(runs, command))

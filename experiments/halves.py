@@ -300,7 +300,6 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.data is None:
         parser.error("name the folder of the tables: --data DIR, or HIEROPO_DATA=DIR")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that are started
     results = run(args.logs, Path(args.data), args.halves, args.processes)
     studies = {name: load(name, Path(args.data)) for name in args.logs}
     command = f"python experiments/halves.py --data DIR --halves {args.halves} --logs {' '.join(args.logs)}"

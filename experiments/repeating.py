@@ -1,14 +1,14 @@
-"""What programs that repeat runs share: their options, the processes that make runs, their command line."""
+"""What programs that repeat runs share: their options, and runs in processes."""
 
 import argparse
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+from hieropo.reproduce.processes import workers
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -32,11 +32,6 @@ def options(doc: str | None, out: Path, program: str) -> Options:
     chosen = parser.parse_args()
     command = f"python experiments/{program}" + (f" --share {chosen.share}" if chosen.share != 1 else "")
     return Options(chosen.share, chosen.out, chosen.processes, command)
-
-
-def workers(processes: int) -> ProcessPoolExecutor:
-    """Processes that start fresh, so that none inherits threads."""
-    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
 
 
 def repeated(

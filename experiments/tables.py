@@ -1,28 +1,12 @@
 """What the programs of this folder share: figures with their errors, Markdown tables, where a table comes from."""
 
-import platform
-from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
+from hieropo.reproduce.tables import figure, table
+from hieropo.reproduce.writing import versions, write_text
 
-import hieropo
-
-PACKAGES = ("numpy", "scipy", "numba")
-
-
-def figure(value: float, error: float, digits: int = 3) -> str:
-    """Value and standard error, ``0.912 ± 0.004``; an empty cell where the value is not a number."""
-    if not np.isfinite(value):
-        return ""
-    return f"{value:.{digits}f} ± {error:.{digits}f}" if np.isfinite(error) else f"{value:.{digits}f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown table; all columns but the first are aligned to the right."""
-    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+__all__ = ["figure", "provenance", "read_table", "table", "write"]
 
 
 def read_table(text: str, title: str) -> list[dict[str, str]]:
@@ -46,16 +30,10 @@ def read_table(text: str, title: str) -> list[dict[str, str]]:
 
 def provenance(command: str) -> str:
     """One paragraph: the command, and the releases that it ran with."""
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    return (
-        f"Made by `{command}` with hieropo {hieropo.__version__}, {packages} and Python "
-        f"{platform.python_version()}. Not edited by hand.\n"
-    )
+    return f"Made by `{command}` with {versions()}. Not edited by hand.\n"
 
 
 def write(path: Path, parts: Iterable[str]) -> None:
     """Write paragraphs and tables to a file, with an empty line between them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "\n".join(part if part.endswith("\n") else part + "\n" for part in parts), encoding="utf-8"
-    )
+    write_text(path, parts)

@@ -77,7 +77,7 @@ def test_third_party_packages_enter_where_the_design_says() -> None:
         "click": ("cli",),
         "duckdb": ("sources", "engines"),
         "llvmlite": ("core",),
-        "matplotlib": ("plots",),
+        "matplotlib": ("plots", "reproduce"),
         "numba": ("core",),
         "numpy": ("",),
         "pyarrow": ("sources", "artifacts", "cli"),

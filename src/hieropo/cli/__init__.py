@@ -1,4 +1,4 @@
-"""The command line: ``hieropo fit``, ``moments``, ``evaluate``, ``decide``, ``inspect``, ``demo``."""
+"""The command line: ``hieropo fit``, ``moments``, ``evaluate``, ``decide``, ``inspect``, ``demo``, ``reproduce``."""
 
 import click
 
@@ -10,6 +10,7 @@ from hieropo.cli.evaluate import evaluate_command
 from hieropo.cli.fit import fit_command
 from hieropo.cli.inspect_policy import inspect_command
 from hieropo.cli.moments import moments_command
+from hieropo.cli.reproduce import reproduce_group
 
 __all__ = ["main"]
 
@@ -40,3 +41,4 @@ main.add_command(evaluate_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
 main.add_command(demo_command)
+main.add_command(reproduce_group)

@@ -1,7 +1,7 @@
 """Tables written to one Parquet file, whole or not at all."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
         return pa.array([str(value) for value in ids])
 
 
-def write_tables(path: str | Path, tables: Iterable[Any]) -> int:
+def write_tables(
+    path: str | Path, tables: Iterable[Any], *, metadata: Mapping[str, str] | None = None
+) -> int:
     """Write tables to one Parquet file, whole or not at all; returns the number of rows.
 
     The rows go to a hidden file beside ``path``, which takes that name in one step when all are there.
@@ -33,6 +35,8 @@ def write_tables(path: str | Path, tables: Iterable[Any]) -> int:
         Its folder must exist; a file that stands there is replaced.
     tables : iterable of pa.Table, pa.RecordBatch or mapping of a name to a column
         At least one; the first sets names and types.
+    metadata : mapping of text, optional
+        What the file says of itself.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def write_tables(path: str | Path, tables: Iterable[Any]) -> int:
     _refuse_target(target)
     partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
     try:
-        rows = _written(partial, tables)
+        rows = _written(partial, tables, metadata)
         partial.replace(target)
     except OSError as error:
         raise ArtifactError(
@@ -63,13 +67,15 @@ def _refuse_target(target: Path) -> None:
         raise ArtifactError(f"{target} cannot be written: there is no folder {target.parent}. Make it first.")
 
 
-def _written(path: Path, tables: Iterable[Any]) -> int:
+def _written(path: Path, tables: Iterable[Any], metadata: Mapping[str, str] | None) -> int:
     rows = 0
     writer: pq.ParquetWriter | None = None
     try:
         for part in tables:
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else pa.table(part)
             if writer is None:
+                if metadata:
+                    table = table.replace_schema_metadata(dict(metadata))
                 writer = pq.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table.cast(writer.schema))
             rows += table.num_rows

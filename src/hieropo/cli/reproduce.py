@@ -1,0 +1,108 @@
+"""``hieropo reproduce``: the experiments of the paper."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hieropo.cli.console import example, print_json, shared_options
+from hieropo.cli.progress import Line
+from hieropo.text import counted, paragraph, table
+
+BAR = 30
+
+
+@click.group("reproduce", short_help="Make the figures of the HierOPO paper, and what it leaves out.")
+def reproduce_group() -> None:
+    """Make the figures of the HierOPO paper (arXiv 2212.04720), and what it leaves out.
+
+    Settings, runs, tables and pictures end in one folder. A command that was ended goes on where it stopped.
+    """
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what all experiments are told."""
+    for option in reversed((
+        click.option("-o", "--output", required=True, metavar="DIR", help="Folder for results; made if missing."),
+        click.option("--settings", metavar="FILE", help="TOML instead of the settings that ship."),
+        click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs instead of those in the settings."),
+        click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed instead of that in the settings."),
+        click.option(
+            "--processes", type=click.IntRange(min=1), metavar="N",
+            help="At work at once; default all processors. The figures do not depend on it.",
+        ),
+        click.option("--figures/--no-figures", default=True, help="Pictures need matplotlib."),
+    )):  # fmt: skip
+        command = option(command)
+    return shared_options(command)
+
+
+@reproduce_group.command(
+    "synthetic",
+    short_help="The synthetic problems.",
+    epilog=example("hieropo reproduce synthetic -o synthetic"),
+)
+@run_options
+def synthetic_command(as_json: bool, output: str, figures: bool, **options: Any) -> None:  # noqa: FBT001
+    """Draw the paper's synthetic problems and compare HierOPO, FlatOPO, OracleOPO and others on them."""
+    from hieropo.reproduce.run import Asked, reproduce_synthetic
+
+    asked = Asked(Path(output), pictures=figures, **options)
+    with Line() as line:
+        found = reproduce_synthetic(asked, Progress(line))
+    _tell(found, asked.out, as_json=as_json)
+
+
+class Progress:
+    """A bar, with how long it may still take."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._begun: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many runs are done, of how many."""
+        now = time.monotonic()
+        self._begun = self._begun or (now, done)
+        self._line.say(bar(done, total, now - self._begun[0], done - self._begun[1]), now=True)
+
+
+def bar(done: int, total: int, seconds: float, made: int) -> str:
+    """Line of text: a bar, the runs that are done, and the time left if the others take as long as ``made`` did."""
+    full = BAR * done // max(total, 1)
+    text = f"[{'#' * full}{'.' * (BAR - full)}] {done:,} of {total:,} runs"
+    if made < 1 or done == total:
+        return text
+    left = seconds / made * (total - done)
+    return f"{text}, about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
+
+
+def _tell(found: list[Any], out: Path, *, as_json: bool) -> None:
+    from hieropo.reproduce.synthetic import AS_SET
+
+    files = sorted(path for path in out.iterdir() if path.is_file())
+    if as_json:
+        print_json({"results": [_plain(each) for each in found], "files": [str(path) for path in files]})
+        return
+    shown = [each for each in found if each.place.get("reading", AS_SET) == AS_SET]
+    places = list(dict.fromkeys(tuple(each.place.items()) for each in shown))
+    algorithms = list(dict.fromkeys(each.algorithm for each in shown))
+    cells = {(tuple(each.place.items()), each.algorithm): f"{each.mean:.4f}" for each in shown}
+    head = [name for name, _ in places[0] if name != "reading"]
+    rows = [
+        [*(str(dict(place)[name]) for name in head), *(cells[place, n] for n in algorithms)]
+        for place in places
+    ]
+    click.echo(table([[*head, *algorithms], *rows]))
+    click.echo(
+        paragraph(
+            f"Mean suboptimality; {counted(found[0].runs, 'run')} at each point. {out / 'results.md'} has errors."
+        )
+    )
+    click.echo(table([["left behind", str(files[0])], *(["", str(path)] for path in files[1:])]))
+
+
+def _plain(each: Any) -> dict[str, Any]:
+    return {key: None if value != value else value for key, value in each.columns().items()}  # noqa: PLR0124  # NaN

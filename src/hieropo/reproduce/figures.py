@@ -1,0 +1,96 @@
+"""Pictures like those of the paper: mean and standard error, against what is varied."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hieropo.errors import InputError
+from hieropo.reproduce.summaries import Summary
+
+STYLES = (  # colours that differ in brightness and for most eyes (Okabe and Ito), and marks
+    ("#000000", "s"), ("#d55e00", "o"), ("#0072b2", "^"), ("#009e73", "D"), ("#cc79a7", "v"),
+    ("#e69f00", "P"), ("#56b4e9", "X"), ("#999999", "<"), ("#8c564b", ">"),
+)  # fmt: skip
+_FIXED: Any = {
+    "svg.hashsalt": "hieropo",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One plot: what is varied, its words, and the points."""
+
+    title: str
+    across: str
+    label: str
+    found: Sequence[Summary]
+
+
+def need_matplotlib() -> None:
+    """Refuse before the work where no picture can be drawn.
+
+    Raises
+    ------
+    InputError
+        matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "The figures need matplotlib: pip install 'hieropo[plots]'. Or leave them out with --no-figures."
+        ) from error
+
+
+def draw(
+    stem: Path,
+    panels: Sequence[Panel],
+    styles: Mapping[str, tuple[str, str]],
+    inside: Mapping[str, str],
+    columns: int = 2,
+) -> list[Path]:
+    """Draw panels in rows of ``columns`` to an SVG and a PNG file; ``inside`` is written into both.
+
+    ``styles`` gives colour and mark of each algorithm; one that it lacks is left out.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    with mpl.rc_context(_FIXED), warnings.catch_warnings():
+        picture = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.6), layout="constrained")
+        axes = picture.subplots(rows, columns, squeeze=False).ravel()
+        for axis, panel in zip(axes, panels, strict=False):
+            _plot(axis, panel, styles)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        handles, names = axes[0].get_legend_handles_labels()
+        picture.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)))
+        text = "; ".join(f"{name}: {value}" for name, value in inside.items())
+        made = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+        picture.savefig(made[0], metadata={"Date": None, "Description": text})
+        picture.savefig(made[1], metadata={"Software": None, "Description": text}, dpi=150)
+    return made
+
+
+def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+    for name, (colour, mark) in styles.items():
+        points = [each for each in panel.found if each.algorithm == name]
+        axis.errorbar(
+            [each.place[panel.across] for each in points],
+            [each.mean for each in points],
+            [each.se for each in points],
+            color=colour, marker=mark, markersize=4, linewidth=1, capsize=2, label=name,
+        )  # fmt: skip
+    ticks = sorted({each.place[panel.across] for each in panel.found})
+    axis.set_xscale("log")
+    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks], minor=False)
+    axis.minorticks_off()
+    axis.set_ylim(bottom=0)
+    axis.set(title=panel.title, xlabel=panel.label, ylabel="suboptimality")

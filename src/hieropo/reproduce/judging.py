@@ -1,0 +1,116 @@
+"""Many algorithms on one log, judged by the truth."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.assumptions import exact_constant, paper_constant
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.policy import LCBPolicy, checked_pessimism
+from hieropo.core.posterior import condition
+from hieropo.core.simulation import suboptimality
+from hieropo.core.statistics import Moments
+from hieropo.core.uncertainty import learn
+from hieropo.errors import HieropoWarning, NumericalError
+from hieropo.reproduce.settings import Algorithm
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+SIMPLER = ("auto", "diag", "isotropic")  # shapes of Sigma_0 in turn, where one cannot be learned
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What a run drew: the truth, what its log says, and where policies are judged.
+
+    Parameters
+    ----------
+    prior : Hierarchy
+        The one that tasks were drawn from, or stand for it.
+    root : (d,) array
+        The paper's mu_*.
+    theta : (m, d) array
+        Parameters of the tasks 0 .. m-1.
+    moments : Moments
+        Of those tasks; some may have no rows.
+    candidates : (m, E, K, d) array
+        phi(x, a) of every action in each of E contexts of each task.
+    weights : (m,) array
+        How much each task counts in the mean; they add to 1.
+    """
+
+    prior: Hierarchy
+    root: Array
+    theta: Array
+    moments: Moments
+    candidates: Array
+    weights: Array
+
+
+def pessimism(algorithm: Algorithm, dim: int) -> float:
+    """Number of standard deviations that an algorithm takes off."""
+    word, level = algorithm.pessimism, algorithm.level
+    if isinstance(word, float):
+        return word
+    if word == "calibrated":
+        return checked_pessimism(None, level)
+    return (exact_constant if word == "simultaneous" else paper_constant)(dim, 1.0 - level)
+
+
+def learned(moments: Moments) -> tuple[Any, int]:
+    """Posterior of a hierarchy that is learned from the log, and how many shapes of Sigma_0 were refused on the way.
+
+    Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises.
+
+    Raises
+    ------
+    NumericalError
+        Not even one variance can be learned.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        for refused, shape in enumerate(SIMPLER):
+            try:
+                return learn(moments, shape).posterior, refused  # type: ignore[arg-type]  # they are the words
+            except NumericalError:
+                if shape == SIMPLER[-1]:
+                    raise
+    raise AssertionError("no shape was tried")  # pragma: no cover
+
+
+_GIVEN: dict[str, Callable[[World], Hierarchy]] = {
+    "oracle": lambda world: world.prior.oracle(world.root),
+    "hierarchical": lambda world: world.prior,
+    "flat": lambda world: world.prior.flat(),
+    "pooled": lambda world: world.prior.pooled(),
+}
+
+
+def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes], int]:
+    """What each algorithm does, (m, E) each, and how many shapes of Sigma_0 were refused."""
+    m, contexts, actions, dim = world.candidates.shape
+    tasks, phi = np.repeat(np.arange(m), contexts), world.candidates.reshape(-1, actions, dim)
+    posteriors: dict[str, Any] = {}
+    found, refused = [], 0
+    for each in algorithms:
+        if each.prior not in posteriors:
+            if each.prior == "learned":
+                posteriors[each.prior], refused = learned(world.moments)
+            else:
+                posteriors[each.prior] = condition(world.moments, _GIVEN[each.prior](world))
+        policy = LCBPolicy(posteriors[each.prior], pessimism=pessimism(each, dim))
+        index = policy.choose_many(tasks, phi=phi, threads=1).index
+        found.append(index.reshape(m, contexts))
+    return found, refused
+
+
+def losses(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[float], int]:
+    """Mean suboptimality of each algorithm, in reward units, and how many shapes of Sigma_0 were refused."""
+    found, refused = choices(world, algorithms)
+    each = [float(world.weights @ suboptimality(world.theta, world.candidates, index)) for index in found]
+    return each, refused

@@ -1,0 +1,69 @@
+"""``hieropo reproduce`` without its command line: settings in, a filled folder out."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hieropo.reproduce import synthetic, synthetic_report
+from hieropo.reproduce.experiment import Watch, folder, make
+from hieropo.reproduce.figures import need_matplotlib
+from hieropo.reproduce.settings import Settings, settings_of, settings_text
+from hieropo.reproduce.summaries import Summary
+from hieropo.reproduce.writing import Origin
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks for.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for results, and for the runs to go on from.
+    settings : str, optional
+        File of settings; default the one that ships.
+    runs, seed : int, optional
+        Instead of those in the settings.
+    processes : int, optional
+        Default: one for each processor.
+    pictures : bool
+        Whether figures are drawn.
+    """
+
+    out: Path
+    settings: str | None = None
+    runs: int | None = None
+    seed: int | None = None
+    processes: int | None = None
+    pictures: bool = True
+
+    def command(self, name: str) -> str:
+        """The command that makes the same figures."""
+        options = {"--settings": self.settings, "--runs": self.runs, "--seed": self.seed}
+        words = [f"{option} {value}" for option, value in options.items() if value is not None]
+        return " ".join([f"hieropo reproduce {name} -o DIR", *words])
+
+
+def read_settings(asked: Asked) -> tuple[Settings, str]:
+    """Settings with what a command changes, and their text.
+
+    Raises
+    ------
+    InputError
+        The file cannot be used; figures are asked for and matplotlib is not there.
+    """
+    if asked.pictures:
+        need_matplotlib()
+    text, name = settings_text(asked.settings)
+    settings = settings_of(text, name)
+    return settings if asked.seed is None else replace(settings, seed=asked.seed), text
+
+
+def reproduce_synthetic(asked: Asked, watch: Watch) -> list[Summary]:
+    """Make the runs of the synthetic problems that are missing; write tables and pictures."""
+    settings, text = read_settings(asked)
+    if asked.runs is not None:
+        settings = replace(settings, synthetic=replace(settings.synthetic, runs=asked.runs))
+    out = folder(asked.out)
+    results = make(synthetic.experiment(settings), out, asked.processes, watch)
+    origin = Origin(asked.command("synthetic"), settings.seed, text, results.commits)
+    return synthetic_report.report(settings, results, origin, out, pictures=asked.pictures)
