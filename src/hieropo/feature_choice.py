@@ -6,6 +6,8 @@ from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.logs import Roles
 from hieropo.errors import InputError, SchemaError
 from hieropo.sources import distinct_values
+from hieropo.sources.rejects import Rejects
+from hieropo.sources.rows import usable_actions
 
 FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
 
@@ -27,10 +29,13 @@ def check_choice(choice: object) -> None:
         )
 
 
-def feature_map(choice: FeatureChoice, source: Any, roles: Roles) -> FeatureMap:
+def feature_map(
+    choice: FeatureChoice, source: Any, roles: Roles, rejects: Rejects | None = None
+) -> FeatureMap:
     """Return the map itself, or make one of the log's columns and of the distinct actions in it.
 
-    None means "columns" without an action column; "per-action" where context columns are named; else "indicator".
+    None means "columns" without an action column; "per-action" where context columns are named; else "indicator". With
+    ``rejects`` its actions are those of the rows that are not set aside.
 
     Raises
     ------
@@ -62,7 +67,9 @@ def feature_map(choice: FeatureChoice, source: Any, roles: Roles) -> FeatureMap:
             f"features='indicator' is one coefficient for each action and reads no context, but "
             f"context={list(roles.context)} is named. Leave the context out, or use 'per-action'."
         )
-    actions = distinct_values(source, roles.action)
+    actions = (
+        distinct_values(source, roles.action) if rejects is None else usable_actions(source, roles, rejects)
+    )
     return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
 
 

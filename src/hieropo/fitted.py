@@ -22,6 +22,8 @@ from hieropo.placement import Placement
 from hieropo.predicting import chosen
 from hieropo.saving import origin
 from hieropo.sources import read_requests
+from hieropo.sources.rejected import Rejected
+from hieropo.sources.rejects import asked
 
 if TYPE_CHECKING:
     from hieropo.evaluation import Evaluation
@@ -36,6 +38,7 @@ class Fitted:
     moments_: Any
     hierarchy_: Any
     posterior_: Any
+    rejected_: Rejected | None
     _placement: Placement
     _doubt: Doubt
     _sketch: RowSketch
@@ -51,7 +54,7 @@ class Fitted:
         self._placement, self._doubt, self._sketch = (
             parts[name] for name in ("placement", "doubt", "sketch")
         )
-        self._seconds = {}
+        self._seconds, self.rejected_ = {}, None
         return self
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
@@ -115,7 +118,14 @@ class Fitted:
         )
 
     def evaluate(
-        self, log: Any, *, pscore: str | None = None, eligible: str | None = None, **options: Any
+        self,
+        log: Any,
+        *,
+        pscore: str | None = None,
+        eligible: str | None = None,
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
+        **options: Any,
     ) -> "Evaluation":
         """Say what the policy is worth on a log, beside the incumbent that made it, and whom it would hurt.
 
@@ -125,6 +135,8 @@ class Fitted:
             With the columns of the log of the fit. Rows that the policy was learned from are recognised.
         pscore, eligible : str, optional
             Columns of logged propensities and of lists of the actions that could be taken, by default as in the fit.
+        lenient, rejects
+            As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
             ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``: see :class:`evaluation.Options`.
 
@@ -140,7 +152,8 @@ class Fitted:
             self.roles_, levels=(), metadata=(), time=None,
             pscore=pscore or self.roles_.pscore, eligible=eligible or self.roles_.eligible,
         )  # fmt: skip
-        return evaluated(subject_of(self), log, roles, options)
+        taker = asked(log, lenient=lenient, file=rejects, features=self.features_)
+        return evaluated(subject_of(self), log, roles, options, taker)
 
     def save(
         self,
@@ -166,6 +179,8 @@ class Fitted:
         """
         fitted = self._fitted()
         about = origin(type(self).__name__, self.get_params(), self.roles_, self.moments_.n_rows)  # type: ignore[attr-defined]  # of Parameters
+        if self.rejected_ is not None:
+            about["rejected"] = self.rejected_.to_dict()
         return save_policy(
             fitted if policy is None else policy,
             path,

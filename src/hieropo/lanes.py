@@ -13,8 +13,9 @@ from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.core.units import UnitAccumulator
 from hieropo.errors import HieropoError
 from hieropo.placement import Placement
-from hieropo.scrutiny import refuse_huge, refuse_too_large
+from hieropo.scrutiny import refuse_too_large
 from hieropo.sources.log_source import Part
+from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import batches_of
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
@@ -57,6 +58,8 @@ class Lane:
         Where tasks stand, as was known before.
     start : Summed, optional
         What this lane found before, from which it goes on as if it had never stopped.
+    rejects : Rejects, optional
+        Takes the rows that cannot be used.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Lane:
         apart: bool,
         before: Placement | None = None,
         start: Summed | None = None,
+        rejects: Rejects | None = None,
     ) -> None:
-        self._features, self._roles = features, roles
+        self._features, self._roles, self._rejects = features, roles, rejects
         if start is None:
             self._total = accumulator(features, apart=apart)
             self._placement = Placement(roles) if before is None else before.copy()
@@ -86,12 +90,11 @@ class Lane:
         LogError, UnknownActionError, InputError
             A row cannot be used.
         """
-        for batch in batches_of(part, self._roles):
+        for batch in batches_of(part, self._roles, rejects=self._rejects):
             self._add(batch)
             yield len(batch)
 
     def _add(self, batch: Batch) -> None:
-        refuse_huge(batch)
         if self._features.dim > _WIDE and isinstance(self._total, Accumulator):
             refuse_too_large(len(self._total) + len(set(batch.task.tolist())), self._features.dim)
         self._placement.add(batch)

@@ -1,5 +1,6 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -38,6 +39,7 @@ from hieropo.scrutiny import (
     warn_of_ids,
 )
 from hieropo.sources import open_log
+from hieropo.sources.rejects import Rejects, asked
 from hieropo.sources.schema import check_columns
 from hieropo.summing import sums
 
@@ -92,6 +94,8 @@ class HierOPO(Fitted, Parameters):
         What each pessimism is worth; only with "cv".
     features_ : FeatureMap
     roles_ : Roles
+    rejected_ : Rejected or None
+        What was set aside of the last log that was learned from; None where the first such row was to be an error.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each setting
@@ -131,6 +135,8 @@ class HierOPO(Fitted, Parameters):
         context: Sequence[str] = (),
         levels: Sequence[str] = (),
         metadata: Sequence[str] = (),
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Learn from a log.
 
@@ -151,6 +157,11 @@ class HierOPO(Fitted, Parameters):
             The covariance of each level is learned.
         metadata : sequence of str
             Columns of numbers known of a task, the same in all its rows: coefficients move with them.
+        lenient : bool
+            Whether rows that cannot be used are set aside, counted in ``rejected_`` and warned about, and refused where
+            they are more than half. If not, the first one is an error.
+        rejects : path, optional
+            A .parquet or .csv file that lists all such rows: file, row, column, value, reason.
 
         Raises
         ------
@@ -164,15 +175,17 @@ class HierOPO(Fitted, Parameters):
         columns = context or getattr(self.features, "columns", ())
         given = (task, action, reward, pscore, weight, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
+        taker = asked(log, lenient=lenient, file=rejects)
         if stored is not None:
+            _refuse_taking(taker)
             return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
         roles = Roles(*given)  # type: ignore[arg-type]  # it checks
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         self._check_roles(roles)
-        features = feature_map(self.features, source, roles)
+        features = feature_map(self.features, source, roles, taker)
         self._settings_of().check_features(features)
-        found = sums(source, features, roles, apart=self._settings_of().shared)
+        found = self._summed(source, features, roles, taker)
         moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
         if features.actions is not None and action is not None and features is not self.features:
@@ -181,7 +194,7 @@ class HierOPO(Fitted, Parameters):
         if self.pessimism == "cv":
             from hieropo.evaluation import best_pessimism, subject_of
 
-            self.pessimism_ = best_pessimism(subject_of(self), source, roles)
+            self.pessimism_ = best_pessimism(subject_of(self), source, roles, taker)
             best = self.pessimism_.chosen
             self.policy_ = LCBPolicy(self.posterior_, features, pessimism=best, unseen=self.unseen)
         return self
@@ -197,9 +210,23 @@ class HierOPO(Fitted, Parameters):
         self._settings_of().check_features(log.features)
         if log.features.actions is not None and log.roles.action is not None:
             warn_of_actions(log.roles.action, log.features.actions, log.n_rows)
-        self._seconds = {}
+        self._seconds, self.rejected_ = {}, None
         moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
         return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
+
+    def _summed(
+        self,
+        source: Any,
+        features: FeatureMap,
+        roles: Roles,
+        taker: Rejects | None,
+        before: Placement | None = None,
+    ) -> Summed:
+        if taker is not None:
+            taker.features = features
+        found = sums(source, features, roles, before, apart=self._settings_of().shared, rejects=taker)
+        self.rejected_ = None if taker is None else taker.rejected
+        return found
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Pessimism and level before one is chosen from the log."""
@@ -222,7 +249,14 @@ class HierOPO(Fitted, Parameters):
         if self.unseen not in get_args(Unseen):
             raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
 
-    def partial_fit(self, log: Any, **columns: Any) -> Self:
+    def partial_fit(
+        self,
+        log: Any,
+        *,
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
+        **columns: Any,
+    ) -> Self:
         """Learn from more rows as well; with a first log, the same as :meth:`fit`.
 
         The result equals one fit to all rows together, with the actions of the first log.
@@ -240,7 +274,7 @@ class HierOPO(Fitted, Parameters):
             The ids of the tasks are of another type than those so far; the policy had a gate, which is given up.
         """
         if not hasattr(self, "moments_"):
-            return self.fit(log, **columns)
+            return self.fit(log, lenient=lenient, rejects=rejects, **columns)
         strays = [name for name in columns if name not in Roles.names()]
         if strays:
             raise TypeError(
@@ -262,7 +296,8 @@ class HierOPO(Fitted, Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        found = self._more(log, roles)
+        taker = asked(log, lenient=lenient, file=rejects)
+        found = self._more(log, roles, taker)
         fresh = found.moments
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
@@ -270,11 +305,12 @@ class HierOPO(Fitted, Parameters):
         moments, sketch = self.moments_ + fresh, self._sketch + found.sketch
         return self._learn(moments, self.features_, roles, found.placement, sketch)
 
-    def _more(self, log: Any, roles: Roles) -> Summed:
+    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> Summed:
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
         apart, stored = self._settings_of().shared, as_moments(log)
         if stored is None:
-            return sums(log, self.features_, roles, self._placement, apart=apart)
+            return self._summed(log, self.features_, roles, taker, self._placement)
+        _refuse_taking(taker)
         common_roles(roles, stored.roles)
         same = stored.within(self.features_)
         found = same.summed
@@ -314,3 +350,12 @@ class HierOPO(Fitted, Parameters):
 
     def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
         return learning(moments, placement, self._settings_of(), features)
+
+
+def _refuse_taking(taker: Rejects | None) -> None:
+    """Refuse to set rows of moments aside."""
+    if taker is not None:
+        raise InputError(
+            "Moments hold no rows, so that none can be set aside or listed: leave lenient and rejects out. Rows are "
+            "set aside where moments are made."
+        )

@@ -25,6 +25,8 @@ from hieropo.lanes import Summed
 from hieropo.placement import Placement
 from hieropo.scrutiny import refuse_too_large, warn_of_ids
 from hieropo.sources import open_log
+from hieropo.sources.rejected import Rejected
+from hieropo.sources.rejects import asked
 from hieropo.sources.schema import check_columns
 from hieropo.summing import sums
 
@@ -48,6 +50,8 @@ class LogMoments:
     summed : Summed
         Moments (UnitMoments where each action has coefficients of its own), groups and metadata of the tasks, and a
         fingerprint of the rows.
+    rejected : Rejected or None
+        What was set aside of the log that they were made of; None of moments that were put together, or come from disk.
 
     Examples
     --------
@@ -65,9 +69,18 @@ class LogMoments:
     features: FeatureMap
     roles: Roles
     summed: Summed
+    rejected: Rejected | None = None
 
     @classmethod
-    def of(cls, log: Any, *, features: FeatureChoice = None, **columns: Any) -> Self:
+    def of(
+        cls,
+        log: Any,
+        *,
+        features: FeatureChoice = None,
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
+        **columns: Any,
+    ) -> Self:
         """Sum over a log, as :meth:`HierOPO.fit` does.
 
         Parameters
@@ -75,6 +88,8 @@ class LogMoments:
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
         features : FeatureMap or {"per-action", "indicator", "columns"}, optional
             As of :class:`HierOPO`.
+        lenient, rejects
+            What becomes of rows that cannot be used, as of :meth:`HierOPO.fit`.
         **columns
             Names of columns by role, as of :meth:`HierOPO.fit`.
 
@@ -92,8 +107,12 @@ class LogMoments:
         roles = Roles(**named)
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
-        made = feature_map(features, source, roles)
-        return cls(made, roles, sums(source, made, roles, apart=falls_apart(made)))
+        taker = asked(log, lenient=lenient, file=rejects)
+        made = feature_map(features, source, roles, taker)
+        if taker is not None:
+            taker.features = made
+        found = sums(source, made, roles, apart=falls_apart(made), rejects=taker)
+        return cls(made, roles, found, None if taker is None else taker.rejected)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

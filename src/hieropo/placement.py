@@ -75,12 +75,12 @@ class Placement:
         """
         children = batch.task
         for k, nodes in enumerate(reversed(batch.levels)):
-            self._hang(k, children, nodes, batch.first_row)
+            self._hang(k, children, nodes, batch)
             children = nodes
         if batch.metadata is not None:
             self._know(batch)
 
-    def _hang(self, k: int, children: NDArray[Any], nodes: NDArray[Any], first_row: int) -> None:
+    def _hang(self, k: int, children: NDArray[Any], nodes: NDArray[Any], batch: Batch) -> None:
         parents = self._parents[k]
         keys, code = Keys.factorize(children)
         above, node = Keys.factorize(nodes)
@@ -90,7 +90,7 @@ class Placement:
             child, group = ids[code[row]], groups[node[row]]
             if parents.setdefault(child, group) != group:
                 columns = (self._roles.task, *reversed(self._roles.levels))
-                place = f"Column {columns[k + 1]!r}, row {first_row + row}"
+                place = f"Column {columns[k + 1]!r}, row {batch.number(row)}"
                 raise LogError(_two_groups(place, columns[k], child, group, parents[child]))
 
     def _know(self, batch: Batch) -> None:
@@ -105,7 +105,9 @@ class Placement:
             row, column = (int(k) for k in np.argwhere(other)[0])
             task = plain(keys.values[code[row]])
             here, before = batch.metadata[row, column], expected[code[row], column]
-            place = f"Column {self._roles.metadata[column]!r}, row {batch.first_row + row}: {here} for task {task!r}"
+            place = (
+                f"Column {self._roles.metadata[column]!r}, row {batch.number(row)}: {here} for task {task!r}"
+            )
             raise LogError(
                 _differs(place, before)
                 if np.isfinite(here)

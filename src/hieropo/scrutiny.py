@@ -6,37 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.columns import Checked
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
-from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, warn
 
-_HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
 _FAR, _FAR_REWARD = 200.0, 1e5  # standard deviations between a column's mean and 0
 _COPIES = 3  # the running sums, the moments, the posterior
 _FEW = 10  # rows that say nothing of how often an action comes
-
-
-def refuse_huge(batch: Batch) -> None:
-    """Refuse a reward or a context whose powers do not fit a float64.
-
-    Raises
-    ------
-    LogError
-        Names the column, the row and the value.
-    """
-    assert batch.roles is not None
-    columns = [(batch.roles.reward, batch.reward), *zip(batch.roles.context, batch.context.T, strict=True)]
-    for name, values in columns:
-        Checked(values, name, batch.first_row).refuse(
-            np.abs(values) > _HUGE,
-            "is so large that its powers do not fit a float64. Does it stand for a missing value, or is the unit too "
-            "small? Drop such rows, or rescale the column.",
-        )
 
 
 def refuse_too_large(tasks: int, features: int) -> None:

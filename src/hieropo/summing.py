@@ -16,17 +16,20 @@ from typing import Any
 from hieropo.core.features import FeatureMap
 from hieropo.core.logs import Roles
 from hieropo.core.threads import processors
+from hieropo.core.units import UnitMoments
 from hieropo.errors import HieropoError, LogError
 from hieropo.lanes import Lane, Summed
 from hieropo.placement import Placement
+from hieropo.rejection import constant_reward, settle
 from hieropo.sources import open_log, read
 from hieropo.sources.log_source import LogSource, Part, empty, parts_of
+from hieropo.sources.rejects import Rejects
 from hieropo.sources.schema import check_columns
 
 Lanes = Sequence[Summed]
 
 
-def sums(
+def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who takes bad rows
     source: Any,
     features: FeatureMap,
     roles: Roles,
@@ -36,6 +39,7 @@ def sums(
     threads: int | None = None,
     start: tuple[int, Lanes] | None = None,
     after_file: Callable[[int, Lanes], None] | None = None,
+    rejects: Rejects | None = None,
 ) -> Summed:
     """Sum over all rows of a log; where tasks stand is added to what was known ``before``.
 
@@ -54,6 +58,8 @@ def sums(
     after_file : callable, optional
         Called in this thread with the number of files done and the sums of each lane, as ``start`` takes them, after
         every file. Files are then read one after the other.
+    rejects : Rejects, optional
+        Takes the rows that cannot be used; what it took is judged by :func:`rejection.settle`.
 
     Raises
     ------
@@ -66,7 +72,7 @@ def sums(
     check_columns(log.schema, roles.items(), log.name)
     parts = parts_of(log, roles.columns)
     done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
-    lanes = [Lane(features, roles, apart=apart, before=before, start=each) for each in held]
+    lanes = [Lane(features, roles, apart=apart, before=before, start=each, rejects=rejects) for each in held]
     shares = _dealt(parts, len(lanes))
     if after_file is None:
         _run(lanes, parts, [[p for p in share if parts[p].file >= done] for share in shares])
@@ -76,7 +82,11 @@ def sums(
             if file >= done:
                 _run(lanes, parts, [[p for p in share if parts[p].file == file] for share in shares])
                 after_file(file + 1, [lane.summed() for lane in lanes])
-    found = _together(log, roles, before, [lane.summed() for lane in lanes])
+    found = _together(log, roles, before, [lane.summed() for lane in lanes], rejects)
+    if rejects is not None:
+        moments = found.moments
+        rows = moments.units if isinstance(moments, UnitMoments) else moments
+        settle(rejects, roles, found.sketch.rows, moments.keys, constant_reward(rows))
     _refuse_nothing(found, log, roles)
     return found
 
@@ -147,14 +157,16 @@ def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trou
             raise
 
 
-def _together(log: LogSource, roles: Roles, before: Placement | None, lanes: Lanes) -> Summed:
+def _together(
+    log: LogSource, roles: Roles, before: Placement | None, lanes: Lanes, rejects: Rejects | None
+) -> Summed:
     """Add the lanes; where they contradict each other, say in which row."""
     try:
         return reduce(add, lanes)
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             placement = Placement(roles) if before is None else before.copy()
-            for batch in read(log, roles):
+            for batch in read(log, roles, rejects=None if rejects is None else rejects.silent()):
                 placement.add(batch)
         raise
 

@@ -88,6 +88,20 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
     ctx.meta[DEBUG] = value
 
 
+def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--lenient/--strict`` and ``--rejects``: what becomes of rows that cannot be used."""
+    lenient = click.option(
+        "--lenient/--strict", default=False, show_default=True,
+        help="Set rows aside that cannot be used (missing, not finite, a propensity of 0, ...), count them and go on, "
+        "unless they are more than half. Strict: stop at the first.",
+    )  # fmt: skip
+    rejects = click.option(
+        "--rejects", metavar="FILE",
+        help="List all such rows in this .parquet or .csv file: file, row, column, value, reason.",
+    )  # fmt: skip
+    return lenient(rejects(command))
+
+
 class _Pessimism(click.ParamType[Any]):
     """A number, or ``cv``."""
 

@@ -6,12 +6,29 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, probability, shared_options, usage_error
+from hieropo.cli.console import (
+    example,
+    print_json,
+    probability,
+    rejects_options,
+    shared_options,
+    usage_error,
+)
 from hieropo.cli.progress import Line, Watched
 from hieropo.text import table
 
 FORMATS = (".parquet", ".pq")
-_SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", "show_all")
+_SETTINGS = (
+    "pscore",
+    "propensities",
+    "eligible",
+    "level",
+    "seed",
+    "max_harm",
+    "show_all",
+    "lenient",
+    "rejects",
+)
 
 
 @click.command(
@@ -59,6 +76,7 @@ _SETTINGS = ("pscore", "propensities", "eligible", "level", "seed", "max_harm", 
 )  # fmt: skip
 @click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
+@rejects_options
 @shared_options
 def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """Judge the policy in DIR on LOG, a file, folder or glob with the columns of the log that it was fitted to.
@@ -68,7 +86,9 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     """
     from hieropo.loading import load_learner
     from hieropo.sources import open_log
+    from hieropo.sources.listing import check_listing
 
+    check_listing(given["rejects"], log)
     _check(given)
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])

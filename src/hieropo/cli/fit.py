@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
+from hieropo.cli.console import (
+    example,
+    pessimism_options,
+    print_json,
+    rejects_options,
+    shared_options,
+    usage_error,
+)
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.text import counted
@@ -58,6 +65,7 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
     help="What a task that the log does not have gets later: the population's answer, or an error.",
 )  # fmt: skip
+@rejects_options
 @shared_options
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Learn a policy from LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes.
@@ -76,7 +84,7 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
     )  # fmt: skip
     with Line() as line:
         source, columns, told = _opened(log, features, given, line)
-        learner.fit(source, **columns)
+        learner.fit(source, **columns, lenient=given["lenient"], rejects=given["rejects"])
         summary = learner.summary() if given["algorithm"] == "hier" else None
         about = {} if summary is None else {"summary": summary.to_dict()}
         path = learner.save(output, provenance={"log": str(log), **about})
@@ -90,10 +98,12 @@ def _opened(
     from hieropo.core.logs import Roles
     from hieropo.log_moments import as_moments
     from hieropo.sources import open_log
+    from hieropo.sources.listing import check_listing
 
     moments = as_moments(log)
     if moments is not None:
         return moments, {role: given[role] for role in Roles.names() if role in given}, []
+    check_listing(given["rejects"], log)
     source = open_log(log)
     roles, told = roles_of(source.schema, features, given)
     return Watched(source, line), roles.to_dict(), told
@@ -121,6 +131,7 @@ def _report(
         "features": features.dim, "actions": actions, "pessimism": learner.policy_.pessimism,
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
         "columns": learner.roles_.to_dict(), "guesses": told,
+        "rejected": None if learner.rejected_ is None else learner.rejected_.to_dict(),
     }  # fmt: skip
     choice = getattr(learner, "pessimism_", None)
     if choice is not None:
@@ -132,7 +143,8 @@ def _report(
     click.echo(
         f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
         f"in {log}.\n"
-        f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
+        + ("" if learner.rejected_ is None else f"Set aside: {learner.rejected_.counted()}.\n")
+        + f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")

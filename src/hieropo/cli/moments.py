@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options
+from hieropo.cli.console import example, print_json, rejects_options, shared_options
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.text import counted
@@ -60,20 +60,25 @@ def moments_command() -> None:
 @click.argument("log", type=str)
 @OUTPUT
 @log_options
+@rejects_options
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     from hieropo.log_moments import LogMoments
     from hieropo.sources import open_log
+    from hieropo.sources.listing import check_listing
 
     _check_target(output)
+    check_listing(given["rejects"], log)
     features = chosen_features(given["features"])
     source = open_log(log)
     roles, told = roles_of(source.schema, features, given)
     with Line() as line:
-        found = LogMoments.of(Watched(source, line), features=features, **roles.to_dict())
-        found.save(output, provenance={"log": str(log)})
-    _report(found, output, {"guesses": told}, as_json=as_json)
+        taking = {name: given[name] for name in ("lenient", "rejects")}
+        found = LogMoments.of(Watched(source, line), features=features, **taking, **roles.to_dict())
+        rejected = {} if found.rejected is None else {"rejected": found.rejected.to_dict()}
+        found.save(output, provenance={"log": str(log), **rejected})
+    _report(found, output, {"guesses": told, **rejected}, as_json=as_json)
 
 
 @moments_command.command(

@@ -118,7 +118,7 @@ class _WatchedPart:
 
     def __init__(self, part: Any, count: _Count) -> None:
         self._part, self._count = part, count
-        self.name, self.file = part.name, part.file
+        self.name, self.file, self.path = part.name, part.file, part.path
         self.first_row, self.n_rows = part.first_row, part.n_rows
 
     def batches(self) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.rules import RULES, Rule
 from hieropo.errors import LogError, SchemaError
 
 Array = NDArray[np.float64]
@@ -87,6 +88,11 @@ class Checked:
         value = float(self.array[row])
         raise LogError(f"Column {self.column!r}, row {self.first_row + row}: {value!r}{more} {why}")
 
+    def obey(self, rules: Sequence[Rule]) -> None:
+        """Raise for the first value that breaks the first rule that is broken."""
+        for rule in rules:
+            self.refuse(rule.breaks(self.array), rule.why)
+
 
 def checked(values: ArrayLike, column: str, first_row: int) -> Checked:
     """Bring a column (n,) to float64, ready to be refused."""
@@ -111,12 +117,6 @@ def contexts(
         array: Array = given.astype(np.float64, copy=False)
     else:
         array = np.column_stack([numbers(given[:, j], name, first_row) for j, name in enumerate(columns)])
-    bad = ~np.isfinite(array)
-    if bad.any():
-        j = int(np.argwhere(bad)[0, 1])
-        Checked(array[:, j], columns[j], first_row).refuse(
-            bad[:, j],
-            "is not a context. Nothing is filled in: drop such rows, or fill the value in and add a "
-            "column that says so.",
-        )
+    for j in np.flatnonzero(~np.isfinite(array).all(axis=0)).tolist():
+        Checked(array[:, j], columns[j], first_row).obey(RULES["context"][:1])
     return array

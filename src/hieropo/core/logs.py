@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.columns import Array, checked, column_names, contexts
+from hieropo.core.columns import Array, Checked, checked, column_names, contexts
 from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, id_array
+from hieropo.core.rules import RULES
 from hieropo.errors import LogError, SchemaError
 
 
@@ -132,7 +133,7 @@ class Batch:
     weight : (n,) float, optional
         At least 0.
     first_row : int
-        Number of the first row in the log, counted from 0; messages count from it.
+        Number of the first row in the log, counted from 0, or of one before it that was set aside.
     roles : Roles, optional
         Names of the columns, for messages.
     levels : tuple of (n,) ids
@@ -143,6 +144,8 @@ class Batch:
         The actions that could be taken in each row; without it all of them.
     time : (n,) float64 or datetime64, optional
         When the action of each row was chosen.
+    rows : (n,) int, optional
+        Numbers of the rows in the log, where others between them were set aside; else they follow ``first_row``.
 
     Raises
     ------
@@ -163,6 +166,7 @@ class Batch:
     metadata: Array | None = None
     eligible: Eligible | None = None
     time: NDArray[Any] | None = None
+    rows: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)
@@ -171,8 +175,12 @@ class Batch:
         action = None if self.action is None else id_array(self.action, roles.action or "action", start)
         reward = rewards(self.reward, roles.reward, start)
         context = contexts(self.context, roles.context, start, rows=task.size)
+        for name, values in zip(roles.context, context.T, strict=True):
+            Checked(values, name, start).obey(RULES["context"][1:])
         pscore = None if self.pscore is None else pscores(self.pscore, roles.pscore or "pscore", start)
         weight = None if self.weight is None else weights(self.weight, roles.weight or "weight", start)
+        if self.time is not None and self.time.dtype.kind == "f":
+            Checked(self.time, roles.time or "time", start).obey(RULES["time"])
         found = {
             "task": task,
             "action": action,
@@ -193,6 +201,10 @@ class Batch:
     def __len__(self) -> int:
         return int(self.task.size)
 
+    def number(self, row: int) -> int:
+        """Number in the log of a row of the batch."""
+        return self.first_row + row if self.rows is None else int(self.rows[row])
+
 
 def _plain_roles(batch: Batch) -> Roles:
     width = np.shape(batch.context)[1] if np.ndim(batch.context) == 2 else 0
@@ -208,44 +220,21 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def rewards(values: ArrayLike, column: str, first_row: int = 0) -> Array:
-    """Check rewards (n,): finite."""
-    found = checked(values, column, first_row)
-    found.refuse(
-        ~np.isfinite(found.array),
-        "is not a reward, and is not read as 0. Was a join incomplete, or the outcome not in yet? Drop "
-        "such rows, or write the reward they had.",
-    )
-    return found.array
+    """Check rewards (n,): finite, not huge."""
+    return _obeying(values, column, first_row, "reward")
 
 
 def pscores(values: ArrayLike, column: str, first_row: int = 0) -> Array:
     """Check propensities (n,): in (0, 1]."""
-    found = checked(values, column, first_row)
-    found.refuse(
-        np.isnan(found.array),
-        "is not a propensity. Log the probability with which the action was chosen, or name no pscore "
-        "column if the log has none.",
-    )
-    found.refuse(
-        found.array <= 0,
-        "is the propensity of an action that was taken, so it must be above 0. Was 0 filled in for a "
-        "missing value, or is it the propensity of another action?",
-    )
-    found.refuse(
-        found.array > 1,
-        "is a propensity above 1. Is it a percentage, odds, a density or an inverse propensity? Convert "
-        "it to a probability; if it is 1 up to rounding, clip it.",
-    )
-    return found.array
+    return _obeying(values, column, first_row, "pscore")
 
 
 def weights(values: ArrayLike, column: str, first_row: int = 0) -> Array:
     """Check weights (n,): finite, not negative."""
+    return _obeying(values, column, first_row, "weight")
+
+
+def _obeying(values: ArrayLike, column: str, first_row: int, role: str) -> Array:
     found = checked(values, column, first_row)
-    found.refuse(
-        ~np.isfinite(found.array),
-        "is not a weight. Was a division by zero or a missing value left in? A row of weight 0 counts "
-        "for nothing; a weight of 1 is a plain row.",
-    )
-    found.refuse(found.array < 0, "is a negative weight. To take rows out again, subtract their moments.")
+    found.obey(RULES[role])
     return found.array

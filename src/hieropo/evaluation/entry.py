@@ -1,11 +1,14 @@
 """From a fitted learner and a log to an evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.logs import Roles
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Batch, Roles
 from hieropo.core.shared_actions import condition_shared
 from hieropo.core.uncertainty import condition_with
 from hieropo.core.units import UnitMoments
@@ -16,7 +19,9 @@ from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.evaluation.propensity import propensities_of
 from hieropo.evaluation.subject import Subject
 from hieropo.evaluation.survey import FOLDS, fold_moments, survey
+from hieropo.rejection import settle
 from hieropo.sources import open_log, read
+from hieropo.sources.rejects import Rejects
 
 
 def subject_of(learner: Any) -> Subject:
@@ -40,8 +45,10 @@ def subject_of(learner: Any) -> Subject:
     )
 
 
-def evaluated(subject: Subject, log: Any, roles: Roles, options: Mapping[str, Any]) -> Evaluation:
-    """Evaluate a policy on a log that plays these roles.
+def evaluated(
+    subject: Subject, log: Any, roles: Roles, options: Mapping[str, Any], rejects: Rejects | None = None
+) -> Evaluation:
+    """Evaluate a policy on a log that plays these roles; ``rejects`` takes the rows that cannot be used.
 
     Raises
     ------
@@ -56,10 +63,39 @@ def evaluated(subject: Subject, log: Any, roles: Roles, options: Mapping[str, An
         roles = replace(roles, pscore=None)
     source = open_log(log, rereadable=True)
     read(source, roles)  # checks all columns before the first row is read
-    return evaluate(subject, lambda: read(source, roles), settings, pscored=roles.pscore is not None)
+    passes = _Passes(source, roles, rejects)
+    found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None)
+    if rejects is None:
+        return found
+    return replace(found, rejected=settle(rejects, roles, found.rows, found.keys))
 
 
-def best_pessimism(subject: Subject, log: Any, roles: Roles) -> PessimismChoice:
+class _Passes:
+    """Passes over one log, of which the first keeps account of the rows that cannot be used."""
+
+    def __init__(self, source: Any, roles: Roles, rejects: Rejects | None) -> None:
+        self._source, self._roles, self._rejects = source, roles, rejects
+        self._begun = False
+
+    def batches(self) -> Iterator[Batch]:
+        """Read the log from its first row on."""
+        if self._rejects is None or self._begun:
+            return read(self._source, self._roles, rejects=self._rejects and self._rejects.silent())
+        self._begun = True
+        return self._first(self._rejects)
+
+    def _first(self, rejects: Rejects) -> Iterator[Batch]:
+        kept = 0
+        for batch in read(self._source, self._roles, rejects=rejects):
+            kept += len(batch)
+            yield batch
+        if not kept:
+            settle(rejects, self._roles, 0, Keys(np.zeros(0)))
+
+
+def best_pessimism(
+    subject: Subject, log: Any, roles: Roles, rejects: Rejects | None = None
+) -> PessimismChoice:
     """Choose a pessimism by what each is worth on rows of the log that were not learned from.
 
     Raises
@@ -71,11 +107,15 @@ def best_pessimism(subject: Subject, log: Any, roles: Roles) -> PessimismChoice:
     features, apart = subject.features, isinstance(subject.moments, UnitMoments)
     roles = replace(roles, levels=(), metadata=())
     estimating = roles.pscore is None
-    glance = survey(read(source, roles), features, apart=apart, estimating=estimating)
+
+    def rows() -> Iterator[Batch]:
+        return read(source, roles, rejects=None if rejects is None else rejects.silent())
+
+    glance = survey(rows(), features, apart=apart, estimating=estimating)
     chances = propensities_of("auto", glance, 0)
     if chances.of is None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
         )
-    parts = fold_moments(read(source, roles), features, FOLDS, 0, apart=apart)
-    return choose_pessimism(subject, read(source, roles), parts, chances.of, glance.keys)
+    parts = fold_moments(rows(), features, FOLDS, 0, apart=apart)
+    return choose_pessimism(subject, rows(), parts, chances.of, glance.keys)

@@ -16,6 +16,7 @@ from hieropo.evaluation.by_model import ByModel, Worth
 from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
+from hieropo.sources.rejected import Rejected
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -61,6 +62,8 @@ class Evaluation:
         What limits trust, in words.
     max_harm : float
         Probability of harm up to which a task counts as safe.
+    rejected : Rejected or None
+        What was set aside of the log, where that was asked for.
     """
 
     policy: AnyPolicy
@@ -77,6 +80,7 @@ class Evaluation:
     checks: PredictiveChecks | None
     limits: tuple[str, ...]
     max_harm: float
+    rejected: Rejected | None = None
 
     @property
     def keys(self) -> Keys:
@@ -226,6 +230,7 @@ class Evaluation:
             "best_tasks": self._extremes(np.lexsort((-model.gain, model.harm, ~self.changed)), extremes),
             "checks": None if self.checks is None else self.checks.to_dict(),
             "limits": list(self.limits),
+            "rejected": None if self.rejected is None else self.rejected.to_dict(),
         }
 
     def shares(self) -> dict[str, float]:

@@ -125,7 +125,7 @@ def _refuse_tiny(batch: Batch) -> None:
     if batch.pscore[row] < _TINY:
         column = None if batch.roles is None else batch.roles.pscore
         raise LogError(
-            f"Column {column!r}, row {batch.first_row + row}: {batch.pscore[row]:g} is the propensity of an action "
+            f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of an action "
             "that was taken, and so small that the row would outweigh every other one. Is it a density, or a product "
             "that ran out of digits? Leave such rows out, or judge with propensities='estimated'."
         )
@@ -147,7 +147,7 @@ def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.boo
         row = int(lost[0])
         roles = batch.roles
         raise LogError(
-            f"Column {None if roles is None else roles.eligible!r}, row {batch.first_row + row}: the action taken, "
+            f"Column {None if roles is None else roles.eligible!r}, row {batch.number(row)}: the action taken, "
             f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. Lists name all that could be "
             "taken when the action was chosen; add it, or leave such rows out."
         )

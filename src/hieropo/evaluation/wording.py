@@ -131,6 +131,8 @@ def _task(each: dict[str, Any]) -> list[str]:
 
 def _limits(found: Evaluation) -> str:
     lines = list(found.limits)
+    if found.rejected is not None and found.rejected.rows:
+        lines.append(f"{found.rejected.counted()} were set aside.")
     if found.checks is not None:
         lines.extend(found.checks.findings)
     if not lines:

@@ -27,11 +27,16 @@ class FileRows:
 class FilePart:
     """All rows of one file, as :class:`log_source.Part` says."""
 
-    name: str
+    path: str
     file: int
     first_row: int
     n_rows: int
     _read: Callable[[], Iterator[pa.RecordBatch]]
+
+    @property
+    def name(self) -> str:
+        """The file, for messages."""
+        return repr(self.path)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield its rows."""
@@ -75,7 +80,7 @@ class FilesSource:
             if not file.n_rows:
                 continue
             refuse_lacking(file.path, file.names, columns, self.name)
-            parts.append(FilePart(repr(str(file.path)), number, row, file.n_rows, _reading(file, columns)))
+            parts.append(FilePart(str(file.path), number, row, file.n_rows, _reading(file, columns)))
             row += file.n_rows
         return parts
 

@@ -111,6 +111,11 @@ class HivePart:
         return self.part.file
 
     @property
+    def path(self) -> str | None:
+        """The file."""
+        return self.part.path
+
+    @property
     def first_row(self) -> int:
         """Number of its first row in the whole log."""
         return self.part.first_row

@@ -53,6 +53,10 @@ class Part(Protocol):
         """Number of the file that it lies in, from 0; 0 where there are no files."""
 
     @property
+    def path(self) -> str | None:
+        """The file that it lies in; None where there is none."""
+
+    @property
     def first_row(self) -> int:
         """Number of its first row in the whole log, from 0."""
 
@@ -71,6 +75,7 @@ class _Whole:
     source: LogSource
     columns: tuple[str, ...]
     file: int = 0
+    path: str | None = None
     first_row: int = 0
 
     @property

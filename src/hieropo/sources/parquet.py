@@ -46,6 +46,11 @@ class ParquetPart:
         groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
         return f"{groups} of Parquet file {str(self._file.path)!r}"
 
+    @property
+    def path(self) -> str:
+        """The file."""
+        return str(self._file.path)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield its rows; text columns that repeat themselves come dictionary-encoded."""
         encoded = [column for column in self._target.names if column in self._file.repeated]

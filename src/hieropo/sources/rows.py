@@ -1,6 +1,6 @@
 """Reading a log: batches of rows, and the distinct values of a column."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,15 +8,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo.core.eligible import Eligible
-from hieropo.core.ids import plain
+from hieropo.core.ids import Ids, plain
+from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch, Roles
+from hieropo.errors import LogError
 from hieropo.sources.arrays import ids, lists, numbers, times
-from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty
+from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.sources.opening import open_log
+from hieropo.sources.rejects import Rejects
 from hieropo.sources.schema import check_columns
+from hieropo.sources.sifting import any_of, sift
 
 
-def read(source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS) -> Iterator[Batch]:
+def read(
+    source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS, rejects: Rejects | None = None
+) -> Iterator[Batch]:
     """Read a log as validated batches, in order, with row numbers counted over the whole log.
 
     The roles are checked at once, the rows while they are read. Every batch has ``batch_rows`` rows, the last
@@ -26,6 +32,9 @@ def read(source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS) -> Iterator
     ----------
     source : LogSource or anything that ``open_log`` takes
     roles : Roles
+    rejects : Rejects, optional
+        Takes the rows that cannot be used; without it the first of them is an error. Batches are then cut anew at
+        every part of the source, and have the rows that are left.
 
     Raises
     ------
@@ -36,7 +45,7 @@ def read(source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS) -> Iterator
     """
     log = open_log(source)
     check_columns(log.schema, roles.items(), log.name)
-    return _batches(log, roles, batch_rows)
+    return _batches(log, roles, batch_rows) if rejects is None else _sifted(log, roles, batch_rows, rejects)
 
 
 def _batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
@@ -48,23 +57,69 @@ def _batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
         raise empty(log.name)
 
 
-def batches_of(part: Part, roles: Roles, *, batch_rows: int = BATCH_ROWS) -> Iterator[Batch]:
+def _sifted(log: LogSource, roles: Roles, batch_rows: int, rejects: Rejects) -> Iterator[Batch]:
+    kept, before = 0, rejects.rows
+    for part in parts_of(log, roles.columns):
+        for batch in batches_of(part, roles, batch_rows=batch_rows, rejects=rejects):
+            kept += len(batch)
+            yield batch
+    if not kept and rejects.rows == before:
+        raise empty(log.name)
+
+
+def batches_of(
+    part: Part, roles: Roles, *, batch_rows: int = BATCH_ROWS, rejects: Rejects | None = None
+) -> Iterator[Batch]:
     """Read a part of a log as validated batches of at most ``batch_rows`` rows, none of them empty.
+
+    Raises
+    ------
+    LogError
+        A row cannot be used, and there are no ``rejects`` to take it; names column, row number and value.
+    """
+    row = part.first_row
+    for found in part.batches():
+        for start in range(0, found.num_rows, batch_rows):
+            piece = found.slice(start, batch_rows)
+            batch = checked(piece, roles, row, rejects, part.path or part.name)
+            if len(batch):
+                yield batch
+            row += piece.num_rows
+
+
+def checked(
+    found: pa.RecordBatch, roles: Roles, first_row: int, rejects: Rejects | None = None, place: str = ""
+) -> Batch:
+    """Make a batch of the rows that can be used; it may be empty.
+
+    Parameters
+    ----------
+    found : pa.RecordBatch
+        With the columns of the roles, whose types were checked.
+    roles : Roles
+    first_row : int
+        Number of its first row in the whole log.
+    rejects : Rejects, optional
+        Takes the other rows; without it the first of them is an error.
+    place : str
+        The file that the rows lie in, for those who look for rejected ones.
 
     Raises
     ------
     LogError
         A row cannot be used; names column, row number and value.
     """
-    row = part.first_row
-    for found in part.batches():
-        for start in range(0, found.num_rows, batch_rows):
-            piece = found.slice(start, batch_rows)
-            yield _batch(piece, roles, row)
-            row += piece.num_rows
+    if rejects is None:
+        return _batch(found, roles, first_row)
+    faults = sift(found, roles, rejects.features)
+    if not faults:
+        return _batch(found, roles, first_row)
+    rejects.add(found, roles, first_row, faults, place)
+    good = ~any_of(faults, found.num_rows)
+    return _batch(found.filter(pa.array(good)), roles, first_row, first_row + np.flatnonzero(good))
 
 
-def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
+def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.int64] | None = None) -> Batch:
     def values(column: str | None) -> NDArray[np.float64] | None:
         return None if column is None else numbers(found.column(column), column, row)
 
@@ -81,6 +136,7 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int) -> Batch:
         metadata=context_matrix(found, roles.metadata, row) if roles.metadata else None,
         eligible=None if roles.eligible is None else _eligible(found, roles.eligible, row),
         time=None if roles.time is None else times(found.column(roles.time), roles.time, row),
+        rows=numbered,
     )
 
 
@@ -110,15 +166,45 @@ def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[
     """
     log = open_log(source)
     check_columns(log.schema, [(role, column)], log.name)
-    seen: dict[Any, None] = {}
+    return _distinct(_ids_in(log, column))
+
+
+def _ids_in(log: LogSource, column: str) -> Iterator[Ids]:
     row = 0
     for found in log.batches([column]):
-        values = ids(found.column(column), column, row)
+        yield ids(found.column(column), column, row)
         row += found.num_rows
-        fresh = dict.fromkeys(values.tolist()) if values.dtype.kind == "O" else np.unique(values)
-        seen.update((plain(value), None) for value in fresh)
     if not row:
         raise empty(log.name)
+
+
+def usable_actions(source: Any, roles: Roles, rejects: Rejects) -> tuple[Any, ...]:
+    """Distinct actions of the rows that are not set aside, as :func:`distinct_values` returns them.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`read`.
+    LogError
+        No row can be used; they are listed where ``rejects`` says.
+    """
+    batches = read(source, roles, rejects=rejects.silent())
+    found = _distinct(batch.action for batch in batches if batch.action is not None)
+    if not found:
+        for _ in read(source, roles, rejects=rejects):
+            pass
+        rejected = rejects.found(0, Keys(np.zeros(0)))
+        raise LogError(
+            f"{rejected.counted()} cannot be used, which is all. Is it the right column, and was a join complete?"
+        )
+    return found
+
+
+def _distinct(found: Iterable[Ids]) -> tuple[Any, ...]:
+    seen: dict[Any, None] = {}
+    for values in found:
+        fresh = dict.fromkeys(values.tolist()) if values.dtype.kind == "O" else np.unique(values)
+        seen.update((plain(value), None) for value in fresh)
     try:
         return tuple(sorted(seen))
     except TypeError:

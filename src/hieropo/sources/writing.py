@@ -1,4 +1,4 @@
-"""Tables written to one Parquet file, whole or not at all."""
+"""Tables written to one file, whole or not at all."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hieropo.errors import ArtifactError
+
+TABLE_SUFFIXES = (".parquet", ".pq", ".csv")
 
 
 def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
@@ -25,7 +27,7 @@ def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
 def write_tables(
     path: str | Path, tables: Iterable[Any], *, metadata: Mapping[str, str] | None = None
 ) -> int:
-    """Write tables to one Parquet file, whole or not at all; returns the number of rows.
+    """Write tables to one Parquet file, or CSV where its name ends so, whole or not at all; returns how many rows.
 
     The rows go to a hidden file beside ``path``, which takes that name in one step when all are there.
 
@@ -44,10 +46,10 @@ def write_tables(
         The folder is missing, ``path`` is a folder, or the disk does not take the file.
     """
     target = Path(path)
-    _refuse_target(target)
+    check_target(target)
     partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
     try:
-        rows = _written(partial, tables, metadata)
+        rows = _written(partial, tables, metadata, csv=target.suffix.lower() == ".csv")
         partial.replace(target)
     except OSError as error:
         raise ArtifactError(
@@ -59,27 +61,42 @@ def write_tables(
     return rows
 
 
-def _refuse_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Refuse a path that no file can be written to.
+
+    Raises
+    ------
+    ArtifactError
+        It is a folder, or lies in none.
+    """
     if target.is_dir():
-        raise ArtifactError(f"{target} is a folder; one Parquet file is written. Name a file in it, such as "
-                            f"{target / 'decisions.parquet'}.")  # fmt: skip
+        raise ArtifactError(f"{target} is a folder; one file is written. Name a file in it, such as "
+                            f"{target / 'rows.parquet'}.")  # fmt: skip
     if not target.parent.is_dir():
         raise ArtifactError(f"{target} cannot be written: there is no folder {target.parent}. Make it first.")
 
 
-def _written(path: Path, tables: Iterable[Any], metadata: Mapping[str, str] | None) -> int:
+def _written(path: Path, tables: Iterable[Any], metadata: Mapping[str, str] | None, *, csv: bool) -> int:
     rows = 0
-    writer: pq.ParquetWriter | None = None
+    writer: Any = None
     try:
         for part in tables:
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else pa.table(part)
             if writer is None:
                 if metadata:
                     table = table.replace_schema_metadata(dict(metadata))
-                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
-            writer.write_table(table.cast(writer.schema))
+                schema, writer = table.schema, _writer(path, table.schema, csv=csv)
+            writer.write_table(table.cast(schema))
             rows += table.num_rows
     finally:
         if writer is not None:
             writer.close()
     return rows
+
+
+def _writer(path: Path, schema: pa.Schema, *, csv: bool) -> Any:
+    if not csv:
+        return pq.ParquetWriter(path, schema, compression="zstd")
+    from pyarrow.csv import CSVWriter
+
+    return CSVWriter(path, schema)

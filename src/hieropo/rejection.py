@@ -1,0 +1,94 @@
+"""What is said of rows that were set aside, and when a log cannot do without them."""
+
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Roles
+from hieropo.core.packed import unpack
+from hieropo.core.statistics import Moments
+from hieropo.errors import LogError, warn
+from hieropo.sources.rejected import NOTHING, Rejected
+from hieropo.sources.rejects import Rejects
+
+_MOST = 0.5  # share of rows that may be set aside
+
+
+def constant_reward(moments: Moments) -> float | None:
+    """Return the reward that all rows have, up to rounding; None where they differ, or there are none."""
+    if not len(moments):
+        return None
+    last = unpack(moments.sums.sum(axis=0), moments.dim + 2)[
+        moments.dim :, moments.dim :
+    ]  # sum w (r, 1)(r, 1)'
+    if last[1, 1] <= 0.0:
+        return None
+    mean, square = float(last[0, 1] / last[1, 1]), float(last[0, 0] / last[1, 1])
+    return mean if square - mean * mean <= 1e-12 * square else None
+
+
+def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: float | None = None) -> Rejected:
+    """Say what was set aside of a log, and refuse what is left where it cannot stand for the whole.
+
+    Parameters
+    ----------
+    rejects : Rejects
+        What took the rows; its file is written here.
+    roles : Roles
+    kept : int
+        Rows that are left.
+    tasks : Keys
+        Their tasks.
+    constant : float, optional
+        The reward of all of them, where they have one only.
+
+    Raises
+    ------
+    LogError
+        Rows had to be set aside and may not be; more than half were; rows without a reward were, and all others have
+        the same one.
+
+    Warns
+    -----
+    HieropoWarning
+        Rows were set aside: how many and why, and whether those that are left may differ from them.
+    """
+    found = rejects.found(kept, tasks)
+    if not found.rows:
+        return found
+    listed = "" if found.file is None else f" Each is listed in {found.file}."
+    if not rejects.lenient:
+        raise LogError(
+            f"{found.counted()} cannot be used.{listed} Mend or drop them, or have such rows set aside: lenient=True, "
+            "on the command line --lenient."
+        )
+    if found.share > _MOST:
+        raise LogError(
+            f"{found.counted()} would have to be set aside, and what is left does not stand for the log.{listed} Is it "
+            "the right column, and was a join complete? If the other rows are a log of their own, hand over those."
+        )
+    unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in NOTHING]
+    if unrewarded and constant is not None:
+        raise LogError(
+            f"{found.counted()} were set aside, and all others have the reward {constant:g}, of which nothing can be "
+            f"learned.{listed} Does a missing reward stand for another one, such as 0? Then write that in column "
+            f"{roles.reward!r}."
+        )
+    warn(" ".join([f"{found.counted()} were set aside.{listed}", *_doubts(found, bool(unrewarded))]))
+    return found
+
+
+def _doubts(found: Rejected, unrewarded: bool) -> list[str]:  # noqa: FBT001 - private
+    """Reasons why the rows that are left may differ from those that are not."""
+    told = []
+    if unrewarded:
+        told.append(
+            "If a row without a reward is one of which nothing came, its reward is 0 and has to be written; else all "
+            "that is learned is too good."
+        )
+    told.extend(
+        f"Of action {each.action!r} {each.rows:,} rows were set aside, where {each.expected:,.0f} are expected "
+        "if that had nothing to do with the action: what is left of it may differ from what is gone."
+        for each in found.uneven[:3]
+    )
+    if found.lost:
+        names = ", ".join(repr(task) for task in found.lost_tasks) + (", ..." if found.lost > 3 else "")
+        told.append(f"No row is left of {found.lost:,} task{'s' * (found.lost > 1)} ({names}).")
+    return told

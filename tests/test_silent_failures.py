@@ -1,0 +1,233 @@
+"""What other tools get wrong without a word has to be loud here, or right: DESIGN's list, each from log to decision."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hieropo import HierOPO, load_learner, load_policy
+from hieropo.core.features import indicator
+from hieropo.errors import (
+    ArtifactError,
+    HieropoError,
+    LogError,
+    NumericalError,
+    SchemaError,
+    UnknownActionError,
+)
+from hieropo.sources import guess_roles
+
+COLUMNS = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p"}
+NAN = float("nan")
+
+
+def log(n=400, **changes):
+    """Rows of eight stores, where gifts pay; some columns changed."""
+    rng = np.random.default_rng(0)
+    store, gift, age = np.arange(n) % 8, rng.integers(0, 2, n), rng.normal(40, 10, n)
+    columns = {
+        "store": store.tolist(),
+        "offer": [("none", "gift")[each] for each in gift],
+        "profit": (gift + 0.05 * store + 0.1 * age + rng.normal(0, 0.3, n)).tolist(),
+        "p": [0.5] * n,
+        "age": age.tolist(),
+        "visits": rng.poisson(3, n).tolist(),
+    }
+    for name, change in changes.items():
+        columns[name] = [change(k, value) for k, value in enumerate(columns[name])]
+    return columns
+
+
+def at(row, value):
+    return lambda k, before: value if k == row else before
+
+
+def learner(**settings):
+    return HierOPO(logging="random", uncertainty="plug-in", **settings)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return learner().fit(pa.table(log()), **COLUMNS, context=["age", "visits"])
+
+
+FRAMES = {
+    "pandas": pd.DataFrame,
+    "polars": lambda columns: pl.DataFrame(columns, strict=False),
+    "arrow": pa.table,
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+class TestAMissingValueIsNeverANumber:
+    @pytest.mark.parametrize("value", [None, NAN])
+    def test_a_reward_that_is_missing_is_not_0(self, frame, value):
+        with pytest.raises(LogError, match=r"'profit', row 17: n(ull|an)"):
+            learner().fit(frame(log(profit=at(17, value))), **COLUMNS)
+
+    @pytest.mark.parametrize("value", [None, NAN])
+    def test_a_propensity_that_is_missing_is_not_1(self, frame, value, fitted):
+        broken = frame(log(p=at(17, value)))
+        with pytest.raises(LogError, match=r"'p', row 17: n(ull|an)"):
+            learner().fit(broken, **COLUMNS)
+        with pytest.raises(LogError, match=r"'p', row 17: n(ull|an)"):
+            fitted.evaluate(broken)
+
+    @pytest.mark.parametrize("value", [None, NAN])
+    def test_a_context_that_is_missing_is_not_0_nor_a_mean(self, frame, value, fitted):
+        broken = frame(log(age=at(17, value)))
+        for use in (
+            lambda: learner().fit(broken, **COLUMNS, context=["age"]),
+            lambda: fitted.predict(broken),
+        ):
+            with pytest.raises(LogError, match=r"'age', row 17: n(ull|an)"):
+                use()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.0, "must be above 0"), (-0.1, "must be above 0"), (1.5, "above 1")]
+)
+def test_an_impossible_propensity_is_not_clipped(value, said, fitted):
+    broken = pa.table(log(p=at(17, value)))
+    for use in (lambda: learner().fit(broken, **COLUMNS), lambda: fitted.evaluate(broken)):
+        with pytest.raises(LogError, match=f"'p', row 17: {value}.*{said}"):
+            use()
+
+
+def test_infinite_and_overflowing_rewards_do_not_swallow_the_others():
+    for value in (float("inf"), -float("inf"), 1e200):
+        with pytest.raises(LogError, match="'profit', row 17: "):
+            learner().fit(pa.table(log(profit=at(17, value))), **COLUMNS)
+
+
+def test_a_cost_is_not_taken_for_a_reward():
+    costs = pa.table(log()).rename_columns(["store", "offer", "cost", "p", "age", "visits"])
+    with pytest.raises(SchemaError, match=r"'cost' looks like a cost\. Larger rewards are better"):
+        guess_roles(costs.schema, {})
+
+
+def test_actions_that_are_text_stay_text(fitted, tmp_path):
+    assert fitted.features_.actions == ("gift", "none")
+    assert set(fitted.predict(pa.table(log()))) == {"gift"}
+    assert load_policy(fitted.save(tmp_path / "p")).policy.choose(3, [40.0, 3.0]).action == "gift"
+    digits = learner().fit(pa.table(log(offer=lambda _, value: "10" if value == "gift" else "9")), **COLUMNS)
+    assert digits.features_.actions == ("10", "9")  # no number, and not sorted as one
+    assert digits.policy_.choose(3).action == "10"
+
+
+def test_rewards_that_are_text_are_not_read_as_numbers_nor_as_nothing():
+    texts = pa.table(log(profit=lambda _, value: str(value)))
+    with pytest.raises(
+        SchemaError, match="'profit' of the Arrow table is of Arrow type string, which cannot be a reward"
+    ):
+        learner().fit(texts, **COLUMNS)
+
+
+def test_an_id_of_another_type_is_not_another_action():
+    numbered = learner().fit(pa.table(log(offer=lambda _, value: int(value == "gift"))), **COLUMNS)
+    with pytest.raises(UnknownActionError, match="knows 1 of type int, but this is of type str"):
+        numbered.predict(pa.table({"store": [0], "can": [["1"]]}), eligible="can")
+
+
+def test_actions_that_the_policy_does_not_know_are_not_left_out(fitted):
+    later = pa.table(log(offer=at(17, "voucher")))
+    for use in (lambda: fitted.evaluate(later), lambda: load_again(fitted).partial_fit(later)):
+        with pytest.raises(UnknownActionError, match=r"'voucher' \(row 17\)"):
+            use()
+    listed = pa.table(log()).append_column("can", pa.array([["gift", "voucher"]] * 400))
+    with pytest.raises(UnknownActionError, match="'voucher'"):
+        fitted.predict(listed, eligible="can")
+
+
+def load_again(fitted):
+    return learner(features=fitted.features_).fit(pa.table(log()), **COLUMNS, context=["age", "visits"])
+
+
+def test_actions_that_the_log_does_not_have_get_no_invented_value():
+    with pytest.raises(NumericalError, match="'voucher'"):
+        learner(features=indicator(["gift", "none", "voucher"])).fit(pa.table(log()), **COLUMNS)
+
+
+def test_a_feature_that_is_missing_at_decision_time_is_no_0(fitted):
+    with pytest.raises(SchemaError, match=r"'visits' \(role context\) is not in"):
+        fitted.predict(pa.table(log()).drop_columns(["visits"]))
+
+
+def test_features_are_read_by_name_in_whatever_order_they_come(fitted):
+    table = pa.table(log())
+    turned = table.select(table.column_names[::-1])
+    np.testing.assert_array_equal(fitted.predict(turned), fitted.predict(table))
+    again = learner().fit(turned, **COLUMNS, context=["age", "visits"])
+    np.testing.assert_array_equal(again.moments_.sums, fitted.moments_.sums)
+
+
+def test_features_of_another_order_do_not_mix(fitted):
+    with pytest.raises(SchemaError, match="fitted with the context columns"):
+        fitted.partial_fit(pa.table(log()), context=["visits", "age"])
+
+
+@pytest.mark.parametrize("value", [None, NAN])
+def test_a_task_that_a_side_table_lacks_is_not_placed_somewhere(value):
+    joined = pa.table(log()).append_column(
+        "size", pa.array([value if k % 8 == 5 else 1.0 * (k % 8) for k in range(400)])
+    )
+    with pytest.raises(LogError, match=r"'size', row 5: n(ull|an)"):
+        learner().fit(joined, **COLUMNS, metadata=["size"])
+    regions = pa.table(log()).append_column(
+        "region", pa.array([None if k % 8 == 5 else "ab"[k % 2] for k in range(400)])
+    )
+    with pytest.raises(LogError, match="'region', row 5: null"):
+        learner().fit(regions, **COLUMNS, levels=["region"])
+
+
+def test_a_saved_policy_comes_back_as_it_was(fitted, tmp_path):
+    path = fitted.save(tmp_path / "p")
+    stored, table = load_policy(path), pa.table(log())
+    again = load_learner(path)
+    for other in (stored.policy.table, again.policy_.table):
+        for name in ("means", "covs"):
+            np.testing.assert_array_equal(
+                np.asarray(getattr(other, name)), np.asarray(getattr(fitted.policy_.table, name))
+            )
+    np.testing.assert_array_equal(again.predict(table), fitted.predict(table))
+    assert (again.roles_, stored.features) == (fitted.roles_, fitted.features_)
+
+
+def test_a_saved_policy_that_changed_is_refused(fitted, tmp_path):
+    path = fitted.save(tmp_path / "p")
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        copy = tmp_path / "copy"
+        shutil.copytree(path, copy)
+        damaged = copy / file.relative_to(path)
+        content = bytearray(damaged.read_bytes())
+        content[len(content) // 2] ^= 0x55
+        damaged.write_bytes(bytes(content))
+        with pytest.raises(ArtifactError):
+            load_policy(copy)
+        shutil.rmtree(copy)
+
+
+@pytest.mark.slow
+def test_the_command_line_is_as_loud(tmp_path):
+    cases = {"profit": NAN, "p": 0.0, "age": None, "store": None, "offer": None}
+    for column, value in cases.items():
+        pq.write_table(pa.table(log(**{column: at(17, value)})), tmp_path / "log.parquet")
+        program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
+        words = ["fit", "log.parquet", "-o", "p", "--pscore", "p", "--context", "age"]
+        done = subprocess.run(
+            [*program, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+        )
+        assert (done.returncode, done.stdout) == (1, ""), done.stdout
+        assert f"Column {column!r}, row 17: " in done.stderr
+        assert not (tmp_path / "p").exists()
+
+
+def test_every_refusal_is_of_hieropos_own_tree():
+    for error in (ArtifactError, LogError, NumericalError, SchemaError, UnknownActionError):
+        assert issubclass(error, HieropoError)
