@@ -75,12 +75,12 @@ def test_core_imports_only_numpy_scipy_numba() -> None:
 def test_third_party_packages_enter_where_the_design_says() -> None:
     homes = {
         "click": ("cli",),
-        "duckdb": ("sources", "engines"),
+        "duckdb": ("adapters", "sources", "engines"),
         "llvmlite": ("core",),
         "matplotlib": ("plots", "reproduce"),
         "numba": ("core",),
         "numpy": ("",),
-        "pyarrow": ("sources", "artifacts", "cli"),
+        "pyarrow": ("adapters", "sources", "artifacts", "cli"),
         "pyspark": ("engines",),
         "scipy": ("core",),
         "starlette": ("serving",),

@@ -1,4 +1,4 @@
-"""The command line: ``hieropo fit``, ``moments``, ``evaluate``, ``decide``, ``inspect``, ``demo``, ``reproduce``."""
+"""The command line; each command is in a module of its own."""
 
 import click
 
@@ -9,6 +9,7 @@ from hieropo.cli.demo import demo_command
 from hieropo.cli.evaluate import evaluate_command
 from hieropo.cli.fit import fit_command
 from hieropo.cli.inspect_policy import inspect_command
+from hieropo.cli.join import join_command
 from hieropo.cli.moments import moments_command
 from hieropo.cli.reproduce import reproduce_group
 
@@ -40,5 +41,6 @@ main.add_command(moments_command)
 main.add_command(evaluate_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
+main.add_command(join_command)
 main.add_command(demo_command)
 main.add_command(reproduce_group)
