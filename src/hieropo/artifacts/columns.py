@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.ids import decode_id, encode_id, hashed
+from hieropo.core.ids import decode_id, encode_id, hashed, instant
 from hieropo.errors import InputError
 
 Buffers = tuple[NDArray[Any], ...]
@@ -60,10 +60,11 @@ class WholeIds:
 
 
 def _date_code(key: object, kind: str) -> int | None:
-    if not isinstance(key, np.datetime64):
+    moment = instant(key)
+    if moment is None:
         return None
-    twin = key.astype(kind)
-    return int(twin.view("i8")) if twin == key else None
+    twin = moment.astype(kind)
+    return int(twin.view("i8")) if twin.astype(moment.dtype) == moment else None
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,17 @@ def plain(value: object) -> Any:
     )
 
 
+def instant(value: object) -> np.datetime64 | None:
+    """Return a date, or a time without a zone, of whichever library as ``datetime64``; None for any other id."""
+    if isinstance(value, np.datetime64):
+        return value
+    if not isinstance(value, dt.date) or getattr(value, "tzinfo", None) is not None:
+        return None
+    finer = getattr(value, "to_datetime64", None)  # of pandas, which knows nanoseconds
+    found: np.datetime64 = np.datetime64(value) if finer is None else finer()
+    return found
+
+
 def _exactly(value: Any, kind: type) -> Any:
     if isinstance(value, float | Decimal) and not np.isfinite(float(value)):
         raise InputError(f"{value!r} cannot be an id: it is not finite.")

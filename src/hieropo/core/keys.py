@@ -1,18 +1,24 @@
 """Ids of tasks, kept as given and found again."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.ids import id_array
+from hieropo.core.ids import id_array, instant, plain
 from hieropo.errors import InputError, UnknownTaskError
 
 Codes = NDArray[np.int64]
 
 _LEAST, _DENSE = 2**20, 8  # numbers up to the first and so many times the ids are looked up in an array
 _FEW = 1_000  # ids below which a search is as quick
+
+
+def _apart(values: NDArray[Any]) -> list[Any]:
+    """Ids one by one; nanoseconds stay times, which numpy's ``tolist`` would make numbers."""
+    return list(values) if values.dtype.kind == "M" else values.tolist()
 
 
 def _as_ids(ids: object) -> NDArray[Any]:
@@ -87,11 +93,24 @@ class Keys:
             The id cannot be hashed, as a list of ids cannot.
         """
         try:
-            return self._table().get(key, -1)
+            return self._row(key)
         except TypeError as error:
             raise InputError(
                 f"The task id {key!r} is of type {type(key).__name__}, which cannot be hashed. Hand in one id."
             ) from error
+
+    def _row(self, key: object) -> int:
+        """Row of one id, or -1; one instant is one id, in whichever type and unit it comes."""
+        table = self._table()
+        row = table.get(key, -1)
+        moment = instant(key) if row < 0 else None
+        if moment is None:
+            return row
+        if self.values.dtype.kind == "M":
+            return table.get(moment, -1)
+        with suppress(InputError):  # finer than the standard library knows
+            row = table.get(plain(moment), -1)
+        return row
 
     def locate(self, ids: object) -> Codes:
         """Row of each id (n,), -1 where unknown."""
@@ -99,9 +118,10 @@ class Keys:
         values = self.values
         if array.dtype != object and array.dtype == values.dtype and values.size:
             return self._search(array)
+        if "M" in (array.dtype.kind, values.dtype.kind):
+            return np.fromiter(map(self._row, array), dtype=np.int64, count=array.size)
         table = self._table()
-        items = array if array.dtype.kind == "M" else array.tolist()
-        return np.fromiter((table.get(item, -1) for item in items), dtype=np.int64, count=array.size)
+        return np.fromiter((table.get(item, -1) for item in array.tolist()), dtype=np.int64, count=array.size)
 
     def _search(self, array: NDArray[Any]) -> Codes:
         near = self._close()
@@ -159,13 +179,13 @@ class Keys:
         key = key.item() if isinstance(key, np.integer) else key
         place = "" if row is None else f" (row {row})"
         text = f"Task {key!r}{place} is unknown; {len(self)} tasks are known"
-        twin = next((known for known in self.values.tolist()[:100_000] if str(known) == str(key)), None)
+        twin = next((known for known in _apart(self.values[:100_000]) if str(known) == str(key)), None)
         if twin is not None:
             return (
                 f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type "
                 f"{type(key).__name__}. Hand ids in as the type that the log had."
             )
-        sample = ", ".join(repr(value) for value in self.values[:3].tolist())
+        sample = ", ".join(repr(value) for value in _apart(self.values[:3]))
         return f"{text} ({sample}{', ...' if len(self) > 3 else ''}). Check the id, or ask for a new task's answer."
 
     def union(self, other: "Keys") -> tuple["Keys", Codes]:
@@ -181,8 +201,8 @@ class Keys:
         if not len(self):
             return Keys(extra), rows
         values = np.empty(len(self) + extra.size, dtype=object)
-        values[: len(self)] = self.values.tolist()
-        values[len(self) :] = extra.tolist()
+        values[: len(self)] = _apart(self.values)
+        values[len(self) :] = _apart(extra)
         return Keys(values), rows
 
 

@@ -16,12 +16,18 @@ TABLE_SUFFIXES = (".parquet", ".pq", ".csv")
 
 
 def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
-    """Ids as an Arrow column: of their own type where they share one, else as text."""
+    """Ids as an Arrow column: of their own type where they share one, else as text.
+
+    Whole numbers beyond 64 bits become decimals without a fraction, which are read back as whole numbers.
+    """
     values = ids if isinstance(ids, np.ndarray) and ids.dtype != object else list(ids)
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([str(value) for value in ids])
+    for kind in (None, pa.uint64(), pa.decimal128(38), pa.decimal256(76)):
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, OverflowError):
+            if not all(type(value) is int for value in values):
+                break
+    return pa.array([str(value) for value in ids])
 
 
 def write_tables(
