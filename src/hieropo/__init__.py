@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hieropo.core.posterior import Posterior, condition
     from hieropo.core.statistics import Moments
     from hieropo.core.tree_estimation import estimate_levels
+    from hieropo.doctor import Examination, Finding, examine
     from hieropo.evaluation import Evaluation
     from hieropo.learners import HierOPO
     from hieropo.loading import load_learner
@@ -51,6 +52,8 @@ __all__ = [
     "Columns",
     "Estimate",
     "Evaluation",
+    "Examination",
+    "Finding",
     "FlatOPO",
     "GatedPolicy",
     "Gaussian",
@@ -81,6 +84,7 @@ __all__ = [
     "embedding",
     "estimate",
     "estimate_levels",
+    "examine",
     "indicator",
     "load_learner",
     "load_policy",
@@ -104,6 +108,7 @@ _HOMES = {
     "hieropo.core.metadata": ("Metadata",),
     "hieropo.core.tree_estimation": ("estimate_levels",),
     "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.doctor": ("Examination", "Finding", "examine"),
     "hieropo.evaluation": ("Evaluation",),
     "hieropo.learners": ("HierOPO",),
     "hieropo.loading": ("load_learner",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +15,63 @@ from hieropo.errors import NumericalError
 _SHOWN = 6
 
 
+class Undetermined(NamedTuple):
+    """What a log leaves open, and what to do."""
+
+    said: str
+    cure: str
+
+
 def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float | None = None) -> None:
     """Refuse a log that leaves a coefficient open; with a flat hyper-prior nothing else would tell it.
-
-    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
 
     Raises
     ------
     NumericalError
         Names the features concerned, the likely cause and what to do.
     """
+    found = undetermined(gram_blocks(moments, features), moments.n_rows, features, tolerance)
+    if found is not None:
+        raise NumericalError(f"{found.said} {found.cure}")
+
+
+def gram_blocks(moments: Moments, features: FeatureMap) -> NDArray[np.float64]:
+    """Sum of w phi phi' over all rows, one block (p, p) for each action that has coefficients of its own, else one."""
     d = moments.dim
     gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
-    size = np.sqrt(np.diagonal(gram))
+    blocks = len(features.actions or ()) if _apart(features) else 1
+    p = d // blocks
+    at = np.arange(blocks)
+    return np.asarray(gram.reshape(blocks, p, blocks, p)[at, :, at, :])
+
+
+def _apart(features: FeatureMap) -> bool:
+    return features.actions is not None and getattr(features, "table", 0) is None
+
+
+def undetermined(
+    blocks: NDArray[np.float64], rows: int, features: FeatureMap, tolerance: float | None = None
+) -> Undetermined | None:
+    """Say which coefficients ``rows`` rows with these :func:`gram_blocks` leave open; None where they leave none.
+
+    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
+    """
+    size = np.sqrt(np.diagonal(blocks, axis1=1, axis2=2))
     safe = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
-    room = 1e3 * d * float(np.finfo(np.float64).eps) if tolerance is None else tolerance
-    left_open = vectors[:, values < room]
-    if not left_open.size:
-        return
-    concerned = np.flatnonzero(np.linalg.norm(left_open, axis=1) > 1e-3)
-    seen = concerned.size - left_open.shape[1]
+    values, vectors = np.linalg.eigh(blocks / (safe[:, :, None] * safe[:, None, :]))
+    room = 1e3 * features.dim * float(np.finfo(np.float64).eps) if tolerance is None else tolerance
+    free = values < room
+    if not free.any():
+        return None
+    weight = np.sqrt((vectors**2 * free[:, None, :]).sum(axis=2))
+    concerned = np.flatnonzero(weight.reshape(-1) > 1e-3)
+    seen = concerned.size - int(np.count_nonzero(free))
     vary = f"only {seen} combination{'s' * (seen > 1)} of these {concerned.size}" if seen else "none of them"
-    raise NumericalError(
+    return Undetermined(
         f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: in its "
-        f"rows {vary} can be told. {_cause(moments.n_rows, size, concerned, features)} In Python, a hyper-prior can "
-        "fill the gap: known=Hierarchy(hyper=Gaussian(mean, cov), ...)."
+        f"rows {vary} can be told.",
+        f"{_cause(rows, size.reshape(-1), concerned, features)} In Python, a hyper-prior can fill the gap: "
+        "known=Hierarchy(hyper=Gaussian(mean, cov), ...).",
     )
 
 
@@ -74,7 +105,7 @@ def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], f
     actions, intercept = features.actions, bool(getattr(features, "intercept", False))
     if actions is None:
         return _tied([features.names[j] for j in concerned], intercept=False)
-    if getattr(features, "table", 0) is not None:
+    if not _apart(features):
         return (
             "Columns, of the log or of the table of actions, are copies or sums of each other: leave one out."
         )

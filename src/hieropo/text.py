@@ -18,6 +18,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """Write a share, with two digits where it is small."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines, each column as wide as its widest cell; numbers stand to the right."""
     width = max(len(row) for row in rows)

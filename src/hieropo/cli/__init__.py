@@ -1,4 +1,4 @@
-"""The command line; each command is in a module of its own."""
+"""The command line: one module a command, and what they share."""
 
 import click
 
@@ -6,6 +6,7 @@ from hieropo import __version__
 from hieropo.cli.console import Program, example
 from hieropo.cli.decide import decide_command
 from hieropo.cli.demo import demo_command
+from hieropo.cli.doctor import doctor_command
 from hieropo.cli.evaluate import evaluate_command
 from hieropo.cli.fit import fit_command
 from hieropo.cli.inspect_policy import inspect_command
@@ -21,6 +22,7 @@ __all__ = ["main"]
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=example(
         "hieropo demo",
+        "hieropo doctor log.parquet",
         "hieropo fit log.parquet -o policy --task store --action offer --reward profit",
         "hieropo evaluate policy log.parquet",
         "hieropo inspect policy",
@@ -36,6 +38,7 @@ def main() -> None:
     """
 
 
+main.add_command(doctor_command)
 main.add_command(fit_command)
 main.add_command(moments_command)
 main.add_command(evaluate_command)

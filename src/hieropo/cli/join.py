@@ -31,7 +31,9 @@ from hieropo.text import counted, paragraph
     "--window", required=True, metavar="SPAN",
     help="How long after a decision its reward counts: 30min, 24h, 7d; a number where times are numbers.",
 )  # fmt: skip
-@click.option("--default", type=float, metavar="R", help="Reward of decisions that got none within their window.")
+@click.option(
+    "--default", type=float, metavar="R", help="Reward of decisions that got none within their window."
+)
 @click.option("--leave-out", is_flag=True, help="Instead: leave such decisions out.")
 @click.option(
     "--until", metavar="TIME",
@@ -46,7 +48,9 @@ from hieropo.text import counted, paragraph
     "--repeated", type=click.Choice(["error", "first"]), default="error", show_default=True,
     help="Of several rows of one decision id, whether the earliest stays.",
 )  # fmt: skip
-@click.option("--zone", metavar="ZONE", help="Time zone of times without one, such as UTC or Europe/Amsterdam.")
+@click.option(
+    "--zone", metavar="ZONE", help="Time zone of times without one, such as UTC or Europe/Amsterdam."
+)
 @click.option("--into", metavar="COL", help="Name of the reward's column in the log. Default: as in REWARDS.")
 @click.option("--memory", metavar="SIZE", help="Limit for the join, such as 2GB; beyond it the disk is used.")
 @shared_options
@@ -61,9 +65,13 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
     from hieropo.sources.writing import write_tables
 
     if (given["default"] is None) != given["leave_out"]:
-        usage_error("Say what a decision without a reward gets: --default 0, say, or --leave-out. One of them.")
+        usage_error(
+            "Say what a decision without a reward gets: --default 0, say, or --leave-out. One of them."
+        )
     if output.lower().endswith(FOREIGN):
-        usage_error(f"{output} is no name of a Parquet file, and a log is written as Parquet. Give another -o.")
+        usage_error(
+            f"{output} is no name of a Parquet file, and a log is written as Parquet. Give another -o."
+        )
     options = {name: given[name] for name in ("window", "default", "reward", "until", "several", "repeated", "zone",
                                               "into", "memory")}  # fmt: skip
     for name in ("window", "until"):
@@ -79,7 +87,9 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
         print_json({"log": output, "rows": rows, "report": log.report.to_dict()})
         return
     click.echo(f"{output} holds {counted(rows, 'decision')} with their rewards.\n")
-    click.echo("\n\n".join(part if "\n" in part else paragraph(part) for part in str(log.report).split("\n\n")))
+    click.echo(
+        "\n\n".join(part if "\n" in part else paragraph(part) for part in str(log.report).split("\n\n"))
+    )
 
 
 def _number(text: str | None) -> Any:

@@ -20,7 +20,7 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     )
 
 
-_OPTIONS = (
+_ROLES = (
     click.option("--task", metavar="COL", help="Column that names the task: the unit with its own policy."),
     click.option("--reward", metavar="COL", help="Column of rewards; larger is better."),
     click.option(
@@ -43,6 +43,8 @@ _OPTIONS = (
         help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "
         "pscore or weight that is not named. Each guess is printed.",
     ),
+)  # fmt: skip
+_FEATURES = (
     click.option(
         "--features", metavar="MAP", callback=_features,
         help="per-action: a linear model of the context for each action (default with actions and context). "
@@ -52,11 +54,18 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of roles and features."""
-    for option in reversed(_OPTIONS):
+def role_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of roles."""
+    for option in reversed(_ROLES):
         command = option(command)
     return command
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of roles and features."""
+    for option in reversed(_FEATURES):
+        command = option(command)
+    return role_options(command)
 
 
 def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:

@@ -145,27 +145,45 @@ class LoggedPscores:
         InputError
             There are no rows.
         """
-        counts, eligible, inverse, logs = np.moveaxis(self._sums[self._sums[:, :, 0].sum(axis=1) > 0], 2, 0)
-        if not counts.size:
+        sums = self._sums[self._sums[:, :, 0].sum(axis=1) > 0]
+        if not sums.size:
             raise InputError("There are no rows with propensities to check.")
-        mean, se = _means(inverse, eligible, self._squares)
-        total = counts.sum(axis=0).astype(np.int64)
-        tested = (total >= _ENOUGH) & (se > 0)
-        z = np.divide(mean - 1.0, se, out=np.zeros_like(mean), where=tested)
-        gain, gain_z = _score_gain(counts, logs)
-        p = min(2.0 * float(ndtr(-np.abs(z).max(initial=0.0))), float(ndtr(gain_z)))
-        p_value = min(1.0, p * (int(np.count_nonzero(tested)) + 1))
-        ones = self._ones / max(self._choices, 1)
-        why = None
-        if not self._choices:
-            why = "no row had more than one eligible action"
-        elif ones >= _CERTAIN:
-            why = f"{ones:.1%} of the rows were logged with propensity 1"
-        findings = [] if why else [*_odd_means(mean, se, z), *_odd_rest(gain, gain_z, ones)]
-        n = int(counts.sum())
-        return PscoreCheck(
-            n, self._low, self._high, ones, total, mean, se, p_value, gain, gain_z, why, tuple(findings)
-        )
+        return check_pscores(sums, self._squares, self._low, self._high, self._ones, self._choices)
+
+
+def check_pscores(
+    sums: Array, squares: Array, low: float, high: float, ones: int, choices: int
+) -> PscoreCheck:
+    """Say what propensities are, from their sums.
+
+    Parameters
+    ----------
+    sums : (m, K, 4) array
+        Of each task and action: rows, rows in which it was eligible, sums of 1 / p and of log p.
+    squares : (K,) array
+        Sum of 1 / p^2 of each action.
+    low, high : float
+        Range of p.
+    ones, choices : int
+        Rows with a choice that were logged with probability 1, and all rows with a choice.
+    """
+    counts, eligible, inverse, logs = np.moveaxis(sums, 2, 0)
+    mean, se = _means(inverse, eligible, squares)
+    total = counts.sum(axis=0).astype(np.int64)
+    tested = (total >= _ENOUGH) & (se > 0)
+    z = np.divide(mean - 1.0, se, out=np.zeros_like(mean), where=tested)
+    gain, gain_z = _score_gain(counts, logs)
+    p = min(2.0 * float(ndtr(-np.abs(z).max(initial=0.0))), float(ndtr(gain_z)))
+    p_value = min(1.0, p * (int(np.count_nonzero(tested)) + 1))
+    share = ones / max(choices, 1)
+    why = None
+    if not choices:
+        why = "no row had more than one eligible action"
+    elif share >= _CERTAIN:
+        why = f"{share:.1%} of the rows were logged with propensity 1"
+    findings = [] if why else [*_odd_means(mean, se, z), *_odd_rest(gain, gain_z, share)]
+    n = int(counts.sum())
+    return PscoreCheck(n, low, high, share, total, mean, se, p_value, gain, gain_z, why, tuple(findings))
 
 
 def _means(inverse: Array, eligible: Array, squares: Array) -> tuple[Array, Array]:

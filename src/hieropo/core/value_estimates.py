@@ -15,7 +15,7 @@ from hieropo.errors import InputError
 Array = NDArray[np.float64]
 
 NAMES = ("IPS", "SNIPS", "DM", "DR", "SNDR", "Switch-DR", "DRos", "LS")
-_FEW_EFFECTIVE = 30.0
+FEW_EFFECTIVE = 30.0
 _FEW_EVENTS = 5.0
 _HANDFUL, _MUCH = 5, 0.5  # so many weights may not hold so much of all
 _OFF = 0.05  # by which the mean weight may differ from 1
@@ -246,7 +246,7 @@ def _withheld(moments: OffPolicyMoments, sample: Sample) -> str | None:
     handful = float(top[:_HANDFUL].sum())
     if handful > _MUCH * total:
         return f"the {_HANDFUL} largest weights hold {handful / total:.0%} of all"
-    if ess < _FEW_EFFECTIVE:
+    if ess < FEW_EFFECTIVE:
         return f"the {moments.rows:,.0f} rows count as {ess:.1f}: too few take what the policy takes"
     if (events := _events(moments)) < _FEW_EVENTS:
         return (

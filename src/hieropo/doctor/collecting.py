@@ -1,0 +1,200 @@
+"""What the examination needs of a log, collected in one pass."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.accumulation import Accumulator
+from hieropo.core.cells import MOST_CELLS, Cells, CellSums
+from hieropo.core.keys import Keys
+from hieropo.core.kinds import Numbers
+from hieropo.core.logs import Batch, Roles
+from hieropo.core.repeats import RepeatCounts, Repeats
+from hieropo.core.statistics import Moments
+from hieropo.core.times import Timeline, Times
+from hieropo.errors import LogError
+from hieropo.placement import Placement
+from hieropo.sources.looks import Look, Looker, Unusable
+from hieropo.sources.row_hashes import row_hashes
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+_WIDE = 64  # context columns up to which sums are kept for each action apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """What one pass over a log found; the rules say what it means.
+
+    Attributes
+    ----------
+    name : str
+        Of the source.
+    roles : Roles
+    rows, usable : int
+        All rows, and those with a task, an action and a reward that can be used.
+    tasks, actions : Keys
+        Ids in the order of their places; no actions without such a column.
+    cells : Cells
+    numbers : dict
+        Of each column of numbers, by name; the values that its role can take.
+    faults : tuple of Unusable
+        Values that a role cannot take, one for each column and reason.
+    timeline : Timeline or None
+    time_kind : Arrow type or None
+    repeats : RepeatCounts
+        Of the columns ``hashed``.
+    hashed : tuple of str
+    contexts : Moments or None
+        Of z = (1, x - origin, r), by the place of the action; None where there is no context.
+    origin : (c,) array
+    misplaced : str or None
+        Why a level or metadata cannot be used.
+    """
+
+    name: str
+    roles: Roles
+    rows: int
+    usable: int
+    tasks: Keys
+    actions: Keys
+    cells: Cells
+    numbers: dict[str, Numbers]
+    faults: tuple[Unusable, ...]
+    timeline: Timeline | None
+    time_kind: Any
+    repeats: RepeatCounts
+    hashed: tuple[str, ...]
+    contexts: Moments | None
+    origin: Array
+    misplaced: str | None
+
+    @property
+    def contexts_apart(self) -> bool:
+        """Whether sums of contexts are kept for each action apart."""
+        return len(self.roles.context) <= _WIDE
+
+    @property
+    def reward(self) -> Numbers:
+        """The reward."""
+        return self.numbers[self.roles.reward]
+
+
+class Collector:
+    """A pass over a log in the making; the mutable edge of an examination.
+
+    Parameters
+    ----------
+    name : str
+        Of the source.
+    roles : Roles
+    hashed : sequence of str
+        Columns by which rows are equal.
+    most : int
+        Cells that are kept.
+    """
+
+    def __init__(self, name: str, roles: Roles, hashed: tuple[str, ...], most: int = MOST_CELLS) -> None:
+        self._name, self._roles, self._hashed = name, roles, hashed
+        self._looker, self._rows, self._usable = Looker(roles), 0, 0
+        self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats()
+        self._numbers: dict[str, Numbers] = {}
+        self._faults: dict[tuple[str, str], Unusable] = {}
+        self._contexts: Accumulator | None = None
+        self._origin = np.zeros(len(roles.context))
+        self._placement = Placement(roles)
+        self._misplaced: str | None = None
+        self._time_kind: Any = None
+
+    def add(self, found: Any) -> None:
+        """Add the rows of an Arrow record batch that come next."""
+        if not found.num_rows:
+            return
+        roles, look = self._roles, self._looker.look(found, self._rows)
+        self._rows += look.rows
+        self._time_kind = None if roles.time is None else found.schema.field(roles.time).type
+        for fault in look.faults:
+            self._fault(fault)
+        for column, values in look.numbers.items():
+            self._numbers.setdefault(column, Numbers()).add(values)
+        if self._hashed:
+            self._repeats.add(row_hashes(found, list(self._hashed)))
+        self._add_choices(look)
+        if (roles.levels or roles.metadata) and self._misplaced is None:
+            self._place(look)
+
+    def _add_choices(self, look: Look) -> None:
+        """Add tasks, actions and rewards, with what goes with them."""
+        roles, reward = self._roles, look.numbers[self._roles.reward]
+        code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
+        usable = (look.task >= 0) & (code >= 0) & ~np.isnan(reward)
+        self._usable += int(np.count_nonzero(usable))
+        place = np.where(usable, look.task, -1)
+        tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
+        pscore = None if roles.pscore is None else look.numbers[roles.pscore]
+        share = None
+        if look.eligible is not None:
+            share = np.divide(1.0, look.eligible, out=np.zeros(look.rows), where=look.eligible > 0)
+        self._cells.add(place, code, reward, tasks=tasks, actions=actions, pscore=pscore, share=share)
+        if look.time is not None:
+            self._times.add(look.time, place, reward, tasks)
+        if roles.context:
+            self._add_contexts(look, code, reward, usable)
+
+    def _fault(self, fault: Unusable) -> None:
+        key = fault.column, fault.reason
+        first = self._faults.setdefault(key, fault)
+        if first is not fault:
+            self._faults[key] = first._replace(number=first.number + fault.number)
+
+    def _add_contexts(self, look: Look, code: Codes, reward: Array, usable: NDArray[np.bool_]) -> None:
+        table = np.column_stack([look.numbers[column] for column in self._roles.context])
+        usable = usable & ~np.isnan(table).any(axis=1)
+        if not usable.any():
+            return
+        table = table[usable]
+        if self._contexts is None:
+            self._contexts = Accumulator(1 + table.shape[1])
+            self._origin = table.mean(axis=0)
+        group = code[usable] if table.shape[1] <= _WIDE else np.zeros(len(table), dtype=np.int64)
+        phi = np.column_stack([np.ones(len(table)), table - self._origin])
+        self._contexts.add(group, phi, reward[usable])
+
+    def _place(self, look: Look) -> None:
+        """See whether each task stays in its groups and keeps its metadata."""
+        roles, ids = self._roles, [places.keys().values for places in self._looker.levels]
+        usable = look.task >= 0
+        for column in roles.metadata:
+            usable &= ~np.isnan(look.numbers[column])
+        for codes in look.levels:
+            usable &= codes >= 0
+        if not usable.any():
+            return
+        known = [look.numbers[column][usable] for column in roles.metadata]
+        batch = Batch(
+            self._looker.tasks.keys().values[look.task[usable]],
+            None,
+            np.zeros(int(usable.sum())),
+            None,  # type: ignore[arg-type]  # no context is needed
+            first_row=look.first_row,
+            roles=Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata),
+            levels=tuple(own[codes[usable]] for own, codes in zip(ids, look.levels, strict=True)),
+            metadata=np.column_stack(known) if known else None,
+        )
+        try:
+            self._placement.add(batch)
+        except LogError as error:
+            self._misplaced = str(error)
+
+    def collected(self) -> Collected:
+        """Return what there is."""
+        tasks, actions = self._looker.tasks.keys(), self._looker.actions.keys()
+        contexts = None if self._contexts is None else self._contexts.moments()
+        return Collected(
+            self._name, self._roles, self._rows, self._usable, tasks, actions, self._cells.collected(), self._numbers,
+            tuple(self._faults.values()), self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed,
+            contexts, self._origin, self._misplaced,
+        )  # fmt: skip

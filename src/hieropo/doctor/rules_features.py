@@ -1,0 +1,92 @@
+"""Rules about context columns: constant, copies of each other, far from 0, on different scales."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.features import Columns, FeatureMap, indicator, per_action
+from hieropo.core.ids import plain
+from hieropo.core.packed import unpack
+from hieropo.determined import undetermined
+from hieropo.doctor.collecting import Collected
+from hieropo.doctor.finding import Finding
+
+Array = NDArray[np.float64]
+
+_SCALES = 1e3  # ratio of the largest standard deviation to the smallest
+_NEAR = 1e-6  # least eigenvalue of the correlations: coefficients then lose 6 of their digits, and 1,000 times as wide
+
+
+def default_map(seen: Collected) -> FeatureMap | None:
+    """The features that `fit` takes for these roles, where nothing is said; None where there are none."""
+    roles = seen.roles
+    if roles.action is None:
+        return Columns(roles.context) if roles.context else None
+    actions = [plain(each) for each in seen.actions.values.tolist()]
+    return per_action(actions, roles.context) if roles.context else indicator(actions)
+
+
+def features(seen: Collected) -> Iterator[Finding]:
+    """Whether the log tells each coefficient, and how well."""
+    found = default_map(seen)
+    if found is None or seen.contexts is None:
+        return
+    width, apart = len(seen.roles.context), seen.contexts_apart
+    totals = unpack(_by_action(seen), width + 3)
+    blocks = totals[:, : width + 1, : width + 1]
+    if found.actions is None:
+        blocks = _raw(blocks.sum(axis=0), seen.origin)[1:, 1:][None]
+    elif not apart:
+        blocks = blocks.sum(axis=0)[None]  # too many columns for each action on its own
+        found = per_action(["any action"], seen.roles.context)
+    open_ = undetermined(blocks, seen.contexts.n_rows, found)
+    if open_ is not None:
+        yield Finding("stops", "undetermined coefficients", "context columns", open_.said, open_.cure)
+        return
+    yield from _near(seen, totals.sum(axis=0)[: width + 1, : width + 1])
+
+
+def _by_action(seen: Collected) -> Array:
+    """Packed sums of z z' of each action in the order of its place; of all rows together where they were kept so."""
+    assert seen.contexts is not None
+    if not seen.contexts_apart or seen.roles.action is None:
+        return np.asarray(seen.contexts.sums)
+    at = seen.contexts.keys.locate(np.arange(len(seen.actions)))
+    return np.where((at >= 0)[:, None], seen.contexts.sums[at], 0.0)
+
+
+def _raw(gram: Array, origin: Array) -> Array:
+    """Sums of (1, x)(1, x)' from those of (1, x - origin)."""
+    move = np.eye(origin.size + 1)
+    move[1:, 0] = origin
+    return np.asarray(move @ gram @ move.T)
+
+
+def _near(seen: Collected, gram: Array) -> Iterator[Finding]:
+    columns = seen.roles.context
+    mean = gram[0, 1:] / gram[0, 0]
+    cov = gram[1:, 1:] / gram[0, 0] - np.outer(mean, mean)
+    sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+    vary = np.flatnonzero(sd > 0)
+    if vary.size < 2:
+        return
+    scaled: Any = cov[np.ix_(vary, vary)] / np.outer(sd[vary], sd[vary])
+    values, vectors = np.linalg.eigh(scaled)
+    if values[0] < _NEAR:
+        concerned = [columns[vary[j]] for j in np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)]
+        names = ", ".join(map(repr, concerned))
+        yield Finding(
+            "limits", "columns are almost copies", f"columns {names}",
+            f"The columns {names} are all but copies or sums of each other: what each of them does is hardly told.",
+            "Leave one out.",
+        )  # fmt: skip
+    low, high = vary[sd[vary].argmin()], vary[sd[vary].argmax()]
+    if sd[high] > _SCALES * sd[low]:
+        yield Finding(
+            "note", "scales differ", f"columns {columns[low]!r}, {columns[high]!r}",
+            f"Standard deviations of context columns reach from {sd[low]:.3g} ({columns[low]!r}) to {sd[high]:.3g} "
+            f"({columns[high]!r}).",
+            "Bring them to one scale: how alike tasks are is then learned more surely.",
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Rules about single values: what is missing, what a role cannot take, what kind of number the reward is."""
+
+import re
+from collections.abc import Iterator
+
+from hieropo.doctor.collecting import Collected
+from hieropo.doctor.finding import Finding
+from hieropo.sources.looks import Unusable
+from hieropo.text import counted, percent
+
+_COSTS = (
+    "cost", "costs", "loss", "losses", "regret", "penalty", "latency", "error", "errors", "churn", "churned",
+)  # fmt: skip
+# A mean of fewer rarer rewards is known to no better than about 18 %.
+_FEW_EVENTS = 30
+# So many rarer rewards does a coefficient need (Peduzzi et al., J. Clin. Epidemiol. 49, 1996).
+_EVENTS_PER_ACTION = 10
+# Share of one row in all squares around the mean: of a normal reward 2 log(n) / n, .01 of 1,000 rows; without a row
+# that has half, half of the noise is gone.
+_OUTWEIGHS, _HALF = 0.1, 0.5
+_ROWS_FOR_WEIGHT = 1_000  # from which on one row's weight is telling
+_FAR = 1e5  # sds between the mean reward and 0: sums of squares lose 10 of their 16 digits
+_DROP = "`fit --lenient` sets such rows aside and counts them."
+
+_PLAIN = ("missing", "NaN", "an empty list", "a list with a null")
+_CURES = {
+    "missing": "Was a join incomplete, or is a value not known yet? Fill it in where it is known, or drop such rows; ",
+    "NaN": "Is it a missing value, or a division of 0 by 0? Fill it in where it is known, or drop such rows; ",
+    "infinite": "Was there a division by 0? Drop or repair such rows; ",
+    "huge": "Its powers do not fit a float64. Does it stand for a missing value, or is the unit too small? Drop such "
+    "rows, or rescale the column; ",
+    "above 2**53": "A float64 would round it. Is it an id? Then it is a task or an action, not a quantity; ",
+    "0 or below": "An action that was taken had a chance. Was 0 filled in for a missing value, or is it the propensity "
+    "of another action? ",
+    "above 1": "Is it a percentage, odds, a density or an inverse propensity? Make it a probability; ",
+    "negative": "A weight says how often a row counts. To take rows out again, subtract their moments; ",
+    "a list with a null": "Leave out what is no action; ",
+    "a list without the action taken": "Lists name all that could be taken when the action was chosen; ",
+    "an empty list": "Then nothing could be chosen. List what can be taken, or drop such rows; ",
+}
+
+
+def faults(seen: Collected) -> Iterator[Finding]:
+    """Values that a role cannot take: `fit` refuses them."""
+    for reason in dict.fromkeys(fault.reason for fault in seen.faults):
+        same = [fault for fault in seen.faults if fault.reason == reason]
+        places = ", ".join(f"column {fault.column!r} from row {fault.row:,}" for fault in same)
+        yield Finding("stops", "unusable value", places, _said(reason, same, seen), _CURES[reason] + _DROP)
+    if not seen.usable:
+        yield Finding(
+            "stops", "no usable row", "all rows", "No row has a task, an action and a reward that can be used.",
+            "See whether the right columns are named.",
+        )  # fmt: skip
+    if seen.misplaced is not None:
+        said, _, cure = seen.misplaced.partition(". ")
+        yield Finding("stops", "misplaced task", "levels and metadata", f"{said}.", cure)
+
+
+def _said(reason: str, same: list[Unusable], seen: Collected) -> str:
+    shown = reason not in _PLAIN
+    rows, roles = seen.rows, {column: role for role, column in reversed(list(seen.roles.items()))}
+    each = [
+        f"column {fault.column!r} ({roles[fault.column]}) in {counted(fault.number, 'row')} "
+        f"({percent(fault.number / rows)}), first row {fault.row:,}{f': {fault.value}' if shown else ''}"
+        for fault in same
+    ]
+    title = "Missing" if reason == "missing" else reason[0].upper() + reason[1:]
+    return f"{title}: {'; '.join(each)}."
+
+
+def reward(seen: Collected) -> Iterator[Finding]:
+    """What the reward is like."""
+    column, found = seen.roles.reward, seen.reward
+    if not found.rows:
+        return
+    if found.kind == "constant":
+        yield Finding(
+            "stops", "constant reward", f"column {column!r}",
+            f"All rewards are {found.low:g}: there is nothing to learn.",
+            "Is it the right column, and did a filter leave one outcome only?",
+        )  # fmt: skip
+        return
+    yield from _sign(seen)
+    yield from _events(seen)
+    if found.rows >= _ROWS_FOR_WEIGHT and (weight := _heaviest(seen)) > _OUTWEIGHS:
+        far = found.high if found.high - found.mean > found.mean - found.low else found.low
+        yield Finding(
+            "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}",
+            f"One reward, {far:.6g} where the mean is {found.mean:.3g}, makes {percent(weight)} of how much all "
+            "rewards vary.",
+            "Is it an error? If not, clip large rewards or take their logarithm: that row decides too much.",
+        )  # fmt: skip
+    if abs(found.mean) > _FAR * found.sd:
+        yield Finding(
+            "limits", "far from 0", f"column {column!r}",
+            f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}: so far from "
+            "0 digits are lost, and estimates can be wrong.", "Subtract a number near its mean.",
+        )  # fmt: skip
+
+
+def _heaviest(seen: Collected) -> float:
+    found = seen.reward
+    return max(found.high - found.mean, found.mean - found.low) ** 2 / (found.rows * found.sd**2)
+
+
+def _sign(seen: Collected) -> Iterator[Finding]:
+    column, found = seen.roles.reward, seen.reward
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column).casefold())
+    if any(word in _COSTS for word in words) and found.high > 0:
+        yield Finding(
+            "limits", "looks like a cost", f"column {column!r}",
+            f"Column {column!r} is named like a cost, and larger rewards are taken as better.",
+            f"If less of it is better, make a column of -{column} and name that.",
+        )  # fmt: skip
+    elif found.high <= 0:
+        yield Finding(
+            "note", "no reward above 0", f"column {column!r}",
+            f"No reward is above 0 (from {found.low:.4g} to {found.high:.4g}).",
+            "Right for costs with their sign turned; larger is better.",
+        )  # fmt: skip
+
+
+def _events(seen: Collected) -> Iterator[Finding]:
+    column, found = seen.roles.reward, seen.reward
+    if not found.values or found.rows < 2 * _FEW_EVENTS:
+        return
+    usual, count = max(found.values.items(), key=lambda each: each[1])
+    rare = found.rows - count
+    if rare < _FEW_EVENTS:
+        yield Finding(
+            "limits", "few events", f"column {column!r}",
+            f"Only {rare:,} of {found.rows:,} rewards differ from {usual:g}: a mean of so few is known to no better "
+            f"than {percent(1 / max(rare, 1) ** 0.5)}.", "Collect more rows, or take an outcome that is less rare.",
+        )  # fmt: skip
+    elif found.kind == "binary" and rare < _EVENTS_PER_ACTION * len(seen.actions):
+        yield Finding(
+            "limits", "few events an action", f"column {column!r}",
+            f"{rare:,} of {found.rows:,} rewards differ from {usual:g}, {rare / len(seen.actions):.2g} for each of "
+            f"{len(seen.actions):,} actions: differences between actions are hardly told by fewer than "
+            f"{_EVENTS_PER_ACTION}.", "Put actions together, describe them by a few columns, or collect more rows.",
+        )  # fmt: skip

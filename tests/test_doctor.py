@@ -1,0 +1,372 @@
+"""Each finding is there in a log that has it, and not in one that has not; what stops is what `fit` refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import hieropo
+from hieropo import Examination, HierOPO, examine
+from hieropo.cli import main
+
+TASKS, EACH, ACTIONS = 40, 50, ("a", "b", "c")
+ROLES = {
+    "task": "store", "action": "offer", "reward": "profit", "pscore": "p", "context": ["x", "y"], "time": "day",
+}  # fmt: skip
+Columns = dict[str, np.ndarray]
+
+
+def sound(seed: int = 0, tasks: int = TASKS, each: int = EACH) -> Columns:
+    """A log of a random policy that nothing is wrong with."""
+    rng = np.random.default_rng(seed)
+    n = tasks * each
+    store, code = rng.permutation(np.repeat(np.arange(tasks), each)), rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    theta, x = rng.normal(1, 0.5, (tasks, 3)), rng.normal(size=(n, 2))
+    return {
+        "store": store,
+        "offer": np.array(ACTIONS)[code],
+        "profit": theta[store, code] + x @ [0.3, -0.2] + rng.normal(size=n),
+        "p": np.array([0.5, 0.3, 0.2])[code],
+        "x": x[:, 0],
+        "y": x[:, 1],
+        "day": np.sort(rng.uniform(0, 100, n)),
+    }
+
+
+def examined(columns: Columns, **roles: object) -> Examination:
+    table = pa.table({name: pa.array(values, from_pandas=False) for name, values in columns.items()})
+    return examine(table, guess=False, **{**ROLES, **roles})
+
+
+def kinds(found: Examination) -> dict[str, str]:
+    return {each.kind: each.severity for each in found.findings}
+
+
+def test_nothing_is_found_in_a_sound_log() -> None:
+    found = examined(sound())
+    assert found.findings == ()
+    assert not found.stops
+    assert found.facts["rows"] == found.facts["usable_rows"] == TASKS * EACH
+    assert found.facts["tasks"]["rows"] == dict.fromkeys(
+        ("least", "quarter", "median", "three_quarters", "most"), EACH
+    )
+    assert found.facts["incumbent"]["seems"] == "random"
+
+
+def nulls(column: str) -> Callable[[Columns], Columns]:
+    def change(log: Columns) -> Columns:
+        values = log[column].astype(object)
+        values[7] = None
+        return {**log, column: values}
+
+    return change
+
+
+def at_row(column: str, value: float) -> Callable[[Columns], Columns]:
+    def change(log: Columns) -> Columns:
+        values = log[column].copy()
+        values[11] = value
+        return {**log, column: values}
+
+    return change
+
+
+def where(**changes: Callable[[Columns], np.ndarray]) -> Callable[[Columns], Columns]:
+    return lambda log: {**log, **{name: change(log) for name, change in changes.items()}}
+
+
+def only(rows: Callable[[Columns], np.ndarray]) -> Callable[[Columns], Columns]:
+    return lambda log: {name: values[rows(log)] for name, values in log.items()}
+
+
+RNG = np.random.default_rng(1)
+
+STOPS = [
+    ("unusable value", "column 'profit' from row 7", nulls("profit")),
+    ("unusable value", "column 'store' from row 7", nulls("store")),
+    ("unusable value", "column 'offer' from row 7", nulls("offer")),
+    ("unusable value", "column 'x' from row 7", nulls("x")),
+    ("unusable value", "column 'p' from row 7", nulls("p")),
+    ("unusable value", "column 'profit' from row 11", at_row("profit", np.nan)),
+    ("unusable value", "column 'y' from row 11", at_row("y", np.inf)),
+    ("unusable value", "column 'y' from row 11", at_row("y", 1e80)),
+    ("unusable value", "column 'p' from row 11", at_row("p", 0.0)),
+    ("unusable value", "column 'p' from row 11", at_row("p", 1.5)),
+    ("unusable value", "column 'p' from row 11", at_row("p", -0.1)),
+    ("undetermined coefficients", "context columns", where(y=lambda log: np.full(log["x"].size, 3.0))),
+    ("undetermined coefficients", "context columns", where(y=lambda log: 2 * log["x"])),
+    (
+        "undetermined coefficients",
+        "context columns",
+        where(offer=lambda log: np.where(np.arange(log["x"].size) == 5, "rare", log["offer"])),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "place", "change"), STOPS)
+def test_what_stops_learning_is_found_and_refused_by_fit(
+    kind: str, place: str, change: Callable[[Columns], Columns]
+) -> None:
+    log = change(sound())
+    found = examined(log)
+    assert found.findings[0].kind == kind
+    assert found.findings[0].place == place
+    assert kinds(found)[kind] == "stops"
+    assert found.stops
+    with pytest.raises(hieropo.HieropoError):
+        HierOPO().fit(pa.table({name: pa.array(values) for name, values in log.items()}), **ROLES)
+
+
+def test_a_sound_log_is_fitted() -> None:
+    HierOPO().fit(pa.table(sound()), **ROLES)
+
+
+def knowing(log: Columns) -> Columns:
+    """Choices of an incumbent that knew which action is best in each task."""
+    rng = np.random.default_rng(2)
+    theta = rng.normal(0, 1, (TASKS, 3))
+    chance = np.exp(1.5 * theta)
+    chance /= chance.sum(axis=1, keepdims=True)
+    code = np.array([rng.choice(3, p=chance[s]) for s in log["store"]])
+    return {
+        **log,
+        "offer": np.array(ACTIONS)[code],
+        "profit": theta[log["store"], code] + 0.5 * rng.normal(size=code.size),
+        "p": chance[log["store"], code],
+    }
+
+
+def learning(log: Columns, sign: float = 1.0) -> Columns:
+    """Choices of an incumbent that learned from these rows what pays, or what does not."""
+    rng = np.random.default_rng(3)
+    theta, n, total = rng.normal(0, 1, (TASKS, 3)), np.zeros((TASKS, 3)), np.zeros((TASKS, 3))
+    code, reward = np.zeros(log["x"].size, dtype=int), np.zeros(log["x"].size)
+    for t, s in enumerate(log["store"]):
+        code[t] = a = int((sign * total[s] / (n[s] + 1) + rng.normal(size=3) / np.sqrt(n[s] + 1)).argmax())
+        reward[t] = theta[s, a] + rng.normal()
+        n[s, a] += 1
+        total[s, a] += reward[t]
+    return {**log, "offer": np.array(ACTIONS)[code], "profit": reward, "p": np.full(code.size, 0.5)}
+
+
+def without_chance(log: Columns) -> Columns:
+    return {**log, "offer": np.array(ACTIONS)[log["store"] % 3], "p": np.ones(log["x"].size)}
+
+
+WITHOUT_P = {"pscore": None}
+FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]] = [
+    ("constant reward", "stops", where(profit=lambda log: np.full(log["x"].size, 2.0)), {}),
+    ("looks like a cost", "limits", where(net_cost=lambda log: log["profit"]), {"reward": "net_cost"}),
+    ("no reward above 0", "note", where(profit=lambda log: log["profit"] - 20), {}),
+    (
+        "few events", "limits",
+        where(profit=lambda log: (np.arange(log["x"].size) % 300 == 3).astype(float)), {},
+    ),
+    (
+        "few events an action", "limits",
+        lambda log: {**log, "profit": (RNG.random(log["x"].size) < 0.05).astype(float),
+                     "offer": RNG.integers(30, size=log["x"].size)}, WITHOUT_P | {"context": []},
+    ),
+    ("a reward outweighs", "limits", at_row("profit", 500.0), {}),
+    ("far from 0", "limits", where(profit=lambda log: log["profit"] + 1e7), {}),
+    ("one task", "limits", where(store=lambda log: np.zeros(log["x"].size)), {}),
+    ("few tasks", "note", where(store=lambda log: log["store"] % 3), {}),
+    ("tasks of one row", "limits", where(store=lambda log: np.arange(log["x"].size)), {}),
+    (
+        "one task holds most rows", "note",
+        where(store=lambda log: np.where(RNG.random(log["x"].size) < 0.7, 0, log["store"])), {},
+    ),
+    ("one action", "limits", only(lambda log: log["offer"] == "a"), WITHOUT_P),
+    (
+        "actions that hardly come twice", "limits",
+        where(offer=lambda log: RNG.permutation(log["x"].size) // 1.5 // 1), WITHOUT_P | {"context": []},
+    ),
+    ("no chance in actions", "limits", without_chance, WITHOUT_P),
+    ("propensities of 1", "limits", without_chance, {}),
+    (
+        "tasks with one action", "note", only(lambda log: (log["store"] > 3) | (log["offer"] == "a")), {"pscore": None},
+    ),
+    (
+        "actions of one task", "note",
+        where(offer=lambda log: np.where(log["store"] == 3, "z" + log["offer"].astype(object), log["offer"])),
+        WITHOUT_P,
+    ),
+    (
+        "actions that some tasks never take", "limits",
+        only(lambda log: (log["store"] > 3) | (log["offer"] != "a") | (np.arange(log["x"].size) < 0)),
+        WITHOUT_P | {"context": []},
+    ),
+    ("every row is repeated", "limits", only(lambda log: np.repeat(np.arange(log["x"].size), 2)), {}),
+    (
+        "repeated rows", "limits",
+        only(lambda log: np.sort(np.append(np.arange(log["x"].size), np.arange(300)))), {},
+    ),
+    ("propensities add to more than 1", "limits", where(p=lambda log: np.minimum(log["p"] + 0.1, 1)), {}),
+    ("propensities add to less than 1", "limits", where(p=lambda log: log["p"] * 0.9), {}),
+    (
+        "propensities do not match", "limits",
+        where(p=lambda log: RNG.permutation(log["p"])), {},
+    ),
+    ("the incumbent knew something", "limits", knowing, {}),
+    ("adaptive logging", "note", learning, WITHOUT_P),
+    ("actions flee rewards", "limits", lambda log: learning(log, -1.0), WITHOUT_P),
+    (
+        "actions where they do not pay", "limits",
+        lambda log: {**knowing(log), "profit": -knowing(log)["profit"]}, {},
+    ),
+    (
+        "drift", "limits", where(profit=lambda log: log["profit"] + np.linspace(0, 1.5, log["x"].size)),
+        {"context": []},
+    ),
+    ("drift", "note", where(profit=lambda log: log["profit"] + np.linspace(0, 1.5, log["x"].size)), {}),
+    (
+        "rewards differ over time", "note",
+        lambda log: {**log, "store": np.arange(log["x"].size),
+                     "profit": log["profit"] + (np.abs(log["day"] - 50) < 20)}, {},
+    ),
+    ("not in order of time", "note", where(day=lambda log: RNG.permutation(log["day"])), {}),
+    ("gap in time", "note", where(day=lambda log: log["day"] + 30 * (log["day"] > 50)), {}),
+    ("one time", "note", where(day=lambda log: np.full(log["x"].size, 5.0)), {}),
+    (
+        "columns are almost copies", "limits",
+        where(y=lambda log: log["x"] + 1e-5 * log["y"]), {},
+    ),
+    ("scales differ", "note", where(y=lambda log: 1e4 * log["y"]), {}),
+    (
+        "little overlap with a uniform policy", "limits",
+        lambda log: {**log, "p": np.where(np.arange(log["x"].size) == 4, 1e-5, log["p"])}, {},
+    ),
+    (
+        "little overlap with a greedy policy", "limits",
+        lambda log: {**log, "offer": np.where(np.arange(log["x"].size) % 240 == 3, "best", "a"),
+                     "profit": log["profit"] + 5 * (np.arange(log["x"].size) % 240 == 3)}, WITHOUT_P | {"context": []},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "change", "roles"), FINDINGS, ids=[each[0] for each in FINDINGS]
+)
+def test_a_finding_is_there_where_the_log_has_it(
+    kind: str, severity: str, change: Callable[[Columns], Columns], roles: dict[str, object]
+) -> None:
+    found = examined(change(sound(each=120)), **roles)
+    assert kinds(found).get(kind) == severity, str(found)
+    each = next(each for each in found.findings if each.kind == kind)
+    assert each.place
+    assert each.text.endswith((".", "?"))
+    assert each.next.endswith((".", "?"))
+
+
+def test_findings_come_by_severity() -> None:
+    log = at_row("p", 0.0)({**sound(), "y": 1e4 * sound()["y"], "profit": sound()["profit"] + 1e7})
+    order = [each.severity for each in examined(log).findings]
+    assert order == sorted(order, key=("stops", "limits", "note").index)
+    assert len(set(order)) == 3
+
+
+@pytest.mark.parametrize("column", ["levels", "metadata"])
+def test_a_task_in_two_groups_stops(column: str) -> None:
+    log = {**sound(), "region": sound()["store"] % 5}
+    assert "misplaced task" not in kinds(examined(log, **{column: ["region"]}))
+    log["region"][100] = 77
+    found = examined(log, **{column: ["region"]})
+    assert kinds(found)["misplaced task"] == "stops"
+    with pytest.raises(hieropo.LogError):
+        HierOPO().fit(pa.table(log), **ROLES, **{column: ["region"]})
+
+
+def test_lists_of_eligible_actions_are_used_for_propensities() -> None:
+    rng = np.random.default_rng(4)
+    log = sound()
+    n = log["x"].size
+    lists = [list(ACTIONS) if k else ["a", "b"] for k in rng.integers(2, size=n)]
+    offer = np.array([rng.choice(each) for each in lists])
+    p = np.array([1 / len(each) for each in lists])
+    table = pa.table({**log, "offer": offer, "p": p, "can": lists})
+    assert "propensities do not match" not in kinds(examine(table, **ROLES, eligible="can"))
+    wrong = table.set_column(table.schema.get_field_index("p"), "p", pa.array(p**2))
+    assert kinds(examine(wrong, **ROLES, eligible="can"))["propensities do not match"] == "limits"
+    lists[3], lists[4] = [], None
+    broken = table.set_column(table.schema.get_field_index("can"), "can", pa.array(lists))
+    assert [each.place for each in examine(broken, **ROLES, eligible="can").of("stops")] == [
+        "column 'can' from row 4", "column 'can' from row 3",
+    ]  # fmt: skip
+
+
+def test_the_result_does_not_depend_on_how_the_log_is_cut(tmp_path: Path) -> None:
+    table = pa.table(sound())
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=137)
+    whole, cut = examine(table, **ROLES), examine(tmp_path / "log.parquet", **ROLES)
+    mine, other = whole.to_dict(), cut.to_dict()
+    mine.pop("log")
+    other.pop("log")
+    assert json.loads(json.dumps(mine), parse_float=lambda x: round(float(x), 9)) == json.loads(
+        json.dumps(other), parse_float=lambda x: round(float(x), 9)
+    )
+
+
+def test_ids_of_any_type_and_nulls_are_counted() -> None:
+    log = pa.table(
+        {
+            "t": pa.array(["a", None, "b", "a"] * 10).dictionary_encode(),
+            "a": pa.array([1.0, 2.0, float("nan"), None] * 10),
+            "r": pa.array([True, False, None, True] * 10),
+        }
+    )
+    found = examine(log, task="t", action="a", reward="r")
+    assert found.facts["usable_rows"] == 10
+    assert {each["column"]: each["unusable"] for each in found.facts["columns"]} == {
+        "t": {"missing": 10}, "a": {"missing": 10, "NaN": 10}, "r": {"missing": 10},
+    }  # fmt: skip
+    assert kinds(examine(log.slice(1, 1), task="t", action="a", reward="r"))["no usable row"] == "stops"
+
+
+def test_roles_are_guessed_as_by_fit_and_the_guess_is_told() -> None:
+    log = pa.table(sound()).rename_columns(
+        ["store_id", "action", "reward", "propensity", "x", "y", "timestamp"]
+    )
+    found = examine(log)
+    assert found.roles.to_dict() | {"context": []} == {
+        "task": "store_id", "action": "action", "reward": "reward", "pscore": "propensity", "time": "timestamp",
+        "weight": None, "context": [], "levels": [], "metadata": [], "eligible": None,
+    }  # fmt: skip
+    assert len(found.guesses) == 5
+    assert "Column 'store_id' is taken as the task, by its name." in str(found)
+    with pytest.raises(hieropo.SchemaError, match="task"):
+        examine(log, guess=False, reward="reward")
+
+
+def test_no_rows_and_no_columns_are_errors_of_this_package() -> None:
+    with pytest.raises(hieropo.LogError, match="has no rows"):
+        examine(pa.table({name: values[:0] for name, values in sound().items()}), **ROLES)
+    with pytest.raises(hieropo.SchemaError, match="'profits'"):
+        examine(pa.table(sound()), **{**ROLES, "reward": "profits"})
+
+
+def doctor(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["doctor", *map(str, words)], prog_name="hieropo")
+    assert done.stderr == ""
+    return done.exit_code, done.stdout
+
+
+def test_the_command_says_it_in_text_and_in_json_and_ends_with_1_where_learning_stops(tmp_path: Path) -> None:
+    words = ["--task", "store", "--action", "offer", "--reward", "profit", "--context", "x,y"]
+    pq.write_table(pa.table(sound()), tmp_path / "log.parquet")
+    code, text = doctor(tmp_path / "log.parquet", *words)
+    assert code == 0
+    assert text.rstrip().endswith("Nothing stops learning from this log.")
+    pq.write_table(pa.table(at_row("profit", np.nan)(sound())), tmp_path / "bad.parquet")
+    code, text = doctor(tmp_path / "bad.parquet", *words)
+    assert code == 1
+    assert "Stops learning (1)\n- NaN: column 'profit' (reward) in 1 row (0.05 %), first row 11." in text
+    code, text = doctor(tmp_path / "bad.parquet", *words, "--json")
+    assert code == 1
+    found = json.loads(text)
+    assert (found["stops"], found["findings"][0]["severity"], found["rows"]) == (True, "stops", 2000)
+    assert max(map(len, str(examined(at_row("profit", np.nan)(sound()))).splitlines())) < 130
