@@ -25,16 +25,25 @@ def columns(*each: np.ndarray) -> np.ndarray:
     return np.column_stack(each)
 
 
-@pytest.mark.parametrize(
-    "features", [per_action(ACTIONS, ["x", "y"]), Columns(("x", "y"))], ids=["per_action", "columns"]
-)
-def test_a_column_far_from_zero_is_warned_about(features: FeatureMap) -> None:
-    codes = CODES if features.actions else None
-    scrutiny.warn_of_far(moments(features, columns(X, 0 * X + 1.0), codes), features, "profit")
+def test_a_column_far_from_where_it_is_measured_is_warned_about() -> None:
+    features = per_action(ACTIONS, ["x", "y"])
+    scrutiny.warn_of_far(moments(features, columns(X, 0 * X + 1.0)), features, "profit")
+    far = columns(X, X + 2000)
     with pytest.warns(
-        hieropo.HieropoWarning, match=r"Column 'y' lies around 2003\.08 with a standard deviation of 0\.897"
+        hieropo.HieropoWarning, match="Column 'y' lies so far from where the feature map measures it"
     ):
-        scrutiny.warn_of_far(moments(features, columns(X, X + 2000), codes), features, "profit")
+        scrutiny.warn_of_far(moments(features, far), features, "profit")
+    near = features.moved((0.0, 2000.0))
+    scrutiny.warn_of_far(moments(near, far), near, "profit")
+    with pytest.warns(hieropo.HieropoWarning, match="Column 'y'"):
+        scrutiny.warn_of_far(moments(near, columns(X, X)), near, "profit")
+
+
+def test_without_an_intercept_a_column_is_far_where_it_is_another_one_but_for_a_little() -> None:
+    features, other = Columns(("x", "y")), RNG.normal(3.0, 1.0, 60)
+    scrutiny.warn_of_far(moments(features, columns(X, other + 2000), None), features, "profit")
+    with pytest.warns(hieropo.HieropoWarning, match="Column 'y'"):
+        scrutiny.warn_of_far(moments(features, columns(X + 2000, other + 4000), None), features, "profit")
 
 
 def test_a_reward_far_from_zero_is_warned_about() -> None:

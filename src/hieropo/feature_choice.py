@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.logs import Roles
+from hieropo.core.moving import movable, near
 from hieropo.errors import InputError, SchemaError
-from hieropo.sources import distinct_values
+from hieropo.sources import distinct_values, first_contexts
 from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import usable_actions
 
@@ -71,6 +72,42 @@ def feature_map(
         distinct_values(source, roles.action) if rejects is None else usable_actions(source, roles, rejects)
     )
     return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
+
+
+def measured_near(features: FeatureMap, source: Any) -> FeatureMap:
+    """Return the map with which the sums of a log are taken: from near its first rows, where these lie far from 0."""
+    if not movable(features):
+        return features
+    rows = first_contexts(source, features.columns)
+    return features if rows is None else near(features, rows)
+
+
+def has_origin(features: object) -> bool:
+    """Whether a map says itself where it measures its columns from, so that a log does not choose."""
+    return getattr(features, "origin", None) is not None
+
+
+def measured_from(features: Any) -> dict[str, str]:
+    """Return what a map takes for each context column that it does not measure from 0, such as "stamp - 1.7e+09"."""
+    origin, pivot = getattr(features, "origin", None), getattr(features, "pivot", None)
+    if origin is None:
+        return {}
+    points = dict(zip(features.columns, origin, strict=True))
+    found = {}
+    for column, value in points.items():
+        if value and column != pivot:
+            share, of = (value, "") if pivot is None else (value / points[pivot], f" {pivot}")
+            found[column] = f"{column} {'-' if share > 0 else '+'} {abs(share):.12g}{of}"
+    return found
+
+
+def origin_note(features: Any) -> str:
+    """Say in a sentence where a map measures its columns from; nothing where that is 0."""
+    found = measured_from(features)
+    if not found:
+        return ""
+    there = "" if features.pivot else " The coefficient of an action alone is its reward there."
+    return f"Columns that lie far from 0 would cost digits, so the features are {', '.join(found.values())}.{there}"
 
 
 def _fitting(features: FeatureMap, roles: Roles) -> FeatureMap:

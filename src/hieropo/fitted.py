@@ -178,7 +178,8 @@ class Fitted:
             The directory cannot be written, or holds something else.
         """
         fitted = self._fitted()
-        about = origin(type(self).__name__, self.get_params(), self.roles_, self.moments_.n_rows)  # type: ignore[attr-defined]  # of Parameters
+        said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
+        about = origin(type(self).__name__, said, self.roles_, self.moments_.n_rows)
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

@@ -11,13 +11,14 @@ from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import Logging
 from hieropo.core.laws import Unseen
 from hieropo.core.logs import Roles
+from hieropo.core.moving import settled
 from hieropo.core.policy import LCBPolicy, checked_pessimism
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.uncertainty import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.errors import InputError, SchemaError
-from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
+from hieropo.feature_choice import FeatureChoice, check_choice, feature_map, has_origin, measured_near
 from hieropo.fitted import Fitted
 from hieropo.lanes import Summed
 from hieropo.learning import (
@@ -26,6 +27,7 @@ from hieropo.learning import (
     Settings,
     TaskCovariance,
     learning,
+    moved_settings,
     told_by_rows,
     warn_of_knowledge,
 )
@@ -185,18 +187,21 @@ class HierOPO(Fitted, Parameters):
         self._check_roles(roles)
         features = feature_map(self.features, source, roles, taker)
         self._settings_of().check_features(features)
-        found = self._summed(source, features, roles, taker)
+        near = measured_near(features, source)
+        found = self._summed(source, near, roles, taker)
         moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
         if features.actions is not None and action is not None and features is not self.features:
             warn_of_actions(action, features.actions, moments.n_rows)
+        if not has_origin(features):
+            moments, features = settled(moments, near)
         self._learn(moments, features, roles, found.placement, found.sketch)
         if self.pessimism == "cv":
             from hieropo.evaluation import best_pessimism, subject_of
 
             self.pessimism_ = best_pessimism(subject_of(self), source, roles, taker)
             best = self.pessimism_.chosen
-            self.policy_ = LCBPolicy(self.posterior_, features, pessimism=best, unseen=self.unseen)
+            self.policy_ = LCBPolicy(self.posterior_, self.features_, pessimism=best, unseen=self.unseen)
         return self
 
     def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any]) -> Self:
@@ -211,6 +216,7 @@ class HierOPO(Fitted, Parameters):
         if log.features.actions is not None and log.roles.action is not None:
             warn_of_actions(log.roles.action, log.features.actions, log.n_rows)
         self._seconds, self.rejected_ = {}, None
+        log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
         moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
         return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
 
@@ -259,7 +265,7 @@ class HierOPO(Fitted, Parameters):
     ) -> Self:
         """Learn from more rows as well; with a first log, the same as :meth:`fit`.
 
-        The result equals one fit to all rows together, with the actions of the first log.
+        The result equals one fit to all rows together, with the actions and the origin of the first log.
 
         Raises
         ------
@@ -325,10 +331,10 @@ class HierOPO(Fitted, Parameters):
         checked = told_by_rows(moments, features)
         if self.known is None:
             refuse_undetermined(*checked)
-        warn_of_far(*checked, roles.reward)
+        warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*checked):
-            found = self._learning(moments, features, placement)
+            found = self.learned_from(moments, features, placement)
         if self.logging == "unknown":
             warn_of_knowledge(moments, features, found)
         policy = LCBPolicy(
@@ -347,6 +353,17 @@ class HierOPO(Fitted, Parameters):
                 setattr(self, f"{name}_", getattr(found, name))
         self._placement, self._doubt, self._sketch = placement, found.doubt, sketch
         return self
+
+    def learned_from(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
+        """Learn the hierarchy from moments that a map made, and condition it; settings are moved to that map."""
+        return self._measured_by(features)._learning(moments, features, placement)
+
+    def _measured_by(self, features: FeatureMap) -> Self:
+        """Return this learner, or its like in which settings speak of the coefficients of a map that was moved."""
+        if not has_origin(features) or features == self.features:
+            return self
+        said = self.features if isinstance(self.features, FeatureMap) else features.moved(None)  # type: ignore[attr-defined]  # it has an origin
+        return type(self)(**{**moved_settings(self.get_params(), said, features), "features": features})
 
     def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
         return learning(moments, placement, self._settings_of(), features)

@@ -1,5 +1,6 @@
 """From moments to a posterior: the hierarchy as it is given, or learned in one of three forms."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,12 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import KNEW, Logging, informed_metadata, knowledge
+from hieropo.core.moved_priors import (
+    moved_coefficients,
+    moved_covariance,
+    moved_gaussian,
+    moved_hierarchy,
+)
 from hieropo.core.posterior import condition
 from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
@@ -174,6 +181,25 @@ class Learning:
     def doubt(self) -> Doubt:
         """What is not known of the hierarchy."""
         return None if self.learned is None else self.learned.doubt
+
+
+def moved_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
+    """Return settings of a learner in which what is said of coefficients of one map is said of those of another.
+
+    What does not fit the map is left as it is, to be refused where it is used.
+    """
+    found, d = dict(settings), first.dim
+    known, hyper, cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
+    if isinstance(known, Hierarchy) and known.dim == d:
+        found["known"] = moved_hierarchy(known, first, second)
+    if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
+        crossed = settings.get("logging") != "frozen"
+        found["hyper"] = moved_gaussian(hyper, first, second, crossed=crossed)
+    if not (cov is None or isinstance(cov, str)) and np.shape(cov) == (d, d):
+        found["task_cov"] = moved_covariance(cov, first, second)
+    if mu is not None and np.shape(mu) == (d,):
+        found["mu"] = moved_coefficients(mu, first, second)
+    return found
 
 
 def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[Moments, FeatureMap]:

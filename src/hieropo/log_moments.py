@@ -15,12 +15,13 @@ from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns, FeatureMap
 from hieropo.core.ids import abbreviate, plain
 from hieropo.core.logs import Roles
+from hieropo.core.moving import moved, settled
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
-from hieropo.core.uniting import places_in, united
+from hieropo.core.uniting import at_origin, places_in, united
 from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import InputError, MismatchError, warn
-from hieropo.feature_choice import FeatureChoice, check_choice, feature_map
+from hieropo.feature_choice import FeatureChoice, check_choice, feature_map, has_origin, measured_near
 from hieropo.lanes import Summed
 from hieropo.placement import Placement
 from hieropo.scrutiny import refuse_too_large, warn_of_ids
@@ -109,10 +110,12 @@ class LogMoments:
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         taker = asked(log, lenient=lenient, file=rejects)
         made = feature_map(features, source, roles, taker)
+        near = measured_near(made, source)
         if taker is not None:
-            taker.features = made
-        found = sums(source, made, roles, apart=falls_apart(made), rejects=taker)
-        return cls(made, roles, found, None if taker is None else taker.rejected)
+            taker.features = near
+        summed = sums(source, near, roles, apart=falls_apart(made), rejects=taker)
+        found = cls(near, roles, summed, None if taker is None else taker.rejected)
+        return found if has_origin(made) else found.settled()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -173,7 +176,8 @@ class LogMoments:
     def __add__(self, other: Self) -> Self:
         if not isinstance(other, LogMoments):
             return NotImplemented
-        features, roles = united(self.features, other.features), common_roles(self.roles, other.roles)
+        first, second = (self, other) if self.n_rows >= other.n_rows else (other, self)
+        features, roles = united(first.features, second.features), common_roles(self.roles, other.roles)
         left, right = self.on(features), other.on(features)
         if len(left) and len(right) and (left.moments.keys.locate(right.tasks) < 0).all():
             warn_of_ids(left.tasks[0], right.tasks[0], "row of the second moments")
@@ -211,13 +215,18 @@ class LogMoments:
 
     def on(self, features: FeatureMap) -> Self:
         """Return the same for a map that :func:`united` made of this one and another."""
-        if features.fingerprint == self.features.fingerprint:
-            return self
-        moments = self.moments
-        assert isinstance(moments, UnitMoments)
-        place = places_in(features, self.features)
-        wide = moments.among(place, len(features.actions or ()), features.fingerprint)
-        return replace(self, features=features, summed=replace(self.summed, moments=wide))
+        here = at_origin(self.features, features)
+        moments: Moments | UnitMoments = moved(self.moments, self.features, here)
+        if features.fingerprint != here.fingerprint:
+            assert isinstance(moments, UnitMoments)
+            place = places_in(features, here)
+            moments = moments.among(place, len(features.actions or ()), features.fingerprint)
+        return replace(self, features=features, summed=replace(self.summed, moments=moments))
+
+    def settled(self) -> Self:
+        """Return the same measured from where these rows lie, as :func:`moving.settled` chooses it."""
+        moments, features = settled(self.moments, self.features)
+        return replace(self, features=features, summed=replace(self.summed, moments=moments))
 
     def within(self, features: FeatureMap) -> Self:
         """Return the same for a map that has all of its actions.
@@ -295,7 +304,7 @@ class LogMoments:
                     "it out, or make moments of the log again."
                 )
         named = kind_of_map(self.features)
-        if features is not None and features not in (named, self.features):
+        if features is not None and not (features == named or _one_family(features, self.features)):
             raise MismatchError(
                 f"These moments were made with other features ({named}, of the columns {list(self.features.columns)}) "
                 f"than features={features!r}. Leave it out, or make moments of the log again."
@@ -305,6 +314,11 @@ class LogMoments:
 def falls_apart(features: FeatureMap) -> bool:
     """Whether each action has coefficients of its own, so that sums are kept for each."""
     return features.actions is not None and one_action(features) is not None
+
+
+def _one_family(one: object, other: FeatureMap) -> bool:
+    """Whether two maps are one but for where they measure their columns from."""
+    return one == other or getattr(one, "family", None) == getattr(other, "family", 0)
 
 
 def kind_of_map(features: FeatureMap) -> str:

@@ -9,11 +9,13 @@ import numpy as np
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
+from hieropo.core.moving import remote
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, warn
 
-_FAR, _FAR_REWARD = 200.0, 1e5  # standard deviations between a column's mean and 0
+_FAR_REWARD = 1e5  # standard deviations between the mean of the rewards and 0
 _COPIES = 3  # the running sums, the moments, the posterior
 _FEW = 10  # rows that say nothing of how often an action comes
 
@@ -57,27 +59,21 @@ def warn_of_actions(column: str, actions: Sequence[Any], rows: int) -> None:
         )
 
 
-def warn_of_far(moments: Moments, features: FeatureMap, reward: str) -> None:
-    """Warn of a column that lies far from 0 compared with its spread: sums of squares lose its digits."""
-    d = moments.dim
-    total = unpack(moments.sums.sum(axis=0), d + 2)
-    count, sums, squares = total[d + 1, d + 1], total[: d + 1, d + 1], np.diagonal(total)[: d + 1]
-    intercept, width = int(getattr(features, "intercept", False)), len(features.columns)
-    if getattr(features, "table", None) is None and d % (width + intercept) == 0:
-        mean, square = (
-            each[:d].reshape(-1, width + intercept)[:, intercept:].sum(axis=0) / count
-            for each in (sums, squares)
-        )
-        for k, name in enumerate(features.columns):
-            _warn_of_one(name, mean[k], square[k], _FAR)
-    _warn_of_one(reward, sums[d] / count, squares[d] / count, _FAR_REWARD)
-
-
-def _warn_of_one(column: str, mean: float, square: float, far: float) -> None:
-    sd = np.sqrt(max(square - mean * mean, 0.0))
-    if sd > 0 and abs(mean) > far * sd:
+def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: str) -> None:
+    """Warn of a reward that lies far from 0, or a column from where it is measured: sums of squares lose its digits."""
+    for name in remote(moments, features):
         warn(
-            f"Column {column!r} lies around {mean:.6g} with a standard deviation of {sd:.3g}: so far from 0 digits are "
+            f"Column {name!r} lies so far from where the feature map measures it, compared with its spread, that "
+            "digits are lost, and estimates can be wrong. Fit again to all rows with a map without an origin, so that "
+            "the fit chooses one."
+        )
+    units = moments.units if isinstance(moments, UnitMoments) else moments
+    total = unpack(units.sums.sum(axis=0), units.dim + 2)[units.dim :, units.dim :]
+    mean, square = total[0, 1] / total[1, 1], total[0, 0] / total[1, 1]
+    sd = np.sqrt(max(square - mean * mean, 0.0))
+    if sd > 0 and abs(mean) > _FAR_REWARD * sd:
+        warn(
+            f"Column {reward!r} lies around {mean:.6g} with a standard deviation of {sd:.3g}: so far from 0 digits are "
             "lost, and estimates can be wrong. Subtract a number near its mean."
         )
 

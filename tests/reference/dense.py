@@ -61,7 +61,9 @@ class Problem:
 
 
 def exact(values: Any) -> Exact:
-    """Object array of the exact decimal values of an array of floats."""
+    """Object array of the exact decimal values of an array of floats; one of decimals as it is."""
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return values
     array = np.asarray(values, dtype=np.float64)
     return np.array([Decimal(float(v)) for v in array.ravel()], dtype=object).reshape(array.shape)
 

@@ -15,7 +15,7 @@ from hieropo.cli.console import (
 )
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
-from hieropo.text import counted
+from hieropo.text import counted, paragraph
 
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 
@@ -123,6 +123,7 @@ def _report(
     learner: Any, log: str, path: Path, output: str, summary: Any, told: list[str], *, as_json: bool
 ) -> None:
     from hieropo.artifacts.moments_file import holds_moments
+    from hieropo.feature_choice import measured_from, origin_note
 
     moments, features = learner.moments_, learner.features_
     actions = None if features.actions is None else len(features.actions)
@@ -132,6 +133,7 @@ def _report(
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
         "columns": learner.roles_.to_dict(), "guesses": told,
         "rejected": None if learner.rejected_ is None else learner.rejected_.to_dict(),
+        "measured_from": measured_from(features),
     }  # fmt: skip
     choice = getattr(learner, "pessimism_", None)
     if choice is not None:
@@ -146,6 +148,7 @@ def _report(
         + ("" if learner.rejected_ is None else f"Set aside: {learner.rejected_.counted()}.\n")
         + f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
+        + (f"{paragraph(note)}\n\n" if (note := origin_note(features)) else "")
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
         + f"Next: hieropo inspect {output}\n"

@@ -90,6 +90,8 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         ["acts on", f"mean - {found['pessimism']:.3g} sd"],
         ["unseen task", "gets the population's answer" if found["unseen"] == "prior" else "is an error"],
     ]
+    if found["measured_from"]:
+        facts.append(["measured from", ", ".join(found["measured_from"].values())])
     gate = found["gate"]
     if gate is not None:
         rest = "left to the incumbent" if gate["incumbent"] is None else f"get {gate['incumbent']}"

@@ -16,6 +16,7 @@ from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import InputError, UnknownTaskError
+from hieropo.feature_choice import measured_from
 
 
 def summary(stored: Any) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "rows_of_a_task": {"least": _of(rows, 0), "median": _of(rows, 50), "most": _of(rows, 100)},
         "actions": None if features is None or features.actions is None else list(features.actions),
         "context": None if features is None else list(features.columns),
+        "measured_from": measured_from(features),
         "pessimism": policy.pessimism,
         "unseen": policy.unseen,
         "gate": _gate(policy),
@@ -227,7 +229,7 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
     p = moments.unit_dim if apart else moments.dim
     last = (own.sum(axis=0) if apart else own)[packed_size(p + 1) :]  # sum w (phi, r, 1)
     each = last[:p].reshape(1 if apart else actions, -1).sum(axis=0) / last[p + 1]
-    return each[int(features.intercept) :]
+    return features.unmeasured(each[None, int(features.intercept) :])[0]
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ class Crossed(Fingerprinted):
 
     Entry ``i * p + j`` of phi is ``table[a, i]`` times entry j of (1, x), where p = c + 1 with an intercept
     and p = c without. With an origin, x is measured from there: (1, x - origin); without an intercept,
-    x - origin x_pivot.
+    x_j - (origin_j / origin_p) x_p for a pivot p.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Crossed(Fingerprinted):
     origin : tuple of c float, optional
         Where the context columns are measured from, so that columns far from 0 cost no digits. Default from 0.
     pivot : str, optional
-        The column in whose multiples the others are measured; only with an origin and without an intercept.
+        The column p in whose multiples the others are measured; only with an origin and without an intercept.
 
     Raises
     ------

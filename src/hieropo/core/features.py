@@ -79,9 +79,9 @@ class Columns(Fingerprinted):
     ----------
     columns : tuple of str
     origin : tuple of float, optional
-        One number for each column: phi = x - origin x_pivot, so that columns far from 0 cost no digits. Default x.
+        One number for each column: phi_j = x_j - (origin_j / origin_p) x_p, so that columns far from 0 cost no digits.
     pivot : str, optional
-        The column in whose multiples the others are measured; it stays as it is. Only with an origin.
+        The column p in whose multiples the others are measured; it stays as it is. Only with an origin.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.actions import near
 from hieropo.core.columns import context_names, contexts
-from hieropo.core.origins import Origin, measured
+from hieropo.core.origins import Origin, measured, unmeasured
 from hieropo.errors import SchemaError
 
 Array = NDArray[np.float64]
@@ -49,8 +49,12 @@ class Fingerprinted:
         return replace(self, origin=origin, pivot=pivot)  # type: ignore[type-var]  # every map is a dataclass
 
     def measured(self, x: Array) -> Array:
-        """Contexts x (n, c) as this map measures them: x - origin, or x - origin x_pivot; without an origin x."""
+        """Contexts x (n, c) as this map measures them, from its origin."""
         return measured(x, self.origin, self.columns, self.pivot)
+
+    def unmeasured(self, y: Array) -> Array:
+        """Contexts x (n, c) that :meth:`measured` turned into y."""
+        return unmeasured(y, self.origin, self.columns, self.pivot)
 
     def _origin_to_dict(self) -> dict[str, Any]:
         """Write the origin, where there is one: maps without one are written as before there were any."""

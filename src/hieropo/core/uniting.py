@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
+from hieropo.core.fingerprints import Fingerprinted
 from hieropo.errors import MismatchError
 
 Codes = NDArray[np.int64]
@@ -17,14 +18,14 @@ def united(one: FeatureMap, other: FeatureMap) -> FeatureMap:
     """Return the map with the actions of both, where each action has coefficients of its own; else the one map of both.
 
     Maps that list the same actions in the same order keep it; otherwise actions are sorted, so that it does not matter
-    which moments are put together first.
+    which moments are put together first. Columns are measured from where the first map does.
 
     Raises
     ------
     MismatchError
         They differ in more than their actions; names what differs.
     """
-    if one.fingerprint == other.fingerprint:
+    if one.fingerprint == at_origin(other, one).fingerprint:
         return one
     told = _differences(one, other)
     if told:
@@ -35,6 +36,20 @@ def united(one: FeatureMap, other: FeatureMap) -> FeatureMap:
     assert isinstance(one, Crossed)
     assert isinstance(other, Crossed)
     return replace(one, actions=_sorted_union(one.actions, other.actions))
+
+
+def at_origin(features: FeatureMap, other: FeatureMap) -> FeatureMap:
+    """Return a map that measures its columns from where another does, where both have the same columns."""
+    mine, theirs = features, other
+    if (
+        not (isinstance(mine, Fingerprinted) and isinstance(theirs, Fingerprinted))
+        or mine.columns != theirs.columns
+    ):
+        return features
+    if getattr(mine, "intercept", False) != getattr(theirs, "intercept", False):
+        return features
+    found: FeatureMap = mine.moved(theirs.origin, theirs.pivot)
+    return found
 
 
 def _differences(one: FeatureMap, other: FeatureMap) -> list[str]:

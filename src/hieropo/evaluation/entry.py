@@ -38,7 +38,9 @@ def subject_of(learner: Any) -> Subject:
         moments=learner.moments_,
         posterior=learner.posterior_,
         condition=condition,
-        relearn=lambda moments: learner._learning(moments, learner.features_, learner._placement).posterior,
+        relearn=lambda moments: (
+            learner.learned_from(moments, learner.features_, learner._placement).posterior
+        ),
         sketch=learner._sketch,
         logging=learner.logging,
         placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,

@@ -5,7 +5,7 @@ from hieropo.sources.guessing import guess_roles
 from hieropo.sources.log_source import LogSource
 from hieropo.sources.opening import open_log
 from hieropo.sources.requests import Requests, read_requests
-from hieropo.sources.rows import distinct_values, read
+from hieropo.sources.rows import distinct_values, first_contexts, read
 
 __all__ = [
     "Batch",
@@ -13,6 +13,7 @@ __all__ = [
     "Requests",
     "Roles",
     "distinct_values",
+    "first_contexts",
     "guess_roles",
     "open_log",
     "read",

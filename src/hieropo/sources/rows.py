@@ -11,6 +11,7 @@ from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, plain
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch, Roles
+from hieropo.core.rules import HUGE
 from hieropo.errors import LogError
 from hieropo.sources.arrays import ids, lists, numbers, times
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
@@ -150,6 +151,22 @@ def context_matrix(found: pa.RecordBatch, columns: Sequence[str], row: int) -> N
     for j, column in enumerate(columns):
         matrix[:, j] = numbers(found.column(column), column, row)
     return matrix
+
+
+def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] | None:
+    """Contexts (n, c) of the first rows of a log, without rows that cannot be used; None where they tell nothing.
+
+    What is wrong with a row is said when it is read in its turn.
+    """
+    for found in open_log(source).batches(columns):
+        try:
+            kept = found.drop_null()
+            matrix = context_matrix(kept, columns, 0)
+        except (LogError, pa.ArrowException, TypeError, ValueError):
+            return None
+        matrix = matrix[(np.abs(matrix) <= HUGE).all(axis=1)]
+        return matrix if len(matrix) else None
+    return None
 
 
 def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[Any, ...]:
