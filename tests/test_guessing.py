@@ -84,7 +84,7 @@ def test_only_the_roles_asked_for_are_guessed():
     [
         ({"place": IDS, "reward": NUMBER}, r"The role task needs a column.*--task.*'place', 'reward'"),
         ({"user": IDS, "gain": NUMBER}, r"The role reward needs a column.*--reward"),
-        ({"user": IDS, "cost": NUMBER}, "'cost' looks like a cost. Larger rewards are better: make a column of -cost"),
+        ({"user": IDS, "adCost": NUMBER}, "'adCost' looks like a cost.*: make a column of -adCost"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_told_is_asked_for(columns, message):

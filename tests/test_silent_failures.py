@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hieropo import HierOPO, load_learner, load_policy
+from hieropo import HierOPO, examine, load_learner, load_policy
 from hieropo.core.features import indicator
 from hieropo.errors import (
     ArtifactError,
@@ -110,6 +110,14 @@ def test_a_cost_is_not_taken_for_a_reward():
     costs = pa.table(log()).rename_columns(["store", "offer", "cost", "p", "age", "visits"])
     with pytest.raises(SchemaError, match=r"'cost' looks like a cost\. Larger rewards are better"):
         guess_roles(costs.schema, {})
+
+
+@pytest.mark.parametrize("name", ["cost", "regret_per_visit", "pageLoss"])
+def test_a_reward_that_is_named_like_a_cost_is_found(name):
+    costs = pa.table(log()).rename_columns(["store", "offer", name, "p", "age", "visits"])
+    (found,) = [each for each in examine(costs, **COLUMNS | {"reward": name}).findings if "cost" in each.kind]
+    assert found.severity == "limits"
+    assert f"make a column of -{name}" in found.next
 
 
 def test_actions_that_are_text_stay_text(fitted, tmp_path):

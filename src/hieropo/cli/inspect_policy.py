@@ -75,6 +75,14 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
         click.echo(show(found, directory))
 
 
+def _aside(rejected: dict[str, Any] | None) -> str:
+    return (
+        f"; {rejected['rows']:,} others of the last log were set aside"
+        if rejected and rejected["rows"]
+        else ""
+    )
+
+
 def _summary_text(found: dict[str, Any], directory: str) -> str:
     about = found["provenance"]
     spread = found["rows_of_a_task"]
@@ -83,7 +91,7 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         ["policy", directory],
         ["made by", " from ".join(about[key] for key in ("learner", "log") if key in about) or "not said"],
         ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
-        ["rows", f"{found['rows']:,}"],
+        ["rows", f"{found['rows']:,}{_aside(about.get('rejected'))}"],
         ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],
         ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
         ["context", "not said" if found["context"] is None else _few(found["context"]) or "none"],

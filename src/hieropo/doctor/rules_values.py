@@ -1,16 +1,13 @@
 """Rules about single values: what is missing, what a role cannot take, what kind of number the reward is."""
 
-import re
 from collections.abc import Iterator
 
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
+from hieropo.sources.guessing import like_a_cost
 from hieropo.sources.looks import Unusable
 from hieropo.text import counted, percent
 
-_COSTS = (
-    "cost", "costs", "loss", "losses", "regret", "penalty", "latency", "error", "errors", "churn", "churned",
-)  # fmt: skip
 # A mean of fewer rarer rewards is known to no better than about 18 %.
 _FEW_EVENTS = 30
 # So many rarer rewards does a coefficient need (Peduzzi et al., J. Clin. Epidemiol. 49, 1996).
@@ -105,8 +102,7 @@ def _heaviest(seen: Collected) -> float:
 
 def _sign(seen: Collected) -> Iterator[Finding]:
     column, found = seen.roles.reward, seen.reward
-    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column).casefold())
-    if any(word in _COSTS for word in words) and found.high > 0:
+    if like_a_cost(column) and found.high > 0:
         yield Finding(
             "limits", "looks like a cost", f"column {column!r}",
             f"Column {column!r} is named like a cost, and larger rewards are taken as better.",

@@ -36,7 +36,9 @@ KNOWN = {
         "decided_at", "logged_at", "occurred_at",
     ),
 }  # fmt: skip
-_COSTS = ("cost", "costs", "loss", "regret", "penalty")
+_COSTS = {
+    "cost", "costs", "loss", "losses", "regret", "penalty", "latency", "error", "errors", "churn", "churned",
+}  # fmt: skip
 _NEEDED = ("task", "reward")
 
 
@@ -87,6 +89,12 @@ def guess_roles(
     return Roles(**{"action": None, **named}), told
 
 
+def like_a_cost(name: str) -> bool:
+    """Whether a column is named like something of which less is better."""
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).casefold())
+    return not _COSTS.isdisjoint(words)
+
+
 def _listed(columns: Any) -> tuple[Any, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
@@ -123,7 +131,7 @@ def _unknown(role: str, schema: pa.Schema, free: list[str]) -> str:
         return (
             f"More than one column could be the {role}, {_either(found)}, and nothing is guessed then. {name}"
         )
-    costs = _called(free, _COSTS) if role == "reward" else []
+    costs = [column for column in free if like_a_cost(column)] if role == "reward" else []
     if costs:
         return (
             f"No column is known to be the reward, and {costs[0]!r} looks like a cost. Larger rewards are better: make "
