@@ -9,7 +9,9 @@ DATA = ROOT / "tests" / "data"
 
 
 def test_files_of_other_tools_have_the_hashes_of_the_script():
-    found = importlib.util.spec_from_file_location("make_adapter_data", ROOT / "scripts" / "make_adapter_data.py")
+    found = importlib.util.spec_from_file_location(
+        "make_adapter_data", ROOT / "scripts" / "make_adapter_data.py"
+    )
     script = importlib.util.module_from_spec(found)
     found.loader.exec_module(script)
     files = {path.name: path for path in DATA.iterdir() if path.name != "README.md"}

@@ -25,8 +25,9 @@ def folder(tmp_path):
 
 
 def words(folder, *more):
-    return ["join", folder / "shown.parquet", folder / "clicks.parquet", "-o", folder / "log.parquet", "--id", "request",
-            "--time", "at", "--reward-time", "seen", "--reward", "click", "--window", "10h", *more]  # fmt: skip
+    files = [folder / "shown.parquet", folder / "clicks.parquet", "-o", folder / "log.parquet"]
+    columns = ["--id", "request", "--time", "at", "--reward-time", "seen", "--reward", "click"]
+    return ["join", *files, *columns, "--window", "10h", *more]
 
 
 def test_a_log_is_written_and_learned_from(folder):

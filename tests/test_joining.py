@@ -26,42 +26,50 @@ def truth(decisions, rewards, window, until, default, several):
     """Outcome of each decision (None where it is left out) and all counts; lists of (id, time[, reward])."""
     until = max(time for _, time, _ in rewards) if until is None else until
     main = {}
-    for row, (key, time) in sorted(enumerate(decisions), key=lambda each: (each[1][1], each[0])):
+    for row, (key, _) in sorted(enumerate(decisions), key=lambda each: (each[1][1], each[0])):
         main.setdefault(key, row)
+    start = {key: decisions[row][1] for key, row in main.items()}
     distinct = list(dict.fromkeys(rewards))
-    count = dict.fromkeys(("used", "further", "waiting", "late", "early", "orphaned"), 0)
+    inside, count = {}, dict.fromkeys(COUNTS, 0)
     count["repeated"] = len(rewards) - len(distinct)
-    inside = {}
     for key, time, reward in distinct:
-        if key not in main:
-            count["orphaned"] += 1
-        elif time < decisions[main[key]][1]:
-            count["early"] += 1
-        elif time > decisions[main[key]][1] + window:
-            count["late"] += 1
-        else:
+        place = placed(start.get(key), time, window)
+        if place == "inside":
             inside.setdefault(key, []).append((time, rewards.index((key, time, reward)), reward))
-    count |= dict.fromkeys(("with_reward", "defaulted", "without_reward", "open", "open_with_reward"), 0)
+        else:
+            count[place] += 1
     count["repeated_decisions"] = len(decisions) - len(main)
     outcome = [None] * len(decisions)
     for key, row in main.items():
         found = [reward for *_, reward in sorted(inside.get(key, []))]
-        if decisions[row][1] + window > until:
-            count["open"] += 1
-            count["open_with_reward"] += bool(found)
-            count["waiting"] += len(found)
-        elif found:
-            pick = {"first": found[0], "last": found[-1], "sum": sum(found), "max": max(found)}
-            outcome[row] = pick[several]
-            count["with_reward"] += 1
-            count["used"] += len(found) if several == "sum" else 1
-            count["further"] += 0 if several == "sum" else len(found) - 1
-        elif default is not None:
-            outcome[row] = default
-            count["defaulted"] += 1
-        else:
-            count["without_reward"] += 1
+        closed = start[key] + window <= until
+        outcome[row], more = decided(found, closed, default, several)
+        for name, number in more.items():
+            count[name] += number
     return outcome, count
+
+
+COUNTS = ("used", "further", "waiting", "late", "early", "orphaned", "with_reward", "defaulted", "without_reward",
+          "open", "open_with_reward")  # fmt: skip
+
+
+def placed(start, time, window):
+    if start is None:
+        return "orphaned"
+    if time < start:
+        return "early"
+    return "late" if time > start + window else "inside"
+
+
+def decided(found, closed, default, several):
+    """Outcome of one decision, and what it adds to the counts."""
+    if not closed:
+        return None, {"open": 1, "open_with_reward": bool(found), "waiting": len(found)}
+    if not found:
+        return default, {"without_reward" if default is None else "defaulted": 1}
+    pick = {"first": found[0], "last": found[-1], "sum": sum(found), "max": max(found)}
+    used = len(found) if several == "sum" else 1
+    return pick[several], {"with_reward": 1, "used": used, "further": len(found) - used}
 
 
 def tables(decisions, rewards):
@@ -93,7 +101,7 @@ def test_every_decision_and_reward_is_where_the_slow_join_puts_it(
     options = {"window": window, "until": until, "default": default, "several": several, "repeated": "first"}
     known = {key for key, _ in decisions}
     if not any(key in known for key, *_ in rewards) or all(each is None for each in outcome):
-        with pytest.raises(LogError, match="None of the|No decision is left"):
+        with pytest.raises(LogError, match=r"None of the|No decision is left"):
             join_rewards(shown, came, id="id", time="t", reward="r", **options)
         return
     log = join_rewards(shown, came, id="id", time="t", reward="r", **options)
@@ -288,7 +296,8 @@ def bad(message, kind=LogError, shown=None, came=None, **options):
         bad("until: 'soon' is no time in the form", until="soon"),
         bad("until: 2026-01-31T13:00:00 has no time zone", until=AMSTERDAM),
         bad("row 1: '31/1/2026' is no time in the form", shown={"t": ["2026-01-31T12:00:00Z", "31/1/2026"]}),
-        bad("row 1: 2026-01-31T12:00:00 has no time zone", shown={"t": ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00"]}),
+        bad("row 1: 2026-01-31T12:00:00 has no time zone",
+            shown={"t": ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00"]}),
         bad("memory 'lots' is not understood", InputError, memory="lots"),
     ],
 )  # fmt: skip
@@ -302,13 +311,13 @@ def test_what_cannot_be_joined_is_refused_by_place_and_cause(message, kind, show
 def test_an_hour_that_comes_twice_is_refused():
     twice = dt.datetime(2026, 10, 25, 2, 30)
     shown, came = pair(twice, twice + HOUR)
-    with pytest.raises(LogError, match="'t', rows 0 to 0: a time cannot be placed .*hour comes twice"):
+    with pytest.raises(LogError, match=r"'t', rows 0 to 0: a time cannot be placed .*hour comes twice"):
         join_rewards(shown, came, id="id", time="t", window="1h", default=0.0, zone="Europe/Amsterdam")
 
 
 def test_no_rewards_at_all_need_a_word_on_how_long_they_are_in():
     shown, came = pair(NOON, NOON)
-    with pytest.raises(LogError, match="There are no rewards.*until="):
+    with pytest.raises(LogError, match=r"There are no rewards.*until="):
         join_rewards(shown, came.slice(0, 0).to_reader(), id="id", time="t", window="1h", default=0.0)
     log = join_rewards(
         shown, came.slice(0, 0).to_reader(), id="id", time="t", window="1h", default=0.0, until=NOON + HOUR

@@ -129,7 +129,7 @@ def test_what_is_no_such_feedback_is_refused(made, task, kind, message):
 
 @pytest.mark.parametrize("names", [["a", "b"], ["a", "a", "b"], ["task", "b", "c"]])
 def test_names_of_contexts_are_one_each(names):
-    with pytest.raises(SchemaError, match="names were given|would share its name"):
+    with pytest.raises(SchemaError, match=r"names were given|would share its name"):
         from_obp(SYNTHETIC, task=USERS, context=names)
 
 
