@@ -4,6 +4,7 @@ import click
 
 from hieropo import __version__
 from hieropo.cli.console import Program, example
+from hieropo.cli.convert import convert_command
 from hieropo.cli.decide import decide_command
 from hieropo.cli.demo import demo_command
 from hieropo.cli.doctor import doctor_command
@@ -45,5 +46,6 @@ main.add_command(evaluate_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
 main.add_command(join_command)
+main.add_command(convert_command)
 main.add_command(demo_command)
 main.add_command(reproduce_group)

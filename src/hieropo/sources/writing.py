@@ -1,7 +1,7 @@
-"""Tables written to one file, whole or not at all."""
+"""Tables and text written to one file, whole or not at all."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,28 @@ def write_tables(
         The folder is missing, ``path`` is a folder, or the disk does not take the file.
     """
     target = Path(path)
+    csv = target.suffix.lower() == ".csv"
+    return _replaced(target, lambda partial: _written(partial, tables, metadata, csv=csv))
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> int:
+    """Write lines of text in UTF-8 to one file, whole or not at all, as :func:`write_tables`; returns how many."""
+
+    def write(partial: Path) -> int:
+        count = 0
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            for count, line in enumerate(lines, 1):  # noqa: B007  # the last count is the answer
+                file.write(f"{line}\n")
+        return count
+
+    return _replaced(Path(path), write)
+
+
+def _replaced(target: Path, write: Callable[[Path], int]) -> int:
     check_target(target)
     partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
     try:
-        rows = _written(partial, tables, metadata, csv=target.suffix.lower() == ".csv")
+        rows = write(partial)
         partial.replace(target)
     except OSError as error:
         raise ArtifactError(

@@ -1,0 +1,144 @@
+"""What one example of a Vowpal Wabbit file says, whatever its form."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from hieropo.errors import LogError
+
+Features = dict[str, Any]  # a number or a text, by the name of the column
+
+OWN = ("action", "reward", "pscore", "eligible", "id", "time", "weight")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """An action that could be taken: its tag and what describes it."""
+
+    tag: str | None
+    features: Features
+
+
+@dataclass(slots=True)
+class Example:
+    """One decision of a file.
+
+    Attributes
+    ----------
+    line : int
+        Its first line, from 1.
+    shared : Features
+        What does not depend on the action.
+    candidates : list of Candidate
+        None in the form ``cb``, whose actions have numbers only.
+    taken : int or str
+        Number of the action from 1; in the form ``cb`` whatever names it.
+    listed : list, optional
+        The actions that could be taken, in the form ``cb``.
+    """
+
+    line: int
+    shared: Features
+    candidates: list[Candidate]
+    taken: Any
+    reward: float
+    pscore: float
+    listed: list[Any] | None = None
+    id: str | None = None
+    time: str | None = None
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class Skipped:
+    """An example that nothing can be learned from, and why."""
+
+    line: int
+    why: str
+
+
+class Names:
+    """Names of columns: one for each feature of a file."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[str, str], str] = {}
+        self._owners: dict[str, tuple[str, str]] = {}
+
+    def column(self, namespace: str, name: str, where: str) -> str:
+        """``namespace.name``, or the name alone where there is no namespace."""
+        key = namespace, name
+        found = self._columns.get(key)
+        if found is None:
+            found = f"{namespace}{'' if name.startswith('[') else '.'}{name}" if namespace else name
+            found = f".{found}" if found in OWN else found
+            if self._owners.setdefault(found, key) != key:
+                raise LogError(f"{where}: two features would be the column {found!r}. Rename one of them.")
+            self._columns[key] = found
+        return found
+
+
+@dataclass(slots=True)
+class Collected:
+    """Features of one line, put together as Vowpal Wabbit does: a number that comes twice is added up."""
+
+    names: Names
+    where: str
+    found: Features = field(default_factory=dict)
+    _anonymous: dict[str, int] = field(default_factory=dict)
+
+    def add(self, namespace: str, name: str, value: float) -> None:
+        """Add a feature with a number; one of value 1 that is called ``category=text`` is a text."""
+        if not name:
+            place = self._anonymous.get(namespace, 0)
+            self._anonymous[namespace] = place + 1
+            name = f"[{place}]"
+        sign = name.find("=", 1)
+        if sign > 0 and value == 1:
+            self.put(namespace, name[:sign], name[sign + 1 :])
+            return
+        column = self.names.column(namespace, name, self.where)
+        held = self.found.get(column, 0)
+        if isinstance(held, str):
+            raise self._both(column)
+        self.found[column] = held + value
+
+    def put(self, namespace: str, name: str, text: str) -> None:
+        """Add a feature with a text."""
+        column = self.names.column(namespace, name, self.where)
+        held = self.found.setdefault(column, text)
+        if not isinstance(held, str):
+            raise self._both(column)
+        if held != text:
+            raise LogError(
+                f"{self.where}: {column!r} is {held!r} and {text!r}. A column has one value in a row; give the "
+                "features names of their own, or numbers."
+            )
+
+    def _both(self, column: str) -> LogError:
+        return LogError(
+            f"{self.where}: {column!r} is a number and a text in one example. Rename one of them."
+        )
+
+
+def number(text: str, where: str, what: str) -> float:
+    """Read a finite number: a whole one where it is written so.
+
+    Raises
+    ------
+    LogError
+        It is none.
+    """
+    try:
+        value = int(text) if text.lstrip("+-").isdecimal() and len(text) < 16 else float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise LogError(
+            f"{where}: {what} {text!r} is not a finite number. Is the line torn, or of another form?"
+        )
+    return value
+
+
+def reward_of(cost: float) -> float:
+    """Reward of a cost: 0 stays 0, without a sign."""
+    return 0.0 - float(cost)

@@ -1,0 +1,252 @@
+"""Files of Vowpal Wabbit as a source of rows."""
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from hieropo.adapters.vw_example import OWN, Candidate, Example, Names, Skipped
+from hieropo.adapters.vw_json import read_dsjson
+from hieropo.adapters.vw_survey import TYPES, survey
+from hieropo.adapters.vw_text import read_adf, read_cb
+from hieropo.core.ids import abbreviate
+from hieropo.errors import InputError, LogError, SchemaError, warn
+from hieropo.sources.log_source import BATCH_ROWS
+from hieropo.text import counted
+
+Form = Literal["cb", "cb_adf", "dsjson"]
+
+_MOST_COLUMNS = 1000
+_Row = dict[str, Any]
+_Read = Callable[..., Iterator[Example | Skipped]]
+
+
+def from_vw(
+    path: str | Path,
+    form: Form,
+    *,
+    action: str | None = None,
+    columns: Sequence[str] | None = None,
+    one_hot: Sequence[str] = (),
+    quoted: bool = False,
+) -> "VWLog":
+    """Open a contextual-bandit file of Vowpal Wabbit as a log; it is read once for its columns and again by every pass.
+
+    A feature is a column ``namespace.feature`` (``feature`` where it has no namespace): a number, 0 in examples without
+    it; a text, null there, where it is written ``feature=text``, or is a string in JSON. Objects in JSON nest:
+    ``namespace.object.feature``. In the forms with features of actions those of the action taken are columns too, as
+    ``action.feature`` where a shared feature has the same name.
+
+    Parameters
+    ----------
+    path : str or Path
+        Also compressed, where the name ends in .gz.
+    form : "cb", "cb_adf" or "dsjson"
+        As the options of Vowpal Wabbit that read it.
+    action : str, optional
+        Where actions have features: the column that names them, such as ``"Action.article"``, or ``"tag"``. Default
+        their number in the example, from 1, which names an action only where the same ones come in the same order.
+    columns : sequence of str, optional
+        The columns of features that are wanted. Default all; more than 1,000 must be chosen from.
+    one_hot : sequence of str
+        Columns of text to become columns ``name=text`` of 0 and 1, but for the first text in order.
+    quoted : bool
+        Names were percent-encoded, as :func:`to_vw` does.
+
+    Returns
+    -------
+    VWLog
+        A source of rows with the columns ``action``, ``reward`` = -cost, ``pscore``, and where the file has them
+        ``eligible``, ``id`` (the tag; EventId), ``time`` (Timestamp, UTC) and ``weight`` (1 / (1 - pdrop)). A feature
+        of such a name gets a dot before it.
+
+    Raises
+    ------
+    LogError
+        A line that is not of this form, by its number; no example with a label.
+    SchemaError
+        A column that is a number in one line and a text in another, or is not there.
+    InputError
+        No such file or form; too many columns.
+    """
+    if form not in get_args(Form):
+        raise InputError(f"form={form!r} is none of {', '.join(map(repr, get_args(Form)))}.")
+    read: _Read = read_dsjson
+    if form != "dsjson":
+        read = partial(read_cb if form == "cb" else read_adf, quoted=quoted)
+    return VWLog(Path(path), read, action, columns, tuple(one_hot))
+
+
+class VWLog:
+    """A file of Vowpal Wabbit as a source of rows; ``left_out`` counts the examples that are no rows, by reason."""
+
+    rereadable = True
+
+    def __init__(
+        self,
+        path: Path,
+        read: _Read,
+        action: str | None,
+        columns: Sequence[str] | None,
+        one_hot: tuple[str, ...],
+    ) -> None:
+        self.name = f"Vowpal Wabbit file {path}"
+        self._path, self._read, self._action = path, read, action
+        self._stamp = _stamp(path)
+        self._seen = seen = survey(self._examples(), self._identify, path)
+        self.left_out = dict(seen.skipped)
+        if not seen.rows:
+            raise LogError(
+                f"The {self.name} has no example with a label{_said(self.left_out)}. Is it the right form?"
+            )
+        self._kinds = seen.kinds()
+        self._spread = {name: self._texts(name)[1:] for name in one_hot}  # the first text is where all are 0
+        self.schema = self._schema(list(self._kinds) if columns is None else list(columns))
+        if self.left_out:
+            warn(
+                f"Of the {self.name} {counted(seen.rows, 'example')} can be learned from{_said(self.left_out)}."
+            )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._seen.rows
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only."""
+        if _stamp(self._path) != self._stamp:
+            raise LogError(f"The {self.name} changed since it was opened. Open it again.")
+        fields = [self.schema.field(name) for name in columns]
+        held: list[_Row] = []
+        for each in self._examples():
+            if isinstance(each, Example):
+                held.append(self._row(each))
+            if len(held) == batch_rows:
+                yield self._batch(held, fields)
+                held = []
+        if held:
+            yield self._batch(held, fields)
+
+    def _batch(self, rows: list[_Row], fields: list[pa.Field]) -> pa.RecordBatch:
+        arrays = []
+        for each in fields:
+            if each.name == "time":
+                arrays.append(_times([row["time"] for row in rows], self.name))
+            else:
+                empty = None if pa.types.is_string(each.type) or each.name in OWN else 0
+                arrays.append(pa.array([row.get(each.name, empty) for row in rows], each.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _examples(self) -> Iterator[Example | Skipped]:
+        return self._read(_lines(self._path), str(self._path), Names())
+
+    def _row(self, example: Example) -> _Row:
+        """Everything of an example, by column."""
+        row: _Row = dict(example.shared)
+        if example.candidates:
+            own = example.candidates[example.taken - 1].features
+            row |= {self._seen.own_name(name): value for name, value in own.items()}
+        for name in self._spread:
+            row[f"{name}={row.get(name)}"] = 1
+        taken, eligible = self._identify(example)
+        found = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
+                 "weight": example.weight}  # fmt: skip
+        return (
+            row
+            | found
+            | {"action": taken, "eligible": list(self._seen.ids) if eligible is None else eligible}
+        )
+
+    def _identify(self, example: Example) -> tuple[Any, list[Any] | None]:
+        """Find the ids of the action taken, and of those that could be."""
+        if not example.candidates:
+            return example.taken, example.listed
+        ids = [self._id(each, k, example.line) for k, each in enumerate(example.candidates, 1)]
+        if len(set(ids)) != len(ids):
+            raise LogError(
+                f"{self._path}, line {example.line}: two actions of the example have the same {self._action!r}, "
+                f"{abbreviate(ids, 8)}. Name a column that tells them apart."
+            )
+        return ids[example.taken - 1], ids
+
+    def _id(self, candidate: Candidate, number: int, line: int) -> Any:
+        if self._action is None:
+            return number
+        found = candidate.tag if self._action == "tag" else candidate.features.get(self._action)
+        if found is None:
+            has = ["tag"] * (candidate.tag is not None) + list(candidate.features)
+            raise SchemaError(
+                f"{self._path}, line {line}: action {number} has no {self._action!r} to name it; it has "
+                f"{abbreviate(has, 20) or 'nothing'}."
+            )
+        return found
+
+    def _texts(self, name: str) -> list[str]:
+        texts = self._seen.texts().get(name)
+        if texts is None:
+            listed = abbreviate(list(self._seen.texts()), 40) or "none"
+            raise SchemaError(f"The {self.name} has no column of text {name!r} for one_hot; it has {listed}.")
+        return sorted(texts)
+
+    def _schema(self, features: list[str]) -> pa.Schema:
+        seen = self._seen
+        missing = [name for name in features if name not in self._kinds]
+        if missing:
+            raise SchemaError(
+                f"The {self.name} has no feature {missing[0]!r}. It has {abbreviate(list(self._kinds), 40)}."
+            )
+        if len(features) > _MOST_COLUMNS:
+            raise InputError(
+                f"The {self.name} has {len(features):,} features, such as {abbreviate(features, 5)}; a column of each "
+                "is more than can be learned from. Choose some, columns=[...]."
+            )
+        kind = seen.id_type(self._path)
+        types = {"action": kind, "reward": pa.float64(), "pscore": pa.float64()}
+        more = {
+            "eligible": pa.list_(kind),
+            "id": pa.string(),
+            "time": pa.timestamp("us", "UTC"),
+            "weight": pa.float64(),
+        }
+        types |= {
+            name: more[name] for name in more if name in seen.extras or (name == "eligible" and seen.listed)
+        }
+        types |= {name: TYPES[self._kinds[name]] for name in features if name not in self._spread}
+        types |= {f"{name}={text}": pa.int64() for name, texts in self._spread.items() for text in texts}
+        return pa.schema(list(types.items()))
+
+
+def _said(skipped: dict[str, int]) -> str:
+    return "".join(f", {number:,} {why} are left out" for why, number in skipped.items())
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}. Check the path.") from error
+    return found.st_size, found.st_mtime_ns
+
+
+def _lines(path: Path) -> Iterable[tuple[int, str]]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as lines:
+            for number, text in enumerate(lines, 1):
+                yield number, text.rstrip("\r\n")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise LogError(f"{path} cannot be read: {error}. Is it torn, or not a text in UTF-8?") from error
+
+
+def _times(texts: list[str | None], name: str) -> pa.Array:
+    try:
+        return (
+            pa.array(texts, pa.string())
+            .cast(pa.timestamp("ns", "UTC"))
+            .cast(pa.timestamp("us", "UTC"), safe=False)
+        )
+    except pa.ArrowException as error:
+        raise LogError(f"The {name} has a Timestamp that is no time with a zone: {error}") from error

@@ -1,0 +1,98 @@
+"""``hieropo convert``: from another tool's file to a log, and back."""
+
+from typing import Any
+
+import click
+
+from hieropo.cli.console import example, names, print_json, shared_options, usage_error
+from hieropo.cli.progress import Line, Watched
+from hieropo.text import counted
+
+FORMS = ("cb", "cb_adf", "dsjson")
+_ROLES = ("task", "reward", "pscore", "context", "eligible")
+
+
+@click.command(
+    "convert",
+    short_help="Make a log of a Vowpal Wabbit file, or such a file of a log.",
+    epilog=example(
+        "hieropo convert decisions.dsjson -o log.parquet --from dsjson --action tag",
+        "hieropo convert log.parquet -o log.vw --to cb_adf --task store --action offer --reward profit --pscore p",
+    ),
+)
+@click.argument("source", type=str)
+@click.option("-o", "--output", required=True, metavar="FILE", help="What is written; replaced if there.")
+@click.option("--from", "origin", type=click.Choice(FORMS), help="Form of SOURCE, a file of Vowpal Wabbit.")
+@click.option("--to", "target", type=click.Choice(FORMS), help="Form of FILE; SOURCE is then a log.")
+@click.option(
+    "--action", metavar="COL",
+    help="With --from: the feature that names an action, or tag; default its number. With --to: the column of actions.",
+)  # fmt: skip
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=names,
+    help="With --from: the features that are wanted. Default: all.",
+)
+@click.option(
+    "--one-hot",
+    metavar="A,B",
+    callback=names,
+    help="With --from: features of text to be spread over columns of 0 and 1.",
+)
+@click.option("--quoted", is_flag=True, help="With --from: names were written by --to.")
+@click.option("--task", metavar="COL", help="With --to: the column of tasks.")
+@click.option("--reward", metavar="COL", help="With --to: the column of rewards.")
+@click.option("--pscore", metavar="COL", help="With --to: the column of propensities.")
+@click.option("--context", metavar="A,B", callback=names, help="With --to: columns known before the action.")
+@click.option("--eligible", metavar="COL", help="With --to: the column with lists of eligible actions.")
+@shared_options
+def convert_command(source: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
+    """Make a log, FILE, of SOURCE, a contextual-bandit file of Vowpal Wabbit (--from), or the other way (--to).
+
+    In a log the reward is -cost, and actions are numbered from 1 unless --action names them. Features are columns
+    namespace.feature; examples without a label are left out and counted.
+    """
+    if (given["origin"] is None) == (given["target"] is None):
+        usage_error(
+            "Give --from, the form of the file that is read, or --to, that of the file that is written."
+        )
+    found = _read(source, output, given) if given["origin"] else _written(source, output, given)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"{output} holds {counted(found['rows'], 'decision')}.")
+    if "columns" in found:
+        click.echo("Columns: " + ", ".join(found["columns"]) + ".")
+    else:
+        click.echo("Actions from 1: " + ", ".join(map(str, found["actions"])) + ".")
+
+
+def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
+    from hieropo.adapters import from_vw
+    from hieropo.sources.writing import write_tables
+
+    if any(given[role] for role in _ROLES):
+        usage_error(
+            "--task, --reward, --pscore, --context and --eligible are for --to; columns get their roles in fit."
+        )
+    options = {"columns": given["columns"] or None, "one_hot": given["one_hot"]}
+    log = from_vw(source, given["origin"], action=given["action"], quoted=given["quoted"], **options)
+    with Line() as line:
+        rows = write_tables(output, Watched(log, line).batches(log.schema.names))
+    return {"log": output, "rows": rows, "columns": log.schema.names, "left_out": log.left_out}
+
+
+def _written(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
+    from hieropo.adapters import to_vw
+    from hieropo.sources import open_log
+
+    if given["columns"] or given["one_hot"] or given["quoted"]:
+        usage_error("--columns, --one-hot and --quoted are for --from.")
+    missing = [f"--{role}" for role in ("task", "action", "reward", "pscore") if given[role] is None]
+    if missing:
+        usage_error(f"{', '.join(missing)} must be named to write for Vowpal Wabbit.")
+    roles = {role: given[role] for role in (*_ROLES, "action")}
+    with Line() as line:
+        done = to_vw(Watched(open_log(source), line), output, given["target"], **roles)
+    return {"file": output, "rows": done.rows, "actions": list(done.actions)}

@@ -1,0 +1,374 @@
+"""Vowpal Wabbit's files are read as Vowpal Wabbit reads them, and it reads what is written for it."""
+
+import gzip
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hieropo import HierOPO
+from hieropo.adapters import from_vw, to_vw
+from hieropo.errors import HieropoWarning, InputError, LogError, SchemaError
+from hieropo.sources import LogSource, open_log
+
+pyvw = pytest.importorskip("vowpalwabbit.pyvw", reason="Vowpal Wabbit is not installed here")
+
+DATA = Path(__file__).parent / "data"
+CONSTANT = 128  # the namespace that Vowpal Wabbit adds to every example
+COLUMNS = {"action", "reward", "pscore", "eligible", "id", "time", "weight"}
+
+
+def opened(path, form, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)  # examples without a label, in most files
+        return from_vw(path, form, **options)
+
+
+def rows(source):
+    return [row for batch in source.batches(source.schema.names) for row in batch.to_pylist()]
+
+
+def examples(path, form):
+    """What Vowpal Wabbit makes of each example that has a label: action from 1, cost, probability, sum of features."""
+    text = path.read_text()
+    workspace = pyvw.Workspace(
+        f"--quiet {'--cb 9' if form == 'cb' else '--cb_adf'} {'--dsjson' * (form == 'dsjson')}"
+    )
+    found = []
+    for part in text.split("\n\n") if form == "cb_adf" else text.splitlines():
+        if not part.strip():
+            continue
+        lines = [line for line in part.splitlines() if line.strip()]
+        parsed = workspace.parse(lines if form == "cb_adf" else part)
+        parsed = parsed if isinstance(parsed, list) else [parsed]
+        labels = [pyvw.CBLabel.from_example(each).costs for each in parsed]
+        shared = [k for k, costs in enumerate(labels) if costs and costs[0].probability == -1.0]
+        taken = [(k, cost) for k, costs in enumerate(labels) for cost in costs if cost.probability > 0]
+        if taken:
+            ((k, cost),) = taken
+            action = cost.action if form == "cb" else k + 1 - len(shared)
+            total = sum(sum_of_features(parsed[j]) for j in {*shared, k})
+            found.append((action, cost.cost, cost.probability, total))
+        workspace.finish_example(parsed if len(parsed) > 1 else parsed[0])
+    workspace.finish()
+    return found
+
+
+def sum_of_features(example):
+    spaces = [example.get_ns(k) for k in range(example.num_namespaces())]
+    return sum(
+        example.feature_weight(space, k)
+        for space in spaces
+        if space.ord_ns != CONSTANT
+        for k in range(example.num_features_in(space))
+    )
+
+
+def summed(row):
+    """Numbers, and 1 for each text: a text is a feature of value 1."""
+    return sum(
+        1 if isinstance(value, str) else value
+        for name, value in row.items()
+        if name not in COLUMNS and value is not None
+    )
+
+
+FILES = [
+    ("cb.vw", "cb"), ("cb_explore.vw", "cb"), ("cb_adf.vw", "cb_adf"), ("cb_adf_values.vw", "cb_adf"),
+    ("cb_adf_zeros.vw", "cb_adf"), ("cb_adf_news.vw", "cb_adf"), ("coffee.dsjson", "dsjson"),
+    ("zeros.dsjson", "dsjson"), ("default_namespace.dsjson", "dsjson"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "form"), FILES)
+def test_files_that_it_ships_are_read_as_it_reads_them(name, form):
+    source = opened(DATA / name, form)
+    mine = [(row["action"], -row["reward"], row["pscore"], summed(row)) for row in rows(source)]
+    np.testing.assert_allclose(mine, examples(DATA / name, form), rtol=1e-6)
+    assert source.n_rows == len(mine) > 0
+    assert isinstance(source, LogSource)
+    assert open_log(source) is source
+
+
+def test_a_policy_is_learned_from_its_news():
+    """Users are the tasks, articles the actions; times of the day, spread over columns, the context."""
+    log = opened(DATA / "cb_adf_news.vw", "cb_adf", action="Action.article", one_hot=["User.time_of_day"])
+    assert log.schema.names == [
+        "action", "reward", "pscore", "eligible", "User.user", "Action.article", "User.time_of_day=morning",
+    ]  # fmt: skip
+    learner = HierOPO(hyper="shared").fit(
+        log, task="User.user", action="action", reward="reward", pscore="pscore", eligible="eligible"
+    )
+    assert set(learner.features_.actions) == {
+        "politics", "sports", "music", "food", "finance", "health", "camping",
+    }  # fmt: skip
+    assert learner.policy_.choose("Anna").action in learner.features_.actions
+
+
+def test_coffee_has_tags_times_ids_and_nested_features():
+    log = opened(DATA / "coffee.dsjson", "dsjson", action="tag")
+    first = rows(log)[0]
+    stored = json.loads((DATA / "coffee.dsjson").read_text().splitlines()[0])
+    assert first["action"] == "Latte"
+    assert first["eligible"] == ["Cappucino", "Cold brew", "Iced mocha", "Latte"]
+    assert first["id"] == stored["EventId"]
+    assert first["time"].isoformat() == "2021-02-04T16:31:29.246000+00:00"
+    assert (first["FromUrl.name"], first["j.roast"], first["i.constant"]) == ("Cathy", "dark", 1)
+    assert {type(row["reward"]) for row in rows(log)} == {float}
+    assert "-0.0" not in str(first["reward"])
+    only = opened(DATA / "coffee.dsjson", "dsjson", action="tag", columns=["FromUrl.name"])
+    assert only.schema.names == ["action", "reward", "pscore", "eligible", "id", "time", "FromUrl.name"]
+
+
+def test_what_is_left_out_is_counted_and_said():
+    with pytest.warns(
+        HieropoWarning, match=r"10 examples can be learned from, 5 without a label are left out"
+    ):
+        log = from_vw(DATA / "cb_adf.vw", "cb_adf")
+    assert log.left_out == {"without a label": 5}
+    assert len(rows(log)) == log.n_rows == 10
+
+
+def test_actions_listed_in_a_label_are_those_that_could_be_taken():
+    assert {tuple(row["eligible"]) for row in rows(opened(DATA / "cb.vw", "cb"))} == {(1, 2, 3, 4)}
+    assert "eligible" not in opened(DATA / "cb_explore.vw", "cb").schema.names
+
+
+def log_table(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    store, offer = rng.integers(0, 4, n), rng.integers(0, 3, n)
+    best = store % 3
+    return pa.table(
+        {
+            "store": np.array(["a b", "c|d", "e:f", "g=h'"])[store],
+            "offer": np.array(["10% off", "none", "gift: tea"])[offer],
+            "age": rng.normal(size=n).round(3) * 1e-3,
+            "profit": 2.0 * (offer == best) + rng.normal(0, 0.1, n),
+            "p": rng.uniform(0.1, 0.9, n),
+            "offers": [sorted({"none", name}) if name != "none" else ["none", "10% off"]
+                       for name in np.array(["10% off", "none", "gift: tea"])[offer]],
+        }
+    )  # fmt: skip
+
+
+ROLES = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p", "context": ["age"]}
+
+
+@pytest.mark.parametrize("eligible", [None, "offers"])
+@pytest.mark.parametrize("form", ["cb", "cb_adf", "dsjson"])
+def test_it_reads_what_is_written_for_it(form, eligible, tmp_path):
+    table = log_table(60)
+    written = to_vw(table, tmp_path / "log.vw", form, **ROLES, eligible=eligible)
+    assert written.rows == 60
+    assert written.actions == ("10% off", "gift: tea", "none")
+    found = examples(tmp_path / "log.vw", form)
+    lists = table["offers"].to_pylist() if eligible else [list(written.actions)] * 60
+    for row, listed, (action, cost, p, total) in zip(table.to_pylist(), lists, found, strict=True):
+        order = written.actions if form == "cb" else listed
+        assert order[action - 1] == row["offer"]
+        np.testing.assert_allclose([cost, p], [-row["profit"], row["p"]], rtol=1e-6)
+        np.testing.assert_allclose(total, (1 if form == "cb" else 2) + row["age"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["cb", "cb_adf", "dsjson"])
+def test_the_policy_learned_from_what_was_written_is_that_of_the_log(form, tmp_path):
+    table = log_table()
+    written = to_vw(table, tmp_path / "log.vw", form, **ROLES)
+    back = from_vw(
+        tmp_path / "log.vw", form, action=None if form == "cb" else "Action.offer", quoted=form != "dsjson"
+    )
+    learner = HierOPO().fit(table, **ROLES)
+    columns = {"task": "Task.store", "action": "action", "reward": "reward", "pscore": "pscore"}
+    again = HierOPO().fit(back, **columns, context=["Context.age"])
+    named = dict(enumerate(written.actions, 1)) if form == "cb" else {each: each for each in written.actions}
+    for store in table["store"].unique().to_pylist():
+        np.testing.assert_allclose(
+            again.posterior_.task(store).mean, learner.posterior_.task(store).mean, rtol=1e-9, atol=1e-12
+        )
+        assert named[again.policy_.choose(store, [0.0]).action] == learner.policy_.choose(store, [0.0]).action
+
+
+@pytest.mark.parametrize("form", ["cb_adf", "dsjson"])
+def test_it_learns_the_same_choices_from_what_was_written(form, tmp_path):
+    table = log_table(2000)
+    written = to_vw(table, tmp_path / "log.vw", form, **ROLES)
+    learner = HierOPO().fit(table, **ROLES)
+    json_too = "--dsjson" * (form == "dsjson")
+    workspace = pyvw.Workspace(f"--quiet --cb_adf --cb_type ips -q TA --ignore_linear A {json_too}")
+    text = (tmp_path / "log.vw").read_text()
+    parts = [part.splitlines() for part in text.split("\n\n")] if form == "cb_adf" else text.splitlines()
+    last = {}
+    for part, store in zip(parts, table["store"].to_pylist(), strict=False):
+        workspace.learn(part)
+        last[store] = part
+    for store, part in last.items():
+        scores = workspace.predict(part)
+        assert written.actions[int(np.argmin(scores))] == learner.policy_.choose(store, [0.0]).action
+    workspace.finish()
+
+
+def lines(tmp_path, text, form, **options):
+    path = tmp_path / "log.vw"
+    path.write_text(text)
+    return opened(path, form, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("1:0:0.5 | a b:2", {"a": 1, "b": 2}),
+        ("1:0:0.5 |n a b:2 |m a:-1e-3", {"n.a": 1, "n.b": 2, "m.a": -1e-3}),
+        ("1:0:0.5 |n:2 a b:3", {"n.a": 2.0, "n.b": 6.0}),
+        ("1:0:0.5 |n :1 :2", {"n[0]": 1, "n[1]": 2}),
+        ("1:0:0.5 | a a", {"a": 2}),
+        ("1:0:0.5 | user=Tom hour=3:2", {"user": "Tom", "hour=3": 2}),
+        ("1:0:0.5 | reward:7 id", {".reward": 7, ".id": 1}),
+        ("1:0:0.5\t'tag\t|n\ta", {"n.a": 1, "id": "tag"}),
+        ("1:0:0.5 tag|n a", {"n.a": 1, "id": "tag"}),
+        ("1:0:0.5 |", {}),
+    ],
+)
+def test_features_of_a_line(text, features, tmp_path):
+    (row,) = rows(lines(tmp_path, text, "cb"))
+    assert {
+        name: value for name, value in row.items() if name not in ("action", "reward", "pscore")
+    } == features
+
+
+def test_features_of_json(tmp_path):
+    context = {
+        "n": {"a": 1, "b": True, "c": False, "d": None, "e": {"f": 2.5}}, "v": [1, 2.5], "o": [{"x": 1}, {"y": "z"}],
+        "k": 7, "_hidden": 1, "_multi": [{"k": 1}, {"k": 2}],
+    }  # fmt: skip
+    decision = {"_label_cost": -1, "_label_probability": 0.5, "_labelIndex": 1, "c": context, "pdrop": 0.75}
+    (row,) = rows(lines(tmp_path, json.dumps(decision), "dsjson"))
+    assert row == {
+        "action": 2, "reward": 1.0, "pscore": 0.5, "eligible": [1, 2], "weight": 4.0, "n.a": 1, "n.b": 1, "n.c": 0,
+        "n.e.f": 2.5, "v[0]": 1, "v[1]": 2.5, "o.x": 1, "o.y": "z", "k": 7, "action.k": 2,
+    }  # fmt: skip
+
+
+def decision(**more):
+    base = {
+        "_label_cost": 0,
+        "_label_probability": 0.5,
+        "_labelIndex": 0,
+        "c": {"_multi": [{"a": 1}, {"a": 2}]},
+    }
+    return json.dumps(base | more)
+
+
+def test_lines_of_dsjson_that_are_no_decisions_are_counted(tmp_path):
+    text = "\n".join(
+        [
+            decision(),
+            decision(_skipLearn=True),
+            decision(_label_cost=None),
+            '{"EventId": "x", "RewardValue": 1}',
+            "",
+        ]
+    )
+    log = lines(tmp_path, text, "dsjson")
+    assert log.n_rows == 1
+    assert log.left_out == {
+        "marked _skipLearn": 1, "without a label": 1, "rewards without their decision": 1,
+    }  # fmt: skip
+
+
+BAD = [
+    ("cb", "1:x:0.5 | a", LogError, "line 1: the cost 'x' is not a finite number"),
+    ("cb", "| a\n1:0:nan | a", LogError, "line 2: the probability 'nan'"),
+    ("cb", "1:0:0.5:9 | a", LogError, "line 1: the label '1:0:0.5:9' is not action:cost:probability"),
+    ("cb", "1:0:0.5 | a:b", LogError, "line 1: the value of 'a', 'b' is not a finite number"),
+    ("cb", "1:0 | a", LogError, "line 1: a cost without a probability above 0"),
+    ("cb", "1:0:0 | a", LogError, "line 1: a cost without a probability above 0"),
+    ("cb", "1:0:0.5 2:1:0.5 | a", LogError, "line 1: 2 actions have a cost"),
+    ("cb", "1:0:0.5| a", LogError, "touches the bar"),
+    ("cb", "shared | a", LogError, "form='cb_adf'"),
+    ("cb", "| a\n| b", LogError, "no example with a label, 2 without a label are left out"),
+    ("cb", "", LogError, "no example with a label"),
+    ("cb", "1:0:0.5 | k=a\n1:0:0.5 | k:2", SchemaError, "'k' is a text in line 1 and a number in line 2"),
+    ("cb", "1:0:0.5 | k=a k=b", LogError, "line 1: 'k' is 'a' and 'b'"),
+    ("cb", "1:0:0.5 |a b.c\n1:0:0.5 |a.b c", LogError, "line 2: two features would be the column 'a.b.c'"),
+    ("cb", "1:0:0.5 | a\nx:0:0.5 | a", SchemaError, "actions are of unlike types"),
+    ("cb", "1:0:0.5 |" + "".join(f" f{k}" for k in range(1001)), InputError, "has 1,001 features"),
+    ("cb_adf", "| a\nshared | b\n0:1:0.5 | c", LogError, "line 2: a shared line inside an example"),
+    ("cb_adf", "0:1:0.5 | a\n0:1:0.5 | b", LogError, "line 2: a second action of one example has a cost"),
+    ("dsjson", decision()[:40], LogError, "line 1: not JSON .*torn"),
+    ("dsjson", "[1]", LogError, "line 1: a JSON list"),
+    ("dsjson", decision(_labelIndex=2), LogError, "line 1: the action 3 is none of 1 to 2"),
+    ("dsjson", decision(_label_Action=2), LogError, "they differ"),
+    ("dsjson", decision(c={"_text": "a b"}), LogError, "free text"),
+    ("dsjson", decision(c={"a": ["x"]}), LogError, "the list 'a' has 'x' in it"),
+    ("dsjson", decision(pdrop=1), LogError, "pdrop 1 is no probability"),
+    ("dsjson", '{"_label_cost": 1, "_multi": []}', LogError, "json rather than its dsjson"),
+    ("dsjson", decision(_label_ca=[]), LogError, "continuous actions"),
+    ("dsjson", decision(Timestamp="yesterday"), LogError, "Timestamp that is no time"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "kind", "message"), BAD, ids=[message[:30] for *_, message in BAD])
+def test_what_is_not_of_its_form_is_refused_by_line_and_cause(form, text, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        rows(lines(tmp_path, text, form))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"form": "json"}, InputError, "form='json' is none of 'cb', 'cb_adf', 'dsjson'"),
+        ({"action": "j.size"}, SchemaError, "line 1: action 1 has no 'j.size' to name it; it has 'tag'"),
+        ({"action": "j.type"}, LogError, "two actions of the example have the same 'j.type'"),
+        ({"columns": ["FromUrl.nam"]}, SchemaError, "has no feature 'FromUrl.nam'"),
+        ({"one_hot": ["i.constant"]}, SchemaError, "no column of text 'i.constant'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(options, kind, message):
+    with pytest.raises(kind, match=message):
+        from_vw(DATA / "coffee.dsjson", **{"form": "dsjson"} | options)
+
+
+def test_files_are_missing_torn_changed_or_compressed(tmp_path):
+    with pytest.raises(InputError, match=r"none.vw cannot be opened: No such file"):
+        from_vw(tmp_path / "none.vw", "cb")
+    packed = tmp_path / "log.dsjson.gz"
+    packed.write_bytes(gzip.compress((DATA / "coffee.dsjson").read_bytes()))
+    assert rows(from_vw(packed, "dsjson")) == rows(from_vw(DATA / "coffee.dsjson", "dsjson"))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(LogError, match=r"log.dsjson.gz cannot be read: .*torn"):
+        from_vw(packed, "dsjson")
+    path = tmp_path / "log.vw"
+    path.write_bytes(b"1:0:0.5 | \xff")
+    with pytest.raises(LogError, match="UTF-8"):
+        from_vw(path, "cb")
+    path.write_text("1:0:0.5 | a\n")
+    log = from_vw(path, "cb")
+    path.write_text("1:0:0.5 | a\n1:0:0.5 | b\n")
+    with pytest.raises(LogError, match="changed since it was opened"):
+        rows(log)
+
+
+def test_batches_have_the_rows_asked_for(tmp_path):
+    text = "".join(f"1:{k}:0.5 | a:{k}\n" for k in range(10))
+    log = lines(tmp_path, text, "cb")
+    assert [batch.num_rows for batch in log.batches(["a"], 4)] == [4, 4, 2]
+    assert [batch["a"].to_pylist() for batch in log.batches(["a"], 8)] == [list(range(8)), [8, 9]]
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
+    table = log_table(20)
+    alone = table.set_column(5, "offers", pa.array([[offer] for offer in table["offer"].to_pylist()]))
+    with pytest.raises(LogError, match="Row 0: one action was eligible, which the form cb cannot say"):
+        to_vw(alone, tmp_path / "x.vw", "cb", **ROLES, eligible="offers")
+    other = table.set_column(5, "offers", pa.array([["none"]] * 20))
+    with pytest.raises(LogError, match="the action taken is not among those"):
+        to_vw(other, tmp_path / "x.vw", "cb_adf", **ROLES, eligible="offers")
+    with pytest.raises(SchemaError, match="'_store' cannot be written as dsjson"):
+        to_vw(table.rename_columns(["_store", *table.column_names[1:]]), tmp_path / "x.vw", "dsjson",
+              **ROLES | {"task": "_store"})  # fmt: skip
+    with pytest.raises(InputError, match="form='json' is none of"):
+        to_vw(table, tmp_path / "x.vw", "json", **ROLES)
+    assert not list(tmp_path.iterdir())
