@@ -15,10 +15,10 @@ def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
                     "--action", "Action.article", "--one-hot", "User.time_of_day", folder=tmp_path)  # fmt: skip
     assert "log.parquet holds 113 decisions." in said
     assert "User.time_of_day=morning" in said
-    succeeds("fit", "log.parquet", "-o", "policy", "--task", "User.user", "--action", "action", "--reward", "reward",
-             "--hyper", "shared", folder=tmp_path)  # fmt: skip
-    succeeds("convert", "log.parquet", "-o", "log.dsjson", "--to", "dsjson", "--task", "User.user", "--action",
-             "action", "--reward", "reward", "--pscore", "pscore", "--eligible", "eligible", folder=tmp_path)  # fmt: skip
+    roles = ["--task", "User.user", "--action", "action", "--reward", "reward", "--pscore", "pscore"]
+    succeeds("fit", "log.parquet", "-o", "policy", *roles, "--hyper", "shared", folder=tmp_path)
+    succeeds("convert", "log.parquet", "-o", "log.dsjson", "--to", "dsjson", *roles, "--eligible", "eligible",
+             folder=tmp_path)  # fmt: skip
     answers("convert", tmp_path / "log.dsjson", "-o", tmp_path / "again.parquet", "--from", "dsjson", "--action",
             "Action.action")  # fmt: skip
     first, again = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("log", "again"))
