@@ -116,7 +116,7 @@ def test_a_damaged_gate_is_refused_by_name_and_earlier_releases_refuse_a_gated_p
     policy: LCBPolicy, gated: GatedPolicy, tmp_path: Path
 ) -> None:
     place = save_policy(gated, tmp_path / "policy")
-    assert layout.decode((place / layout.DOCUMENT).read_bytes(), place)["version"] == 3
+    assert layout.decode((place / layout.POLICY.document).read_bytes(), place, layout.POLICY)["version"] == 3
     raw = bytearray((place / layout.GATE).read_bytes())
     raw[len(raw) // 2] ^= 1
     (place / layout.GATE).write_bytes(bytes(raw))
@@ -124,7 +124,7 @@ def test_a_damaged_gate_is_refused_by_name_and_earlier_releases_refuse_a_gated_p
         load_policy(place)
     save_policy(policy, place)
     assert not (place / layout.GATE).exists()
-    assert layout.decode((place / layout.DOCUMENT).read_bytes(), place)["version"] == 1
+    assert layout.decode((place / layout.POLICY.document).read_bytes(), place, layout.POLICY)["version"] == 1
 
 
 def test_decisions_say_what_is_left_to_the_incumbent(policy: LCBPolicy, gated: GatedPolicy) -> None:

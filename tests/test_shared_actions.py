@@ -730,7 +730,8 @@ def test_a_policy_with_one_law_a_task_is_written_as_before(tmp_path: Path) -> No
     save_policy(LCBPolicy(post.dense(), rows.features), tmp_path / "dense")
     save(post, rows.features, tmp_path / "units")
     versions = [
-        json.loads((tmp_path / name / layout.DOCUMENT).read_bytes())["version"] for name in ("dense", "units")
+        json.loads((tmp_path / name / layout.POLICY.document).read_bytes())["version"]
+        for name in ("dense", "units")
     ]
     assert versions == [1, 2]
 
@@ -741,7 +742,7 @@ def test_one_task_is_read_and_checked_without_the_others(
     rows, post = fitted()
     place = tmp_path / "policy"
     policy = save(post, rows.features, place)
-    entry = json.loads((place / layout.DOCUMENT).read_bytes())["files"][layout.TASKS]["columns"]
+    entry = json.loads((place / layout.POLICY.document).read_bytes())["files"][layout.TASKS]["columns"]
     at = entry["cov"]["buffers"][0][0] + 8 * (
         4 * 4 * 6 + 2 * 6 + 1
     )  # action 2 of the task in row 4, no probe
@@ -759,16 +760,16 @@ def test_one_task_is_read_and_checked_without_the_others(
 
 
 def rewrite(place: Path, **entries: Any) -> None:
-    document = json.loads((place / layout.DOCUMENT).read_bytes()) | entries
+    document = json.loads((place / layout.POLICY.document).read_bytes()) | entries
     document.pop("sha256")
-    (place / layout.DOCUMENT).write_bytes(layout.encode(document))
+    (place / layout.POLICY.document).write_bytes(layout.encode(document))
 
 
 def test_a_policy_that_computes_other_numbers_is_refused(tmp_path: Path) -> None:
     rows, post = fitted()
     place = tmp_path / "policy"
     save(post, rows.features, place)
-    document = json.loads((place / layout.DOCUMENT).read_bytes())
+    document = json.loads((place / layout.POLICY.document).read_bytes())
     rewrite(place, pessimism=0.70001)
     with pytest.raises(ArtifactError, match=r"(?s)row 0 along fixed directions are .* this release computes"):
         load_policy(place)
