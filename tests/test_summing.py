@@ -5,13 +5,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hieropo.core.features import Columns, per_action
+from hieropo.core.accumulation import Accumulator
+from hieropo.core.features import Columns, Crossed, embedding, indicator, per_action
+from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
 from hieropo.core.statistics import Moments
-from hieropo.errors import LogError
+from hieropo.core.texts import Text, Texts
+from hieropo.errors import HieropoWarning, LogError, UnknownActionError
 from hieropo.placement import Placement
 from hieropo.sources import open_log, read
 from hieropo.sources.log_source import parts_of
+from hieropo.sources.rejects import Rejects
 from hieropo.summing import sums
 
 ROLES = Roles("store", "offer", "margin", weight="w", context=("age", "price"))
@@ -51,6 +55,10 @@ def by_definition(table: pa.Table, roles: Roles = ROLES, features=FEATURES) -> M
     codes = None if features.actions is None else features.action_codes(batch.action)
     phi = features.phi(batch.context, codes)
     return Moments.from_arrays(batch.task, phi, batch.reward, batch.weight, features=features.fingerprint)
+
+
+def states_of(held: list):
+    return lambda files, lanes: held.append((files, list(lanes)))
 
 
 def same_bits(one, other) -> bool:
@@ -118,13 +126,25 @@ def test_a_pass_goes_on_from_any_file_to_the_same_bits(tmp_path, threads, apart)
     path = folder_of(tmp_path / "log", [table.slice(k * 1250, 1250) for k in range(4)])
     states = []
     whole = sums(
-        path, FEATURES, ROLES, threads=threads, apart=apart, after_file=lambda *at: states.append(at)
+        path,
+        FEATURES,
+        ROLES,
+        threads=threads,
+        apart=apart,
+        after_file=states_of(states),
     )
     assert [files for files, _ in states] == [1, 2, 3, 4]
     assert same_bits(whole, sums(path, FEATURES, ROLES, threads=threads, apart=apart))
     for state in states:
         later = []
-        again = sums(path, FEATURES, ROLES, apart=apart, start=state, after_file=lambda *at: later.append(at))  # noqa: B023
+        again = sums(
+            path,
+            FEATURES,
+            ROLES,
+            apart=apart,
+            start=state,
+            after_file=states_of(later),
+        )
         assert same_bits(whole, again)
         assert [files for files, _ in later] == [1, 2, 3, 4][state[0] :]
         assert same_bits(whole, sums(path, FEATURES, ROLES, apart=apart, start=state))
@@ -141,7 +161,7 @@ def test_numbers_beyond_any_table_go_on_to_the_same_bits(tmp_path):
             [table.slice(0, 2000), table.slice(2000)],
         )
         states = []
-        whole = sums(path, FEATURES, ROLES, threads=2, after_file=lambda *at: states.append(at))  # noqa: B023
+        whole = sums(path, FEATURES, ROLES, threads=2, after_file=states_of(states))
         assert whole.moments.allclose(by_definition(table))
         assert same_bits(whole, sums(path, FEATURES, ROLES, start=states[0]))
 
@@ -204,3 +224,176 @@ def test_rows_of_weight_0_alone_and_no_rows_are_refused():
     reader = log_table(10).slice(0, 0).to_reader()
     with pytest.raises(LogError, match="Arrow stream has no rows"):
         sums(reader, Columns(("age",)), Roles("store", None, "margin", context=("age",)))
+
+
+def without_places(monkeypatch):
+    """Let every row become part of a batch."""
+    monkeypatch.setattr("hieropo.lanes.in_place", lambda *_: None)
+
+
+TASKS = {
+    "text": lambda k: pa.array([f"store {i}" for i in k]),
+    "large text": lambda k: pa.array([f"größe {i}" for i in k], pa.large_string()),
+    "text view": lambda k: pa.array([f"a store with a long name, number {i}" for i in k], pa.string_view()),
+    "dictionary": lambda k: pa.array([f"store {i}" for i in k]).dictionary_encode(),
+    "dictionary of numbers": lambda k: pa.array(k).dictionary_encode(),
+    "int8": lambda k: pa.array(k, pa.int8()),
+    "negative": lambda k: pa.array(-k * 2**50, pa.int64()),
+    "uint64": lambda k: pa.array(k.astype(np.uint64) + np.uint64(2**63), pa.uint64()),
+    "date": lambda k: pa.array(k.astype(np.int32), pa.date32()),
+    "float": lambda k: pa.array(k / 2.0),
+    "uuid": lambda k: pa.array([int(i).to_bytes(16) for i in k], pa.binary(16)).cast(pa.uuid()),
+}
+NUMBERS = [
+    pa.float64(), pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(),
+    pa.uint32(), pa.uint64(), pa.bool_(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_rows_in_place_give_what_batches_give(kind, monkeypatch, tmp_path):
+    rng = np.random.default_rng(3)
+    table = log_table(store=TASKS[kind](rng.integers(0, 40, 5000)))
+    path = folder_of(tmp_path / "log", [table.slice(0, 1700), table.slice(1700)])
+    found = sums(path, FEATURES, ROLES, threads=1)
+    assert found.moments.allclose(by_definition(table), rtol=1e-12)
+    without_places(monkeypatch)
+    other = sums(path, FEATURES, ROLES, threads=1)
+    assert other.moments.allclose(found.moments, rtol=1e-13)
+    assert other.sketch.to_dict() == found.sketch.to_dict()
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_columns_of_every_type_are_read_in_place(kind, monkeypatch):
+    rng = np.random.default_rng(4)
+    values = pa.array(rng.integers(0, 2, 5000).astype(float)).cast(kind)
+    table = log_table(price=values, margin=values, age=pa.array(rng.integers(0, 100, 5000), pa.uint8()))
+    roles = Roles("store", "offer", "margin", pscore="w", context=("age", "price"), time="size")
+    table = table.set_column(table.schema.get_field_index("w"), "w", pa.array(rng.uniform(0.1, 1.0, 5000)))
+    monkeypatch.setattr("hieropo.lanes.checked", None)  # no row needs a look
+    found = sums(table.slice(3), FEATURES, roles)
+    assert found.moments.allclose(by_definition(table.slice(3), roles), rtol=1e-12)
+
+
+MAPS = {
+    "columns": Columns(("age", "price")),
+    "columns from an origin": Columns(("age", "price"), origin=(0.0, -3.0), pivot="age"),
+    "per action": FEATURES,
+    "per action from an origin": Crossed(("a", "b", "c"), None, ("age", "price"), origin=(50.0, 0.5)),
+    "without an intercept": per_action(["c", "a", "b"], ["age", "price"], intercept=False),
+    "embedding": embedding(["a", "b", "c"], [[1.0, 2.0], [0.0, -1.0], [0.5, 0.25]], ["age", "price"]),
+    "embedding alone": embedding(["a", "b", "c"], [[1.0, 2.0, 3.0], [0.0, -1.0, 1.0], [0.5, 0.25, 0.0]]),
+    "indicator": indicator(["a", "b", "c"]),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("weight", ["w", None])
+def test_every_map_is_summed_in_place(name, weight, monkeypatch):
+    features, table = MAPS[name], log_table()
+    action = None if features.actions is None else "offer"
+    roles = Roles("store", action, "margin", weight=weight, context=features.columns)
+    monkeypatch.setattr("hieropo.lanes.checked", None)
+    found = sums(table, features, roles)
+    assert found.moments.allclose(by_definition(table, roles, features), rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 6, 7, 11, 14, 15, 16, 33])
+def test_any_number_of_features_is_summed(d):
+    rng = np.random.default_rng(d)
+    columns = {f"x{j}": rng.standard_normal(700) for j in range(d)}
+    table = pa.table(
+        {"s": rng.integers(0, 9, 700), "r": rng.standard_normal(700), "w": rng.uniform(size=700)} | columns
+    )
+    roles, features = Roles("s", None, "r", weight="w", context=tuple(columns)), Columns(tuple(columns))
+    expected = by_definition(table, roles, features)
+    assert sums(table, features, roles).moments.allclose(expected, rtol=1e-13)
+    total = Accumulator(d, features=features.fingerprint)
+    for start in range(0, 700, 300):
+        part = slice(start, start + 300)
+        phi = np.column_stack([columns[name][part] for name in columns])
+        total.add(table["s"].to_numpy()[part], phi, table["r"].to_numpy()[part], table["w"].to_numpy()[part])
+    assert total.moments().allclose(expected, rtol=1e-13)
+
+
+def test_weights_of_zero_count_for_nothing_and_keep_their_task():
+    table = pa.table({"s": ["a", "b", "a"], "x": [1.0, 2.0, 3.0], "r": [1.0, 1.0, 2.0], "w": [2.0, 0.0, 0.0]})
+    found = sums(table, Columns(("x",)), Roles("s", None, "r", weight="w", context=("x",))).moments
+    assert found.tasks.tolist() == ["a", "b"]
+    assert found.rows.tolist() == [1, 0]
+    assert found.sums[0].tolist() == [2.0] * 6
+    np.testing.assert_allclose(found.log_weight, [np.log(2.0), 0.0])
+
+
+BAD = {
+    "NaN": ("price", np.nan, "row 1234: nan is not a context"),
+    "infinite reward": ("margin", np.inf, "row 1234: inf is not a reward"),
+    "huge": ("margin", 1e80, "row 1234: 1e\\+80 is so large"),
+    "weight": ("w", -1.0, "row 1234: -1.0 is a negative weight"),
+    "null": ("price", None, "row 1234: null"),
+    "rounded": ("age", 2**53 + 1, "row 1234: 9007199254740993 is above 2\\*\\*53"),
+    "action": ("offer", "d", "'d' .row 1234. is unknown"),
+    "task": ("store", None, "row 1234: null"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_is_found_among_good_ones(name):
+    column, value, says = BAD[name]
+    table = log_table()
+    values = table[column].to_pylist()
+    values[1234] = value
+    with pytest.raises((LogError, UnknownActionError), match=says):
+        sums(log_table(**{column: values}), FEATURES, ROLES)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_are_set_aside_and_the_others_summed(name):
+    column, value, _ = BAD[name]
+    bad = [0, 7, 130, 1234, 4999]
+    values = log_table()[column].to_pylist()
+    store = log_table()["store"].to_pylist()
+    for row in bad:
+        values[row], store[row] = value, f"only here {row}"
+    table = log_table(**{"store": store, column: values})
+    rejects = Rejects(features=FEATURES)
+    with pytest.warns(HieropoWarning, match="5 of 5,000 rows"):
+        found = sums(table, FEATURES, ROLES, rejects=rejects)
+    good = np.setdiff1d(np.arange(5000), bad)
+    assert found.moments.allclose(by_definition(table.take(good)), rtol=1e-12)
+    assert rejects.rows == len(bad)
+
+
+def test_texts_are_numbered_by_their_bytes():
+    words = [
+        "",
+        "a",
+        "b",
+        "ab",
+        "a" * 7,
+        "a" * 8,
+        "a" * 9,
+        "a" * 17,
+        "ä",
+        "\0",
+        "\0\0",
+        "日本",
+        "b" * 8 + "a" * 8,
+    ]
+    rng = np.random.default_rng(0)
+    texts, seen = Texts(), {}
+    for size in (1, 5, 200, 3000):
+        batch = [f"{words[k]}{j}" for k, j in rng.integers([len(words), 90], size=(size, 2)).tolist()]
+        expected = [seen.setdefault(word, len(seen)) for word in batch]
+        assert texts.numbers(Text.of(batch)).tolist() == expected
+    assert texts.known().strings() == list(seen)
+
+
+def test_places_stay_when_texts_meet_other_ids():
+    places = Places()
+    assert places.of_text(Text.of(["x", "y"])).tolist() == [0, 1]
+    assert places.of_checked(np.array(["y", "z"], dtype=object)).tolist() == [1, 2]
+    assert places.of_checked(np.array([5, 6])).tolist() == [3, 4]
+    assert places.of_text(Text.of(["z", "w"])).tolist() == [2, 5]
+    assert places.of_checked(np.array(["\ud800", "x"], dtype=object)).tolist() == [6, 0]
+    assert places.keys().values.tolist() == ["x", "y", "z", 5, 6, "w", "\ud800"]

@@ -1,22 +1,30 @@
 """One lane of the pass over a log: the running sums of one thread."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 from hieropo.core.accumulation import Accumulator
-from hieropo.core.features import FeatureMap
+from hieropo.core.column_pass import ColumnPass, clean_rows, looked_up
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import Columns, FeatureMap
+from hieropo.core.ids import Ids
 from hieropo.core.keys import Codes
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.row_sketch import RowSketch, RowSketcher
-from hieropo.core.units import UnitAccumulator
-from hieropo.errors import HieropoError
+from hieropo.core.statistics import Moments
+from hieropo.core.texts import Text
+from hieropo.core.units import UnitAccumulator, UnitMoments, one_action
+from hieropo.errors import HieropoError, UnknownActionError
 from hieropo.placement import Placement
 from hieropo.scrutiny import refuse_too_large
-from hieropo.sources.log_source import Part
+from hieropo.sources.in_place import Encoded, InPlace, in_place
+from hieropo.sources.log_source import BATCH_ROWS, Part
 from hieropo.sources.rejects import Rejects
-from hieropo.sources.rows import batches_of
+from hieropo.sources.rows import checked
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
 
@@ -48,16 +56,19 @@ class Summed:
 class Lane:
     """Sums in the making, over the parts of a log that one thread reads.
 
+    Rows that lie in memory as numbers, and keep all rules, are added where they lie; all others become batches, which
+    say what is wrong with them, or set them aside.
+
     Parameters
     ----------
     features : FeatureMap
     roles : Roles
     apart : bool
-        Whether to keep actions apart, as :class:`UnitMoments` do.
+        Whether to keep actions apart at the end, as :class:`UnitMoments` do.
     before : Placement, optional
         Where tasks stand, as was known before.
     start : Summed, optional
-        What this lane found before, from which it goes on as if it had never stopped.
+        What this lane held before, from which it goes on as if it had never stopped.
     rejects : Rejects, optional
         Takes the rows that cannot be used.
     """
@@ -73,14 +84,18 @@ class Lane:
         rejects: Rejects | None = None,
     ) -> None:
         self._features, self._roles, self._rejects = features, roles, rejects
+        self._wide = features.dim > _WIDE and not apart
         if start is None:
-            self._total = accumulator(features, apart=apart)
+            self._total = accumulator(features, apart=one_action(features) is not None)
             self._placement = Placement(roles) if before is None else before.copy()
             self._sketcher = RowSketcher(features.actions)
         else:
-            self._total = _going_on(features, start.moments, apart=apart)
+            self._total = _going_on(features, start.moments)
             self._placement = start.placement.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
+        self._columns: ColumnPass | None = None
+        if isinstance(features, Columns | Crossed) and features.columns == roles.context:
+            self._columns = ColumnPass(features, self._total.running, self._sketcher)
 
     def read(self, part: Part) -> Iterator[int]:
         """Add the rows of a part; yield how many after each batch.
@@ -90,13 +105,61 @@ class Lane:
         LogError, UnknownActionError, InputError
             A row cannot be used.
         """
-        for batch in batches_of(part, self._roles, rejects=self._rejects):
-            self._add(batch)
-            yield len(batch)
+        row = part.first_row
+        for found in part.batches():
+            start = 0
+            while start < found.num_rows:
+                added = self._add_in_place(found.slice(start))
+                if not added:
+                    piece = found.slice(start, BATCH_ROWS)
+                    batch = checked(piece, self._roles, row + start, self._rejects, part.path or part.name)
+                    added = piece.num_rows
+                    if len(batch):
+                        self._add(batch)
+                start += added
+                yield added
+            row += found.num_rows
+
+    def _add_in_place(self, found: Any) -> int:
+        """Add the first rows of a record batch, as far as they keep all rules; return how many."""
+        rows = None if self._columns is None else in_place(found, self._roles)
+        if rows is not None and self._rejects is not None:  # a row that is set aside brings no task with it
+            clean = clean_rows(rows.columns, rows.n)
+            if clean < rows.n:
+                rows = in_place(found.slice(0, clean), self._roles)
+        codes = None if rows is None else self._codes(rows)
+        if rows is None or codes is None:
+            return 0
+        assert self._columns is not None
+        code, action = codes
+        return self._columns.add(rows.columns, code, action, weighted=rows.weighted)
+
+    def _codes(self, rows: InPlace) -> tuple[Codes, Codes | None] | None:
+        """Which sums each row goes to, and its action; None where an action is unknown."""
+        action = None
+        if self._features.actions is not None and rows.action is not None:
+            action = self._actions(rows.action)
+            if action is None:
+                return None
+        running = self._total.running
+        place = spread(rows.task, running.places.of_text, running.places.of_checked)
+        self._refuse_too_large(len(running))
+        return (place if running.each == 1 or action is None else place * running.each + action), action
+
+    def _actions(self, given: Encoded) -> Codes | None:
+        find = self._features.action_codes
+        try:
+            return spread(given, lambda texts: find(texts.strings()), find)
+        except UnknownActionError:
+            return None
+
+    def _refuse_too_large(self, tasks: int) -> None:
+        if self._wide:
+            refuse_too_large(tasks, self._features.dim)
 
     def _add(self, batch: Batch) -> None:
-        if self._features.dim > _WIDE and isinstance(self._total, Accumulator):
-            refuse_too_large(len(self._total) + len(set(batch.task.tolist())), self._features.dim)
+        if self._wide:
+            self._refuse_too_large(len(self._total) + len(set(batch.task.tolist())))
         self._placement.add(batch)
         codes = None
         with placed(batch):
@@ -106,12 +169,42 @@ class Lane:
         self._sketcher.add(batch.reward, batch.context, codes)
 
     def summed(self) -> Summed:
-        """Return what was found so far."""
+        """Return what was found so far, from which another lane can go on; actions that can be kept apart are."""
         return Summed(self._total.moments(), self._placement.copy(), self._sketcher.sketch())
 
+    @staticmethod
+    def together(lanes: "Sequence[Lane]", *, apart: bool) -> Summed:
+        """Return what all lanes found, one after the other; they are used up.
 
-def _going_on(features: FeatureMap, moments: Any, *, apart: bool) -> Accumulator | UnitAccumulator:
-    return UnitAccumulator.after(features, moments) if apart else Accumulator.after(moments)
+        Raises
+        ------
+        LogError
+            Two lanes found different groups or metadata of one task; squares of very large values do not fit.
+        """
+        placement = reduce(add, (lane._placement for lane in lanes))
+        sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
+        totals = [lane._total for lane in lanes]
+        return Summed(_together(totals, apart=apart), placement, sketch)
+
+
+def _together(totals: Sequence[Accumulator | UnitAccumulator], *, apart: bool) -> Moments | UnitMoments:
+    units = [total for total in totals if isinstance(total, UnitAccumulator)]
+    if not units:
+        return Accumulator.together([total for total in totals if isinstance(total, Accumulator)], drop=True)
+    join = UnitAccumulator.together if apart else UnitAccumulator.together_dense
+    return join(units, drop=True)
+
+
+def spread(given: Encoded, of_text: Callable[[Text], Codes], of_ids: Callable[[Ids], Codes]) -> Codes:
+    """Code of each row from those of the distinct ids."""
+    codes = of_text(given.ids) if isinstance(given.ids, Text) else of_ids(given.ids)
+    return codes if given.which is None else looked_up(codes, given.which)
+
+
+def _going_on(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
+    if isinstance(moments, UnitMoments):
+        return UnitAccumulator.after(features, moments)
+    return Accumulator.after(moments)
 
 
 def accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:

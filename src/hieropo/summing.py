@@ -7,9 +7,8 @@ last bit, whichever thread was faster, and so does a pass that goes on from what
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from contextlib import closing
 from itertools import groupby
-from operator import add
 from threading import Lock
 from typing import Any
 
@@ -57,7 +56,8 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
         Goes on after so many files, with as many lanes as there are sums; ``threads`` and ``before`` are not used.
     after_file : callable, optional
         Called in this thread with the number of files done and the sums of each lane, as ``start`` takes them, after
-        every file. Files are then read one after the other.
+        every file. Those sums are copied when they are asked for, which has to be before it returns; their moments keep
+        actions apart wherever each has coefficients of its own. Files are read one after the other then.
     rejects : Rejects, optional
         Takes the rows that cannot be used; what it took is judged by :func:`rejection.settle`.
 
@@ -81,8 +81,9 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
         for file in files:
             if file >= done:
                 _run(lanes, parts, [[p for p in share if parts[p].file == file] for share in shares])
-                after_file(file + 1, [lane.summed() for lane in lanes])
-    found = _together(log, roles, before, [lane.summed() for lane in lanes], rejects)
+                with closing(_States(lanes)) as states:
+                    after_file(file + 1, states)
+    found = _together(log, roles, before, lanes, apart, rejects)
     if rejects is not None:
         moments = found.moments
         rows = moments.units if isinstance(moments, UnitMoments) else moments
@@ -157,12 +158,34 @@ def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trou
             raise
 
 
+class _States(Sequence[Summed]):
+    """What each lane holds, copied when it is asked for: one lane's copy at a time is in memory."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = lanes
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def __getitem__(self, lane: Any) -> Any:
+        return self._lanes[lane].summed()
+
+    def close(self) -> None:
+        """Nothing can be asked for any more: the lanes go on."""
+        self._lanes = []
+
+
 def _together(
-    log: LogSource, roles: Roles, before: Placement | None, lanes: Lanes, rejects: Rejects | None
+    log: LogSource,
+    roles: Roles,
+    before: Placement | None,
+    lanes: Sequence[Lane],
+    apart: bool,  # noqa: FBT001 - as `sums` has it
+    rejects: Rejects | None,
 ) -> Summed:
     """Add the lanes; where they contradict each other, say in which row."""
     try:
-        return reduce(add, lanes)
+        return Lane.together(lanes, apart=apart)
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             placement = Placement(roles) if before is None else before.copy()

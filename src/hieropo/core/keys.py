@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import normalised
 from hieropo.core.ids import id_array, instant, plain
+from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
 
 Codes = NDArray[np.int64]
@@ -209,7 +211,8 @@ class Keys:
 class Places:
     """Rows of a table that grows as tasks appear, in the order of :meth:`Keys.factorize` batch by batch.
 
-    Whole numbers that lie close together are looked up in an array, everything else in a dictionary.
+    Whole numbers that lie close together are looked up in an array, texts that come as bytes by their bytes, everything
+    else in a dictionary.
     """
 
     def __init__(self) -> None:
@@ -218,6 +221,7 @@ class Places:
         self._count = 0
         self._index: dict[Any, int] | None = None
         self._dtypes: set[np.dtype[Any]] = set()
+        self._texts: Texts | None = None
 
     @classmethod
     def after(cls, keys: Keys) -> "Places":
@@ -234,7 +238,18 @@ class Places:
         return found
 
     def __len__(self) -> int:
+        if self._texts is not None:
+            return len(self._texts)
         return self._count if self._index is None else len(self._index)
+
+    def of_text(self, texts: Text) -> Codes:
+        """Place of each text (n,), with new places for new ones."""
+        if self._texts is None and not len(self):
+            self._texts = Texts()
+        self._dtypes.add(np.dtype(object))
+        if self._texts is not None:
+            return self._texts.numbers(texts)
+        return self._placed(self._as_dictionary(), texts.strings())
 
     def of(self, ids: object) -> Codes:
         """Place of each id (n,), with new places for new ids.
@@ -248,8 +263,10 @@ class Places:
 
     def of_checked(self, array: NDArray[Any]) -> Codes:
         """As :meth:`of`, of ids that :func:`ids.id_array` made."""
+        if self._texts is not None and array.dtype == object:
+            return self._of_objects(array)
         self._dtypes.add(array.dtype)
-        if self._index is None and array.dtype == np.int64 and self._reach(array):
+        if self._index is None and self._texts is None and array.dtype == np.int64 and self._reach(array):
             return self._looked_up(array)
         index = self._as_dictionary()
         if array.dtype == object:
@@ -259,6 +276,17 @@ class Places:
             codes
         ]
         return found
+
+    def _of_objects(self, array: NDArray[Any]) -> Codes:
+        """Place of each id (n,) where all so far were texts that came as bytes."""
+        keys, codes = Keys._split(array)
+        items = keys.values.tolist()
+        try:
+            if all(type(item) is str for item in items):
+                return self.of_text(Text.of(items))[codes]
+        except UnicodeEncodeError:
+            pass
+        return self._placed(self._as_dictionary(), items)[codes]
 
     @staticmethod
     def _placed(index: dict[Any, int], items: Any) -> Codes:
@@ -277,19 +305,23 @@ class Places:
         return True
 
     def _looked_up(self, array: Codes) -> Codes:
-        place = self._table[array]
-        new = place < 0
-        if new.any():
-            fresh = np.unique(array[new])
-            self._table[fresh] = self._count + np.arange(fresh.size)
-            self._found.append(fresh)
-            self._count += fresh.size
-            place[new] = self._table[array[new]]
+        from hieropo.core.kernels_ids import find_numbers
+
+        numbers, place, fresh = normalised(array), np.empty_like(array), np.empty_like(array)
+        count = find_numbers(numbers, self._table, place, fresh)
+        if count:
+            new = np.sort(fresh[:count])
+            self._table[new] = self._count + np.arange(count)
+            self._found.append(new)
+            self._count += count
+            find_numbers(numbers, self._table, place, fresh)
         return place
 
     def _as_dictionary(self) -> dict[Any, int]:
         if self._index is None:
             known = np.concatenate(self._found).tolist() if self._found else []
+            if self._texts is not None:
+                known, self._texts = self._texts.known().strings(), None
             self._index = {item: row for row, item in enumerate(known)}
             self._table, self._found = np.zeros(0, dtype=np.int64), []
         return self._index
@@ -298,7 +330,7 @@ class Places:
         """Return the ids in the order of their places."""
         if self._index is None and self._found:
             return Keys(np.concatenate(self._found))
-        known = list(self._as_dictionary())
+        known = list(self._as_dictionary() if self._texts is None else self._texts.known().strings())
         values = np.empty(len(known), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
         values[:] = known
         return Keys(values)

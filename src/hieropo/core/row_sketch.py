@@ -152,6 +152,22 @@ class RowSketcher:
                 found = row_hashes(reward, context, marks)
         self._sketch = RowSketch(np.union1d(here.hashes, found), here.rows + n, here.limit)
 
+    @property
+    def marks(self) -> Codes:
+        """What stands for each action in the hash of a row, (K,); empty without actions."""
+        return np.zeros(0, dtype=np.int64) if self._marks is None else self._marks
+
+    @property
+    def limit(self) -> np.uint64:
+        """A row whose hash is larger changes nothing but the number of rows."""
+        return np.uint64(self._sketch.limit)
+
+    def take(self, hashes: Hashes, rows: int) -> None:
+        """Add so many rows by those of their hashes that are not above the limit."""
+        here = self._sketch
+        both = np.union1d(here.hashes, hashes) if hashes.size else here.hashes
+        self._sketch = RowSketch(both, here.rows + rows, here.limit)
+
     def sketch(self) -> RowSketch:
         """Return the sketch of all batches so far."""
         return self._sketch

@@ -1,18 +1,20 @@
 """Moments of units: a unit is one action within one task, with features (1, x) of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.accumulation import RunningSums
+from hieropo.core.accumulation import RunningSums, merged
+from hieropo.core.chunks import Spots, packed_spots
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, triangle
-from hieropo.core.statistics import Moments, check_rows
+from hieropo.core.statistics import Moments, check_rows, refuse_overflow
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -227,7 +229,9 @@ class UnitAccumulator:
         self._row = row
         self._features = features.fingerprint
         self._n_actions = len(features.actions)
-        self._running = RunningSums(row.dim, self._n_actions)
+        self.running = RunningSums(
+            row.dim - row.intercept, self._n_actions
+        )  # the 1 of z is the intercept's too
 
     def add(
         self,
@@ -257,8 +261,8 @@ class UnitAccumulator:
         tasks = id_array(task, "task")
         actions = self._check(action, tasks.size)
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
-        table, values, weights = check_rows(phi, reward, weight)
-        self._running.add(self._running.places(tasks), table, values, weights, which=actions)
+        table, values, weights = check_rows(phi[:, int(self._row.intercept) :], reward, weight)
+        self.running.add(self.running.places.of_checked(tasks), table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
         codes = np.asarray(action)
@@ -274,28 +278,65 @@ class UnitAccumulator:
             raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
         return codes
 
+    def _spots(self) -> Spots:
+        """Where the sums of units lie in tables (m, K, (p + 2)(p + 3) / 2)."""
+        p, count = self._row.dim, self._row.dim + 2
+        entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
+        if self._row.intercept:
+            entry = np.concatenate([[p], np.arange(p + 1)])
+        i, j = triangle(count)
+        low, high = np.minimum(entry[i], entry[j]), np.maximum(entry[i], entry[j])
+        source = packed_spots(int(entry.max()) + 1).source[0, high * (high + 1) // 2 + low]
+        target = np.arange(self._n_actions * source.size).reshape(self._n_actions, source.size)
+        return Spots(np.tile(source, (self._n_actions, 1)), target)
+
+    def _dense_spots(self) -> Spots:
+        """Where they lie in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
+        p, K = self._row.dim, self._n_actions
+        i, j = triangle(p + 2)
+        spots = self._spots()
+        target = np.empty_like(spots.target)
+        for action in range(K):
+            place = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
+            target[action] = place[j] * (place[j] + 1) // 2 + place[i]
+        return Spots(spots.source, target)
+
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
         """Go on after these moments: the next row is added as if theirs had been added here."""
-        found, units = cls(features), moments.units
-        if len(moments):
-            found._running = RunningSums.after(
-                moments.keys, units.dim, units.sums, units.rows, units.log_weight
-            )
+        found, m = cls(features), len(moments)
+        pairs = np.stack([moments.rows, moments.log_weight], axis=2)
+        found.running.start(
+            moments.keys, np.array(moments.sums.reshape(m, -1)), found._spots(), pairs.reshape(m, -1)
+        )
         return found
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self.running)
 
     def moments(self) -> UnitMoments:
         """Return the moments of all batches so far."""
-        keys, sums, rows, log_weight = self._running.collected()
-        shape = (len(keys), self._n_actions)
-        return UnitMoments.of(
-            keys,
-            self._row.dim,
-            sums.reshape(*shape, sums.shape[1]),
-            rows.reshape(shape),
-            log_weight.reshape(shape),
-            self._features,
+        return self.together([self], drop=False)
+
+    @staticmethod
+    def together(lanes: "Sequence[UnitAccumulator]", *, drop: bool) -> UnitMoments:
+        """Return the moments of the batches of all these; as :meth:`Accumulator.together`."""
+        one = lanes[0]
+        spots = one._spots()
+        keys, sums, pairs = merged([lane.running for lane in lanes], spots, spots.target.size, drop=drop)
+        refuse_overflow(keys, sums)
+        shape = (len(keys), *spots.target.shape)
+        rows, log_weight = pairs[..., 0].astype(np.int64), np.ascontiguousarray(pairs[..., 1])
+        return UnitMoments.of(keys, one._row.dim, sums.reshape(shape), rows, log_weight, one._features)
+
+    @staticmethod
+    def together_dense(lanes: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
+        """Return the moments of all d = K p features; as :meth:`Accumulator.together`."""
+        one = lanes[0]
+        d = one._n_actions * one._row.dim
+        keys, sums, pairs = merged(
+            [lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop
         )
+        refuse_overflow(keys, sums)
+        rows, log_weight = np.ascontiguousarray(pairs.sum(axis=1).T)
+        return Moments(keys, d, sums, rows.astype(np.int64), log_weight, one._features)

@@ -52,8 +52,9 @@ class ParquetPart:
         return str(self._file.path)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows; text columns that repeat themselves come dictionary-encoded."""
-        encoded = [column for column in self._target.names if column in self._file.repeated]
+        """Yield its rows; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
+        schema = self._file.schema
+        encoded = [column for column in self._target.names if is_text(schema.field(column).type)]
         rows = _rows(self._file, self._target.names, encoded, _PART_BATCH, self._groups)
         return (fitted(batch, self._target, self._file.path, encoded) for batch in rows)
 

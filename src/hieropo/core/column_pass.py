@@ -1,0 +1,177 @@
+"""Rows that lie in columns of memory, added to running sums without becoming arrays of float64 first."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.accumulation import RunningSums
+from hieropo.core.arrays import normalised
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import Columns
+from hieropo.core.keys import Codes
+from hieropo.core.row_sketch import RowSketcher
+from hieropo.core.rules import HUGE
+from hieropo.core.turns import Turns
+
+Array = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
+
+_KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
+_EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
+_LARGEST = float(np.finfo(np.float64).max)
+LIMITS = {
+    "reward": (-HUGE, HUGE),
+    "context": (-HUGE, HUGE),
+    "weight": (0.0, _LARGEST),
+    "pscore": (float(np.nextafter(0.0, 1.0)), 1.0),
+    "time": (-_LARGEST, _LARGEST),
+}
+_WIDE = ("i8", "u8")
+
+
+class Column(NamedTuple):
+    """Numbers that lie side by side: where, of which of `kernels_rows.KINDS`, and what they may be."""
+
+    address: int
+    kind: str
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, address: int, kind: str, role: str) -> "Column":
+        """Return a column whose values keep the rules of a role, and are exact in float64."""
+        low, high = LIMITS[role]
+        if kind in _WIDE:
+            low, high = max(low, -_EXACT), min(high, _EXACT)
+        return cls(address, kind, low, high)
+
+
+class Phi(NamedTuple):
+    """A feature map as compiled loops take it: table[a] (x) (1, x - origin); an empty table stands for 1."""
+
+    columns: int
+    intercept: int
+    origin: Array
+    pivot: int
+    table: Array
+    weight: int
+
+
+class Hashing(NamedTuple):
+    """Where hashes of rows go: those up to a limit are kept until the sketch takes them."""
+
+    marks: Codes
+    limit: np.uint64
+    seen: Hashes
+    kept: Hashes
+    state: Codes
+
+
+class Work(NamedTuple):
+    """Memory of a block of rows."""
+
+    C: Array
+    bits: Codes
+    hashes: Hashes
+    P: Array
+    W: Array
+    left: Array
+    right: Array
+    ones: Array
+
+
+class ColumnPass:
+    """The way of columns into running sums.
+
+    Parameters
+    ----------
+    features : Columns or Crossed
+    running : RunningSums
+        Of phi; or, for a map that gives each action coefficients of its own, of the contexts, for each action apart.
+    sketcher : RowSketcher
+    """
+
+    def __init__(self, features: Columns | Crossed, running: RunningSums, sketcher: RowSketcher) -> None:
+        table = features.table if isinstance(features, Crossed) else None
+        c = len(features.columns)
+        self._running, self._sketcher = running, sketcher
+        self._phi = Phi(
+            c,
+            int(table is not None and features.intercept) if isinstance(features, Crossed) else 0,
+            np.zeros(0) if features.origin is None else np.array(features.origin),
+            -1 if features.pivot is None else features.columns.index(features.pivot),
+            np.zeros((0, 0)) if table is None else np.array(table),
+            -1,
+        )
+        self._work: Work | None = None
+        self._seen = np.arange(_SEEN, dtype=np.uint64) ^ np.uint64(1)  # no hash: those have their own place
+        self._kept, self._state = np.zeros(_KEPT, dtype=np.uint64), np.zeros(1, dtype=np.int64)
+
+    def add(self, columns: Sequence[Column], code: Codes, action: Codes | None, *, weighted: bool) -> int:
+        """Add rows (n,) up to the first block that has a value out of its limits; return how many were added.
+
+        Parameters
+        ----------
+        columns : sequence of Column
+            The reward, the contexts, the weight where there is one, and what is only looked at.
+        code : (n,) int
+            Sums that each row goes to.
+        action : (n,) int, optional
+            Code of each row's action.
+        weighted : bool
+        """
+        from hieropo.core.kernels_rows import BLOCK, add_columns
+
+        work = self._work if self._work is not None else self._make_work(len(columns), BLOCK)
+        self._work = work
+        phi = self._phi._replace(weight=self._phi.columns + 2) if weighted else self._phi
+        where, limits = self._described(columns)
+        sums = self._running.running(weighted=weighted)
+        codes, own = normalised(code), np.zeros(0, dtype=np.int64) if action is None else normalised(action)
+        done, going = 0, True
+        while going:
+            hashing = Hashing(self._sketcher.marks, self._sketcher.limit, self._seen, self._kept, self._state)
+            now = add_columns(done, where, limits, codes, own, phi, hashing, sums, work)
+            kept = int(self._state[0])
+            self._sketcher.take(self._kept[:kept], now - done)
+            self._state[0], done = 0, now
+            going = now < code.size and kept + BLOCK > _KEPT
+        return done
+
+    def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
+        from hieropo.core.kernels_rows import KINDS
+
+        c = self._phi.columns
+        spots = [c, *range(c), *range(c + 2, c + 1 + len(columns) - c)]  # a 1 stands at c + 1
+        rows = [
+            (each.address, KINDS.index(each.kind), spot) for each, spot in zip(columns, spots, strict=True)
+        ]
+        return np.array(rows, dtype=np.int64), np.array([(each.low, each.high) for each in columns])
+
+    def _make_work(self, columns: int, block: int) -> Work:
+        turns = Turns(self._running.dim + 2)
+        C, P = np.zeros((columns + 5, block)), np.zeros((turns.count + 4, block))
+        C[self._phi.columns + 1] = P[turns.count - 1] = 1.0
+        return Work(
+            C, C.view(np.int64), np.zeros(block, dtype=np.uint64), P, np.zeros_like(P),
+            np.zeros((block, turns.row)), np.zeros((block, turns.row)), np.ones(block),
+        )  # fmt: skip
+
+
+def clean_rows(columns: Sequence[Column], n: int) -> int:
+    """How many rows come before the first block that has a value out of its limits."""
+    from hieropo.core.kernels_rows import KINDS, clean_blocks
+
+    where = np.array([(each.address, KINDS.index(each.kind)) for each in columns], dtype=np.int64)
+    return int(clean_blocks(where, np.array([(each.low, each.high) for each in columns]), n))
+
+
+def looked_up(codes: Codes, index: NDArray[np.int32]) -> Codes:
+    """Return ``codes[index]``."""
+    from hieropo.core.kernels_rows import look_up
+
+    out = np.empty(index.size, dtype=np.int64)
+    look_up(normalised(index), normalised(codes), out)
+    return out

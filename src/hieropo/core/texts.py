@@ -1,0 +1,96 @@
+"""Distinct texts, kept as the bytes that they came as, and numbered as they appear."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.arrays import normalised
+
+Codes = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+class Text(NamedTuple):
+    """Texts in UTF-8 one behind the other: text i is ``data[ends[i] : ends[i + 1]]``."""
+
+    data: Bytes
+    ends: Codes
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """Encode texts.
+
+        Raises
+        ------
+        UnicodeEncodeError
+            One cannot be written in UTF-8: half of a surrogate pair.
+        """
+        parts = [text.encode() for text in texts]
+        ends = np.zeros(len(parts) + 1, dtype=np.int64)
+        np.cumsum([len(part) for part in parts], out=ends[1:])
+        return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), ends)
+
+    def __len__(self) -> int:
+        return self.ends.size - 1
+
+    def strings(self) -> list[str]:
+        """Decode all texts."""
+        first, last = int(self.ends[0]), int(self.ends[-1])
+        raw, ends = self.data[first:last].tobytes(), (self.ends - first).tolist()
+        pairs = pairwise(ends)
+        if raw.isascii():
+            whole = raw.decode("ascii")
+            return [whole[start:stop] for start, stop in pairs]
+        return [raw[start:stop].decode() for start, stop in pairs]
+
+
+class Texts:
+    """Distinct texts in the making."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros((1024, 2), dtype=np.uint64)
+        self._data: Bytes = np.zeros(0, dtype=np.uint8)
+        self._ends: Codes = np.zeros(1, dtype=np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def numbers(self, texts: Text) -> Codes:
+        """Number of each text, from 0; new ones get the next."""
+        from hieropo.core.kernels_ids import find_texts
+
+        self._reach(self._count + len(texts), int(self._ends[self._count] + texts.ends[-1] - texts.ends[0]))
+        out = np.empty(len(texts), dtype=np.int64)
+        self._count = find_texts(
+            normalised(texts.data),
+            normalised(texts.ends),
+            self._slots,
+            self._data,
+            self._ends,
+            self._count,
+            out,
+        )
+        return out
+
+    def _reach(self, count: int, size: int) -> None:
+        from hieropo.core.kernels_ids import spread_slots
+
+        if size > self._data.size:
+            self._data = np.concatenate(
+                [self._data, np.zeros(max(size, 2 * self._data.size) - self._data.size, dtype=np.uint8)]
+            )
+        if count >= self._ends.size:
+            more = max(count + 1, 2 * self._ends.size) - self._ends.size
+            self._ends = np.concatenate([self._ends, np.zeros(more, dtype=np.int64)])
+        if 2 * count > len(self._slots):
+            slots = np.zeros((1 << (2 * count - 1).bit_length(), 2), dtype=np.uint64)
+            spread_slots(self._slots, slots)
+            self._slots = slots
+
+    def known(self) -> Text:
+        """Return all texts in the order of their numbers."""
+        return Text(self._data, self._ends[: self._count + 1])

@@ -1,0 +1,143 @@
+"""Rows of a record batch that compiled loops can read where they lie, without a copy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+from numpy.typing import NDArray
+
+from hieropo.core.column_pass import Column
+from hieropo.core.ids import Ids
+from hieropo.core.logs import Roles
+from hieropo.core.texts import Text
+from hieropo.sources.arrays import ids
+from hieropo.sources.schema import is_text
+
+_KINDS = {
+    pa.float32(): "f4", pa.float64(): "f8", pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8",
+    pa.uint8(): "u1", pa.uint16(): "u2", pa.uint32(): "u4", pa.uint64(): "u8",
+}  # fmt: skip
+
+
+class Encoded(NamedTuple):
+    """Ids of n rows: the distinct ones, and which of them each row has; ``which`` is None where each has its own."""
+
+    ids: Text | Ids
+    which: NDArray[np.int32] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InPlace:
+    """Rows of which only the values are not known to be good.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    task : Encoded
+    action : Encoded or None
+    columns : tuple of Column
+        The reward, the contexts, the weight where there is one, and what is only checked.
+    weighted : bool
+    owners : tuple of pa.Array
+        They keep the memory.
+    """
+
+    n: int
+    task: Encoded
+    action: Encoded | None
+    columns: tuple[Column, ...]
+    weighted: bool
+    owners: tuple[pa.Array, ...]
+
+
+def in_place(found: pa.RecordBatch, roles: Roles) -> InPlace | None:
+    """Rows as they lie in memory; None where they have to be taken one by one.
+
+    That is where a column has nulls or a rare type, and where groups, metadata or lists of actions are read.
+    """
+    if roles.levels or roles.metadata or roles.eligible is not None or not found.num_rows:
+        return None
+    if any(found.column(column).null_count for column in roles.columns):
+        return None
+    task = _encoded(found.column(roles.task), roles.task)
+    action = None if roles.action is None else _encoded(found.column(roles.action), roles.action)
+    if task is None or (action is None and roles.action is not None):
+        return None
+    numbers = [(role, _numbers(found.column(column))) for role, column in _checked(found, roles)]
+    columns = tuple(
+        _column(array, role) for role, array in numbers if array is not None and _lies_well(array)
+    )
+    if len(columns) < len(numbers):
+        return None
+    owners = tuple(array for _, array in numbers)
+    return InPlace(found.num_rows, task, action, columns, roles.weight is not None, owners)
+
+
+def _checked(found: pa.RecordBatch, roles: Roles) -> Iterator[tuple[str, str]]:
+    """Role and column of all numbers, in the order of `InPlace.columns`."""
+    yield "reward", roles.reward
+    yield from (("context", column) for column in roles.context)
+    for role, column in (("weight", roles.weight), ("pscore", roles.pscore), ("time", roles.time)):
+        if column is not None and not kinds.is_temporal(found.column(column).type):
+            yield role, column
+
+
+def _numbers(column: pa.Array) -> pa.Array | None:
+    if column.type in _KINDS:
+        return column
+    if kinds.is_boolean(column.type):
+        return column.cast(pa.uint8())
+    if kinds.is_float16(column.type):
+        return column.cast(pa.float32())
+    return None
+
+
+def _address(array: pa.Array) -> int:
+    address: int = array.buffers()[1].address + array.offset * (array.type.bit_width // 8)
+    return address
+
+
+def _lies_well(array: pa.Array) -> bool:
+    return bool(_address(array) % (array.type.bit_width // 8) == 0)
+
+
+def _column(array: pa.Array, role: str) -> Column:
+    return Column.of(_address(array), _KINDS[array.type], role)
+
+
+def _encoded(column: pa.Array, name: str) -> Encoded | None:
+    kind = column.type
+    if is_text(kind):
+        column = column.dictionary_encode()
+    if kinds.is_dictionary(column.type):
+        return _from_dictionary(column, name)
+    if kinds.is_integer(kind) or kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz is None):
+        return Encoded(ids(column, name, 0), None)
+    return None
+
+
+def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
+    entries = column.dictionary
+    if entries.null_count or not (is_text(entries.type) or kinds.is_integer(entries.type)):
+        return None
+    index = column.indices.cast(pa.int32()).to_numpy()
+    used = np.zeros(len(entries), dtype=np.bool_)
+    used[index] = True
+    if not used.all():  # an entry that no row has is no task
+        entries, index = (
+            entries.filter(pa.array(used)),
+            (np.cumsum(used, dtype=np.int32) - np.int32(1))[index],
+        )
+    return Encoded(_text(entries) if is_text(entries.type) else ids(entries, name, 0), index)
+
+
+def _text(entries: pa.Array) -> Text:
+    if not kinds.is_large_string(entries.type):
+        entries = entries.cast(pa.large_string())
+    _, ends, data = entries.buffers()
+    whole = np.frombuffer(ends, dtype=np.int64)[entries.offset : entries.offset + len(entries) + 1]
+    return Text(np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8), whole)
