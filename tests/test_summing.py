@@ -277,7 +277,7 @@ def test_columns_of_every_type_are_read_in_place(kind, monkeypatch):
 
 MAPS = {
     "columns": Columns(("age", "price")),
-    "columns from an origin": Columns(("age", "price"), origin=(0.0, -3.0), pivot="age"),
+    "columns from an origin": Columns(("age", "price"), origin=(50.0, -3.0), pivot="age"),
     "per action": FEATURES,
     "per action from an origin": Crossed(("a", "b", "c"), None, ("age", "price"), origin=(50.0, 0.5)),
     "without an intercept": per_action(["c", "a", "b"], ["age", "price"], intercept=False),

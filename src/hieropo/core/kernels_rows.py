@@ -123,13 +123,18 @@ def _cross(C, columns, table, intercept, action, P):
 
 
 @compiled
-def _measure(C, columns, origin, pivot, n):
-    """Measure the first columns, rows of C, from an origin, or in multiples of a pivot."""
-    for j in range(columns):
+def _measure(C, origin, pivot, n):
+    """Measure the first columns, rows of C, from an origin, or in multiples of the pivot; as `origins.measured`."""
+    for j in range(origin.size):
         away = origin[j]
-        if away != 0.0:
+        if pivot < 0:
             for t in range(n):
-                C[j, t] = less_product(C[j, t], away, 1.0 if pivot < 0 else C[pivot, t])
+                C[j, t] = less_product(C[j, t], away, 1.0)
+        elif j != pivot:
+            ratio, point = away / origin[pivot], origin[pivot]
+            for t in range(n):
+                far = less_product(C[pivot, t], point, 1.0)
+                C[j, t] = less_product(less_product(C[j, t], away, 1.0), far, ratio)
 
 
 @compiled
@@ -208,7 +213,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, work):
             work.hashes[:m], sketch.limit, sketch.seen, sketch.kept, sketch.state[0]
         )
         if phi.origin.size:
-            _measure(C, contexts, phi.origin, phi.pivot, m)
+            _measure(C, phi.origin, phi.pivot, m)
         Z, count = C, contexts + 2
         if phi.table.size:
             Z, count = work.P, sums.entries
