@@ -8,6 +8,7 @@ import click
 
 from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line, Watched
+from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted
 
 FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", ".orc", ".xlsx")
@@ -36,6 +37,7 @@ FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", "
     "--top", type=click.IntRange(min=1), default=1, show_default=True, metavar="K", help="Keep the best K."
 )
 @pessimism_options("as fitted")
+@source_options
 @shared_options
 def decide_command(directory: str, requests: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """Choose an action for each row of REQUESTS, a file, folder or glob as of a log, with the policy in DIR.
@@ -45,7 +47,6 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     which requests are left to the incumbent; action is then the incumbent's, or null where it is whatever acted before.
     """
     from hieropo.artifacts import load_policy
-    from hieropo.sources import open_log
     from hieropo.sources.writing import write_tables
 
     if Path(requests).resolve() == Path(output).resolve():
@@ -61,7 +62,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
         usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
-        found = _decided(policy, Watched(open_log(requests), line), task, given)
+        found = _decided(policy, Watched(Rows.of(requests, given).open(), line), task, given)
         rows = write_tables(output, _counted(found, counts, task))
     _compare_ids(policy, counts)
     if as_json:

@@ -7,6 +7,7 @@ import click
 from hieropo.cli.console import example, print_json, shared_options
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import role_options
+from hieropo.cli.source import Rows, source_options
 
 
 @click.command(
@@ -20,6 +21,7 @@ from hieropo.cli.roles import role_options
 @click.argument("log", type=str)
 @role_options
 @click.option("--eligible", metavar="COL", help="Column with a list of the actions that could be taken.")
+@source_options
 @shared_options
 @click.pass_context
 def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
@@ -29,12 +31,12 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
     says where it stands and what to do next.
     """
     from hieropo.doctor import examine
-    from hieropo.sources import open_log
 
+    rows = Rows.of(log, given)
     with Line() as line:
-        found = examine(Watched(open_log(log), line), guess=guess, **given)
+        found = examine(Watched(rows.open(), line), guess=guess, **given)
     if as_json:
-        print_json(found.to_dict() | {"log": log})
+        print_json(found.to_dict() | rows.to_dict())
     else:
         click.echo(str(found))
     ctx.exit(int(found.stops))

@@ -15,6 +15,7 @@ from hieropo.cli.console import (
     usage_error,
 )
 from hieropo.cli.progress import Line, Watched
+from hieropo.cli.source import Rows, source_options
 from hieropo.text import table
 
 FORMATS = (".parquet", ".pq")
@@ -76,6 +77,7 @@ _SETTINGS = (
 )  # fmt: skip
 @click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
+@source_options
 @rejects_options
 @shared_options
 def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
@@ -85,7 +87,6 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     weighted rewards, which do without it; then the tasks that the policy would hurt, and what limits trust.
     """
     from hieropo.loading import load_learner
-    from hieropo.sources import open_log
     from hieropo.sources.listing import check_listing
 
     check_listing(given["rejects"], log)
@@ -93,21 +94,24 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])
     settings = {name: given[name] for name in _SETTINGS}
+    rows = Rows.of(log, given)
     with Line() as line:
-        found = learner.evaluate(Watched(open_log(log, rereadable=True), line), **settings)
+        found = learner.evaluate(Watched(rows.open(rereadable=True), line), **settings)
     needed = {} if given["epsilon"] is None else found.rows_needed(given["epsilon"], seed=given["seed"])
     written: dict[str, str] = {}
     if given["per_task"] is not None:
         written["per_task"] = _write_tasks(found, given["per_task"])
     if given["gate"] is not None:
         gated = found.gate(incumbent=incumbent)
-        written["gate"] = str(learner.save(given["gate"], policy=gated, provenance={"gated_on": str(log)}))
+        written["gate"] = str(
+            learner.save(given["gate"], policy=gated, provenance={"gated_on": rows.to_dict()})
+        )
     if as_json:
-        rows = [{"task": task, "rows": None if isinf(n) else n} for task, n in needed.items()]
-        more = {"epsilon": given["epsilon"], "rows_needed": rows} if needed else {}
-        print_json({"policy": directory, "log": str(log), **found.to_dict(), **more, "written": written})
+        listed = [{"task": task, "rows": None if isinf(n) else n} for task, n in needed.items()]
+        more = {"epsilon": given["epsilon"], "rows_needed": listed} if needed else {}
+        print_json({"policy": directory, **rows.to_dict(), **found.to_dict(), **more, "written": written})
         return
-    click.echo(f"{directory} on {log}\n\n{found}")
+    click.echo(f"{directory} on {rows}\n\n{found}")
     if needed:
         head = [
             "least certain",

@@ -15,6 +15,7 @@ from hieropo.cli.console import (
 )
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
+from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted, paragraph
 
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
@@ -65,6 +66,7 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
     help="What a task that the log does not have gets later: the population's answer, or an error.",
 )  # fmt: skip
+@source_options
 @rejects_options
 @shared_options
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
@@ -82,29 +84,30 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
         features, pessimism=given["pessimism"], level=given["level"],
         task_cov=given["task_cov"], unseen=given["unseen"], **_hierarchical(given),
     )  # fmt: skip
+    rows = Rows.of(log, given)
     with Line() as line:
-        source, columns, told = _opened(log, features, given, line)
+        source, columns, told = _opened(rows, features, given, line)
         learner.fit(source, **columns, lenient=given["lenient"], rejects=given["rejects"])
         summary = learner.summary() if given["algorithm"] == "hier" else None
         about = {} if summary is None else {"summary": summary.to_dict()}
-        path = learner.save(output, provenance={"log": str(log), **about})
-    _report(learner, log, path, output, summary, told, as_json=as_json)
+        path = learner.save(output, provenance={**rows.to_dict(), **about})
+    _report(learner, rows, path, output, summary, told, as_json=as_json)
 
 
 def _opened(
-    log: str, features: Any, given: dict[str, Any], line: Line
+    rows: Rows, features: Any, given: dict[str, Any], line: Line
 ) -> tuple[Any, dict[str, Any], list[str]]:
     """Open a log or moments: what is learned from, the columns by their roles, and what was guessed of them."""
     from hieropo.core.logs import Roles
     from hieropo.log_moments import as_moments
-    from hieropo.sources import open_log
     from hieropo.sources.listing import check_listing
 
-    moments = as_moments(log)
+    moments = as_moments(rows.place)
     if moments is not None:
+        rows.refuse_options("moments, which have none")
         return moments, {role: given[role] for role in Roles.names() if role in given}, []
-    check_listing(given["rejects"], log)
-    source = open_log(log)
+    check_listing(given["rejects"], rows.place)
+    source = rows.open()
     roles, told = roles_of(source.schema, features, given)
     return Watched(source, line), roles.to_dict(), told
 
@@ -120,7 +123,7 @@ def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(
-    learner: Any, log: str, path: Path, output: str, summary: Any, told: list[str], *, as_json: bool
+    learner: Any, rows: Rows, path: Path, output: str, summary: Any, told: list[str], *, as_json: bool
 ) -> None:
     from hieropo.artifacts.moments_file import holds_moments
     from hieropo.feature_choice import measured_from, origin_note
@@ -144,7 +147,7 @@ def _report(
     listed = "candidates are described by columns" if actions is None else counted(actions, "action")
     click.echo(
         f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
-        f"in {log}.\n"
+        f"in {rows}.\n"
         + ("" if learner.rejected_ is None else f"Set aside: {learner.rejected_.counted()}.\n")
         + f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
@@ -152,6 +155,6 @@ def _report(
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
         + f"Next: hieropo inspect {output}\n"
-        f"      hieropo evaluate {output} {'LOG.parquet' if holds_moments(log) else log}\n"
+        f"      hieropo evaluate {output} {'LOG.parquet' if holds_moments(rows.place) else rows.words()}\n"
         f"      hieropo decide {output} REQUESTS.parquet -o decisions.parquet"
     )

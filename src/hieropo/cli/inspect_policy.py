@@ -83,13 +83,18 @@ def _aside(rejected: dict[str, Any] | None) -> str:
     )
 
 
+def _origin(about: dict[str, Any]) -> str:
+    named = " from ".join(about[key] for key in ("learner", "log") if key in about)
+    return named + (f" where {about['filter']}" if "filter" in about else "")
+
+
 def _summary_text(found: dict[str, Any], directory: str) -> str:
     about = found["provenance"]
     spread = found["rows_of_a_task"]
     actions = ["not said"] if found["context"] is None else found["actions"]
     facts = [
         ["policy", directory],
-        ["made by", " from ".join(about[key] for key in ("learner", "log") if key in about) or "not said"],
+        ["made by", _origin(about) or "not said"],
         ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
         ["rows", f"{found['rows']:,}{_aside(about.get('rejected'))}"],
         ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],

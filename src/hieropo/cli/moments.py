@@ -9,6 +9,7 @@ import click
 from hieropo.cli.console import example, print_json, rejects_options, shared_options
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
+from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted
 
 MAKE = "of"
@@ -60,24 +61,25 @@ def moments_command() -> None:
 @click.argument("log", type=str)
 @OUTPUT
 @log_options
+@source_options
 @rejects_options
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     from hieropo.log_moments import LogMoments
-    from hieropo.sources import open_log
     from hieropo.sources.listing import check_listing
 
     _check_target(output)
     check_listing(given["rejects"], log)
     features = chosen_features(given["features"])
-    source = open_log(log)
+    rows = Rows.of(log, given)
+    source = rows.open()
     roles, told = roles_of(source.schema, features, given)
     with Line() as line:
         taking = {name: given[name] for name in ("lenient", "rejects")}
         found = LogMoments.of(Watched(source, line), features=features, **taking, **roles.to_dict())
         rejected = {} if found.rejected is None else {"rejected": found.rejected.to_dict()}
-        found.save(output, provenance={"log": str(log), **rejected})
+        found.save(output, provenance={**rows.to_dict(), **rejected})
     _report(found, output, {"guesses": told, **rejected}, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from hieropo.sources.files import refuse_lacking
+from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, Part, regroup
 from hieropo.sources.text_types import TextType, Types, converted
 
@@ -89,6 +90,15 @@ class HiveSource:
         read = [column for column in columns if column not in self._names]
         parts = self._source.parts(read or self._source.schema.names[:1])
         return [HivePart(part, tuple(columns), self._columns[part.file], bool(read)) for part in parts]
+
+    def pruned(self, by: Filter) -> "HiveSource | None":
+        """Leave out what cannot pass; None where rows of text files would have to be read to count them."""
+        source = self._source
+        if hasattr(source, "pruned"):
+            source = source.pruned(by, self._columns)
+        elif set(by.columns) - set(self._names):
+            return None
+        return HiveSource(source, self._files, self._columns)
 
 
 @dataclass(frozen=True)

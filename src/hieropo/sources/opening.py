@@ -9,6 +9,7 @@ import pyarrow as pa
 from hieropo.errors import InputError, SchemaError
 from hieropo.sources.csv_files import open_csv
 from hieropo.sources.files import FilesSource
+from hieropo.sources.filters import filtered
 from hieropo.sources.hive import HiveSource, named_columns
 from hieropo.sources.ipc import open_ipc
 from hieropo.sources.json_lines import open_json_lines
@@ -27,7 +28,11 @@ _TAKEN = (
 
 
 def open_log(
-    source: Any, *, rereadable: bool = False, types: Mapping[str, str | pa.DataType] | None = None
+    source: Any,
+    *,
+    filter: Any = None,  # noqa: A002 - what it is called everywhere
+    rereadable: bool = False,
+    types: Mapping[str, str | pa.DataType] | None = None,
 ) -> LogSource:
     """Open anything with rows.
 
@@ -42,6 +47,9 @@ def open_log(
         A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a polars DataFrame or
         LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches.
         An open LogSource is returned as it is.
+    filter : str or pyarrow Expression, optional
+        Which rows count, such as ``"day >= '2026-01-01' and country in ('NL', 'BE')"``; they are numbered among those.
+        Files, row groups and folders in which no row can pass are not read; a relation and a dataset filter themselves.
     rereadable : bool
         Keep the rows of a RecordBatchReader or an iterator in memory, so that more than one pass over them is possible.
         Every other source allows that anyway.
@@ -59,6 +67,8 @@ def open_log(
         No rows, no file of a known format in the folder, a torn file.
     """
     log = _opened(source, stated_types(types))
+    if filter is not None:
+        log = filtered(log, filter)
     if rereadable and not log.rereadable:
         table = pa.Table.from_batches(log.batches(log.schema.names), log.schema)
         log = TableSource(table, log.name)

@@ -1,14 +1,19 @@
 """Parquet files and folders of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hieropo.errors import LogError
 from hieropo.sources.files import fitted, merged, refuse_lacking, unreadable
+from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 from hieropo.sources.schema import is_text
 
@@ -22,10 +27,11 @@ class _File:
     schema: pa.Schema
     groups: tuple[int, ...]
     repeated: frozenset[str]
+    kept: tuple[int, ...]  # numbers of the row groups that are read
 
     @property
     def n_rows(self) -> int:
-        return sum(self.groups)
+        return sum(self.groups[group] for group in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ class ParquetSource:
         parts = (
             fitted(batch, target, file.path, encoded)
             for file in self._files
-            for batch in _rows(file, target.names, encoded, batch_rows)
+            for batch in _rows(file, target.names, encoded, batch_rows, _some(file))
         )
         return regroup(parts, batch_rows)
 
@@ -99,11 +105,29 @@ class ParquetSource:
         """
         target, found, row = self._target(columns), [], 0
         for number, file in enumerate(self._files):
-            for groups in _joined(file.groups):
+            for groups in _joined(file):
                 rows = sum(file.groups[group] for group in groups)
                 found.append(ParquetPart(number, row, rows, file, groups, target))
                 row += rows
         return found
+
+    def pruned(self, by: Filter, known: Sequence[dict[str, pa.Scalar]] | None = None) -> "ParquetSource":
+        """Leave out the row groups in which no row can pass, by what the files say of their values.
+
+        Parameters
+        ----------
+        by : Filter
+        known : sequence of mappings, optional
+            For each file columns that have one value there and are not in the file.
+        """
+        source = copy(self)
+        facts = known or [{}] * len(self._files)
+        source._files = [
+            replace(file, kept=_passing(file, by, self.schema, fact))
+            for file, fact in zip(self._files, facts, strict=True)
+        ]
+        source.n_rows = sum(file.n_rows for file in source._files)
+        return source
 
     def _target(self, columns: Sequence[str]) -> pa.Schema:
         """Schema of the columns asked for; every file has them."""
@@ -112,11 +136,17 @@ class ParquetSource:
         return pa.schema([self.schema.field(column) for column in columns])
 
 
-def _joined(groups: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _some(file: _File) -> tuple[int, ...] | None:
+    """Numbers of the row groups that are read; None for all."""
+    return None if len(file.kept) == len(file.groups) else file.kept
+
+
+def _joined(file: _File) -> Iterator[tuple[int, ...]]:
     """Numbers of row groups that make a part: one, or several small ones."""
     held: list[int] = []
     rows = 0
-    for group, size in enumerate(groups):
+    for group in file.kept:
+        size = file.groups[group]
         if held and rows + size > _PART_ROWS:
             yield tuple(held)
             held, rows = [], 0
@@ -126,12 +156,32 @@ def _joined(groups: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield tuple(held)
 
 
+def _passing(file: _File, by: Filter, schema: pa.Schema, known: Mapping[str, pa.Scalar]) -> tuple[int, ...]:
+    """Row groups of a file in which a row may pass."""
+    fields = [schema.field(column) for column in by.columns if column in schema.names]
+    read = {field.name: field.type for field in file.schema}
+    if any(read.get(field.name) != field.type or pa.types.is_floating(field.type) for field in fields):
+        return file.kept  # the least and the largest number say nothing of NaN
+    import pyarrow.dataset as ds
+    from pyarrow.fs import LocalFileSystem
+
+    facts = [
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in known.items()
+    ]
+    fields += [pa.field(name, value.type) for name, value in known.items()]
+    fact = reduce(and_, facts) if facts else None
+    whole = ds.ParquetFileFormat().make_fragment(str(file.path), LocalFileSystem(), fact)
+    passing = whole.split_by_row_group(by.expression, schema=pa.schema(fields))
+    return tuple(sorted(group.id for fragment in passing for group in fragment.row_groups))
+
+
 def _footer(path: Path) -> _File:
     try:
         with pq.ParquetFile(path) as file:
             meta = file.metadata
             sizes = tuple(meta.row_group(group).num_rows for group in range(meta.num_row_groups))
-            return _File(path, file.schema_arrow, sizes, _repeated(file))
+            return _File(path, file.schema_arrow, sizes, _repeated(file), tuple(range(len(sizes))))
     except PermissionError:
         raise
     except (OSError, pa.ArrowException) as error:

@@ -67,6 +67,7 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "request": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "eligible": (is_list_of_ids, "a list of action ids"),
     "time": (is_time, "a date, a time stamp or a number"),
+    "filter": (lambda _: True, "anything"),
 }
 _NUMBER = (is_number, "a number")
 

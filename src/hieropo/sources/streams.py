@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
+from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, empty, regroup
 
 
@@ -137,6 +138,14 @@ class LazySource:
             The query of the frame fails.
         """
         return regroup(self._read(list(columns), batch_rows), batch_rows)
+
+    def filtered(self, by: Filter) -> "LazySource | None":
+        """Let the frame filter, where the filter was given as text."""
+        if by.sql is None:
+            return None
+        return LazySource(
+            self._frame.sql(f"select * from self where {by.sql}"), f"{self.name} where {by.text}"
+        )
 
     def _read(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         frame = self._frame.select(columns)

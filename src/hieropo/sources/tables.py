@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import LogError
+from hieropo.sources.filter_text import sql_name
+from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 
 
@@ -54,9 +56,15 @@ class RelationSource:
         """Yield all rows with these columns only."""
         return regroup(self._stream(columns), batch_rows)
 
+    def filtered(self, by: Filter) -> "RelationSource | None":
+        """Let the query filter, where the filter was given as text."""
+        if by.sql is None:
+            return None
+        return RelationSource(self._relation.filter(by.sql), f"{self.name} where {by.text}")
+
     def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
-        with pa.RecordBatchReader.from_stream(self._relation.project(", ".join(quoted))) as reader:
+        chosen = self._relation.project(", ".join(map(sql_name, columns)))
+        with pa.RecordBatchReader.from_stream(chosen) as reader:
             yield from reader
 
 
@@ -74,6 +82,10 @@ class DatasetSource:
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only."""
         return regroup(self._scan(list(columns), batch_rows), batch_rows)
+
+    def filtered(self, by: Filter) -> "DatasetSource":
+        """Let the dataset filter."""
+        return DatasetSource(self._dataset.filter(by.expression), f"{self.name} where {by.text}")
 
     def _scan(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         try:
