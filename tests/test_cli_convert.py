@@ -45,6 +45,7 @@ def test_json_says_what_was_left_out(tmp_path, recwarn):
         (["--to", "cb", "--quoted"], 2, "are for --from"),
         (["--to", "cb", "--task", "x"], 2, "--action, --reward, --pscore must be named"),
         (["--from", "dsjson"], 1, "not JSON"),
+        (["--from", "cb", "-o", "log.csv"], 2, "a log is written as Parquet"),
     ],
 )
 def test_what_is_refused(more, code, message, tmp_path):

@@ -105,6 +105,8 @@ def without(name):
     ("made", "task", "kind", "message"),
     [
         (without("action"), USERS, SchemaError, "entry 'action' is missing; the feedback has"),
+        ({}, USERS, SchemaError, "'n_rounds' is missing; the feedback has none"),
+        (SYNTHETIC | {"n_rounds": "300"}, USERS, SchemaError, "'n_rounds' is '300'; a whole number"),
         (SYNTHETIC, None, InputError, "no entry 'task', and the Open Bandit Pipeline knows no tasks"),
         (SYNTHETIC, "position", InputError, "no entry 'position'"),
         (SYNTHETIC, USERS[:9], MismatchError, "9 ids of tasks were handed over for 300 rounds"),

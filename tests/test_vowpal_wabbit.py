@@ -334,6 +334,10 @@ def test_settings_that_do_not_fit_are_refused(options, kind, message):
 def test_files_are_missing_torn_changed_or_compressed(tmp_path):
     with pytest.raises(InputError, match=r"none.vw cannot be opened: No such file"):
         from_vw(tmp_path / "none.vw", "cb")
+    with pytest.raises(InputError, match="is a folder; name one file of it"):
+        from_vw(tmp_path, "cb")
+    with pytest.raises(InputError, match="A path to a file is needed, not None"):
+        from_vw(None, "cb")
     packed = tmp_path / "log.dsjson.gz"
     packed.write_bytes(gzip.compress((DATA / "coffee.dsjson").read_bytes()))
     assert rows(from_vw(packed, "dsjson")) == rows(from_vw(DATA / "coffee.dsjson", "dsjson"))

@@ -116,8 +116,8 @@ def join_rewards(  # noqa: PLR0913  # all of this must be said somewhere
             "into='...' (or --into), or take that one out."
         )
     named = [
-        (f"Column {names.time!r} of the {source.name}", source.schema.field(names.time).type)
-        for source, names in ((made, mine), (came, theirs))
+        (f"Column {names.time!r} of the {stream}", source.schema.field(names.time).type)
+        for stream, source, names in (("decisions", made, mine), ("rewards", came, theirs))
     ]
     watch = clock(named, zone)
     end = None if until is None else watch.tick(until, "until")
@@ -135,7 +135,20 @@ class _Columns:
 
 
 def _columns(key: str | tuple[str, str], time: str | tuple[str, str], stream: int) -> _Columns:
-    return _Columns(*(each if isinstance(each, str) else each[stream] for each in (key, time)))
+    return _Columns(_name("id", key, stream), _name("time", time, stream))
+
+
+def _name(role: str, given: Any, stream: int) -> str:
+    names = (given, given) if isinstance(given, str) else given
+    if (
+        not isinstance(names, tuple | list)
+        or len(names) != 2
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise InputError(
+            f"{role}={given!r} is neither the name of a column nor a pair of names, decisions' and rewards'."
+        )
+    return str(names[stream])
 
 
 def _check_choices(several: str, repeated: str, default: float | None) -> None:
@@ -145,7 +158,8 @@ def _check_choices(several: str, repeated: str, default: float | None) -> None:
     ):
         if value not in words:
             raise InputError(f"{name}={value!r} is none of {', '.join(map(repr, words))}.")
-    if default is not None and not np.isfinite(default):
+    number = isinstance(default, int | float | np.number) and not isinstance(default, bool)
+    if default is not None and not (number and np.isfinite(default)):
         raise InputError(
             f"default={default!r} is no reward. Give a number, or None to leave such decisions out."
         )
@@ -157,7 +171,7 @@ def _check_comparable(made: LogSource, mine: str, came: LogSource, theirs: str) 
     )
     if first != second:
         raise SchemaError(
-            f"Ids do not compare: column {mine!r} of the {made.name} is {first}, column {theirs!r} of the {came.name} "
+            f"Ids do not compare: column {mine!r} of the decisions is {first}, column {theirs!r} of the rewards "
             f"is {second}. Cast one of them, so that an id is written alike in both."
         )
 

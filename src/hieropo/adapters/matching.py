@@ -7,6 +7,7 @@ from hieropo.adapters.join_report import JoinReport
 from hieropo.adapters.join_store import Store
 from hieropo.adapters.times import Clock
 from hieropo.errors import LogError, warn
+from hieropo.text import counted
 
 Several = Literal["error", "first", "last", "sum", "max"]
 Repeated = Literal["error", "first"]
@@ -196,8 +197,8 @@ def _delays(store: Store, clock: Clock) -> dict[str, str]:
 def _judge(report: JoinReport) -> None:
     if not report.rows:
         raise LogError(
-            f"No decision is left: {report.open:,} windows of {report.window} are open at {report.until}, up to when "
-            f"rewards are in, and {report.without_reward:,} decisions have no reward and no default. Shorten the "
+            f"No decision is left. The window of {report.window} is open for {counted(report.open, 'decision')}, since "
+            f"rewards are in until {report.until}; without a reward or default: {report.without_reward:,}. Shorten the "
             "window, say until when rewards are in (until=..., --until), or wait."
         )
     known = report.used + report.further + report.waiting + report.late

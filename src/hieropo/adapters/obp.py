@@ -91,9 +91,12 @@ def _checked(feedback: Mapping[str, Any]) -> int:
     for name in _NEEDED:
         if feedback.get(name) is None:
             raise SchemaError(
-                f"The entry {name!r} is missing; the feedback has {abbreviate(list(feedback), 40)}. Is it what "
-                "obtain_batch_bandit_feedback returned?"
+                f"The entry {name!r} is missing; the feedback has {abbreviate(list(feedback), 40) or 'none'}. Is it "
+                "what obtain_batch_bandit_feedback returned?"
             )
+    for name in ("n_rounds", "n_actions"):
+        if not isinstance(feedback[name], int | np.integer) or feedback[name] < 1:
+            raise SchemaError(f"The entry {name!r} is {feedback[name]!r}; a whole number above 0 is needed.")
     return int(feedback["n_rounds"])
 
 

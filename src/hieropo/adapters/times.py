@@ -49,7 +49,7 @@ class Clock:
         """
         column = decoded(column)
         if self.kind == "number":
-            return column.cast(pa.float64())
+            return self._numbers(column, name, first_row)
         if is_text(column.type):
             return self._from_text(column, name, first_row)
         try:
@@ -63,6 +63,15 @@ class Clock:
                 f"Column {name!r}, rows {first_row} to {first_row + len(column) - 1}: a time cannot be placed "
                 f"({str(error).strip().splitlines()[0]}). Where clocks go back an hour comes twice: log times in UTC."
             ) from error
+
+    def _numbers(self, column: pa.Array, name: str, first_row: int) -> pa.Array:
+        values = column.cast(pa.float64(), safe=False)
+        row = pc.index(pc.is_finite(values), value=False).as_py()
+        if row >= 0:
+            raise LogError(
+                f"Column {name!r}, row {first_row + row}: {values[row]} is no time. Drop such rows, or mend it."
+            )
+        return values
 
     def _from_text(self, column: pa.Array, name: str, first_row: int) -> pa.Array:
         try:
@@ -205,7 +214,7 @@ def _check_zone(zone: str, kind: Kind) -> None:
         raise InputError(f"The zone {zone!r} was given, but the times are numbers.")
     try:
         pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone)
-    except pa.ArrowException:
+    except (pa.ArrowException, TypeError):
         raise InputError(
             f"{zone!r} is no time zone; a name such as 'UTC' or 'Europe/Amsterdam' is needed."
         ) from None

@@ -1,6 +1,7 @@
 """Files of Vowpal Wabbit as a source of rows."""
 
 import gzip
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,8 @@ def from_vw(
     read: _Read = read_dsjson
     if form != "dsjson":
         read = partial(read_cb if form == "cb" else read_adf, quoted=quoted)
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"A path to a file is needed, not {path!r}.")
     return VWLog(Path(path), read, action, columns, tuple(one_hot))
 
 
@@ -228,6 +231,8 @@ def _stamp(path: Path) -> tuple[int, int]:
         found = path.stat()
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {error.strerror}. Check the path.") from error
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name one file of it.")
     return found.st_size, found.st_mtime_ns
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, names, print_json, shared_options, usage_error
+from hieropo.cli.decide import FOREIGN
 from hieropo.cli.progress import Line, Watched
 from hieropo.text import counted
 
@@ -75,6 +76,10 @@ def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
     if any(given[role] for role in _ROLES):
         usage_error(
             "--task, --reward, --pscore, --context and --eligible are for --to; columns get their roles in fit."
+        )
+    if output.lower().endswith(FOREIGN):
+        usage_error(
+            f"{output} is no name of a Parquet file, and a log is written as Parquet. Give another -o."
         )
     options = {"columns": given["columns"] or None, "one_hot": given["one_hot"]}
     log = from_vw(source, given["origin"], action=given["action"], quoted=given["quoted"], **options)
