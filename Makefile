@@ -41,10 +41,10 @@ contracts: $(DEV)
 	$(BIN)/lint-imports
 
 pytest: $(DEV)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 quick: $(DEV)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .
