@@ -370,3 +370,23 @@ def test_the_command_says_it_in_text_and_in_json_and_ends_with_1_where_learning_
     found = json.loads(text)
     assert (found["stops"], found["findings"][0]["severity"], found["rows"]) == (True, "stops", 2000)
     assert max(map(len, str(examined(at_row("profit", np.nan)(sound()))).splitlines())) < 130
+
+
+def test_columns_far_from_zero_are_no_copies_of_each_other() -> None:
+    """Without an intercept they are multiples of one another but for a little, which a fit can tell."""
+    rng = np.random.default_rng(0)
+    x = 1e6 + rng.standard_normal((200, 2))
+    log = pa.table(
+        {
+            "task": np.arange(200) % 4,
+            "reward": x @ [1.0, -1.0] + rng.standard_normal(200),
+            "x": x[:, 0],
+            "y": x[:, 1],
+        }
+    )
+    found = hieropo.examine(log, task="task", reward="reward", context=["x", "y"])
+    assert "undetermined coefficients" not in {each.kind for each in found.findings}
+    assert hieropo.HierOPO().fit(log, task="task", reward="reward", context=["x", "y"]).features_.pivot == "x"
+    copied = log.set_column(3, "y", pa.array(2 * x[:, 0]))
+    found = hieropo.examine(copied, task="task", reward="reward", context=["x", "y"])
+    assert "undetermined coefficients" in {each.kind for each in found.findings}

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference.dense import DIGITS, exact
 from reference.raw import Raw, uncoordinated
 
@@ -29,7 +31,7 @@ from hieropo.cli import main
 from hieropo.core.features import Columns, embedding, per_action
 from hieropo.core.metadata import Metadata
 from hieropo.core.moved_priors import moved_hierarchy
-from hieropo.core.moving import moved, settled
+from hieropo.core.moving import moved, near, remote, settled
 from hieropo.core.packed import unpack
 from hieropo.core.units import UnitAccumulator, UnitMoments
 from hieropo.determined import refuse_undetermined
@@ -293,6 +295,42 @@ def test_a_column_of_ones_is_the_pivot_of_a_map_without_an_intercept():
     mine = learner.posterior_.task(1).project(learner.features_.phi(x[None]))
     theirs = twin.posterior_.task(1).project(twin.features_.phi(x[None, :2], [0]))
     np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-6)  # as far as the two maximisations go
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_what_is_chosen_depends_on_the_rows_alone_and_leaves_nothing_far(data):
+    """Whatever the offsets, spreads and constants, and wherever the first rows lie."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    columns = tuple("abcd"[: data.draw(st.integers(1, 4))])
+    offsets = data.draw(st.lists(st.sampled_from([0.0, 3.0, -150.0, 1e4, -1e6]), min_size=4, max_size=4))
+    spreads = data.draw(st.lists(st.sampled_from([0.0, 1e-3, 1.0, 1e5]), min_size=4, max_size=4))
+    x = rng.standard_normal((200, 4)) + np.array(offsets)
+    x = np.where(np.array(spreads) > 0, x * spreads, offsets)[:, : len(columns)]
+    features = data.draw(
+        st.sampled_from(
+            [Columns(columns), per_action(["s"], columns), per_action(["s"], columns, intercept=False)]
+        )
+    )
+    codes = None if features.actions is None else np.zeros(200, dtype=np.int64)
+    found = []
+    for order in (np.arange(200), rng.permutation(200), np.argsort(x[:, 0])):
+        here = near(features, x[order[:50]])
+        sums = Moments.from_arrays(
+            order % 3, here.phi(x[order], codes), rng.standard_normal(200), features=here.fingerprint
+        )
+        found.append(settled(sums, here))
+    moments, there = found[0]
+    for _, other in found[1:]:
+        assert (other.origin is None) == (there.origin is None)
+        if there.origin is not None:
+            assert other.pivot == there.pivot
+            np.testing.assert_allclose(other.origin, there.origin, rtol=1e-6)
+    assert settled(moments, there)[1] == there
+    assert not remote(moments, there)
+    phi = there.phi(x, codes)
+    vary = np.linalg.norm(phi - phi.mean(axis=0), axis=0) > 1e-9 * np.linalg.norm(phi, axis=0)
+    assert not vary.any() or np.linalg.cond(phi[:, vary] / np.linalg.norm(phi[:, vary], axis=0)) < 300
 
 
 class TestGivenPriors:

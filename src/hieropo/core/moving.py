@@ -30,6 +30,7 @@ Movable = Columns | Crossed
 
 FAR = 100.0  # |k| |s| / |z - k s| from which on a column is moved: around 0 it would lose more than 1e4 units
 _LOST = 1e-12  # |z - k s| in units of |k| |s| up to which it is rounding
+_NOISE = 1e-13  # share of a sum of squares that is the rounding of it
 _STEADY = 1e7  # |mean| / sd beyond which a column is as good as constant
 _ALIKE = 4.0  # times as steady as the first of them: then another column is the pivot
 _FIRST = 8192  # rows that are looked at before the sums are taken
@@ -197,8 +198,9 @@ def _chosen(block: Array, here: _Origin, spot: int, s_value: float, *, constant:
     if s[here.spot]:
         rest[:, here.spot] = 0.0
     more = rest @ block @ s / size
-    left = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rest, block, rest) / size - more**2, 0.0))
-    known = left > _LOST * np.abs(k + more)
+    whole = np.einsum("ij,jk,ik->i", rest, block, rest) / size
+    left = np.sqrt(np.maximum(whole - more**2, 0.0))
+    known = (left > _LOST * np.abs(k + more)) & (left**2 > _NOISE * whole)
     k = np.where(known, k + more, k)
     far = np.abs(k) > FAR * left
     far[spot] = False

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.ids import plain
+from hieropo.core.moving import FAR
 from hieropo.core.packed import unpack
 from hieropo.determined import undetermined
 from hieropo.doctor.collecting import Collected
@@ -37,7 +38,7 @@ def features(seen: Collected) -> Iterator[Finding]:
     totals = unpack(_by_action(seen), width + 3)
     blocks = totals[:, : width + 1, : width + 1]
     if found.actions is None:
-        blocks = _raw(blocks.sum(axis=0), seen.origin)[1:, 1:][None]
+        blocks = _without_intercept(blocks.sum(axis=0), seen.origin)[None]
     elif not apart:
         blocks = blocks.sum(axis=0)[None]  # too many columns for each action on its own
         found = per_action(["any action"], seen.roles.context)
@@ -57,10 +58,22 @@ def _by_action(seen: Collected) -> Array:
     return np.where((at >= 0)[:, None], seen.contexts.sums[at], 0.0)
 
 
-def _raw(gram: Array, origin: Array) -> Array:
-    """Sums of (1, x)(1, x)' from those of (1, x - origin)."""
-    move = np.eye(origin.size + 1)
-    move[1:, 0] = origin
+def _without_intercept(gram: Array, origin: Array) -> Array:
+    """Sums of x x' from those of (1, x - origin)(1, x - origin)'; columns far from 0 less multiples of the steadiest.
+
+    That is what a fit does, too (:mod:`core.moving`): around 0 all columns far from it are multiples of one another.
+    """
+    mean = gram[0, 1:] / gram[0, 0]
+    sd = np.sqrt(np.maximum(np.diagonal(gram)[1:] / gram[0, 0] - mean**2, 0.0))
+    steady = np.abs(origin) > FAR * sd
+    move = np.column_stack([origin, np.eye(origin.size)])
+    if np.count_nonzero(steady) > 1:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pivot = int(np.where(steady, np.abs(origin) / sd, 0.0).argmax())
+        others = np.flatnonzero(steady & (np.arange(origin.size) != pivot))
+        share = origin[others] / origin[pivot]
+        move[others, 0] = 0.0
+        move[others, 1 + pivot] -= share
     return np.asarray(move @ gram @ move.T)
 
 
