@@ -282,6 +282,9 @@ MAPS = {
     "per action from an origin": Crossed(("a", "b", "c"), None, ("age", "price"), origin=(50.0, 0.5)),
     "without an intercept": per_action(["c", "a", "b"], ["age", "price"], intercept=False),
     "embedding": embedding(["a", "b", "c"], [[1.0, 2.0], [0.0, -1.0], [0.5, 0.25]], ["age", "price"]),
+    "embedding without an intercept": embedding(
+        ["a", "b", "c"], [[1.0, 2.0], [0.0, -1.0], [0.5, 0.25]], ["age", "price"], intercept=False
+    ),
     "embedding alone": embedding(["a", "b", "c"], [[1.0, 2.0, 3.0], [0.0, -1.0, 1.0], [0.5, 0.25, 0.0]]),
     "indicator": indicator(["a", "b", "c"]),
 }

@@ -117,7 +117,9 @@ def _cross(C, columns, table, intercept, action, P):
     for i in range(table.shape[1]):
         for t in range(n):
             P[i * width, t] = table[action[t], i]
-        for j in range(columns):
+        for j in range(
+            columns - 1, -1, -1
+        ):  # without an intercept the first one takes the place of the table's entry
             for t in range(n):
                 P[i * width + intercept + j, t] = P[i * width, t] * C[j, t]
 
