@@ -1,5 +1,6 @@
 # make demo       install what is needed, then run the demonstration
-# make reproduce  install what is needed, then make the figures of the paper in the folder reproduced
+# make reproduce  install what is needed, then make the figures of the paper in the folder reproduced;
+#                 DATA=ml-1m.zip makes those of MovieLens too
 # make test       install what is needed, then run every check
 # make quick      the tests without the slow ones
 # make format     let ruff rewrite the sources
@@ -23,6 +24,7 @@ demo: $(RUN)
 
 reproduce: $(PLOTS)
 	$(BIN)/hieropo reproduce synthetic -o reproduced/synthetic
+	$(if $(DATA),$(BIN)/hieropo reproduce movielens --data "$(DATA)" -o reproduced/movielens)
 
 test: $(DEV)
 	$(MAKE) --no-print-directory lint

@@ -23,7 +23,7 @@ from hieropo.cli.reproduce import bar
 from hieropo.core.simulation import synthetic_features, synthetic_run
 from hieropo.reproduce import journal, synthetic
 from hieropo.reproduce.experiment import Experiment, make
-from hieropo.reproduce.judging import choices, losses, pessimism
+from hieropo.reproduce.judging import REFUSED, choices, losses, pessimism
 from hieropo.reproduce.processes import EndedProcessError, as_they_come
 from hieropo.reproduce.settings import Algorithm, Open, Settings, settings_of, shipped
 from hieropo.reproduce.summaries import summarised
@@ -57,6 +57,18 @@ hyper_sd = 1.0
 rows = [30]
 algorithms = ["HierOPO"]
 of.even = { rows_of_tasks = "even" }
+[movielens]
+runs = 1
+few_runs = 1
+rank = 2
+ridge = 1.0
+iterations = 1
+noise_sd = 0.5
+clusters = 2
+tasks = 3
+actions = 2
+rows_grid = [10]
+counts = { ratings = 9, users = 3, movies = 3, by_rating = [9] }
 """
 
 
@@ -106,6 +118,10 @@ def test_the_shipped_settings_are_the_papers(shipped_settings: Settings) -> None
         ('rows_of_tasks = "even"', 'rows_of_task = "even"', "unknown setting 'rows_of_task'"),
         ('rows_of_tasks = "even"', 'evaluated_on = "logged"', "how many `contexts`"),
         ('rows_of_tasks = "even"', "evaluation_contexts = 0", "at least 0 and 1"),
+        ("ridge = 1.0", "ridge = 0.0", "its ridge or noise_sd is not positive"),
+        ("users = 3, ", "", "movielens.counts lacks the setting 'users'"),
+        ("rows_grid = [10]", "rows_grid = [10]\nopen = { starts = 0 }", "movielens.open has starts"),
+        ("rows_grid = [10]", 'rows_grid = [10]\nopen = { truth = "x" }', "one of 'factors', 'drawn'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_name_and_place(old: str, new: str, said: str) -> None:
@@ -174,7 +190,7 @@ def test_a_run_is_what_brute_force_makes_of_the_same_draws(prior: Any, alpha: fl
     for s in range(4):
         for phi, k in zip(candidates[s], expected[s], strict=True):
             lost.append((phi @ truth.theta[s]).max() - phi[k] @ truth.theta[s])
-    assert losses(world, [algorithm])[0] == [pytest.approx(np.mean(lost))]
+    assert losses(world, [algorithm]) == {"one": pytest.approx(np.mean(lost)), REFUSED: 0.0}
 
 
 def drawn(seed: int, **open_: Any) -> synthetic.World:
@@ -372,7 +388,7 @@ def test_the_command_leaves_tables_and_pictures_with_their_origin_inside(tmp_pat
         for picture in names:
             assert inside["commit"].encode() in (out / picture).read_bytes()
     text = (out / "results.md").read_text()
-    assert f"hieropo reproduce synthetic -o DIR --settings {settings} --runs 2 --seed 5" in text
+    assert "hieropo reproduce synthetic -o DIR --settings small.toml --runs 2 --seed 5" in text
     rows = pq.read_table(out / "results.parquet").to_pylist()
     row = next(each for each in rows if each["rows"] == 60 and each["algorithm"] == "learned")
     every = [each["value"] for each in values(out) if each["rows"] == 60 and each["figure"] == "learned"]

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from hieropo.errors import ArtifactError, HieropoError
 from hieropo.reproduce.journal import Journal, Run
+from hieropo.reproduce.judging import REFUSED
 from hieropo.reproduce.processes import as_they_come
 from hieropo.reproduce.provenance import commit
 
 CHUNK = 5  # runs that a process makes before it reports
-REFUSED = "shapes refused"  # beside the figures of a run: how many shapes of Sigma_0 could not be learned
 
 Watch = Callable[[int, int], object]
 

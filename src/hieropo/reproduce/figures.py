@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hieropo.errors import InputError
+from hieropo.reproduce.settings import Algorithm
 from hieropo.reproduce.summaries import Summary
+
+PAPERS = ("OracleOPO", "HierOPO", "FlatOPO")  # the algorithms in the figures of the paper
 
 STYLES = (  # colours that differ in brightness and for most eyes (Okabe and Ito), and marks
     ("#000000", "s"), ("#d55e00", "o"), ("#0072b2", "^"), ("#009e73", "D"), ("#cc79a7", "v"),
@@ -48,26 +51,37 @@ def need_matplotlib() -> None:
         ) from error
 
 
+def papers_and_all(
+    out: Path, panels: Sequence[Panel], algorithms: Sequence[Algorithm], inside: Mapping[str, str]
+) -> list[Path]:
+    """Draw the algorithms of the paper, and all; the figures of all have a logarithmic axis."""
+    styles = dict(zip((each.name for each in algorithms), STYLES, strict=False))
+    papers = {name: styles[name] for name in PAPERS if name in styles}
+    made = draw(out / "figure", panels, papers, inside) if papers else []
+    return made + draw(out / "figure_all", panels, styles, inside, scale="log")
+
+
 def draw(
     stem: Path,
     panels: Sequence[Panel],
     styles: Mapping[str, tuple[str, str]],
     inside: Mapping[str, str],
-    columns: int = 2,
+    *,
+    scale: str = "linear",
 ) -> list[Path]:
-    """Draw panels in rows of ``columns`` to an SVG and a PNG file; ``inside`` is written into both.
+    """Draw panels in rows of two to an SVG and a PNG file; ``inside`` is written into both.
 
     ``styles`` gives colour and mark of each algorithm; one that it lacks is left out.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    rows = -(-len(panels) // columns)
+    rows, columns = -(-len(panels) // 2), min(2, len(panels))
     with mpl.rc_context(_FIXED), warnings.catch_warnings():
         picture = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.6), layout="constrained")
         axes = picture.subplots(rows, columns, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=False):
-            _plot(axis, panel, styles)
+            _plot(axis, panel, styles, scale)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         handles, names = axes[0].get_legend_handles_labels()
@@ -79,7 +93,7 @@ def draw(
     return made
 
 
-def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]], scale: str) -> None:
     for name, (colour, mark) in styles.items():
         points = [each for each in panel.found if each.algorithm == name]
         axis.errorbar(
@@ -92,5 +106,7 @@ def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> Non
     axis.set_xscale("log")
     axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks], minor=False)
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    axis.set_yscale(scale)
+    if scale == "linear":
+        axis.set_ylim(bottom=0)
     axis.set(title=panel.title, xlabel=panel.label, ylabel="suboptimality")

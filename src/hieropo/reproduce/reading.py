@@ -1,7 +1,7 @@
 """A table of a TOML file as a frozen dataclass: each key known, each value of its type."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -35,6 +35,18 @@ def read(cls: type[T], table: Any, place: str) -> T:
             f"{place} lacks the setting {lost[0]!r}. Take it from the file that comes with hieropo."
         )
     return cls(**{key: _value(kinds[key], value, f"{place}.{key}") for key, value in table.items()})
+
+
+def changed(value: T, table: Mapping[str, Any], place: str) -> T:
+    """Return ``value``, a dataclass of optional settings, with those of ``table`` instead of its own.
+
+    Raises
+    ------
+    InputError
+        As :func:`read`.
+    """
+    found = read(type(value), table, place)
+    return replace(value, **{key: getattr(found, key) for key in table})  # type: ignore[type-var]  # a dataclass
 
 
 def _optional(each: Any) -> bool:

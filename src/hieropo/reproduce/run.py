@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hieropo.reproduce import synthetic, synthetic_report
+from hieropo.reproduce import movielens, movielens_report, synthetic, synthetic_report
 from hieropo.reproduce.experiment import Watch, folder, make
 from hieropo.reproduce.figures import need_matplotlib
+from hieropo.reproduce.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
 from hieropo.reproduce.summaries import Summary
 from hieropo.reproduce.writing import Origin
@@ -38,9 +39,10 @@ class Asked:
 
     def command(self, name: str) -> str:
         """The command that makes the same figures."""
-        options = {"--settings": self.settings, "--runs": self.runs, "--seed": self.seed}
+        name_of = None if self.settings is None else Path(self.settings).name
+        options = {"--settings": name_of, "--runs": self.runs, "--seed": self.seed}
         words = [f"{option} {value}" for option, value in options.items() if value is not None]
-        return " ".join([f"hieropo reproduce {name} -o DIR", *words])
+        return " ".join(["hieropo reproduce", name, "-o DIR", *words])
 
 
 def read_settings(asked: Asked) -> tuple[Settings, str]:
@@ -56,6 +58,26 @@ def read_settings(asked: Asked) -> tuple[Settings, str]:
     text, name = settings_text(asked.settings)
     settings = settings_of(text, name)
     return settings if asked.seed is None else replace(settings, seed=asked.seed), text
+
+
+def reproduce_movielens(asked: Asked, ratings: str | Path, watch: Watch) -> list[Summary]:
+    """Make the runs on MovieLens that are missing; write tables and pictures.
+
+    Raises
+    ------
+    InputError, LogError
+        The ratings cannot be used.
+    """
+    settings, text = read_settings(asked)
+    what = settings.movielens
+    if asked.runs is not None:
+        settings = replace(settings, movielens=replace(what, runs=asked.runs))
+    read = read_ratings(ratings, what.counts)
+    out = folder(asked.out)
+    given = movielens.problem(settings, read)
+    results = make(movielens.experiment(settings, given), out, asked.processes, watch)
+    origin = Origin(asked.command("movielens --data PATH"), settings.seed, text, results.commits)
+    return movielens_report.report(settings, given, results, origin, out, pictures=asked.pictures)
 
 
 def reproduce_synthetic(asked: Asked, watch: Watch) -> list[Summary]:

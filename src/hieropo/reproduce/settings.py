@@ -1,14 +1,15 @@
 """What the experiments depend on, read from one TOML file; the one that ships is ``paper.toml``."""
 
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from hieropo.errors import InputError
-from hieropo.reproduce.reading import read
+from hieropo.reproduce.movielens_settings import MovieLens
+from hieropo.reproduce.reading import changed, read
 
 Prior = Literal["oracle", "hierarchical", "flat", "pooled", "learned"]
 Word = Literal["calibrated", "simultaneous", "theorem"]
@@ -88,8 +89,7 @@ class Synthetic:
 
     def reading(self, name: str) -> Open:
         """What is left open, read otherwise."""
-        changed = read(Open, self.alternatives.of[name], f"synthetic.alternatives.of.{name!r}")
-        return replace(self.open, **{key: getattr(changed, key) for key in self.alternatives.of[name]})
+        return changed(self.open, self.alternatives.of[name], f"synthetic.alternatives.of.{name!r}")
 
 
 @dataclass(frozen=True)
@@ -101,21 +101,24 @@ class Settings:
     seed : int
     algorithms : tuple of Algorithm
     synthetic : Synthetic
+    movielens : MovieLens
     """
 
     seed: int
     algorithms: tuple[Algorithm, ...]
     synthetic: Synthetic
+    movielens: MovieLens
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.algorithms]
         twice = {name for name in names if names.count(name) > 1}
         if not names or twice:
             raise InputError(f"Algorithms need names of their own; there are {names}.")
-        lost = set(self.synthetic.alternatives.algorithms) - set(names)
-        if lost:
-            raise InputError(f"synthetic.alternatives names {min(lost)!r}, which is no algorithm: {names}.")
-        self.synthetic.check()
+        for place, experiment in (("synthetic", self.synthetic), ("movielens", self.movielens)):
+            lost = set(experiment.alternatives.algorithms) - set(names)
+            if lost:
+                raise InputError(f"{place}.alternatives names {min(lost)!r}, which is no algorithm: {names}.")
+            experiment.check()
 
     @cached_property
     def named(self) -> dict[str, Algorithm]:

@@ -9,7 +9,7 @@ import numpy as np
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.simulation import draw_log, draw_tasks, synthetic_features, synthetic_hierarchy
 from hieropo.core.statistics import Moments
-from hieropo.reproduce.experiment import REFUSED, Experiment
+from hieropo.reproduce.experiment import Experiment
 from hieropo.reproduce.judging import Array, Codes, World, losses
 from hieropo.reproduce.settings import Algorithm, Open, Settings, Synthetic
 
@@ -109,9 +109,7 @@ def _weights(open_: Open, task: Codes, m: int) -> Array:
 def one_run(settings: Settings, cell: Cell, run: int) -> dict[str, float]:
     """Mean suboptimality by algorithm in one run of a cell, and how many shapes of Sigma_0 were refused."""
     rng = np.random.default_rng([settings.seed, *cell.key, run])
-    algorithms = cells(settings)[cell]
-    found, refused = losses(draw(settings.synthetic, cell, rng), algorithms)
-    return {**{each.name: loss for each, loss in zip(algorithms, found, strict=True)}, REFUSED: refused}
+    return losses(draw(settings.synthetic, cell, rng), cells(settings)[cell])
 
 
 def experiment(settings: Settings) -> Experiment:

@@ -4,15 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hieropo.reproduce.experiment import Results
-from hieropo.reproduce.figures import STYLES, Panel, draw
+from hieropo.reproduce.figures import Panel, papers_and_all
 from hieropo.reproduce.settings import Settings
 from hieropo.reproduce.summaries import FIRST, Summary, summarised
 from hieropo.reproduce.synthetic import AS_SET, Cell, cells
 from hieropo.reproduce.tables import crossed, difference, mean
-from hieropo.reproduce.writing import Origin, settings_part, write_runs, write_summaries, write_text
+from hieropo.reproduce.writing import (
+    Origin,
+    pictures_part,
+    settings_part,
+    write_runs,
+    write_summaries,
+    write_text,
+)
 
-PAPERS = ("OracleOPO", "HierOPO", "FlatOPO")  # the algorithms in the figures of the paper
 COMPARED_WITH = "HierOPO"
+_LABELS = {"rows": "rows n of all tasks", "tasks": "tasks m"}
 
 _INTRODUCTION = """\
 Mean suboptimality V(best policy) - V(policy) over tasks, in reward units, and after ± its standard error over {runs}
@@ -46,8 +53,24 @@ def report(
     found = summaries(settings, results)
     write_summaries(out / "results.parquet", found, origin)
     write_runs(out / "runs.parquet", results, origin)
-    made = _pictures(settings, found, origin, out) if pictures else []
-    write_text(out / "results.md", _parts(settings, found, results, origin, made))
+    tables = main_tables(settings, found)
+    panels = [Panel(title, across, _LABELS[across], points) for title, points, across in tables]
+    made = papers_and_all(out, panels, settings.algorithms, origin.inside) if pictures else []
+    what = settings.synthetic
+    parts = [
+        "# The paper's synthetic problems",
+        _INTRODUCTION.format(runs=what.runs, other=COMPARED_WITH, first=FIRST),
+        origin.paragraph(),
+        *refused(results),
+        *pictures_part(made),
+    ]
+    for title, points, across in tables:
+        letter = "n" if across == "rows" else "m"
+        parts += [f"## {title}", crossed(points, "algorithm", across, f"mean, by {letter}", mean)]
+        parts += [crossed(points, "algorithm", across, f"difference, by {letter}", difference)]
+    groups = [(f"n = {n}", _readings(settings, found, n)) for n in what.alternatives.rows]
+    text = _OPEN.format(sd=what.alternatives.hyper_sd, m=what.tasks)
+    write_text(out / "results.md", [*parts, *decisions(groups, text), *settings_part(origin)])
     return found
 
 
@@ -67,43 +90,26 @@ def main_tables(settings: Settings, found: Sequence[Summary]) -> list[tuple[str,
     return tables
 
 
-def _pictures(settings: Settings, found: Sequence[Summary], origin: Origin, out: Path) -> list[Path]:
-    labels = {"rows": "rows n of all tasks", "tasks": "tasks m"}
-    panels = [
-        Panel(title, across, labels[across], points) for title, points, across in main_tables(settings, found)
+def _readings(settings: Settings, found: Sequence[Summary], rows: int) -> list[Summary]:
+    other = settings.synthetic.alternatives
+    wanted = [
+        Cell(other.hyper_sd, settings.synthetic.tasks, rows, name).columns for name in (AS_SET, *other.of)
     ]
-    styles = dict(zip((each.name for each in settings.algorithms), STYLES, strict=False))
-    papers = {name: styles[name] for name in PAPERS if name in styles}
-    made = draw(out / "figure", panels, papers, origin.inside) if papers else []
-    return made + draw(out / "figure_all", panels, styles, origin.inside)
+    return [each for each in found if each.place in wanted and each.algorithm in other.algorithms]
 
 
-def _parts(
-    settings: Settings, found: Sequence[Summary], results: Results, origin: Origin, made: Sequence[Path]
-) -> list[str]:
-    what = settings.synthetic
-    parts = [
-        "# The paper's synthetic problems",
-        _INTRODUCTION.format(runs=what.runs, other=COMPARED_WITH, first=FIRST),
-        origin.paragraph(),
-        *([_REFUSED.format(refused=results.refused)] if results.refused else []),
-        *(f"![{path.stem}]({path.name})" for path in made if path.suffix == ".svg"),
+def decisions(groups: Sequence[tuple[str, Sequence[Summary]]], text: str) -> list[str]:
+    """Chapter on what the paper leaves open, with a table for each title; nothing where nothing was compared."""
+    tables = [
+        [f"### {title}", crossed(points, "reading", "algorithm", "reading", mean)] for title, points in groups
     ]
-    for title, points, across in main_tables(settings, found):
-        letter = "n" if across == "rows" else "m"
-        parts += [f"## {title}", crossed(points, "algorithm", across, f"mean, by {letter}", mean)]
-        parts += [crossed(points, "algorithm", across, f"difference, by {letter}", difference)]
-    return [*parts, *_decisions(settings, found), *settings_part(origin)]
+    return (
+        ["## Decisions that the paper leaves open", text, *(part for each in tables for part in each)]
+        if groups
+        else []
+    )
 
 
-def _decisions(settings: Settings, found: Sequence[Summary]) -> list[str]:
-    what, other = settings.synthetic, settings.synthetic.alternatives
-    parts = []
-    for n in other.rows if other.of else ():
-        cells_ = [Cell(other.hyper_sd, what.tasks, n, name).columns for name in (AS_SET, *other.of)]
-        points = [each for each in found if each.place in cells_ and each.algorithm in other.algorithms]
-        parts += [f"### n = {n}", crossed(points, "reading", "algorithm", "reading", mean)]
-    if not parts:
-        return []
-    head = ["## Decisions that the paper leaves open", _OPEN.format(sd=other.hyper_sd, m=what.tasks)]
-    return head + parts
+def refused(results: Results) -> list[str]:
+    """What is to be said of covariances that could not be learned."""
+    return [_REFUSED.format(refused=results.refused)] if results.refused else []

@@ -93,6 +93,11 @@ def write_text(path: Path, parts: Iterable[str]) -> None:
         ) from error
 
 
+def pictures_part(made: Sequence[Path]) -> list[str]:
+    """Pictures of a folder, shown in a text in it."""
+    return [f"![{path.stem}]({path.name})" for path in made if path.suffix == ".svg"]
+
+
 def settings_part(origin: Origin) -> list[str]:
     """The settings as a chapter."""
     return ["## Settings", f"```toml\n{origin.settings}```"]
