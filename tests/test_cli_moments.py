@@ -81,7 +81,28 @@ def test_a_log_is_named_first_or_after_of_and_help_explains_both(site: Path) -> 
     assert "--context" in run(0, "moments", "of", "-h")
 
 
-def test_what_cannot_be_done_is_said_with_the_paths(site: Path) -> None:
+def test_a_checkpoint_is_gone_on_from_and_removed_when_moments_are_written(site: Path) -> None:
+    made = ["moments", "*.parquet", "-o", "both", *NAMED, "--context", "visits", "--checkpoint", "kept"]
+    for _ in range(2):
+        answer(*made)
+        assert not Path("kept").exists()
+    whole = LogMoments.load("both")
+    LogMoments.of(
+        "*.parquet", task="store", action="offer", reward="profit", context=["visits"], checkpoint="kept"
+    )
+    answer(*made)
+    again = LogMoments.load("both")
+    assert again.moments.sums.tobytes() == whole.moments.sums.tobytes()
+    LogMoments.of("*.parquet", task="store", action="offer", reward="profit", checkpoint="kept")
+    text = run(1, *made)
+    assert "made with context=[], and now it is ['visits']. Remove the checkpoint kept to begin anew" in text
+    assert "other things in it" in run(1, *made[:-1], ".")
+    assert "both would lie in the log ." in run(2, "moments", site, *made[2:]).replace(str(site), ".")
+    assert "kept would lie in the log" in run(2, "fit", site, "-o", "policy", *NAMED, "--checkpoint", "kept")
+
+
+@pytest.mark.usefixtures("site")
+def test_what_cannot_be_done_is_said_with_the_paths() -> None:
     run(0, "moments", "monday.parquet", "-o", "monday", *NAMED)
     run(0, "moments", "tuesday.parquet", "-o", "tuesday", *NAMED, "--context", "visits")
     text = run(1, "moments", "merge", "monday", "tuesday", "-o", "both")
@@ -91,7 +112,7 @@ def test_what_cannot_be_done_is_said_with_the_paths(site: Path) -> None:
     assert "does not exist" in run(1, "moments", "merge", "monday", "nothing", "-o", "both")
     assert "made with task='store'; task='shop'" in run(1, "fit", "monday", "-o", "policy", "--task", "shop")
     assert "It holds moments" in run(1, "inspect", "monday")
-    assert "other things in it" in run(1, "moments", "monday.parquet", "-o", site, *NAMED)
+    assert "other things in it" in run(1, "moments", "monday.parquet", "-o", ".", *NAMED)
     assert "There is no file or folder" in run(1, "moments", "nowhere.parquet", "-o", "x", *NAMED)
     assert "Missing argument" in run(2, "moments", "merge", "-o", "both")
     assert "Missing option" in run(2, "moments", "monday.parquet", *NAMED)

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from hieropo.core.features import Columns, FeatureMap, indicator, per_action
+from hieropo.core.features import Columns, Crossed, FeatureMap, indicator, per_action
 from hieropo.core.logs import Roles
 from hieropo.core.moving import movable, near
 from hieropo.errors import InputError, SchemaError
@@ -120,3 +120,12 @@ def _fitting(features: FeatureMap, roles: Roles) -> FeatureMap:
             "This feature map knows action ids, so the log needs an action column: action='...'."
         )
     return features
+
+
+def kind_of_map(features: FeatureMap) -> str:
+    """Name of the choice that makes such a map."""
+    if isinstance(features, Columns):
+        return "columns"
+    if isinstance(features, Crossed) and features.table is None:
+        return "per-action" if features.columns else "indicator"
+    return "a map of its own"

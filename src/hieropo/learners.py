@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
 
+from hieropo.checkpoints import features_and_sums
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import Logging
@@ -18,7 +19,7 @@ from hieropo.core.uncertainty import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.errors import InputError, SchemaError
-from hieropo.feature_choice import FeatureChoice, check_choice, feature_map, has_origin, measured_near
+from hieropo.feature_choice import FeatureChoice, check_choice, has_origin
 from hieropo.fitted import Fitted
 from hieropo.lanes import Summed
 from hieropo.learning import (
@@ -139,6 +140,7 @@ class HierOPO(Fitted, Parameters):
         metadata: Sequence[str] = (),
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Learn from a log.
 
@@ -164,6 +166,9 @@ class HierOPO(Fitted, Parameters):
             they are more than half. If not, the first one is an error.
         rejects : path, optional
             A .parquet or .csv file that lists all such rows: file, row, column, value, reason.
+        checkpoint : path, optional
+            A directory that keeps, after every file of the log, what was summed so far. A fit that was killed goes on
+            from there, and ends with the same bits. It stays, and is refused once a file that was read has changed.
 
         Raises
         ------
@@ -179,22 +184,23 @@ class HierOPO(Fitted, Parameters):
         stored = as_moments(log)
         taker = asked(log, lenient=lenient, file=rejects)
         if stored is not None:
-            _refuse_taking(taker)
+            _refuse_taking(taker, checkpoint)
             return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
         roles = Roles(*given)  # type: ignore[arg-type]  # it checks
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         self._check_roles(roles)
-        features = feature_map(self.features, source, roles, taker)
-        self._settings_of().check_features(features)
-        near = measured_near(features, source)
-        found = self._summed(source, near, roles, taker)
+        features, found = features_and_sums(
+            source, self.features, roles, self._apart, rejects=taker, checkpoint=checkpoint
+        )
+        self.rejected_ = None if taker is None else taker.rejected
         moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
-        if features.actions is not None and action is not None and features is not self.features:
+        chosen = not isinstance(self.features, FeatureMap)
+        if chosen and features.actions is not None and action is not None:
             warn_of_actions(action, features.actions, moments.n_rows)
-        if not has_origin(features):
-            moments, features = settled(moments, near)
+        if not has_origin(self.features):
+            moments, features = settled(moments, features)
         self._learn(moments, features, roles, found.placement, found.sketch)
         if self.pessimism == "cv":
             from hieropo.evaluation import best_pessimism, subject_of
@@ -220,19 +226,10 @@ class HierOPO(Fitted, Parameters):
         moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
         return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
 
-    def _summed(
-        self,
-        source: Any,
-        features: FeatureMap,
-        roles: Roles,
-        taker: Rejects | None,
-        before: Placement | None = None,
-    ) -> Summed:
-        if taker is not None:
-            taker.features = features
-        found = sums(source, features, roles, before, apart=self._settings_of().shared, rejects=taker)
-        self.rejected_ = None if taker is None else taker.rejected
-        return found
+    def _apart(self, features: FeatureMap) -> bool:
+        """Say whether sums are kept for each action; refuse features that the settings are not for."""
+        self._settings_of().check_features(features)
+        return self._settings_of().shared
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Pessimism and level before one is chosen from the log."""
@@ -315,7 +312,11 @@ class HierOPO(Fitted, Parameters):
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
         apart, stored = self._settings_of().shared, as_moments(log)
         if stored is None:
-            return self._summed(log, self.features_, roles, taker, self._placement)
+            if taker is not None:
+                taker.features = self.features_
+            found = sums(log, self.features_, roles, self._placement, apart=apart, rejects=taker)
+            self.rejected_ = None if taker is None else taker.rejected
+            return found
         _refuse_taking(taker)
         common_roles(roles, stored.roles)
         same = stored.within(self.features_)
@@ -369,8 +370,10 @@ class HierOPO(Fitted, Parameters):
         return learning(moments, placement, self._settings_of(), features)
 
 
-def _refuse_taking(taker: Rejects | None) -> None:
-    """Refuse to set rows of moments aside."""
+def _refuse_taking(taker: Rejects | None, checkpoint: object = None) -> None:
+    """Refuse to set rows of moments aside, and to keep how far they were read."""
+    if checkpoint is not None:
+        raise InputError("Moments are read at once, so that there is nothing to keep: leave checkpoint out.")
     if taker is not None:
         raise InputError(
             "Moments hold no rows, so that none can be set aside or listed: leave lenient and rejects out. Rows are "

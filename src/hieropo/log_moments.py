@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts.moments_file import holds_moments, read_moments_file, write_moments_file
-from hieropo.artifacts.sums import Sums
-from hieropo.core.crossed import Crossed
-from hieropo.core.features import Columns, FeatureMap
+from hieropo.checkpoints import features_and_sums, stored_sums, summed_from
+from hieropo.core.features import FeatureMap
 from hieropo.core.ids import abbreviate, plain
 from hieropo.core.logs import Roles
 from hieropo.core.moving import moved, settled
@@ -21,15 +20,13 @@ from hieropo.core.statistics import Moments
 from hieropo.core.uniting import at_origin, places_in, united
 from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import InputError, MismatchError, warn
-from hieropo.feature_choice import FeatureChoice, check_choice, feature_map, has_origin, measured_near
+from hieropo.feature_choice import FeatureChoice, check_choice, has_origin, kind_of_map
 from hieropo.lanes import Summed
-from hieropo.placement import Placement
 from hieropo.scrutiny import refuse_too_large, warn_of_ids
 from hieropo.sources import open_log
 from hieropo.sources.rejected import Rejected
 from hieropo.sources.rejects import asked
 from hieropo.sources.schema import check_columns
-from hieropo.summing import sums
 
 _SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
 _CHECKED = ("pscore", "time", "eligible")  # roles of columns that are checked, and not learned from
@@ -80,6 +77,7 @@ class LogMoments:
         features: FeatureChoice = None,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         **columns: Any,
     ) -> Self:
         """Sum over a log, as :meth:`HierOPO.fit` does.
@@ -91,6 +89,8 @@ class LogMoments:
             As of :class:`HierOPO`.
         lenient, rejects
             What becomes of rows that cannot be used, as of :meth:`HierOPO.fit`.
+        checkpoint : path, optional
+            As of :meth:`HierOPO.fit`.
         **columns
             Names of columns by role, as of :meth:`HierOPO.fit`.
 
@@ -109,13 +109,11 @@ class LogMoments:
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         taker = asked(log, lenient=lenient, file=rejects)
-        made = feature_map(features, source, roles, taker)
-        near = measured_near(made, source)
-        if taker is not None:
-            taker.features = near
-        summed = sums(source, near, roles, apart=falls_apart(made), rejects=taker)
-        found = cls(near, roles, summed, None if taker is None else taker.rejected)
-        return found if has_origin(made) else found.settled()
+        made, summed = features_and_sums(
+            source, features, roles, falls_apart, rejects=taker, checkpoint=checkpoint
+        )
+        found = cls(made, roles, summed, None if taker is None else taker.rejected)
+        return found if has_origin(features) else found.settled()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -127,8 +125,7 @@ class LogMoments:
             There are no moments, or they are torn, edited or of a newer format; names the file.
         """
         stored = read_moments_file(path)
-        placement = Placement.of(stored.roles, stored.sums.levels, stored.sums.known)
-        return cls(stored.features, stored.roles, Summed(stored.sums.moments, placement, stored.sums.sketch))
+        return cls(stored.features, stored.roles, summed_from(stored.sums, stored.roles))
 
     def save(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:
         """Write to a directory, in place of the moments that stand there, atomically.
@@ -319,21 +316,6 @@ def falls_apart(features: FeatureMap) -> bool:
 def _one_family(one: object, other: FeatureMap) -> bool:
     """Whether two maps are one but for where they measure their columns from."""
     return one == other or getattr(one, "family", None) == getattr(other, "family", 0)
-
-
-def kind_of_map(features: FeatureMap) -> str:
-    """Name of the choice that makes such a map."""
-    if isinstance(features, Columns):
-        return "columns"
-    if isinstance(features, Crossed) and features.table is None:
-        return "per-action" if features.columns else "indicator"
-    return "a map of its own"
-
-
-def stored_sums(summed: Summed) -> Sums:
-    """Return what is written to disk."""
-    levels = list(summed.placement.levels().values())
-    return Sums(summed.moments, summed.sketch, levels, summed.placement.known)
 
 
 def as_moments(source: object) -> LogMoments | None:

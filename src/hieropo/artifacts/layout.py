@@ -48,6 +48,7 @@ class Kind:
 
 POLICY = Kind("policy", "a policy", 3)
 SUMS = Kind("moments", "moments", 1)
+CHECKPOINT = Kind("checkpoint", "a checkpoint", 1)
 SECOND = 2  # the version of policies without a gate, which earlier releases read
 FIRST = 1  # the version of those that also have one law a task, no doubt and no metadata
 TASKS = "tasks.arrow"
@@ -81,7 +82,7 @@ def _closing(body: bytes) -> bytes:
 
 def kind_of(folder: Path) -> Kind | None:
     """What a directory says that it holds; None where it has no document."""
-    return next((kind for kind in (POLICY, SUMS) if (folder / kind.document).is_file()), None)
+    return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)
 
 
 def head(kind: Kind, version: int) -> dict[str, Any]:

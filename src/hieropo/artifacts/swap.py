@@ -53,6 +53,16 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
             os.close(lock)
 
 
+def remove(target: Path) -> None:
+    """Remove a directory, and what writers that died left beside it."""
+    target = Path(os.path.realpath(target))
+    with _locked(target.parent):
+        for folder in (*_siblings(target, "replaced"), target):
+            with suppress(FileNotFoundError):
+                folder.rename(_sibling(target, "saving"))  # in one step: a reader never finds a part of it
+        _sweep(target)
+
+
 def aside(target: Path) -> Path | None:
     """Where the policy of a missing ``target`` is, if its writer died between the two renames; else None."""
     with suppress(OSError):

@@ -9,6 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -100,6 +101,36 @@ def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="List all such rows in this .parquet or .csv file: file, row, column, value, reason.",
     )  # fmt: skip
     return lenient(rejects(command))
+
+
+def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--checkpoint``: where a pass over a long log keeps how far it has come."""
+    option = click.option(
+        "--checkpoint", metavar="DIR",
+        help="Keep here, after every file of a log, what was summed so far, and go on from it after an interruption. "
+        "Removed when all is done.",
+    )  # fmt: skip
+    return option(command)
+
+
+def refuse_inside(log: str, target: str | None) -> None:
+    """Refuse to write into the folder of a log, whose next reader would take it for a part of the log."""
+    if (
+        target is not None
+        and Path(log).is_dir()
+        and Path(target).resolve().is_relative_to(Path(log).resolve())
+    ):
+        usage_error(
+            f"{target} would lie in the log {log}, and be taken for a part of it. Give a path elsewhere."
+        )
+
+
+def done_with(checkpoint: str | None) -> None:
+    """Remove a checkpoint once its work is written."""
+    if checkpoint is not None:
+        from hieropo.artifacts.checkpoint import remove_checkpoint
+
+        remove_checkpoint(checkpoint)
 
 
 class _Pessimism(click.ParamType[Any]):

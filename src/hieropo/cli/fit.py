@@ -6,9 +6,12 @@ from typing import Any
 import click
 
 from hieropo.cli.console import (
+    checkpoint_option,
+    done_with,
     example,
     pessimism_options,
     print_json,
+    refuse_inside,
     rejects_options,
     shared_options,
     usage_error,
@@ -68,6 +71,7 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 )  # fmt: skip
 @source_options
 @rejects_options
+@checkpoint_option
 @shared_options
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Learn a policy from LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes.
@@ -78,6 +82,7 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
     from hieropo.artifacts.layout import check_replaceable
 
     check_replaceable(Path(output))
+    refuse_inside(log, given["checkpoint"])
     make = getattr(hieropo, LEARNERS[given["algorithm"]])
     features = chosen_features(given["features"])
     learner = make(
@@ -87,10 +92,12 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
     rows = Rows.of(log, given)
     with Line() as line:
         source, columns, told = _opened(rows, features, given, line)
-        learner.fit(source, **columns, lenient=given["lenient"], rejects=given["rejects"])
+        taking = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
+        learner.fit(source, **columns, **taking)
         summary = learner.summary() if given["algorithm"] == "hier" else None
         about = {} if summary is None else {"summary": summary.to_dict()}
         path = learner.save(output, provenance={**rows.to_dict(), **about})
+        done_with(given["checkpoint"])
     _report(learner, rows, path, output, summary, told, as_json=as_json)
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, rejects_options, shared_options
+from hieropo.cli.console import (
+    checkpoint_option,
+    done_with,
+    example,
+    print_json,
+    refuse_inside,
+    rejects_options,
+    shared_options,
+)
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.cli.source import Rows, source_options
@@ -63,12 +71,15 @@ def moments_command() -> None:
 @log_options
 @source_options
 @rejects_options
+@checkpoint_option
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     from hieropo.log_moments import LogMoments
     from hieropo.sources.listing import check_listing
 
+    for target in (output, given["checkpoint"]):
+        refuse_inside(log, target)
     _check_target(output)
     check_listing(given["rejects"], log)
     features = chosen_features(given["features"])
@@ -76,10 +87,11 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
     source = rows.open()
     roles, told = roles_of(source.schema, features, given)
     with Line() as line:
-        taking = {name: given[name] for name in ("lenient", "rejects")}
+        taking = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
         found = LogMoments.of(Watched(source, line), features=features, **taking, **roles.to_dict())
         rejected = {} if found.rejected is None else {"rejected": found.rejected.to_dict()}
         found.save(output, provenance={**rows.to_dict(), **rejected})
+        done_with(given["checkpoint"])
     _report(found, output, {"guesses": told, **rejected}, as_json=as_json)
 
 

@@ -87,6 +87,18 @@ class Watched:
         yield from _Count(self._line, self.n_rows).of(self._source.batches(columns, *size, **sizes))
         self._line.say("Computing ...", now=True)
 
+    @property
+    def files(self) -> Any:
+        """Its files, where it lies in files."""
+        from hieropo.sources.log_source import files_of
+
+        return files_of(self._source)
+
+    @property
+    def where(self) -> str | None:
+        """Its filter, where it has one."""
+        return getattr(self._source, "where", None)
+
     def parts(self, columns: Sequence[str]) -> Sequence[Any]:
         """Pass the parts of the source on and count the rows of their batches, in whichever threads they are read."""
         from hieropo.sources.log_source import parts_of

@@ -304,11 +304,11 @@ class UnitAccumulator:
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
         """Go on after these moments: the next row is added as if theirs had been added here."""
-        found, m = cls(features), len(moments)
-        pairs = np.stack([moments.rows, moments.log_weight], axis=2)
-        found.running.start(
-            moments.keys, np.array(moments.sums.reshape(m, -1)), found._spots(), pairs.reshape(m, -1)
-        )
+        found = cls(features)
+        spots, m = found._spots(), len(moments)
+        sums = moments.sums.reshape(m, spots.target.size).copy()
+        pairs = np.stack([moments.rows, moments.log_weight], axis=2).reshape(m, 2 * moments.n_actions)
+        found.running.start(moments.keys, sums, spots, pairs)
         return found
 
     def __len__(self) -> int:

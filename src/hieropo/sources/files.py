@@ -67,6 +67,11 @@ class FilesSource:
         parts = self.parts(columns)
         return regroup((batch for part in parts for batch in part.batches()), batch_rows)
 
+    @property
+    def files(self) -> list[Path]:
+        """Paths of its files, by their numbers."""
+        return [file.path for file in self._files]
+
     def parts(self, columns: Sequence[str]) -> list[FilePart]:
         """One part for each file.
 

@@ -4,6 +4,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from hieropo.errors import InputError
 from hieropo.sources.arrays import decoded
 from hieropo.sources.filter_text import Compared, Missing, Test, columns_of, parsed_filter, sql_of
-from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, regroup
+from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, files_of, regroup
 from hieropo.sources.schema import check_columns, is_number, is_text
 
 _SIGNS = {
@@ -184,6 +185,8 @@ class FilteredParts:
 
     def __init__(self, source: Any, by: Filter) -> None:
         self.name = f"{source.name} where {by.text}"
+        self.where = by.text
+        self.files: Sequence[Path] | None = files_of(source)
         self.schema: pa.Schema = source.schema
         self._source, self._filter = source, by
         self._rows = [

@@ -76,6 +76,11 @@ class HiveSource:
         """
         return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
 
+    @property
+    def files(self) -> Sequence[Path]:
+        """Paths of its files, by their numbers."""
+        return self._files
+
     def parts(self, columns: Sequence[str]) -> list["HivePart"]:
         """Return the parts of the files.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -98,6 +99,12 @@ def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     """
     divide: Callable[[Sequence[str]], Sequence[Part]] | None = getattr(source, "parts", None)
     return [_Whole(source, tuple(columns))] if divide is None else divide(columns)
+
+
+def files_of(source: LogSource) -> Sequence[Path] | None:
+    """Return the files of a source, by their numbers in its parts; None where it does not lie in files."""
+    files: Sequence[Path] | None = getattr(source, "files", None)
+    return files
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -95,6 +95,11 @@ class ParquetSource:
         )
         return regroup(parts, batch_rows)
 
+    @property
+    def files(self) -> list[Path]:
+        """Paths of its files, by their numbers."""
+        return [file.path for file in self._files]
+
     def parts(self, columns: Sequence[str]) -> list[ParquetPart]:
         """One part for each row group, with these columns only; small row groups of a file are joined.
 
