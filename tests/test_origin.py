@@ -484,7 +484,11 @@ class TestInUse:
         path = str(tmp_path / "policy")
         names = ["--task", "task", "--action", "action", "--reward", "reward", "--context", ",".join(COLUMNS)]
         told = run(["fit", str(tmp_path / "log.parquet"), "-o", path, *names])
-        assert "the features are stamp - 1000000, price + 20000" in " ".join(told.split())
+        assert " ".join(told.split()).count("the features are stamp - 1000000, price + 20000") == 1
+        flat = run(
+            ["fit", str(tmp_path / "log.parquet"), "-o", path + "-flat", *names, "--algorithm", "flat"]
+        )
+        assert " ".join(flat.split()).count("the features are stamp - 1000000, price + 20000") == 1
         assert "stamp - 1000000, price + 20000" in run(["inspect", path])
         found = json.loads(run(["inspect", path, "--task", "3", "--json"]))
         own = rows[1][np.asarray(rows[0]) == 3].mean(axis=0)

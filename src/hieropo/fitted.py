@@ -17,6 +17,7 @@ from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.uncertainty import Doubt
 from hieropo.errors import InputError
+from hieropo.feature_choice import origin_note
 from hieropo.likeness import Likeness, likeness, shared_likeness
 from hieropo.placement import Placement
 from hieropo.predicting import chosen
@@ -105,17 +106,19 @@ class Fitted:
         if isinstance(self.hierarchy_, SharedActions):
             columns = list(self.features_.columns)
             labels = ["intercept"] * (self.moments_.unit_dim - len(columns)) + columns
-            return shared_likeness(
+            shared = shared_likeness(
                 self.moments_, self.hierarchy_, self.posterior_, labels, level=level, seconds=self._seconds
             )
+            return replace(shared, note=origin_note(self.features_))
         if not hasattr(self, "learned_"):
             raise InputError(
                 "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
                 "with hyper='flat' or 'shared' and without known=."
             )
-        return likeness(
+        found = likeness(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
+        return replace(found, note=origin_note(self.features_))
 
     def evaluate(
         self,

@@ -96,6 +96,7 @@ class HierOPO(Fitted, Parameters):
     pessimism_ : PessimismChoice
         What each pessimism is worth; only with "cv".
     features_ : FeatureMap
+        With an origin where context columns lie far from 0; coefficients are those of what it measures.
     roles_ : Roles
     rejected_ : Rejected or None
         What was set aside of the last log that was learned from; None where the first such row was to be an error.

@@ -111,6 +111,8 @@ class Likeness:
         Wall time of reading the log, of learning from it, and of comparing models.
     level : float
         Of the intervals.
+    note : str
+        Where the features measure context columns from, where that is not 0.
     """
 
     tasks: int
@@ -123,6 +125,7 @@ class Likeness:
     uncertainty: str
     seconds: Mapping[str, float]
     level: float
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types; infinite rows become None."""
@@ -151,6 +154,8 @@ class Likeness:
         parts = [head, table(lines)]
         if len(self.coefficients) > _SHOWN:
             parts[-1] += f"\n... and {len(self.coefficients) - _SHOWN} more."
+        if self.note:
+            parts.append(paragraph(self.note))
         parts.append(
             paragraph(
                 f"Rewards vary within a task by an sd of {self.noise_sd}. Rows to outweigh: how many rows a task needs "

@@ -151,6 +151,7 @@ def _report(
     if as_json:
         print_json(found | {"summary": None if summary is None else summary.to_dict()})
         return
+    note = origin_note(features)  # which a summary says, too
     listed = "candidates are described by columns" if actions is None else counted(actions, "action")
     click.echo(
         f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
@@ -158,7 +159,7 @@ def _report(
         + ("" if learner.rejected_ is None else f"Set aside: {learner.rejected_.counted()}.\n")
         + f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
-        + (f"{paragraph(note)}\n\n" if (note := origin_note(features)) else "")
+        + (f"{paragraph(note)}\n\n" if summary is None and note else "")
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
         + f"Next: hieropo inspect {output}\n"
