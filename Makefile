@@ -16,7 +16,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
 
-.PHONY: demo reproduce test lint types contracts pytest quick format clean
+.PHONY: demo reproduce test lint types contracts pytest quick format clean postgresql
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -42,10 +42,10 @@ types: $(DEV)
 contracts: $(DEV)
 	$(BIN)/lint-imports
 
-pytest: $(DEV)
+pytest: $(DEV) postgresql
 	$(BIN)/python -m pytest -n auto
 
-quick: $(DEV)
+quick: $(DEV) postgresql
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 format: $(DEV)
@@ -55,6 +55,15 @@ format: $(DEV)
 clean:
 	rm -rf $(VENV) demo reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A server for tests, which start it for themselves; without one its tests are skipped, saying so.
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql; \
+	    else \
+	        echo "No PostgreSQL server is installed (on Debian: the package postgresql)." >&2; \
+	    fi; }
 
 # A virtual environment that works. Debian keeps ensurepip in a package of its own.
 $(BIN)/python:

@@ -2,15 +2,19 @@
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_postgresql.dbapi as adbc
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from postgres_server import running
 from test_cli import FIT, make_log
 
 from hieropo import load_policy
@@ -75,8 +79,6 @@ def test_a_policy_is_that_of_the_same_rows_in_parquet(log: str, shop: Path, tmp_
 
 
 def test_the_next_step_can_be_typed_as_it_is_shown(shop: Path, tmp_path: Path) -> None:
-    import shlex
-
     text = answers("fit", shop / "log.csv.gz", "-o", tmp_path / "p", *FIT, *LATE, "--type", "day=text")
     command = next(line for line in text.splitlines() if "hieropo evaluate" in line)
     assert "where day >=" in answers(*shlex.split(command)[1:])
@@ -101,7 +103,7 @@ def test_moments_take_them(shop: Path, tmp_path: Path) -> None:
     found = json.loads(answers("moments", "show", tmp_path / "late", "--json"))
     assert found["rows"] == pq.read_metadata(shop / "late.parquet").num_rows
     assert found["provenance"]["filter"] == LATE[1]
-    assert "--filter and --type are for rows" in refuses(
+    assert "--filter, --sql and --type are for rows" in refuses(
         2, "fit", tmp_path / "late", "-o", tmp_path / "p", *LATE
     )
 
@@ -136,3 +138,49 @@ def test_a_late_text_among_the_rewards_is_named_by_file_and_line(tmp_path: Path)
     (tmp_path / "log.csv").write_text("store,offer,profit\n" + rows + "3,a,n/a\n3,a,12 EUR\n")
     error = refuses(1, "fit", tmp_path / "log.csv", "-o", tmp_path / "p", *FIT)
     assert f"Line 3003 of '{tmp_path / 'log.csv'}': '12 EUR' is not a number" in error
+
+
+@pytest.fixture(scope="module")
+def database(shop: Path) -> Path:
+    with duckdb.connect(str(shop / "shop.duckdb")) as connection:
+        connection.execute(
+            f"create table log as from read_parquet('{shop}/days/*/*.parquet', hive_partitioning=true)"
+        )
+        connection.execute(
+            "create table requests as from (values (0, 3.0), (7, 4.0), (99, 5.0)) as t(store, visits)"
+        )
+    return shop / "shop.duckdb"
+
+
+def test_a_database_is_read_by_every_command(database: Path, shop: Path, tmp_path: Path) -> None:
+    query = ("--sql", "select * from log order by day")
+    text = answers("fit", database, *query, *LATE, "-o", tmp_path / "p", *FIT, "--context", "visits")
+    mine, theirs = load_policy(tmp_path / "p").policy, load_policy(shop / "policy").policy
+    assert mine.choose(3, [3.0]).lower_bound == pytest.approx(theirs.choose(3, [3.0]).lower_bound, rel=1e-9)
+    command = next(line for line in text.splitlines() if "hieropo evaluate" in line)
+    found = json.loads(answers(*shlex.split(command)[1:], "--json"))
+    assert (found["sql"], found["filter"]) == (query[1], LATE[1])
+    out = tmp_path / "d.parquet"
+    answers("decide", tmp_path / "p", database, "--sql", "from requests order by store", "-o", out)
+    assert pq.read_table(out)["store"].to_pylist() == [0, 7, 99]
+    assert json.loads(run("doctor", database, *query, *FIT, "--json").stdout)["rows"] == 400
+
+
+def test_a_postgres_server_is_read_and_its_password_kept_nowhere(shop: Path, tmp_path: Path) -> None:
+    with running() as url:
+        with adbc.connect(url) as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest("log", make_log(), mode="create")
+            connection.commit()
+        told = url.replace("tester@", "tester:secret@")
+        words = ("--sql", "select * from log", *FIT, "--context", "visits")
+        text = answers("fit", told, *words, "-o", tmp_path / "p", "--filter", "visits > 0")
+        assert "postgresql://tester@" in text
+        assert "secret" not in text
+        assert load_policy(tmp_path / "p").provenance["sql"] == "select * from log"
+        assert not [path for path in (tmp_path / "p").iterdir() if b"secret" in path.read_bytes()]
+        error = refuses(1, "fit", told, "--sql", "select * from lag", *FIT, "-o", tmp_path / "q")
+        assert "secret" not in error
+        assert 'relation "lag" does not exist' in error
+        assert "Say what to read" in refuses(1, "fit", told, *FIT, "-o", tmp_path / "q")
+    error = refuses(1, "fit", shop / "late.parquet", "--sql", "select 1", *FIT, "-o", tmp_path / "q")
+    assert "cannot be read as DuckDB" in error

@@ -14,7 +14,7 @@ import hieropo
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "hieropo"
 FOLDERS = (".ci", "benchmarks", "docs", "experiments", "scripts", "src", "tests")
-HEAVY = ("duckdb", "matplotlib", "numba", "pandas", "polars", "pyarrow", "starlette")
+HEAVY = ("adbc_driver_manager", "duckdb", "matplotlib", "numba", "pandas", "polars", "pyarrow", "starlette")
 
 
 def tracked() -> Iterator[Path]:
@@ -74,6 +74,7 @@ def test_core_imports_only_numpy_scipy_numba() -> None:
 
 def test_third_party_packages_enter_where_the_design_says() -> None:
     homes = {
+        "adbc_driver_postgresql": ("sources",),
         "click": ("cli",),
         "duckdb": ("adapters", "sources", "engines"),
         "llvmlite": ("core",),

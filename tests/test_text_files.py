@@ -46,6 +46,7 @@ class TestTypesOfCsv:
             (["12345678901234567890"], [12345678901234567890]),
             (["123456789012345678901234"], ["123456789012345678901234"]),
             (["12345678901234567", "1.5"], ["12345678901234567", "1.5"]),
+            (["9007199254740993", "1.5"], ["9007199254740993", "1.5"]),
             (["0x10"], ["0x10"]),
             (["True", "false"], [True, False]),
             (["true", "1"], ["true", "1"]),
@@ -289,6 +290,10 @@ class TestTypesOfJsonLines:
         path = lines(tmp_path, *({"x": i} for i in (2**53 + 1, *range(20))), {"x": 0.5})
         with pytest.raises(SchemaError, match=r"Line 22 .*decimals .*whole numbers beyond"):
             column(path)
+
+    def test_nor_in_one_block(self, tmp_path):
+        with pytest.raises(SchemaError, match="Line 2 "):
+            column(lines(tmp_path, {"x": 0.5}, {"x": 2**53 + 1}))
 
     @pytest.mark.parametrize(
         ("text", "message"),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hieropo.learners import HierOPO
     from hieropo.loading import load_learner
     from hieropo.log_moments import LogMoments
+    from hieropo.sources import open_log, sql
 
 __version__ = "0.1.0.dev0"
 
@@ -88,8 +89,10 @@ __all__ = [
     "indicator",
     "load_learner",
     "load_policy",
+    "open_log",
     "per_action",
     "save_policy",
+    "sql",
 ]
 
 _HOMES = {
@@ -113,6 +116,7 @@ _HOMES = {
     "hieropo.learners": ("HierOPO",),
     "hieropo.loading": ("load_learner",),
     "hieropo.log_moments": ("LogMoments",),
+    "hieropo.sources": ("open_log", "sql"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

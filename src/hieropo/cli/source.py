@@ -26,6 +26,11 @@ _OPTIONS = (
         help="Use only the rows that pass, such as \"day >= '2026-01-31' and country in ('NL', 'BE')\".",
     ),
     click.option(
+        "--sql", metavar="QUERY",
+        help="Read the rows of this query; the path is then that of a DuckDB file, or a URL such as "
+        "postgresql://user@host/database.",
+    ),
+    click.option(
         "--type", "types", metavar="COL=TYPE", multiple=True, callback=_types,
         help="State the type of a column of CSV, JSON lines or names of folders: text, integer, number, boolean, date, "
         "time. Default: the type that all of its values have. May be given again.",
@@ -47,44 +52,58 @@ class Rows:
     Parameters
     ----------
     place : str
-        A path or a glob.
+        A path, a glob, or the path or URL of a database.
     filter : str or None
         Which of them count.
+    sql : str or None
+        A query of a database.
     types : dict
         Types that are stated.
     """
 
     place: str
     filter: str | None
+    sql: str | None
     types: dict[str, str]
 
     @classmethod
     def of(cls, place: str, given: dict[str, Any]) -> "Rows":
         """Take what ``source_options`` gave out of the other options."""
-        return cls(place, given.pop("filter"), given.pop("types"))
+        return cls(place, given.pop("filter"), given.pop("sql"), given.pop("types"))
 
     def open(self, *, rereadable: bool = False) -> Any:
         """Open them as a log."""
-        from hieropo.sources import open_log
+        from hieropo.sources import open_log, sql
 
-        return open_log(self.place, filter=self.filter, rereadable=rereadable, types=self.types)
+        source = self.place if self.sql is None else sql(self.sql, self.place)
+        return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types)
 
     def refuse_options(self, what: str) -> None:
         """End with a usage error where more is said than a path."""
-        if self.filter is not None or self.types:
-            usage_error(f"--filter and --type are for rows; {self.place} is {what}.")
+        if self.filter is not None or self.sql is not None or self.types:
+            usage_error(f"--filter, --sql and --type are for rows; {self.place} is {what}.")
 
     def __str__(self) -> str:
         """How they are called in messages."""
-        return self.place if self.filter is None else f"{self.place} where {self.filter}"
+        return self.shown if self.filter is None else f"{self.shown} where {self.filter}"
+
+    @property
+    def shown(self) -> str:
+        """The place, without a password."""
+        if "://" not in self.place:
+            return self.place
+        from hieropo.sources.sql import without_password
+
+        return without_password(self.place)
 
     def words(self) -> str:
         """As words of a command."""
-        more = [] if self.filter is None else ["--filter", self.filter]
+        more = [] if self.sql is None else ["--sql", self.sql]
+        more += [] if self.filter is None else ["--filter", self.filter]
         more += [word for column, kind in self.types.items() for word in ("--type", f"{column}={kind}")]
-        return shlex.join([self.place, *more])
+        return shlex.join([self.shown, *more])
 
     def to_dict(self, role: str = "log") -> dict[str, Any]:
         """What a policy keeps of them."""
-        more = {"filter": self.filter, "types": self.types}
-        return {role: self.place, **{name: value for name, value in more.items() if value}}
+        more = {"sql": self.sql, "filter": self.filter, "types": self.types}
+        return {role: self.shown, **{name: value for name, value in more.items() if value}}

@@ -6,6 +6,7 @@ from hieropo.sources.log_source import LogSource
 from hieropo.sources.opening import open_log
 from hieropo.sources.requests import Requests, read_requests
 from hieropo.sources.rows import distinct_values, first_contexts, read
+from hieropo.sources.sql import sql
 
 __all__ = [
     "Batch",
@@ -18,4 +19,5 @@ __all__ = [
     "open_log",
     "read",
     "read_requests",
+    "sql",
 ]

@@ -114,8 +114,10 @@ def _quick(block: _Block, kinds: dict[str, JsonType]) -> tuple[Sequence[str], in
         return None  # blank lines, objects of several lines or none
     ends = {name: _ends(table[name]) for name in table.column_names}
     joined = {name: kinds.get(name, JsonType()).with_(plain(table[name].type), *ends[name]) for name in ends}
-    if not ends or any(kind is None or (table[name].type == pa.float64() and max(-ends[name][0], ends[name][1]) > EXACT)
-                       for name, kind in joined.items()):  # fmt: skip
+    rounded = any(
+        table[name].type == pa.float64() and max(-low, high) >= EXACT for name, (low, high) in ends.items()
+    )
+    if not ends or rounded or None in joined.values():
         return None
     kinds.update({name: kind for name, kind in joined.items() if kind is not None})
     return table.column_names, table.num_rows

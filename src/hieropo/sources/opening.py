@@ -16,6 +16,7 @@ from hieropo.sources.json_lines import open_json_lines
 from hieropo.sources.log_source import LogSource, empty
 from hieropo.sources.parquet import ParquetSource
 from hieropo.sources.paths import TEXTS, find_files
+from hieropo.sources.sql import Query, open_query
 from hieropo.sources.streams import LazySource, StreamSource, iterator_source
 from hieropo.sources.tables import DatasetSource, RelationSource, TableSource
 from hieropo.sources.text_types import Types, stated_types
@@ -45,8 +46,8 @@ def open_log(
         A str or Path to a file, to a folder (sorted, with its subfolders; folders like ``day=2026-01-31`` name a
         column) or a glob: Parquet, CSV or TSV, JSON lines (these may be compressed, ``.csv.gz``), Arrow IPC, Feather.
         A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a polars DataFrame or
-        LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches.
-        An open LogSource is returned as it is.
+        LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches; a
+        query by :func:`sql`. An open LogSource is returned as it is.
     filter : str or pyarrow Expression, optional
         Which rows count, such as ``"day >= '2026-01-01' and country in ('NL', 'BE')"``; they are numbered among those.
         Files, row groups and folders in which no row can pass are not read; a relation and a dataset filter themselves.
@@ -86,13 +87,19 @@ def _opened(source: Any, stated: Types) -> LogSource:
         )
     if hasattr(type(source), "batches") and isinstance(source, LogSource):  # a look at a LazyFrame may run it
         return source
+    if isinstance(source, Query):
+        return open_query(source)
+    return _arrow(source) or _foreign(source)
+
+
+def _arrow(source: Any) -> LogSource | None:
     if isinstance(source, pa.Table):
         return TableSource(source, "Arrow table")
     if isinstance(source, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([source]), "Arrow record batch")
     if isinstance(source, pa.RecordBatchReader):
         return StreamSource(source, source.schema, "Arrow stream")
-    return _foreign(source)
+    return None
 
 
 def _files(path: str | os.PathLike[str], stated: Types) -> LogSource:

@@ -26,6 +26,7 @@ _OTHERS = {
     ".xls": "pandas.read_excel(path)",
     ".avro": "polars.read_avro(path)",
 }
+_SAY = "Say what to read: open_log(sql('select ...', {})), or --sql 'select ...' on the command line."
 _SQL = re.compile(r"\s*(select|with|from|values|table|describe)\s+\S+", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _WILD = re.compile(r"[*?\[]")
@@ -144,7 +145,7 @@ def _unknown(path: Path) -> str:
     if path.suffix.lower() in _OTHERS:
         return f"{text}. Hand over {_OTHERS[path.suffix.lower()]}."
     if path.suffix.lower() in DATABASES:
-        return f"{text}: it is a database. Say what to read: open_log(sql('select ...', {str(path)!r}))."
+        return f"{text}: it is a database. {_SAY.format(repr(str(path)))}"
     return (
         f"{text}: neither its ending nor its first bytes are known. Endings are {_endings()}, and "
         f"{' or '.join(_COMPRESSED)} after those of text. Rename it, or is it empty or another file?"
@@ -192,7 +193,7 @@ def _refuse_other_texts(text: str) -> None:
 
 def _of_url(text: str) -> str:
     if text.lower().startswith(("postgres://", "postgresql://", "duckdb://")):
-        return "This is a database. Say what to read: open_log(sql('select ...', url))."
+        return f"This is a database. {_SAY.format('url')}"
     return (
         f"{short(text)} is a URL; only local paths are opened. Hand over "
         "pyarrow.dataset.dataset(url, format='parquet') or duckdb.read_parquet(url)."

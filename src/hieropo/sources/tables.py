@@ -63,9 +63,15 @@ class RelationSource:
         return RelationSource(self._relation.filter(by.sql), f"{self.name} where {by.text}")
 
     def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        chosen = self._relation.project(", ".join(map(sql_name, columns)))
-        with pa.RecordBatchReader.from_stream(chosen) as reader:
-            yield from reader
+        rows = 0
+        try:
+            chosen = self._relation.project(", ".join(map(sql_name, columns)))
+            with pa.RecordBatchReader.from_stream(chosen) as reader:
+                for batch in reader:
+                    yield batch
+                    rows += batch.num_rows
+        except Exception as error:  # its classes are those of DuckDB
+            raise LogError(f"The {self.name} breaks off after {rows} rows: {str(error).strip()}") from error
 
 
 class DatasetSource:

@@ -170,7 +170,7 @@ def _keeps(texts: pa.Array, values: pa.Array) -> bool:
         return True
     if any(_any(_zeros(texts, sign)) for sign in ("0", "-0")):
         return False
-    large = values.type == _FLOAT and _any(pc.greater(pc.abs(values), float(EXACT)))
+    large = values.type == _FLOAT and _any(pc.greater_equal(pc.abs(values), float(EXACT)))
     return not (large and _any(pc.match_substring_regex(texts, _LONG)))
 
 
