@@ -157,7 +157,12 @@ class Lane:
         if self._wide:
             refuse_too_large(tasks, self._features.dim)
 
+    def _finish(self) -> None:
+        if self._columns is not None:
+            self._columns.finish()
+
     def _add(self, batch: Batch) -> None:
+        self._finish()
         if self._wide:
             self._refuse_too_large(len(self._total) + len(set(batch.task.tolist())))
         self._placement.add(batch)
@@ -170,6 +175,7 @@ class Lane:
 
     def summed(self) -> Summed:
         """Return what was found so far, from which another lane can go on; actions that can be kept apart are."""
+        self._finish()
         return Summed(self._total.moments(), self._placement.copy(), self._sketcher.sketch())
 
     @staticmethod
@@ -181,6 +187,8 @@ class Lane:
         LogError
             Two lanes found different groups or metadata of one task; squares of very large values do not fit.
         """
+        for lane in lanes:
+            lane._finish()
         placement = reduce(add, (lane._placement for lane in lanes))
         sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
         totals = [lane._total for lane in lanes]

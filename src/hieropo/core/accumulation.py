@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo.core.arrays import normalised
-from hieropo.core.chunks import Chunks, Spots, packed_spots
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys, Places
 from hieropo.core.packed import packed_size
+from hieropo.core.regions import Region, Spots, packed_spots
 from hieropo.core.statistics import Array, Moments, check_rows, refuse_overflow
 from hieropo.core.turns import Turns
 from hieropo.errors import InputError
@@ -19,21 +19,37 @@ _PAIR = np.arange(2)
 
 
 class Sums(NamedTuple):
-    """Running sums as compiled loops take them: code s is number ``s % 2^shift`` of chunk ``s >> shift``.
+    """Running sums as compiled loops take them: addresses of those of code 0, and how they lie.
 
-    ``chunks`` and ``counted`` are addresses; ``counted`` is empty where no row had a weight.
+    ``counted`` is 0 where no row had a weight.
     """
 
-    chunks: Codes
-    counted: Codes
-    shift: int
-    counted_shift: int
+    base: int
+    counted: int
     length: int
     turns: int
     width: int
     last: int
     entries: int
     again: int
+
+
+class Work(NamedTuple):
+    """Memory of the rows of a block as they are added: z one and a half times, w z, and what goes with them."""
+
+    right: Array
+    left: Array
+    ones: Array
+    weight: Array
+    codes: Codes
+
+    @classmethod
+    def of(cls, turns: Turns, codes: int = 0) -> Self:
+        """Return memory for rows of z, and for so many codes of a heap of rows."""
+        from hieropo.core.kernels_rows import BLOCK
+
+        right, left = np.zeros((BLOCK, turns.row)), np.zeros((BLOCK, turns.row))
+        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), np.zeros(codes, dtype=np.int64))
 
 
 class RunningSums:
@@ -53,10 +69,10 @@ class RunningSums:
     def __init__(self, dim: int, each: int = 1) -> None:
         self.dim, self.each = dim, each
         self.places = Places()
-        self._turns = Turns(dim + 2)
-        self._sums = Chunks(self._turns.length)
-        self._counted: Chunks | None = None
-        self._scratch: tuple[Array, Array] | None = None
+        self.turns = Turns(dim + 2)
+        self._sums = Region(self.turns.length)
+        self._counted: Region | None = None
+        self._work: Work | None = None
 
     def __len__(self) -> int:
         return len(self.places)
@@ -68,13 +84,12 @@ class RunningSums:
 
     def add(self, place: Codes, phi: Array, reward: Array, weight: Array, which: Any = 0) -> None:
         """Add checked rows (n,) of the tasks in these places to the sums number ``which`` (n,) of each."""
-        from hieropo.core.kernels_rows import BLOCK, add_matrix
+        from hieropo.core.kernels_rows import add_matrix
 
-        if self._scratch is None:
-            self._scratch = np.zeros((BLOCK, self._turns.row)), np.zeros((BLOCK, self._turns.row))
+        self._work = Work.of(self.turns) if self._work is None else self._work
         add_matrix(
             normalised(place * self.each + which), normalised(phi), normalised(reward), normalised(weight),
-            self.running(weighted=weight.size > 0), *self._scratch,
+            self.running(weighted=weight.size > 0), self._work,
         )  # fmt: skip
 
     def running(self, *, weighted: bool) -> Sums:
@@ -83,21 +98,30 @@ class RunningSums:
         if weighted and self._counted is None:
             self._counted = self._counts()
         self._sums.reach(codes)
-        counted = np.zeros(0, dtype=np.int64)
+        counted = 0
         if self._counted is not None:
             self._counted.reach(codes)
-            counted = self._counted.addresses
-        turns = self._turns
+            counted = self._counted.address
+        turns = self.turns
         return Sums(
-            self._sums.addresses, counted, self._sums.shift, 0 if self._counted is None else self._counted.shift,
+            self._sums.address, counted,
             turns.length, turns.whole, turns.width, turns.last, turns.count, turns.again,
         )  # fmt: skip
 
-    def _counts(self) -> Chunks:
+    @property
+    def size(self) -> int:
+        """Bytes of the sums of all places."""
+        return 8 * self.turns.length * len(self) * self.each
+
+    def in_large_pages(self) -> None:
+        """Ask for large pages, which random access needs."""
+        self._sums.in_large_pages()
+
+    def _counts(self) -> Region:
         """Numbers of rows, and sums of log w, 0 each, of rows without weights."""
         pairs = np.zeros((len(self), 2 * self.each))
         self.add_counts(pairs, np.arange(len(self)))
-        counted = Chunks(2)
+        counted = Region(2)
         counted.take(pairs, np.arange(len(self)), self._pairs)
         return counted
 
@@ -105,10 +129,21 @@ class RunningSums:
     def _pairs(self) -> Spots:
         return Spots(np.tile(_PAIR, (self.each, 1)), np.arange(2 * self.each).reshape(self.each, 2))
 
-    def add_sums(self, table: Array, rows: Codes, spots: Spots, *, drop: bool = False) -> None:
+    def add_sums(
+        self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
+    ) -> None:
         """Add the sums of the task in place s to ``table[rows[s]]``; ``drop`` gives their memory back on the way."""
         self._sums.reach(len(self) * self.each)
-        self._sums.add_to(table, rows, spots, drop=drop)
+        self._sums.add_to(table, rows, spots, threads=threads, drop=drop)
+
+    @property
+    def own_spots(self) -> Spots:
+        """Where sums, one a task, go in packed triangles."""
+        return packed_spots(self.turns.count)
+
+    def packed_sums(self, tasks: int, wanted: int) -> Array:
+        """Turn the sums of so many tasks, one each, into packed triangles (wanted, q) where they lie; uses them up."""
+        return self._sums.packed(self.own_spots.source[0], tasks, wanted)
 
     def add_counts(self, table: Array, rows: Codes) -> None:
         """Add number of rows and sum of log w of sum number a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
@@ -116,7 +151,7 @@ class RunningSums:
             self._counted.reach(len(self) * self.each)
             self._counted.add_to(table, rows, self._pairs)
             return
-        ones = np.full((self.each, 1), self._turns.count - 1)
+        ones = np.full((self.each, 1), self.turns.count - 1)
         self.add_sums(table, rows, Spots(ones, 2 * np.arange(self.each)[:, None]))
 
     def start(self, keys: Keys, table: Array, spots: Spots, pairs: Array) -> None:
@@ -127,27 +162,47 @@ class RunningSums:
         unweighted = np.zeros_like(pairs)
         self.add_counts(unweighted, rows)
         if (unweighted != pairs).any():
-            self._counted = Chunks(2)
+            self._counted = Region(2)
             self._counted.take(pairs, rows, self._pairs)
 
 
-def merged(
-    lanes: Sequence[RunningSums], spots: Spots, width: int, *, drop: bool
-) -> tuple[Keys, Array, Array]:
+class Merged(NamedTuple):
+    """The m tasks, their sums (m, width), and their numbers of rows and sums of log w (m, each, 2)."""
+
+    keys: Keys
+    sums: Array
+    pairs: Array
+
+
+def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, drop: bool) -> Merged:
     """Put running sums together, one lane after the other.
 
-    Returns the m tasks, their sums (m, width) and their numbers of rows and sums of log w (m, each, 2). With ``drop``
-    the lanes are used up, so that no more than all lanes and one result are in memory at once.
+    Parameters
+    ----------
+    lanes : sequence of RunningSums
+    spots : Spots, optional
+        Where sums go; by default there is one a task, and it goes to its packed triangle.
+    width : int
+        Columns of the table.
+    drop : bool
+        Whether the lanes may be used up, so that hardly more than they themselves is in memory at once.
     """
     first = lanes[0].places if drop else Places.after(lanes[0].places.keys())
     rows = [np.arange(len(lanes[0]))]
     rows += [first.of_checked(lane.places.keys().values) if len(lane) else rows[0][:0] for lane in lanes[1:]]
-    keys = first.keys()
-    table, pairs = np.zeros((len(keys), width)), np.zeros((len(keys), 2 * lanes[0].each))
+    keys, each = first.keys(), lanes[0].each
+    pairs = np.zeros((len(keys), 2 * each))
     for lane, place in zip(lanes, rows, strict=True):
         lane.add_counts(pairs, place)
-        lane.add_sums(table, place, spots, drop=drop)
-    return keys, table, pairs.reshape(len(keys), lanes[0].each, 2)
+    others = list(zip(lanes, rows, strict=True))
+    if drop and spots is None:
+        table = lanes[0].packed_sums(rows[0].size, len(keys))
+        others = others[1:]
+    else:
+        table = np.zeros((len(keys), width))
+    for lane, place in others:
+        lane.add_sums(table, place, spots or lane.own_spots, threads=len(lanes), drop=drop)
+    return Merged(keys, table, pairs.reshape(len(keys), each, 2))
 
 
 class Accumulator:
@@ -203,7 +258,7 @@ class Accumulator:
         """
         dim = lanes[0]._dim
         running = [lane.running for lane in lanes]
-        keys, sums, pairs = merged(running, packed_spots(dim + 2), packed_size(dim + 2), drop=drop)
+        keys, sums, pairs = merged(running, None, packed_size(dim + 2), drop=drop)
         refuse_overflow(keys, sums)
         rows, log_weight = np.ascontiguousarray(pairs[:, 0].T)
         return Moments(keys, dim, sums, rows.astype(np.int64), log_weight, lanes[0]._features)

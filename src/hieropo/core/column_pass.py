@@ -6,18 +6,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.accumulation import RunningSums
+from hieropo.core.accumulation import RunningSums, Work
 from hieropo.core.arrays import normalised
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns
 from hieropo.core.keys import Codes
 from hieropo.core.row_sketch import RowSketcher
 from hieropo.core.rules import HUGE
-from hieropo.core.turns import Turns
 
 Array = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
+_CACHE = 2**24  # bytes of sums up to which they are added to at once
+_STRETCH = 3 * 2**18  # bytes of the sums of one heap: less than a processor's own cache
+_SHARE, _LEAST_HEAPED, _MOST_HEAPED = (
+    0.2,
+    2**25,
+    2**27,
+)  # memory of all heaps: of that of the sums, and in bytes
+_NARROW = ("f4", "i1", "i2", "u1", "u2")  # types whose numbers are exact in float32
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
 _LARGEST = float(np.finfo(np.float64).max)
@@ -69,21 +76,43 @@ class Hashing(NamedTuple):
     state: Codes
 
 
-class Work(NamedTuple):
-    """Memory of a block of rows."""
+class Heaps(NamedTuple):
+    """Rows that wait: heap k has those of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
+
+    Row i of heap k lies at ``rows + (k room + i) stride``, z without its 1, as float32 where that holds all numbers.
+    """
+
+    rows: int
+    stride: int
+    narrow: int
+    codes: NDArray[np.int32]
+    weights: Array
+    weighted: int
+    fill: Codes
+    room: int
+    shift: int
+
+
+NO_HEAPS = Heaps(0, 0, 0, np.zeros(0, dtype=np.int32), np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0)
+
+
+class Block(NamedTuple):
+    """Memory of a block of rows as columns: what was read, its bits, hashes, phi, w z; and z as rows."""
 
     C: Array
     bits: Codes
     hashes: Hashes
     P: Array
     W: Array
-    left: Array
     right: Array
-    ones: Array
 
 
 class ColumnPass:
     """The way of columns into running sums.
+
+    Where the sums do not fit the cache, rows are put on heaps, one for each stretch of codes whose sums do, and a heap
+    that is full is added at once: its sums are brought in once for many rows. The rows of a task keep their order, so
+    that its sums are the same to the last bit.
 
     Parameters
     ----------
@@ -105,7 +134,10 @@ class ColumnPass:
             np.zeros((0, 0)) if table is None else np.array(table),
             -1,
         )
+        self._block: Block | None = None
         self._work: Work | None = None
+        self._heaps = NO_HEAPS
+        self._rows = np.zeros(0, dtype=np.uint8)  # the memory of the heaps
         self._seen = np.arange(_SEEN, dtype=np.uint64) ^ np.uint64(1)  # no hash: those have their own place
         self._kept, self._state = np.zeros(_KEPT, dtype=np.uint64), np.zeros(1, dtype=np.int64)
 
@@ -124,8 +156,10 @@ class ColumnPass:
         """
         from hieropo.core.kernels_rows import BLOCK, add_columns
 
-        work = self._work if self._work is not None else self._make_work(len(columns), BLOCK)
-        self._work = work
+        if self._block is None:
+            self._block = self._make_block(len(columns), BLOCK)
+        self._make_heaps(columns, weighted=weighted)
+        assert self._work is not None
         phi = self._phi._replace(weight=self._phi.columns + 2) if weighted else self._phi
         where, limits = self._described(columns)
         sums = self._running.running(weighted=weighted)
@@ -133,31 +167,75 @@ class ColumnPass:
         done, going = 0, True
         while going:
             hashing = Hashing(self._sketcher.marks, self._sketcher.limit, self._seen, self._kept, self._state)
-            now = add_columns(done, where, limits, codes, own, phi, hashing, sums, work)
+            now = add_columns(
+                done, where, limits, codes, own, phi, hashing, sums, self._heaps, self._block, self._work
+            )
             kept = int(self._state[0])
             self._sketcher.take(self._kept[:kept], now - done)
             self._state[0], done = 0, now
             going = now < code.size and kept + BLOCK > _KEPT
         return done
 
+    def finish(self) -> None:
+        """Add what lies on heaps to the sums."""
+        from hieropo.core.kernels_rows import empty_heaps
+
+        if self._heaps.room:
+            assert self._work is not None
+            sums = self._running.running(weighted=bool(self._heaps.weighted))
+            empty_heaps(self._heaps, sums, self._work)
+
+    def _make_heaps(self, columns: Sequence[Column], *, weighted: bool) -> None:
+        """Make heaps where they help, and anew where codes came that they do not reach."""
+        codes = len(self._running) * self._running.each
+        if self._work is None:
+            self._work = Work.of(self._running.turns)
+        if self._running.size <= _CACHE or codes <= self._heaps.fill.size << self._heaps.shift:
+            return
+        self.finish()
+        narrow = all(column.kind in _NARROW for column in columns[: self._phi.columns + 1])
+        shift, room = self._plan(
+            codes, (4 if narrow else 8) * (self._running.turns.count - 1), weighted=weighted
+        )
+        if room < 1 << shift or self._phi.table.size:
+            self._heaps = NO_HEAPS
+            self._running.in_large_pages()
+            return
+        heaps = _heaps_for(codes, shift)
+        stride = (4 if narrow else 8) * (self._running.turns.count - 1)
+        self._rows = np.empty(heaps * room * stride, dtype=np.uint8)
+        self._heaps = Heaps(
+            self._rows.ctypes.data, stride, int(narrow), np.empty(heaps * room, dtype=np.int32),
+            np.empty(heaps * room if weighted else 0), int(weighted), np.zeros(heaps, dtype=np.int64), room, shift,
+        )  # fmt: skip
+        self._work = Work.of(self._running.turns, room)
+
+    def _plan(self, codes: int, stride: int, *, weighted: bool) -> tuple[int, int]:
+        """Codes of a heap, as a power of 2, and how many rows it has room for."""
+        shift = max(0, int(np.log2(_STRETCH / (8 * self._running.turns.length))))
+        memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size)), _MOST_HEAPED)
+        return shift, memory // (stride + 4 + 8 * weighted) // _heaps_for(codes, shift)
+
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
         from hieropo.core.kernels_rows import KINDS
 
         c = self._phi.columns
-        spots = [c, *range(c), *range(c + 2, c + 1 + len(columns) - c)]  # a 1 stands at c + 1
+        spots = [c, *range(c), *range(c + 2, len(columns) + 1)]  # a 1 stands at c + 1
         rows = [
             (each.address, KINDS.index(each.kind), spot) for each, spot in zip(columns, spots, strict=True)
         ]
         return np.array(rows, dtype=np.int64), np.array([(each.low, each.high) for each in columns])
 
-    def _make_work(self, columns: int, block: int) -> Work:
-        turns = Turns(self._running.dim + 2)
-        C, P = np.zeros((columns + 5, block)), np.zeros((turns.count + 4, block))
+    def _make_block(self, columns: int, size: int) -> Block:
+        turns = self._running.turns
+        C, P = np.zeros((columns + 5, size)), np.zeros((turns.count + 4, size))
         C[self._phi.columns + 1] = P[turns.count - 1] = 1.0
-        return Work(
-            C, C.view(np.int64), np.zeros(block, dtype=np.uint64), P, np.zeros_like(P),
-            np.zeros((block, turns.row)), np.zeros((block, turns.row)), np.ones(block),
-        )  # fmt: skip
+        hashes = np.zeros(size, dtype=np.uint64)
+        return Block(C, C.view(np.int64), hashes, P, np.zeros_like(P), np.zeros((size, turns.row)))
+
+
+def _heaps_for(codes: int, shift: int) -> int:
+    return (codes + codes // 4 >> shift) + 1
 
 
 def clean_rows(columns: Sequence[Column], n: int) -> int:

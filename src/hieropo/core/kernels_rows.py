@@ -142,64 +142,121 @@ def _measure(C, origin, pivot, n):
 @compiled
 def _update(code, start, rows, sums, left, right, weight):
     """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty."""
-    chunks, shift, length, turns, width, last = (
-        sums.chunks,
-        sums.shift,
-        sums.length,
-        sums.turns,
-        sums.width,
-        sums.last,
-    )
-    mask, size = (1 << shift) - 1, 8 * length
+    size = 8 * sums.length
     lines = min(size // _LINE, _MOST)
     across = right.shape[1]
     left, right = left.reshape(-1), right.reshape(-1)
     for t in range(rows):
         ahead = start + t + _AHEAD
         if ahead < code.size:
-            s = code[ahead]
-            place = chunks[s >> shift] + (s & mask) * size
+            place = sums.base + code[ahead] * size
             for line in range(lines):
                 fetch_ahead(place + _LINE * line)
-        s = code[start + t]
         if weight.size and weight[t] == 0.0:
             continue
-        add_turns(
-            chunks[s >> shift] + (s & mask) * size, left, t * across, right, t * across, turns, width, last
-        )
+        place = sums.base + code[start + t] * size
+        add_turns(place, left, t * across, right, t * across, sums.turns, sums.width, sums.last)
 
 
 @compiled
-def _count(code, start, weight, counted, shift):
-    """Add to the number of rows and to the sum of log w of each code; counted are addresses of pairs of them."""
-    mask = (1 << shift) - 1
+def _count(code, start, weight, counted):
+    """Add to the number of rows and to the sum of log w of each code, pairs that lie at an address."""
     for t in range(weight.size):
         if weight[t] != 0.0:
-            s = code[start + t]
-            pair = numba.carray(pointer(counted[s >> shift] + (s & mask) * 16, float64), (2,))
+            pair = numba.carray(pointer(counted + code[start + t] * 16, float64), (2,))
             pair[0] += 1.0
             pair[1] += math.log(weight[t])
 
 
 @compiled
-def add_columns(start, columns, limits, code, action, phi, sketch, sums, work):
+def _add_laid(code, start, rows, sums, work, weight):
+    """Add rows laid out in ``work.right`` and, where they have weights, in ``work.left``."""
+    _update(code, start, rows, sums, work.left if weight.size else work.right, work.right, weight)
+    if weight.size:
+        _count(code, start, weight, sums.counted)
+    elif sums.counted:
+        _count(code, start, work.ones[:rows], sums.counted)
+
+
+@compiled
+def _empty(k, heaps, sums, work):
+    """Add the rows of a heap to the sums, in the order in which they came."""
+    n, first = heaps.fill[k], k * heaps.room
+    code = work.codes[:n]
+    for t in range(n):
+        code[t] = heaps.codes[first + t]
+    z = sums.entries - 1
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        place = heaps.rows + (first + start) * heaps.stride
+        for t in range(m):
+            row = work.right[t]
+            if heaps.narrow:
+                _copy(numba.carray(pointer(place, float32), (z,)), row[:z])
+            else:
+                _copy(numba.carray(pointer(place, float64), (z,)), row[:z])
+            place += heaps.stride
+            row[z] = 1.0
+            for j in range(sums.again):
+                row[z + 1 + j] = row[j]
+        weight = work.weight[:0]
+        if heaps.weighted:
+            weight = work.weight[:m]
+            for t in range(m):
+                at = first + start + t
+                weight[t] = heaps.weights[at]
+                for j in range(z + 1):
+                    work.left[t, j] = weight[t] * work.right[t, j]
+        _add_laid(code, start, m, sums, work, weight)
+    heaps.fill[k] = 0
+
+
+@compiled
+def _heap_up(code, start, m, right, weight, heaps, sums, work):
+    """Put rows on the heap of their codes; a heap that is full is added to the sums first."""
+    z = sums.entries - 1
+    for t in range(m):
+        s = code[start + t]
+        k = s >> heaps.shift
+        if heaps.fill[k] == heaps.room:
+            _empty(k, heaps, sums, work)
+        at = k * heaps.room + heaps.fill[k]
+        heaps.fill[k] += 1
+        heaps.codes[at] = s
+        if heaps.weighted:
+            heaps.weights[at] = weight[t]
+        place = heaps.rows + at * heaps.stride
+        if heaps.narrow:
+            _copy(right[t, :z], numba.carray(pointer(place, float32), (z,)))
+        else:
+            _copy(right[t, :z], numba.carray(pointer(place, float64), (z,)))
+
+
+@compiled
+def empty_heaps(heaps, sums, work):
+    """Add all rows that lie on heaps to the sums."""
+    for k in range(heaps.fill.size):
+        _empty(k, heaps, sums, work)
+
+
+@compiled
+def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, block, work):
     """Add rows from number ``start`` on until one of them, or the sketch, needs a look; returns its number.
 
     Parameters
     ----------
     start : int
     columns : (k, 3) int
-        Address, kind and row of ``work.C`` of each column. The first ones are hashed: the reward, then the contexts.
+        Address, kind and row of ``block.C`` of each column. The first are hashed: the reward, then the contexts.
     limits : (k, 2) float
         What values may be.
     code, action : (n,) int
         Whose sums each row goes to; its action, or empty.
-    phi, sketch, sums, work : Phi, Hashing, Sums, Work
+    phi, sketch, sums, heaps, block, work : Phi, Hashing, Sums, Heaps, Block, Work
     """
     n = code.size
-    C = work.C
+    C = block.C
     contexts = phi.columns
-    none = np.empty(0)
     while start < n:
         m = min(BLOCK, n - start)
         own = action[start : start + m] if action.size else action
@@ -210,39 +267,38 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, work):
             good &= _within(values, limits[k, 0], limits[k, 1])
         if not good or sketch.state[0] + BLOCK > sketch.kept.size:
             return start
-        _hash_block(work.bits, columns[:, 2], contexts + 1, sketch.marks, own, work.hashes[:m])
+        _hash_block(block.bits, columns[:, 2], contexts + 1, sketch.marks, own, block.hashes[:m])
         sketch.state[0] = _keep_small(
-            work.hashes[:m], sketch.limit, sketch.seen, sketch.kept, sketch.state[0]
+            block.hashes[:m], sketch.limit, sketch.seen, sketch.kept, sketch.state[0]
         )
-        if phi.origin.size:
-            _measure(C, phi.origin, phi.pivot, m)
-        Z, count = C, contexts + 2
+        _measure(C, phi.origin, phi.pivot, m)
+        Z = C
         if phi.table.size:
-            Z, count = work.P, sums.entries
+            Z = block.P
             _cross(C, contexts, phi.table, phi.intercept, own, Z)
-            Z[count - 2, :m] = C[contexts, :m]
-        lay_rows(Z, work.right, m, count, sums.again)
-        if phi.weight >= 0:
-            weight = C[phi.weight, :m]
-            for j in range(count):
-                for t in range(m):
-                    work.W[j, t] = weight[t] * Z[j, t]
-            lay_rows(work.W, work.left, m, count, 0)
-            _update(code, start, m, sums, work.left, work.right, weight)
-            _count(code, start, weight, sums.counted, sums.counted_shift)
+            Z[sums.entries - 2, :m] = C[contexts, :m]
+        weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
+        if heaps.room:
+            lay_rows(Z, block.right, m, sums.entries, 0)
+            _heap_up(code, start, m, block.right, weight, heaps, sums, work)
         else:
-            _update(code, start, m, sums, work.right, work.right, none)
-            if sums.counted.size:
-                _count(code, start, work.ones[:m], sums.counted, sums.counted_shift)
+            lay_rows(Z, work.right, m, sums.entries, sums.again)
+            if weight.size:
+                for j in range(sums.entries):
+                    for t in range(m):
+                        block.W[j, t] = weight[t] * Z[j, t]
+                lay_rows(block.W, work.left, m, sums.entries, 0)
+            _add_laid(code, start, m, sums, work, weight)
         start += m
     return start
 
 
 @compiled
-def add_matrix(code, phi, reward, weight, sums, left, right):
+def add_matrix(code, phi, reward, weight, sums, work):
     """Add rows of features (n, d) and rewards (n,); weight (n,) or empty."""
     n, d = phi.shape
     z = d + 2
+    right, left = work.right, work.left
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         for t in range(m):
@@ -252,17 +308,11 @@ def add_matrix(code, phi, reward, weight, sums, left, right):
             right[t, d + 1] = 1.0
             for j in range(sums.again):
                 right[t, z + j] = right[t, j]
-        if weight.size:
-            own = weight[start : start + m]
-            for t in range(m):
-                for j in range(z):
-                    left[t, j] = own[t] * right[t, j]
-            _update(code, start, m, sums, left, right, own)
-            _count(code, start, own, sums.counted, sums.counted_shift)
-        else:
-            _update(code, start, m, sums, right, right, weight)
-            if sums.counted.size:
-                _count(code, start, np.ones(m), sums.counted, sums.counted_shift)
+        own = weight[start : start + m] if weight.size else weight
+        for t in range(own.size):
+            for j in range(z):
+                left[t, j] = own[t] * right[t, j]
+        _add_laid(code, start, m, sums, work, own)
 
 
 @compiled
@@ -285,6 +335,19 @@ def move_sums(address, length, first, count, rows, source, target, table, back):
         a += 1
         if a == each:
             s, a = s + 1, 0
+
+
+@compiled
+def pack_sums(address, length, count, source):
+    """Move entries ``source`` (q,) of each of ``count`` sums together, q <= length, in the order of the codes."""
+    q, held = source.size, np.empty(length)
+    for s in range(count):
+        sums = numba.carray(pointer(address + 8 * length * s, float64), (length,))
+        packed = numba.carray(pointer(address + 8 * q * s, float64), (q,))
+        for e in range(length):
+            held[e] = sums[e]
+        for e in range(q):
+            packed[e] = held[np.uint64(source[e])]
 
 
 @compiled

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.accumulation import RunningSums, merged
-from hieropo.core.chunks import Spots, packed_spots
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, triangle
+from hieropo.core.regions import Spots, packed_spots
 from hieropo.core.statistics import Moments, check_rows, refuse_overflow
 from hieropo.errors import InputError, LogError, MismatchError
 
