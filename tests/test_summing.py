@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.column_pass import ColumnPass
 from hieropo.core.features import Columns, Crossed, embedding, indicator, per_action
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
@@ -400,3 +401,38 @@ def test_places_stay_when_texts_meet_other_ids():
     assert places.of_text(Text.of(["z", "w"])).tolist() == [2, 5]
     assert places.of_checked(np.array(["\ud800", "x"], dtype=object)).tolist() == [6, 0]
     assert places.keys().values.tolist() == ["x", "y", "z", 5, 6, "w", "\ud800"]
+
+
+@pytest.fixture
+def small_heaps(monkeypatch):
+    """Rows go on heaps of few tasks, which are full again and again."""
+    for name, value in {
+        "_CACHE": 1000,
+        "_STRETCH": 3000,
+        "_LEAST_HEAPED": 30_000,
+        "_MOST_HEAPED": 30_000,
+    }.items():
+        monkeypatch.setattr(f"hieropo.core.column_pass.{name}", value)
+
+
+@pytest.mark.parametrize("price", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("weight", ["w", None])
+def test_rows_on_heaps_give_the_same_bits_as_rows_added_at_once(price, weight, monkeypatch, request):
+    table = log_table(20_000, price=pa.array(np.random.default_rng(5).standard_normal(20_000), price))
+    narrow = price == pa.float32() and weight is None
+    for column in ("margin", "w"):
+        values = table[column].cast(pa.float32()).cast(pa.float32() if narrow else pa.float64())
+        table = table.set_column(table.schema.get_field_index(column), column, values)
+    roles = Roles("store", None, "margin", weight=weight, context=("age", "price"))
+    batches = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=3000))
+    at_once = sums(table, Columns(("age", "price")), roles)
+    request.getfixturevalue("small_heaps")
+    emptied = []
+    finish = ColumnPass.finish
+    monkeypatch.setattr(
+        ColumnPass, "finish", lambda self: (emptied.append(self._heaps.fill.sum()), finish(self))
+    )
+    heaped = sums(batches, Columns(("age", "price")), roles)
+    assert any(emptied)
+    assert same_bits(heaped, at_once)
+    assert heaped.moments.allclose(by_definition(table, roles, Columns(("age", "price"))))

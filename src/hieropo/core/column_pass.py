@@ -13,6 +13,7 @@ from hieropo.core.features import Columns
 from hieropo.core.keys import Codes
 from hieropo.core.row_sketch import RowSketcher
 from hieropo.core.rules import HUGE
+from hieropo.core.turns import LANES
 
 Array = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
@@ -79,7 +80,7 @@ class Hashing(NamedTuple):
 class Heaps(NamedTuple):
     """Rows that wait: heap k has those of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
 
-    Row i of heap k lies at ``rows + (k room + i) stride``, z without its 1, as float32 where that holds all numbers.
+    Row i of heap k lies at ``rows + (k room + i) stride``, as float32 where that holds all numbers.
     """
 
     rows: int
@@ -194,15 +195,13 @@ class ColumnPass:
             return
         self.finish()
         narrow = all(column.kind in _NARROW for column in columns[: self._phi.columns + 1])
-        shift, room = self._plan(
-            codes, (4 if narrow else 8) * (self._running.turns.count - 1), weighted=weighted
-        )
+        stride = (4 if narrow else 8) * LANES * self._running.turns.width
+        shift, room = self._plan(codes, stride, weighted=weighted)
         if room < 1 << shift or self._phi.table.size:
             self._heaps = NO_HEAPS
             self._running.in_large_pages()
             return
         heaps = _heaps_for(codes, shift)
-        stride = (4 if narrow else 8) * (self._running.turns.count - 1)
         self._rows = np.empty(heaps * room * stride, dtype=np.uint8)
         self._heaps = Heaps(
             self._rows.ctypes.data, stride, int(narrow), np.empty(heaps * room, dtype=np.int32),

@@ -48,6 +48,18 @@ def fetch_ahead(typingctx, address):
 
 
 @intrinsic
+def word_at(typingctx, address):
+    """The 8 bytes at any address as a number."""
+
+    def generate(context, builder, signature, args):
+        value = builder.load(builder.inttoptr(args[0], _INDEX.as_pointer()))
+        value.align = 1
+        return value
+
+    return types.uint64(types.int64), generate
+
+
+@intrinsic
 def less_product(typingctx, x, a, b):
     """``x - a b``, rounded twice as numpy does."""
 
@@ -140,6 +152,79 @@ def lay_rows(typingctx, C, Z, rows, count, again):
 
     i = types.int64
     return types.void(C, Z, i, i, i), generate
+
+
+_NARROW = ir.VectorType(ir.FloatType(), LANES)
+
+
+def _put(builder, place, row, vectors, kind, convert):
+    with cgutils.for_range(builder, vectors) as loop:
+        j = builder.mul(loop.index, _number(LANES))
+        target = builder.gep(builder.bitcast(place, kind.as_pointer()), [loop.index])
+        builder.store(convert(_load(builder, row, j)), target).align = 4
+
+
+def _get(builder, place, row, vectors, shift, kind, convert):
+    with cgutils.for_range(builder, vectors) as loop:
+        j = builder.mul(loop.index, _number(LANES))
+        value = builder.load(builder.gep(builder.bitcast(place, kind.as_pointer()), [loop.index]))
+        value.align = 4
+        _store(builder, convert(value), row, builder.add(j, shift))
+
+
+def _put_row(builder, place, row, vectors, narrow):
+    flag = builder.icmp_signed("!=", narrow, _number(0))
+    with builder.if_else(flag) as (then, other):
+        with then:
+            _put(builder, place, row, vectors, _NARROW, lambda value: builder.fptrunc(value, _NARROW))
+        with other:
+            _put(builder, place, row, vectors, _VECTOR, lambda value: value)
+
+
+def _get_row(builder, place, row, vectors, count, again, narrow):
+    flag = builder.icmp_signed("!=", narrow, _number(0))
+    with builder.if_else(flag) as (then, other):
+        for branch, kind, convert in (
+            (then, _NARROW, lambda value: builder.fpext(value, _VECTOR)),
+            (other, _VECTOR, lambda value: value),
+        ):
+            with branch:
+                _get(builder, place, row, vectors, _number(0), kind, convert)
+                _get(builder, place, row, again, count, kind, convert)
+
+
+def _row_at(context, builder, signature, args, k):
+    return builder.gep(_data(context, builder, signature, args, k), [args[k + 1]])
+
+
+@intrinsic
+def put_row(typingctx, address, Z, z, vectors, narrow):
+    """Write so many vectors from entry z of Z on to an address, as float32 where ``narrow`` is not 0."""
+
+    def generate(context, builder, signature, args):
+        place = builder.inttoptr(args[0], _DOUBLES)
+        fields = [_DOUBLES] * 2 + [_INDEX] * 2
+        values = [place, _row_at(context, builder, signature, args, 1), *args[3:]]
+        _outlined(builder, "put_row", fields, values, _put_row)
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.void(i, Z, i, i, i), generate
+
+
+@intrinsic
+def get_row(typingctx, address, Z, z, vectors, count, again, narrow):
+    """Read back what :func:`put_row` wrote, and the first ``again`` vectors once more, from entry z + count on."""
+
+    def generate(context, builder, signature, args):
+        place = builder.inttoptr(args[0], _DOUBLES)
+        fields = [_DOUBLES] * 2 + [_INDEX] * 4
+        values = [place, _row_at(context, builder, signature, args, 1), *args[3:]]
+        _outlined(builder, "get_row", fields, values, _get_row)
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.void(i, Z, i, i, i, i, i), generate
 
 
 def _add_to(builder, sums, offset, left, right):

@@ -15,11 +15,19 @@ import numpy as np
 from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
 from hieropo.core.jit import compiled, inlined
-from hieropo.core.kernels_pointers import add_turns, fetch_ahead, lay_rows, less_product, pointer
+from hieropo.core.kernels_pointers import (
+    add_turns,
+    fetch_ahead,
+    get_row,
+    lay_rows,
+    less_product,
+    pointer,
+    put_row,
+)
 
 BLOCK = 128  # rows
 KINDS = ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")  # types of columns, by their number
-_AHEAD = 8  # rows between the fetch of sums and their update
+_AHEAD = 16  # rows between the fetch of sums and their update
 _LINE = 64  # bytes
 _MOST = 32  # lines that are fetched for a row: the processor goes on by itself
 _EXACT = 9007199254740992.0  # 2**53, up to which float64 holds every whole number
@@ -185,27 +193,20 @@ def _empty(k, heaps, sums, work):
     code = work.codes[:n]
     for t in range(n):
         code[t] = heaps.codes[first + t]
-    z = sums.entries - 1
+    count, again = sums.entries, (sums.again + 3) // 4
+    across = work.right.shape[1]
+    flat = work.right.reshape(-1)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         place = heaps.rows + (first + start) * heaps.stride
         for t in range(m):
-            row = work.right[t]
-            if heaps.narrow:
-                _copy(numba.carray(pointer(place, float32), (z,)), row[:z])
-            else:
-                _copy(numba.carray(pointer(place, float64), (z,)), row[:z])
-            place += heaps.stride
-            row[z] = 1.0
-            for j in range(sums.again):
-                row[z + 1 + j] = row[j]
+            get_row(place + t * heaps.stride, flat, t * across, sums.width, count, again, heaps.narrow)
         weight = work.weight[:0]
         if heaps.weighted:
             weight = work.weight[:m]
             for t in range(m):
-                at = first + start + t
-                weight[t] = heaps.weights[at]
-                for j in range(z + 1):
+                weight[t] = heaps.weights[first + start + t]
+                for j in range(count):
                     work.left[t, j] = weight[t] * work.right[t, j]
         _add_laid(code, start, m, sums, work, weight)
     heaps.fill[k] = 0
@@ -214,7 +215,7 @@ def _empty(k, heaps, sums, work):
 @compiled
 def _heap_up(code, start, m, right, weight, heaps, sums, work):
     """Put rows on the heap of their codes; a heap that is full is added to the sums first."""
-    z = sums.entries - 1
+    across, flat = right.shape[1], right.reshape(-1)
     for t in range(m):
         s = code[start + t]
         k = s >> heaps.shift
@@ -226,10 +227,8 @@ def _heap_up(code, start, m, right, weight, heaps, sums, work):
         if heaps.weighted:
             heaps.weights[at] = weight[t]
         place = heaps.rows + at * heaps.stride
-        if heaps.narrow:
-            _copy(right[t, :z], numba.carray(pointer(place, float32), (z,)))
-        else:
-            _copy(right[t, :z], numba.carray(pointer(place, float64), (z,)))
+        put_row(place, flat, t * across, sums.width, heaps.narrow)
+        fetch_ahead(place + heaps.stride + _LINE)
 
 
 @compiled

@@ -216,7 +216,7 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._table: Codes = np.zeros(0, dtype=np.int64)  # place of each number, -1 where it has none yet
+        self._table = np.zeros(0, dtype=np.int32)  # place of each number, -1 where it has none yet
         self._found: list[Codes] = []  # numbers in the order of their places
         self._count = 0
         self._index: dict[Any, int] | None = None
@@ -300,7 +300,7 @@ class Places:
         if low < 0 or high >= _LEAST + _DENSE * (self._count + array.size):
             return False
         if high >= self._table.size:
-            more = np.full(max(high + 1, 2 * self._table.size) - self._table.size, -1, dtype=np.int64)
+            more = np.full(max(high + 1, 2 * self._table.size) - self._table.size, -1, dtype=np.int32)
             self._table = np.concatenate([self._table, more])
         return True
 
@@ -323,7 +323,7 @@ class Places:
             if self._texts is not None:
                 known, self._texts = self._texts.known().strings(), None
             self._index = {item: row for row, item in enumerate(known)}
-            self._table, self._found = np.zeros(0, dtype=np.int64), []
+            self._table, self._found = np.zeros(0, dtype=np.int32), []
         return self._index
 
     def keys(self) -> Keys:

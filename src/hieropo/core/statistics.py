@@ -13,6 +13,8 @@ from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
 
+_PIECE = 1024  # tasks that are looked at together, while they are in the cache
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
@@ -269,9 +271,11 @@ def _clear_emptied(sums: Array, rows: Codes, log_weight: Array, place: Codes, ta
 
 def refuse_overflow(keys: Keys, sums: Array) -> None:
     """Raise where squares of very large values went beyond float64."""
-    bad = ~np.isfinite(sums).all(axis=1)
-    if bad.any():
-        task = keys.values[bad][0]
+    for start in range(0, len(sums), _PIECE):
+        bad = ~np.isfinite(sums[start : start + _PIECE]).all(axis=1)
+        if not bad.any():
+            continue
+        task = keys.values[start + int(bad.argmax())]
         raise LogError(
             f"The sums of task {task!r} are not finite: a feature or reward is so large that its square does not fit "
             "a float64. Rescale that column."

@@ -51,7 +51,7 @@ class Texts:
     """Distinct texts in the making."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros((1024, 2), dtype=np.uint64)
+        self._slots = np.zeros((1024, 4), dtype=np.uint64)
         self._data: Bytes = np.zeros(0, dtype=np.uint8)
         self._ends: Codes = np.zeros(1, dtype=np.int64)
         self._count = 0
@@ -87,7 +87,7 @@ class Texts:
             more = max(count + 1, 2 * self._ends.size) - self._ends.size
             self._ends = np.concatenate([self._ends, np.zeros(more, dtype=np.int64)])
         if 2 * count > len(self._slots):
-            slots = np.zeros((1 << (2 * count - 1).bit_length(), 2), dtype=np.uint64)
+            slots = np.zeros((1 << (2 * count - 1).bit_length(), 4), dtype=np.uint64)
             spread_slots(self._slots, slots)
             self._slots = slots
 

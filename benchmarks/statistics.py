@@ -1,0 +1,249 @@
+"""The pass over a log: what its sums cost beside decoding the same columns, and beside the same sums in SQL.
+
+    python benchmarks/statistics.py                       20 million rows, all cases (about 5 GB on disk, deleted after)
+    python benchmarks/statistics.py --quick               2 million rows
+    python benchmarks/statistics.py --case long           100 million rows of a million tasks
+    python benchmarks/statistics.py --folder /data --keep keeps the logs for the next run
+
+Cases: ``text``, 100,000 text tasks with a Zipf skew; ``number``, a million whole numbers; both with 10 float32 columns;
+``wide``, as text with 32 columns; ``long``, as number with 100 million rows. Parquet as pyarrow writes it, with zstd.
+
+Decoding and the pass take turns in one process, on one thread and on two; the smallest of each counts, in CPU seconds
+and by the clock. Peaks of memory, DuckDB and polars are of processes of their own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+GROUP = 2**20
+TEXTS, NUMBERS = 100_000, 1_000_000
+CASES = {
+    "text": (20_000_000, 10),
+    "number": (20_000_000, 10),
+    "wide": (20_000_000, 32),
+    "long": (100_000_000, 10),
+}
+
+
+def columns_of(d: int) -> list[str]:
+    """Names of the feature columns."""
+    return [f"x{j}" for j in range(d)]
+
+
+def write_log(path: Path, case: str, rows: int, seed: int = 0) -> None:
+    """Write a log, row group by row group."""
+    rng = np.random.default_rng(seed)
+    d, texts = CASES[case][1], case in ("text", "wide")
+    task = pa.string() if texts else pa.int64()
+    names = columns_of(d)
+    schema = pa.schema([("task", task), ("reward", pa.float32()), *((name, pa.float32()) for name in names)])
+    share = np.cumsum(1.0 / np.arange(1, TEXTS + 1))
+    ids = np.array([f"task-{k:06d}" for k in rng.permutation(TEXTS)], dtype=object)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, rows, GROUP):
+            n = min(GROUP, rows - start)
+            which = (
+                np.searchsorted(share, share[-1] * rng.random(n)) if texts else rng.integers(0, NUMBERS, n)
+            )
+            numbers = [rng.standard_normal(n, dtype=np.float32) for _ in range(d + 1)]
+            tasks = pa.array(ids[which], task) if texts else pa.array(which, task)
+            writer.write_batch(pa.record_batch([tasks, *map(pa.array, numbers)], schema=schema), GROUP)
+
+
+class Log:
+    """A log to read."""
+
+    def __init__(self, path: str, d: int, threads: int) -> None:
+        from hieropo.core.features import Columns
+        from hieropo.core.logs import Roles
+        from hieropo.sources import open_log
+
+        self.threads = threads
+        self.features = Columns(tuple(columns_of(d)))
+        self.roles = Roles("task", None, "reward", context=self.features.columns)
+        self.source = open_log(path)
+
+    def decode(self) -> int:
+        """Read all columns and do nothing with them; bytes of the rows in memory."""
+        from hieropo.sources.log_source import parts_of
+
+        parts = parts_of(self.source, self.roles.columns)
+
+        def read(lane: int) -> int:
+            return sum(batch.num_rows for part in parts[lane :: self.threads] for batch in part.batches())
+
+        if self.threads == 1:
+            return read(0)
+        with ThreadPoolExecutor(self.threads) as pool:
+            return sum(pool.map(read, range(self.threads)))
+
+    def sum_up(self) -> int:
+        """Make the Moments; bytes of the result."""
+        from hieropo.summing import sums
+
+        moments = sums(self.source, self.features, self.roles, threads=self.threads).moments
+        return int(moments.sums.nbytes + moments.rows.nbytes + moments.log_weight.nbytes)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """CPU and clock seconds."""
+    cpu, clock = time.process_time(), time.perf_counter()
+    work()
+    return time.process_time() - cpu, time.perf_counter() - clock
+
+
+def pairs(path: str, d: int, threads: int, rounds: int, warm: str) -> dict[str, Any]:
+    """Decode and sum in turn."""
+    Log(warm, d, threads).sum_up()
+    log = Log(path, d, threads)
+    log.decode()
+    decoding, summing = [], []
+    for _ in range(rounds):
+        decoding.append(timed(log.decode))
+        summing.append(timed(log.sum_up))
+    return {"decode": np.min(decoding, axis=0).tolist(), "pass": np.min(summing, axis=0).tolist()}
+
+
+def peak(path: str, d: int, threads: int, warm: str) -> dict[str, Any]:
+    """Peak of resident memory of a process that makes one pass, and the size of its result."""
+    Log(warm, d, threads).sum_up()
+    size = Log(path, d, threads).sum_up()
+    return {"result": size, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def products(d: int) -> list[tuple[str, str]]:
+    """Pairs of columns whose products are summed; "" stands for 1."""
+    z = [*columns_of(d), "reward", ""]
+    return [(z[i], z[j]) for j in range(len(z)) for i in range(j + 1)]
+
+
+def duckdb(path: str, d: int, threads: int, rounds: int) -> dict[str, Any]:
+    """Make the same sums in SQL."""
+    import duckdb as engine
+
+    def term(pair: tuple[str, str]) -> str:
+        return f"sum({' * '.join(f'{name}::DOUBLE' for name in pair if name) or '1'})"
+
+    connection = engine.connect()
+    connection.execute(f"SET threads = {threads}")
+    query = f"SELECT task, {', '.join(map(term, products(d)))} FROM '{path}' GROUP BY task"
+    return {
+        "seconds": np.min(
+            [timed(lambda: connection.sql(query).to_arrow_table()) for _ in range(rounds)], 0
+        ).tolist()
+    }
+
+
+def polars(path: str, d: int, threads: int, rounds: int) -> dict[str, Any]:
+    """Make the same sums in polars, streamed; the number of threads comes from the environment."""
+    import polars as pl
+
+    def term(k: int, pair: tuple[str, str]) -> Any:
+        factors = [pl.col(name).cast(pl.Float64) for name in pair if name]
+        total = (
+            pl.len() if not factors else (factors[0] if len(factors) == 1 else factors[0] * factors[1]).sum()
+        )
+        return total.alias(f"s{k}")
+
+    assert pl.thread_pool_size() == threads
+    query = pl.scan_parquet(path).group_by("task").agg(term(*each) for each in enumerate(products(d)))
+    return {
+        "seconds": np.min(
+            [timed(lambda: query.collect(engine="streaming")) for _ in range(rounds)], 0
+        ).tolist()
+    }
+
+
+def apart(what: str, *args: Any, threads: int) -> dict[str, Any]:
+    """Run one of the functions above in a process of its own."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": str(threads)}
+    call = [sys.executable, __file__, "--run", json.dumps([what, *args])]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{what} failed:\n{done.stderr}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(case: str, rows: int, path: str, warm: str, chosen: argparse.Namespace) -> None:
+    """Measure one case and print its table."""
+    d = CASES[case][1]
+    size = Path(path).stat().st_size
+    print(
+        f"\n{case}: {rows:,} rows, {d} features, {size / 2**30:.2f} GiB on disk, {size / rows:.0f} bytes a row"
+    )
+    print("  ns a row       threads   decode: cpu  clock     pass: cpu  clock     ratio: cpu  clock")
+    for threads in chosen.threads:
+        found = apart("pairs", path, d, threads, chosen.rounds, warm, threads=threads)
+        both = np.array([found["decode"], found["pass"]]) * 1e9 / rows
+        ratio = both[1] / both[0]
+        print(
+            f"  hieropo        {threads:7}   {both[0, 0]:11.1f} {both[0, 1]:6.1f}  {both[1, 0]:12.1f} {both[1, 1]:6.1f}"
+            f"  {ratio[0]:14.2f} {ratio[1]:6.2f}",
+            flush=True,
+        )
+        memory = apart("peak", path, d, threads, warm, threads=threads)
+        result, most = memory["result"] / 2**30, memory["peak"] / 2**30
+        allowed = (threads + 1) * result + 0.5
+        print(
+            f"  memory         {threads:7}   peak {most:.2f} GiB, result {result:.3f} GiB, allowed {allowed:.2f} GiB, "
+            f"{1e3 / both[1, 1]:.1f} million rows a second",
+            flush=True,
+        )
+        for peer in chosen.peers:
+            seconds = np.array(apart(peer, path, d, threads, 1, threads=threads)["seconds"]) * 1e9 / rows
+            print(
+                f"  {peer:15}{threads:7}   {'':33}{seconds[0]:6.1f} {seconds[1]:6.1f}   {seconds[0] / both[1, 0]:.1f}"
+                f" x the pass in cpu, {seconds[1] / both[1, 1]:.1f} x by the clock",
+                flush=True,
+            )
+
+
+def main() -> None:
+    """Measure the cases that were asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=["text", "number", "wide"])
+    parser.add_argument("--rows", type=int, help="rows of every case instead of its own number")
+    parser.add_argument("--quick", action="store_true", help="2 million rows")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", nargs="*", default=["duckdb", "polars"])
+    parser.add_argument("--folder", type=Path, help="where the logs go; default a temporary folder")
+    parser.add_argument("--keep", action="store_true", help="keep the logs, and use those that are there")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.run:
+        what, *args = json.loads(chosen.run)
+        print(json.dumps({"pairs": pairs, "peak": peak, "duckdb": duckdb, "polars": polars}[what](*args)))
+        return
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) if chosen.folder is None else chosen.folder
+        for case in chosen.case:
+            rows = 2_000_000 if chosen.quick else chosen.rows or CASES[case][0]
+            path, warm = folder / f"{case}-{rows}.parquet", folder / f"{case}-warm.parquet"
+            for file, count in ((path, rows), (warm, 300_000)):
+                if not (chosen.keep and file.exists()):
+                    write_log(file, case, count)
+            report(case, rows, str(path), str(warm), chosen)
+            if not chosen.keep:
+                path.unlink()
+                warm.unlink()
+
+
+if __name__ == "__main__":
+    main()
