@@ -1,6 +1,7 @@
 """Each finding is there in a log that has it, and not in one that has not; what stops is what `fit` refuses."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from click.testing import CliRunner
 import hieropo
 from hieropo import Examination, HierOPO, examine
 from hieropo.cli import main
+from hieropo.doctor import rules_incumbent
+from hieropo.doctor.watching import Watch
+from hieropo.sources import Roles, open_log
 
 TASKS, EACH, ACTIONS = 40, 50, ("a", "b", "c")
 ROLES = {
@@ -169,7 +173,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
     ),
     (
         "few events an action", "limits",
-        lambda log: {**log, "profit": (RNG.random(log["x"].size) < 0.05).astype(float),
+        lambda log: {**log, "profit": (RNG.random(log["x"].size) < 0.02).astype(float),
                      "offer": RNG.integers(30, size=log["x"].size)}, WITHOUT_P | {"context": []},
     ),
     ("a reward outweighs", "limits", at_row("profit", 500.0), {}),
@@ -390,3 +394,76 @@ def test_columns_far_from_zero_are_no_copies_of_each_other() -> None:
     copied = log.set_column(3, "y", pa.array(2 * x[:, 0]))
     found = hieropo.examine(copied, task="task", reward="reward", context=["x", "y"])
     assert "undetermined coefficients" in {each.kind for each in found.findings}
+
+
+SAID_BY_LEARNING = {"one task", "far from 0"}  # in the words of the core
+OTHERWISE = SAID_BY_LEARNING | {  # with other figures: by a hierarchy with contexts, by the columns that are read
+    "the incumbent knew something", "actions where they do not pay", "repeated rows", "every row is repeated",
+}  # fmt: skip
+REFUSED = {"constant reward", "actions that hardly come twice", "actions of one task", "few events an action"}
+LEARNED = [each for each in FINDINGS if each[0] not in REFUSED]
+
+
+def fitted(columns: Columns, **roles: object) -> tuple[HierOPO, list[str]]:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        learner = HierOPO().fit(pa.table(columns), **{**ROLES, **roles})
+    return learner, [str(each.message) for each in heard]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change_roles", [each[2:] for each in LEARNED], ids=[f"{each[0]}-{k}" for k, each in enumerate(LEARNED)]
+)
+def test_a_fit_warns_of_what_the_doctor_says(
+    change_roles: tuple[Callable[[Columns], Columns], dict[str, object]],
+) -> None:
+    change, roles = change_roles
+    log = change(sound(each=120))
+    learner, heard = fitted(log, **roles)
+    limits = {each.kind: str(each) for each in examined(log, **roles).of("limits") if not each.judging}
+    said = {each.kind for each in learner.findings_ if each.severity == "limits" and not each.judging}
+    assert said == set(limits) - SAID_BY_LEARNING
+    for kind, text in limits.items():
+        assert kind in OTHERWISE or text in heard, heard
+
+
+def test_a_fit_says_nothing_of_a_sound_log() -> None:
+    learner, heard = fitted(sound())
+    assert heard == []
+    assert learner.findings_ == ()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_fit_of_a_file_in_parts_finds_what_the_whole_shows(
+    tmp_path: Path, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    log = {**learning(sound(), -1.0), "y": sound()["y"]}
+    pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=90)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        learner = HierOPO().fit(tmp_path / "log.parquet", **(ROLES | WITHOUT_P))
+    whole, _ = fitted(log, **WITHOUT_P)
+    assert [each.to_dict() for each in learner.findings_] == [each.to_dict() for each in whole.findings_]
+    assert any("Actions come less often after they were rewarded well" in str(each.message) for each in heard)
+
+
+def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path) -> None:
+    table = pa.table(sound())
+    for start in range(0, 2000, 500):
+        pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
+    source = open_log(tmp_path)
+    roles = Roles("store", "offer", "profit", "p")
+    watch = Watch(source, roles, most=1000)
+    for part in reversed(list(watch.parts(roles.columns))):
+        rows = sum(batch.num_rows for batch in part.batches())
+        assert rows == part.n_rows
+    seen = watch.collected()
+    assert seen is not None
+    assert (seen.all_rows, seen.rows) == (2000, 1000)
+    some = np.concatenate([np.arange(start, start + 250) for start in range(0, 2000, 500)])
+    direct = examine(table.take(pa.array(some)), task="store", action="offer", reward="profit", pscore="p")
+    mine = rules_incumbent.reaction_of(seen)
+    assert mine is not None
+    assert mine.z == pytest.approx(direct.facts["incumbent"]["reacts_to_rewards"]["z"])

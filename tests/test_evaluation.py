@@ -170,7 +170,9 @@ def test_a_log_without_chance_is_refused_by_weights_and_answered_by_the_model() 
     table = log(5)
     store = table["store"].to_numpy()
     own = table.filter(pa.array(table["offer"].to_numpy(zero_copy_only=False) == ACTIONS[store % 3]))
-    found = HierOPO(task_cov="isotropic", logging="random").fit(own, **COLUMNS).evaluate(own)
+    with pytest.warns(HieropoWarning, match="Every task with several rows got one and the same action"):
+        learner = HierOPO(task_cov="isotropic", logging="random").fit(own, **COLUMNS)
+    found = learner.evaluate(own)
     assert found.estimates == ()
     assert found.refused is not None
     assert "Without chance" in found.refused
@@ -179,7 +181,9 @@ def test_a_log_without_chance_is_refused_by_weights_and_answered_by_the_model() 
     with pytest.raises(InputError, match="Without chance"):
         found.estimate("DR")
     ones = log(5, p=np.ones(3000))
-    refused = HierOPO(logging="random").fit(ones, pscore="p", **COLUMNS).evaluate(ones).refused
+    with pytest.warns(HieropoWarning, match="add to more than 1"):
+        learner = HierOPO(logging="random").fit(ones, pscore="p", **COLUMNS)
+    refused = learner.evaluate(ones).refused
     assert refused is not None
     assert "propensity 1" in refused
 
@@ -412,5 +416,8 @@ def test_pessimism_can_be_chosen_from_the_log() -> None:
         chosen.partial_fit(log(2))
     with pytest.raises(InputError, match="leave one out"):
         HierOPO(pessimism="cv", level=0.9).fit(log(1), **COLUMNS)
-    with pytest.raises(InputError, match="cannot be chosen from this log"):
+    with (
+        pytest.warns(HieropoWarning, match="add to more than 1"),
+        pytest.raises(InputError, match="cannot be chosen"),
+    ):
         HierOPO(pessimism="cv", logging="random").fit(log(5, p=np.ones(3000)), pscore="p", **COLUMNS)

@@ -8,7 +8,7 @@ import pytest
 
 from hieropo import HierOPO, embedding, indicator
 from hieropo.adapters import action_dist, from_obp, to_obp
-from hieropo.errors import InputError, LogError, MismatchError, SchemaError
+from hieropo.errors import HieropoWarning, InputError, LogError, MismatchError, SchemaError
 from hieropo.sources import Roles, read
 
 DATA = Path(__file__).parent / "data"
@@ -91,7 +91,8 @@ def test_the_value_of_a_policy_is_the_pipelines_ips():
 def test_action_context_is_a_table_for_an_embedding():
     log = from_obp(MEN, task="position")
     features = embedding(range(MEN["n_actions"]), MEN["action_context"][:, 3:])
-    learner = HierOPO(features, task_cov="isotropic").fit(log, **ROLES)
+    with pytest.warns(HieropoWarning, match="Only 13 of"):
+        learner = HierOPO(features, task_cov="isotropic").fit(log, **ROLES)
     dist = action_dist(learner.policy_, MEN, task="position")
     assert dist.shape == (3000, 34, 3)
     np.testing.assert_array_equal(dist.sum(axis=1), 1.0)

@@ -30,6 +30,9 @@ def page(program: Any, title: str) -> list[dict[str, str]]:
 
 
 @needs
+@pytest.mark.filterwarnings(
+    "ignore:.*rewards differ from 0:hieropo.HieropoWarning"
+)  # few clicks, as is said there
 def test_the_table_of_clicks_is_made_again(program: Any) -> None:
     again = "\n".join(program("real_logs").clicks(DATA))
     assert page(program, CLICKS) == program("tables").read_table(again, CLICKS)

@@ -66,23 +66,6 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actions", "rows", "said"),
-    [(["a"], 500, "holds one action, 'a'"), (list(range(300)), 500, "300 different actions in 500 rows")],
-)
-def test_actions_that_leave_little_to_learn_are_warned_about(
-    actions: list[object], rows: int, said: str
-) -> None:
-    with pytest.warns(hieropo.HieropoWarning, match=said) as caught:
-        scrutiny.warn_of_actions("offer", actions, rows)
-    assert caught[0].filename == __file__
-
-
-def test_common_actions_are_not() -> None:
-    scrutiny.warn_of_actions("offer", ACTIONS, 500)
-    scrutiny.warn_of_actions("offer", ACTIONS, 4)
-
-
-@pytest.mark.parametrize(
     ("known", "task"),
     [
         ("s", "t"),

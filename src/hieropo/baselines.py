@@ -20,6 +20,8 @@ from hieropo.placement import Placement
 class _Baseline(HierOPO):
     """One level of tasks, whose hierarchy is taken as known once it is estimated."""
 
+    _shares = False
+
     def __init__(
         self,
         features: FeatureChoice = None,

@@ -1,7 +1,7 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
@@ -18,6 +18,10 @@ from hieropo.core.row_sketch import RowSketch
 from hieropo.core.uncertainty import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
+from hieropo.doctor.collecting import Collected
+from hieropo.doctor.finding import Finding
+from hieropo.doctor.fitting import heed, of_learning, of_moments, of_rows
+from hieropo.doctor.watching import Watch
 from hieropo.errors import InputError, SchemaError
 from hieropo.feature_choice import FeatureChoice, check_choice, has_origin
 from hieropo.fitted import Fitted
@@ -30,17 +34,11 @@ from hieropo.learning import (
     learning,
     moved_settings,
     told_by_rows,
-    warn_of_knowledge,
 )
 from hieropo.log_moments import LogMoments, as_moments, common_roles
 from hieropo.parameters import Parameters
 from hieropo.placement import Placement
-from hieropo.scrutiny import (
-    warn_of_actions,
-    warn_of_far,
-    warn_of_gate,
-    warn_of_ids,
-)
+from hieropo.scrutiny import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.sources import open_log
 from hieropo.sources.rejects import Rejects, asked
 from hieropo.sources.schema import check_columns
@@ -100,7 +98,12 @@ class HierOPO(Fitted, Parameters):
     roles_ : Roles
     rejected_ : Rejected or None
         What was set aside of the last log that was learned from; None where the first such row was to be an error.
+    findings_ : tuple of Finding
+        What :func:`examine` would say of the last log that was learned from, as far as its pass and its moments tell.
     """
+
+    _shares = True  # strength between tasks
+    _seen: Collected | None = None  # of the rows that are being learned from
 
     def __init__(  # noqa: PLR0913 - one parameter for each setting
         self,
@@ -191,15 +194,13 @@ class HierOPO(Fitted, Parameters):
         source = open_log(log, rereadable=True)
         check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         self._check_roles(roles)
+        watch = Watch(source, roles, taker)
         features, found = features_and_sums(
-            source, self.features, roles, self._apart, rejects=taker, checkpoint=checkpoint
+            watch, self.features, roles, self._apart, rejects=taker, checkpoint=checkpoint
         )
-        self.rejected_ = None if taker is None else taker.rejected
+        self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
         moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
-        chosen = not isinstance(self.features, FeatureMap)
-        if chosen and features.actions is not None and action is not None:
-            warn_of_actions(action, features.actions, moments.n_rows)
         if not has_origin(self.features):
             moments, features = settled(moments, features)
         self._learn(moments, features, roles, found.placement, found.sketch)
@@ -220,9 +221,7 @@ class HierOPO(Fitted, Parameters):
         log.check(self.features, columns)
         self._check_roles(log.roles)
         self._settings_of().check_features(log.features)
-        if log.features.actions is not None and log.roles.action is not None:
-            warn_of_actions(log.roles.action, log.features.actions, log.n_rows)
-        self._seconds, self.rejected_ = {}, None
+        self._seconds, self.rejected_, self._seen = {}, None, None
         log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
         moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
         return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
@@ -315,10 +314,12 @@ class HierOPO(Fitted, Parameters):
         if stored is None:
             if taker is not None:
                 taker.features = self.features_
-            found = sums(log, self.features_, roles, self._placement, apart=apart, rejects=taker)
-            self.rejected_ = None if taker is None else taker.rejected
+            watch = Watch(open_log(log), roles, taker)
+            found = sums(watch, self.features_, roles, self._placement, apart=apart, rejects=taker)
+            self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
             return found
         _refuse_taking(taker)
+        self._seen = None
         common_roles(roles, stored.roles)
         same = stored.within(self.features_)
         found = same.summed
@@ -327,22 +328,32 @@ class HierOPO(Fitted, Parameters):
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
 
+    def _findings(self, moments: Any, features: FeatureMap, roles: Roles) -> Iterator[Finding]:
+        """What is said of the log before anything is learned from it."""
+        learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
+        varied = self._seen is not None and self._seen.reward.kind != "constant"
+        yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
+        if self._seen is not None:
+            yield from of_rows(self._seen)
+
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch
     ) -> Self:
         checked = told_by_rows(moments, features)
         if self.known is None:
             refuse_undetermined(*checked)
+        findings = heed(self._findings(moments, features, roles))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*checked):
             found = self.learned_from(moments, features, placement)
         if self.logging == "unknown":
-            warn_of_knowledge(moments, features, found)
+            findings += heed(of_learning(moments, features, roles, found, self._seen))
         policy = LCBPolicy(
             found.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
+        self.findings_, self._seen = findings, None
         self.moments_ = moments
         self.features_ = features
         self.roles_ = roles

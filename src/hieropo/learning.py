@@ -12,7 +12,7 @@ from hieropo.core.estimation import Estimate, TaskCov
 from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.incumbents import KNEW, Logging, informed_metadata, knowledge
+from hieropo.core.incumbents import Logging, informed_metadata
 from hieropo.core.moved_priors import (
     moved_coefficients,
     moved_covariance,
@@ -25,7 +25,7 @@ from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
 from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, learn
 from hieropo.core.units import UnitMoments, one_action
-from hieropo.errors import InputError, NumericalError, warn
+from hieropo.errors import InputError, NumericalError
 from hieropo.placement import Placement
 
 Hyper = Gaussian | Literal["flat", "shared"]
@@ -247,19 +247,6 @@ def learning(
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
         return Learning(known, condition(moments, known), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
-
-
-def warn_of_knowledge(moments: Moments | UnitMoments, features: FeatureMap, found: Learning) -> None:
-    """Warn where the incumbent knew something of the tasks, as far as a learned hierarchy tells."""
-    if found.estimate is None or isinstance(moments, UnitMoments):
-        return
-    z = knowledge(moments, features, found.estimate.hierarchy)
-    if z is not None and z > KNEW:
-        warn(
-            f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
-            "tasks, or learned from these rows. Say which: logging='frozen' if it did not learn from them, which then "
-            "uses how often it took each action; logging='adaptive' if it did."
-        )
 
 
 def _learned(moments: Moments, placement: Placement, settings: Settings, features: FeatureMap) -> Learned:

@@ -1,7 +1,6 @@
 """What a log can be asked: refusals and warnings in the words of its own columns, actions and ids."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,20 +42,6 @@ def _memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not every system says
         return np.inf
-
-
-def warn_of_actions(column: str, actions: Sequence[Any], rows: int) -> None:
-    """Warn of a log whose actions leave nothing to choose, or hardly ever come twice."""
-    if len(actions) == 1:
-        warn(
-            f"Column {column!r} holds one action, {actions[0]!r}, in all rows: the policy can choose no other."
-        )
-    elif rows > _FEW and 2 * len(actions) > rows:
-        warn(
-            f"Column {column!r} holds {len(actions):,} different actions in {rows:,} rows, so hardly any comes twice "
-            "and little can be learned of each. Is it a quantity rather than the name of an action? Cut it into a few "
-            "classes, or make it a context column and name no action."
-        )
 
 
 def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: str) -> None:

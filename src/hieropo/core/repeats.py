@@ -27,22 +27,30 @@ class RepeatCounts:
     Attributes
     ----------
     rows : int
-    distinct : float
-        Distinct rows; an estimate where not exact.
     times : dict
-        Distinct rows of the sample by the number of their copies.
-    exact : bool
+        Distinct rows by the number of their copies; those of a sample where not exact.
+    share : float
+        Of the distinct rows, that the sample was drawn with; 1 is exact.
     """
 
     rows: int
-    distinct: float
     times: dict[int, int]
-    exact: bool
+    share: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether all rows were counted."""
+        return self.share == 1.0
+
+    @property
+    def distinct(self) -> float:
+        """Distinct rows; an estimate where not exact."""
+        return sum(self.times.values()) / self.share
 
     @property
     def repeated(self) -> float:
-        """Rows that repeat an earlier one."""
-        return max(self.rows - self.distinct, 0.0)
+        """Rows that repeat an earlier one; an estimate where not exact."""
+        return sum((copies - 1) * kinds for copies, kinds in self.times.items()) / self.share
 
     @property
     def copies(self) -> int:
@@ -125,4 +133,4 @@ class Repeats:
         self._settle()
         times, kinds = np.unique(self._counts, return_counts=True)
         found = dict(zip(times.tolist(), kinds.tolist(), strict=True))
-        return RepeatCounts(self._rows, float(self._hashes.size) * 2.0**self._halved, found, not self._halved)
+        return RepeatCounts(self._rows, found, 0.5**self._halved)

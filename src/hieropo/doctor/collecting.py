@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
 from hieropo.core.cells import MOST_CELLS, Cells, CellSums
+from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.kinds import Numbers
 from hieropo.core.logs import Batch, Roles
@@ -34,8 +35,8 @@ class Collected:
     name : str
         Of the source.
     roles : Roles
-    rows, usable : int
-        All rows, and those with a task, an action and a reward that can be used.
+    all_rows, rows, usable : int
+        Rows of the log, those that were looked at, and those with a task, an action and a reward that can be used.
     tasks, actions : Keys
         Ids in the order of their places; no actions without such a column.
     cells : Cells
@@ -57,6 +58,7 @@ class Collected:
 
     name: str
     roles: Roles
+    all_rows: int
     rows: int
     usable: int
     tasks: Keys
@@ -93,13 +95,30 @@ class Collector:
     roles : Roles
     hashed : sequence of str
         Columns by which rows are equal.
+    first_row : int
+        Number of the row that comes first.
+    choices_only : bool
+        Leave contexts, levels and metadata alone, so that collectors of the parts of a log add.
+    features : FeatureMap, optional
+        Rows whose action it does not know cannot be used.
     most : int
         Cells that are kept.
     """
 
-    def __init__(self, name: str, roles: Roles, hashed: tuple[str, ...], most: int = MOST_CELLS) -> None:
+    def __init__(
+        self,
+        name: str,
+        roles: Roles,
+        hashed: tuple[str, ...],
+        *,
+        first_row: int = 0,
+        choices_only: bool = False,
+        features: FeatureMap | None = None,
+        most: int = MOST_CELLS,
+    ) -> None:
         self._name, self._roles, self._hashed = name, roles, hashed
-        self._looker, self._rows, self._usable = Looker(roles), 0, 0
+        self._looker, self._first, self._rows, self._usable = Looker(roles, features), first_row, 0, 0
+        self._all = not choices_only
         self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats()
         self._numbers: dict[str, Numbers] = {}
         self._faults: dict[tuple[str, str], Unusable] = {}
@@ -113,7 +132,7 @@ class Collector:
         """Add the rows of an Arrow record batch that come next."""
         if not found.num_rows:
             return
-        roles, look = self._roles, self._looker.look(found, self._rows)
+        roles, look = self._roles, self._looker.look(found, self._first + self._rows)
         self._rows += look.rows
         self._time_kind = None if roles.time is None else found.schema.field(roles.time).type
         for fault in look.faults:
@@ -123,7 +142,7 @@ class Collector:
         if self._hashed:
             self._repeats.add(row_hashes(found, list(self._hashed)))
         self._add_choices(look)
-        if (roles.levels or roles.metadata) and self._misplaced is None:
+        if self._all and (roles.levels or roles.metadata) and self._misplaced is None:
             self._place(look)
 
     def _add_choices(self, look: Look) -> None:
@@ -141,8 +160,25 @@ class Collector:
         self._cells.add(place, code, reward, tasks=tasks, actions=actions, pscore=pscore, share=share)
         if look.time is not None:
             self._times.add(look.time, place, reward, tasks)
-        if roles.context:
+        if roles.context and self._all:
             self._add_contexts(look, code, reward, usable)
+
+    def append(self, later: "Collector") -> None:
+        """Add what was collected of the rows that come next; both look at choices only."""
+        place = self._looker.tasks.of(later._looker.tasks.keys().values)
+        code = self._looker.actions.of(later._looker.actions.keys().values)
+        tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
+        if self._roles.action is None:
+            code = np.zeros(1, dtype=np.int64)
+        self._rows, self._usable = self._rows + later._rows, self._usable + later._usable
+        self._cells.append(later._cells, place, code, tasks=tasks, actions=actions)
+        self._times.append(later._times, place, tasks)
+        self._repeats.update(later._repeats)
+        self._time_kind = later._time_kind if self._time_kind is None else self._time_kind
+        for fault in later._faults.values():
+            self._fault(fault)
+        for column, numbers in later._numbers.items():
+            self._numbers.setdefault(column, Numbers()).update(numbers)
 
     def _fault(self, fault: Unusable) -> None:
         key = fault.column, fault.reason
@@ -194,7 +230,8 @@ class Collector:
         tasks, actions = self._looker.tasks.keys(), self._looker.actions.keys()
         contexts = None if self._contexts is None else self._contexts.moments()
         return Collected(
-            self._name, self._roles, self._rows, self._usable, tasks, actions, self._cells.collected(), self._numbers,
+            self._name, self._roles, self._rows, self._rows, self._usable, tasks, actions, self._cells.collected(),
+            self._numbers,
             tuple(self._faults.values()), self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed,
             contexts, self._origin, self._misplaced,
         )  # fmt: skip

@@ -97,8 +97,10 @@ def _findings(seen: Collected, found: rules_incumbent.Incumbent | None) -> Itera
     yield from rules_values.faults(seen)
     yield from rules_values.reward(seen)
     yield from rules_features.features(seen)
-    yield from rules_tasks.tasks(seen)
-    yield from rules_tasks.actions(seen)
+    yield from rules_tasks.tasks(seen.cells.rows, seen.tasks.values, seen.roles.task)
+    if seen.roles.action is not None:
+        yield from rules_tasks.few_or_many_actions(seen.roles.action, seen.actions.values, seen.usable)
+    yield from rules_tasks.chosen(seen)
     yield from rules_time.repeats(seen)
     yield from rules_propensities.propensities(seen)
     yield from rules_incumbent.logging(seen, found)

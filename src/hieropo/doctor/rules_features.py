@@ -1,6 +1,6 @@
 """Rules about context columns: constant, copies of each other, far from 0, on different scales."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def features(seen: Collected) -> Iterator[Finding]:
     if open_ is not None:
         yield Finding("stops", "undetermined coefficients", "context columns", open_.said, open_.cure)
         return
-    yield from _near(seen, totals.sum(axis=0)[: width + 1, : width + 1])
+    yield from alike(seen.roles.context, totals.sum(axis=0)[: width + 1, : width + 1])
 
 
 def _by_action(seen: Collected) -> Array:
@@ -77,8 +77,8 @@ def _without_intercept(gram: Array, origin: Array) -> Array:
     return np.asarray(move @ gram @ move.T)
 
 
-def _near(seen: Collected, gram: Array) -> Iterator[Finding]:
-    columns = seen.roles.context
+def alike(columns: Sequence[str], gram: Array) -> Iterator[Finding]:
+    """Whether columns are all but copies of each other, or on other scales, by their sums (1, x)(1, x)'."""
     mean = gram[0, 1:] / gram[0, 0]
     cov = gram[1:, 1:] / gram[0, 0] - np.outer(mean, mean)
     sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))

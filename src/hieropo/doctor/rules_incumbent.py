@@ -15,6 +15,7 @@ from hieropo.core.estimation import estimate
 from hieropo.core.features import indicator
 from hieropo.core.incumbents import KNEW, knowledge
 from hieropo.core.keys import Keys
+from hieropo.core.logs import Roles
 from hieropo.core.packed import packed_size
 from hieropo.core.statistics import Moments
 from hieropo.core.value_estimates import FEW_EFFECTIVE
@@ -179,40 +180,55 @@ def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
     """What the choices in the log say."""
     if found is None or found.seems == "without chance":
         return
+    yield from reacting(seen, found.reaction)
+    if found.knew is not None and abs(found.knew) > KNEW:
+        yield from knowing(found.knew, seen.roles, found.reaction, found.unordered)
+
+
+def reaction_of(seen: Collected) -> Sign | None:
+    """Whether actions react to rewards; None where that cannot be tested."""
+    found = seen.cells.whole()
+    return None if seen.roles.action is None or unordered(seen, found) else reaction(found)
+
+
+def reacting(seen: Collected, reacts: Sign | None) -> Iterator[Finding]:
+    """What it means that actions react to rewards."""
     place = f"column {seen.roles.action!r}, by the order of rows"
-    reacts, knew = found.reaction, found.knew
-    if reacts is not None and reacts.z < -REACTED:
+    if reacts is None or abs(reacts.z) <= REACTED:
+        return
+    if reacts.z < 0:
         yield Finding(
             "limits", "actions flee rewards", place,
             f"Actions come less often after they were rewarded well (z = {reacts.z:.1f}).",
             f"Is {seen.roles.reward!r} a cost, of which less is better? Turn its sign. Else rewards and actions move "
             "together with time.",
         )  # fmt: skip
-    elif reacts is not None and reacts.z > REACTED:
+    else:
         yield Finding(
             "note", "adaptive logging", place,
             f"Actions come more often after they were rewarded well (z = {reacts.z:.1f}): the policy that made the log "
-            "seems to have learned from it.", "Say so: --logging adaptive.",
+            "seems to have learned from it.", "Say so: logging='adaptive'.",
         )  # fmt: skip
-    if knew is not None and knew < -KNEW:
+
+
+def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None = None) -> Iterator[Finding]:
+    """What it means that actions were taken more often, or less, where they pay."""
+    if z < 0:
         yield Finding(
-            "limits", "actions where they do not pay", f"column {seen.roles.reward!r}",
-            f"Actions were taken more often in tasks where they pay less (z = {knew:.1f}).",
-            f"Is {seen.roles.reward!r} a cost, of which less is better? Turn its sign.",
+            "limits", "actions where they do not pay", f"column {roles.reward!r}",
+            f"Actions were taken more often in tasks where they pay less (z = {z:.1f}).",
+            f"Is {roles.reward!r} a cost, of which less is better? Turn its sign.",
         )  # fmt: skip
-    elif knew is not None and knew > KNEW and found.seems != "adaptive":
-        yield knew_something(knew, seen.roles.action, found.unordered)
-
-
-def knew_something(z: float, column: str | None, unordered: str | None = None) -> Finding:
-    """Say that actions were taken more often where they pay."""
+        return
+    if reacts is not None and reacts.z > REACTED:
+        return  # it learned from these rows, which the likelihood of the rewards allows for
     untold = f" ({unordered}, so that the log does not tell which)" if unordered else ""
-    return Finding(
-        "limits", "the incumbent knew something", f"column {column!r}",
+    yield Finding(
+        "limits", "the incumbent knew something", f"column {roles.action!r}",
         f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
         f"tasks, or learned from these rows{untold}.",
-        "Say which: --logging frozen if it did not learn from them, which then uses how often it took each action; "
-        "--logging adaptive if it did.",
+        "Say which: logging='frozen' if it did not learn from them, which then uses how often it took each action; "
+        "logging='adaptive' if it did.",
     )  # fmt: skip
 
 

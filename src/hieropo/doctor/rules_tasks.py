@@ -14,6 +14,7 @@ from hieropo.doctor.finding import Finding
 from hieropo.text import counted, percent
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.float64] | NDArray[np.int64]
 
 _SINGLE = (
     0.9  # share of tasks with one row from which on noise and differences between tasks are hardly told apart
@@ -25,9 +26,9 @@ _EXPECTED = 20.0  # rows of an action in a task that chance would give: none of 
 _SHOWN = 3
 
 
-def tasks(seen: Collected) -> Iterator[Finding]:
-    """How rows are spread over tasks."""
-    rows, column = seen.cells.rows[seen.cells.rows > 0], seen.roles.task
+def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
+    """How rows (m,) are spread over tasks with these ids (m,), some of which may have none."""
+    ids, rows = ids[rows > 0], rows[rows > 0]
     if not rows.size:
         return
     place = f"column {column!r}"
@@ -50,7 +51,7 @@ def tasks(seen: Collected) -> Iterator[Finding]:
             "Name a column of units that come back.",
         )  # fmt: skip
     if rows.size > 2 and rows.max() > _HALF * rows.sum():
-        task = plain(seen.tasks.values[int(seen.cells.rows.argmax())])
+        task = plain(ids[int(rows.argmax())])
         yield Finding(
             "note", "one task holds most rows", f"task {task!r}",
             f"Task {task!r} has {percent(rows.max() / rows.sum())} of all rows.",
@@ -58,31 +59,31 @@ def tasks(seen: Collected) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def actions(seen: Collected) -> Iterator[Finding]:
-    """Which actions there are, and where they were taken."""
-    column, count = seen.roles.action, len(seen.actions)
-    if column is None or not seen.usable:
-        return
+def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: int) -> Iterator[Finding]:
+    """Actions that leave nothing to choose, or hardly ever come twice."""
     place = f"column {column!r}"
-    if count == 1:
+    if len(actions) == 1:
         yield Finding(
             "limits", "one action", place,
-            f"Column {column!r} holds one action, {plain(seen.actions.values[0])!r}, in all rows: the policy can "
-            "choose no other.", "Add rows in which other actions were taken.",
+            f"Column {column!r} holds one action, {plain(actions[0])!r}, in all rows: the policy can choose no other.",
+            "Add rows in which other actions were taken.",
         )  # fmt: skip
-        return
-    if seen.usable > _FEW_ROWS and 2 * count > seen.usable:
+    elif rows > _FEW_ROWS and 2 * len(actions) > rows:
         yield Finding(
             "limits", "actions that hardly come twice", place,
-            f"Column {column!r} holds {count:,} different actions in {seen.usable:,} rows, so hardly any comes twice "
+            f"Column {column!r} holds {len(actions):,} different actions in {rows:,} rows, so hardly any comes twice "
             "and little can be learned of each. Is it a quantity rather than the name of an action?",
             "Cut it into a few classes, or make it a context column and name no action.",
         )  # fmt: skip
+
+
+def chosen(seen: Collected) -> Iterator[Finding]:
+    """Where actions were taken, of those that leave something to choose and come often enough."""
+    if seen.roles.action is None or seen.usable <= _FEW_ROWS or not 1 < len(seen.actions) <= seen.usable / 2:
         return
-    found = seen.cells.whole()
     yield from _alone(seen)
     yield from _rare(seen)
-    yield from _absent(seen, found.counts)
+    yield from _absent(seen, seen.cells.whole().counts)
 
 
 def _alone(seen: Collected) -> Iterator[Finding]:
@@ -120,7 +121,7 @@ def _rare(seen: Collected) -> Iterator[Finding]:
             f"actions such as {listed(names)}",
             f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} came in one task only: how they differ "
             "between tasks is not told.",
-            "Leave them out, put them together, or let actions share a prior: --hyper shared.",
+            "Leave them out, put them together, or let actions share a prior: hyper='shared'.",
         )  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def _absent(seen: Collected, counts: Array) -> Iterator[Finding]:
         "limits", "actions that some tasks never take", f"task {task!r}, action {action!r}",
         f"{counted(int(some.size), 'task')} never took actions that others often take: task {task!r} has "
         f"{counts[s].sum():,.0f} rows and none of {action!r}. Perhaps it cannot be taken there.",
-        "Then name the column that lists what can be taken, --eligible, and hand such lists in with requests; else the "
+        "Then name the column that lists what can be taken, eligible=, and hand such lists in with requests; else the "
         "policy may choose it.",
     )  # fmt: skip
 

@@ -10,14 +10,15 @@ from hieropo.text import counted, percent
 
 # A mean of fewer rarer rewards is known to no better than about 18 %.
 _FEW_EVENTS = 30
-# So many rarer rewards does a coefficient need (Peduzzi et al., J. Clin. Epidemiol. 49, 1996).
-_EVENTS_PER_ACTION = 10
+# So many rarer rewards does a coefficient need: ten by Peduzzi et al. (J. Clin. Epidemiol. 49, 1996), five to nine by
+# Vittinghoff and McCulloch (Am. J. Epidemiol. 165, 2007); here tasks share strength besides.
+_EVENTS_PER_ACTION = 5
 # Share of one row in all squares around the mean: of a normal reward 2 log(n) / n, .01 of 1,000 rows; without a row
 # that has half, half of the noise is gone.
 _OUTWEIGHS, _HALF = 0.1, 0.5
 _ROWS_FOR_WEIGHT = 1_000  # from which on one row's weight is telling
 _FAR = 1e5  # sds between the mean reward and 0: sums of squares lose 10 of their 16 digits
-_DROP = "`fit --lenient` sets such rows aside and counts them."
+_DROP = "lenient=True, on the command line --lenient, sets such rows aside and counts them."
 
 _PLAIN = ("missing", "NaN", "an empty list", "a list with a null")
 _CURES = {
@@ -70,14 +71,24 @@ def reward(seen: Collected) -> Iterator[Finding]:
     column, found = seen.roles.reward, seen.reward
     if not found.rows:
         return
-    if found.kind == "constant":
-        yield Finding(
-            "stops", "constant reward", f"column {column!r}",
-            f"All rewards are {found.low:g}: there is nothing to learn.",
-            "Is it the right column, and did a filter leave one outcome only?",
-        )  # fmt: skip
+    if found.kind == "constant" and found.rows > 1:
+        yield constant(column, found.low)
         return
-    yield from _sign(seen)
+    yield from sign(seen)
+    yield from variation(seen)
+    if abs(found.mean) > _FAR * found.sd:
+        yield Finding(
+            "limits", "far from 0", f"column {column!r}",
+            f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}: so far from "
+            "0 digits are lost, and estimates can be wrong.", "Subtract a number near its mean.",
+        )  # fmt: skip
+
+
+def variation(seen: Collected) -> Iterator[Finding]:
+    """Whether few rewards make all that rewards vary."""
+    column, found = seen.roles.reward, seen.reward
+    if found.kind == "constant":
+        return
     yield from _events(seen)
     if found.rows >= _ROWS_FOR_WEIGHT and (weight := _heaviest(seen)) > _OUTWEIGHS:
         far = found.high if found.high - found.mean > found.mean - found.low else found.low
@@ -87,12 +98,14 @@ def reward(seen: Collected) -> Iterator[Finding]:
             "rewards vary.",
             "Is it an error? If not, clip large rewards or take their logarithm: that row decides too much.",
         )  # fmt: skip
-    if abs(found.mean) > _FAR * found.sd:
-        yield Finding(
-            "limits", "far from 0", f"column {column!r}",
-            f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}: so far from "
-            "0 digits are lost, and estimates can be wrong.", "Subtract a number near its mean.",
-        )  # fmt: skip
+
+
+def constant(column: str, value: float) -> Finding:
+    """Say that all rewards are one value."""
+    return Finding(
+        "stops", "constant reward", f"column {column!r}", f"All rewards are {value:g}: there is nothing to learn.",
+        "Is it the right column, and did a filter leave one outcome only?",
+    )  # fmt: skip
 
 
 def _heaviest(seen: Collected) -> float:
@@ -100,7 +113,8 @@ def _heaviest(seen: Collected) -> float:
     return max(found.high - found.mean, found.mean - found.low) ** 2 / (found.rows * found.sd**2)
 
 
-def _sign(seen: Collected) -> Iterator[Finding]:
+def sign(seen: Collected) -> Iterator[Finding]:
+    """Whether the reward looks like a cost."""
     column, found = seen.roles.reward, seen.reward
     if like_a_cost(column) and found.high > 0:
         yield Finding(

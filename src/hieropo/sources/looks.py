@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
 from hieropo.sources.arrays import decoded, ids, is_uuid
@@ -65,17 +66,19 @@ class Looker:
     Parameters
     ----------
     roles : Roles
+    features : FeatureMap, optional
+        Rows whose action it does not know cannot be used.
     """
 
-    def __init__(self, roles: Roles) -> None:
-        self.roles = roles
+    def __init__(self, roles: Roles, features: FeatureMap | None = None) -> None:
+        self.roles, self._features = roles, features
         self.tasks, self.actions = Places(), Places()
         self.levels = tuple(Places() for _ in roles.levels)
 
     def look(self, found: pa.RecordBatch, first_row: int) -> Look:
         """Read what can be read of a record batch that has all columns of the roles."""
         roles, n = self.roles, found.num_rows
-        faults = {(fault.column, fault.reason): fault for fault in sift(found, roles)}
+        faults = {(fault.column, fault.reason): fault for fault in sift(found, roles, self._features)}
         bad: dict[str, Mask] = {}
         for fault in faults.values():
             bad[fault.column] = bad.get(fault.column, np.zeros(n, dtype=np.bool_)) | fault.bad
@@ -126,8 +129,12 @@ def _placed(column: pa.Array, name: str, places: Places) -> Codes:
     if not pa.types.is_dictionary(column.type):
         return places.of(ids(column, name, 0))
     index = column.indices.to_numpy(zero_copy_only=False)
-    used, rows = np.unique(index, return_inverse=True)  # entries that no row uses are no tasks
-    return places.of(ids(_plain_texts(column.dictionary).take(pa.array(used)), name, 0))[rows]
+    entries = np.zeros(len(column.dictionary), dtype=np.int64)
+    entries[index] = 1
+    used = np.flatnonzero(entries)  # entries that no row uses are no ids
+    entries[used] = places.of(ids(_plain_texts(column.dictionary).take(pa.array(used)), name, 0))
+    rows: Codes = entries[index]
+    return rows
 
 
 def _plain_texts(column: pa.Array) -> pa.Array:

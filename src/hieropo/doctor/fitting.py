@@ -1,0 +1,129 @@
+"""What a fit says of its log: the rules of the doctor, on what it saw in its pass and on the moments that it made."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import Columns, FeatureMap
+from hieropo.core.incumbents import KNEW, knowledge
+from hieropo.core.logs import Roles
+from hieropo.core.packed import unpack
+from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
+from hieropo.determined import gram_blocks
+from hieropo.doctor import (
+    rules_features,
+    rules_incumbent,
+    rules_propensities,
+    rules_tasks,
+    rules_time,
+    rules_values,
+)
+from hieropo.doctor.collecting import Collected
+from hieropo.doctor.finding import Finding
+from hieropo.errors import LogError, warn
+from hieropo.learning import Learning
+from hieropo.rejection import constant_reward
+
+AnyMoments = Moments | UnitMoments
+
+
+def of_moments(
+    moments: AnyMoments, features: FeatureMap, roles: Roles, *, learning: bool, listed: bool, varied: bool
+) -> Iterator[Finding]:
+    """What moments show.
+
+    Parameters
+    ----------
+    moments : Moments or UnitMoments
+    features : FeatureMap
+    roles : Roles
+    learning : bool
+        Whether a hierarchy is learned from them.
+    listed : bool
+        Whether the actions are those of the log, not of a map that was handed in.
+    varied : bool
+        Whether rewards were seen to differ, which sums do not tell where they lie far from 0.
+    """
+    units = moments.units if isinstance(moments, UnitMoments) else moments
+    value = None if varied else constant_reward(units)
+    if value is not None and learning and moments.n_rows > 1:
+        yield rules_values.constant(roles.reward, value)
+    if learning:
+        rows = moments.rows.reshape(len(moments), -1).sum(axis=1)
+        told = rules_tasks.tasks(rows, moments.tasks, roles.task)
+        yield from (each for each in told if each.kind != "one task")  # which learning a hierarchy warns of
+    gram = _contexts(moments, features)
+    if gram is not None:
+        yield from rules_features.alike(features.columns, gram)
+    if listed and roles.action is not None and features.actions is not None:
+        yield from rules_tasks.few_or_many_actions(roles.action, features.actions, moments.n_rows)
+
+
+def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] | None:
+    """Sums of (1, x)(1, x)' over all rows; None where the features do not hold them."""
+    units = moments.units if isinstance(moments, UnitMoments) else moments
+    d = units.dim
+    if getattr(features, "pivot", None) is not None:
+        return None  # columns are multiples of one less than themselves
+    if isinstance(features, Columns):
+        total = unpack(units.sums.sum(axis=0), d + 2)
+        order = [d + 1, *range(d)]
+        return np.asarray(total[np.ix_(order, order)])
+    if not isinstance(features, Crossed) or features.table is not None or not features.intercept:
+        return None
+    if units is not moments:
+        return np.asarray(unpack(units.sums.sum(axis=0), d + 2)[:d, :d])
+    return np.asarray(gram_blocks(units, features).sum(axis=0))
+
+
+def of_rows(seen: Collected) -> Iterator[Finding]:
+    """What rows show; of counts only where all were seen."""
+    if not seen.usable:
+        return
+    yield from rules_values.sign(seen)
+    if seen.rows == seen.all_rows:
+        yield from rules_values.variation(seen)
+        yield from rules_tasks.chosen(seen)
+    yield from rules_time.repeats(seen)
+    yield from rules_propensities.propensities(seen)
+    yield from rules_incumbent.reacting(seen, rules_incumbent.reaction_of(seen))
+    yield from rules_time.drift(seen)
+    yield from rules_time.times(seen)
+
+
+def of_learning(
+    moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
+) -> Iterator[Finding]:
+    """What a learned hierarchy shows of the policy that made the log."""
+    if found.estimate is None or isinstance(moments, UnitMoments):
+        return
+    z = knowledge(moments, features, found.estimate.hierarchy)
+    reacts = None if seen is None else rules_incumbent.reaction_of(seen)
+    if z is not None and abs(z) > KNEW:
+        yield from rules_incumbent.knowing(z, roles, reacts)
+
+
+def heed(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Raise for the first that stops learning, warn of those that limit it, and return all.
+
+    Raises
+    ------
+    LogError
+        Something stops learning.
+
+    Warns
+    -----
+    HieropoWarning
+        Something limits what may be concluded from a policy that is learned.
+    """
+    every = tuple(findings)
+    for each in every:
+        if each.severity == "stops":
+            raise LogError(str(each))
+    for each in every:
+        if each.severity == "limits" and not each.judging:
+            warn(str(each))
+    return every

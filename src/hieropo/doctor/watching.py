@@ -1,0 +1,134 @@
+"""A source that is looked at while something else reads it: how a fit examines its log in the same pass."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+from hieropo.core.logs import Roles
+from hieropo.doctor.collecting import Collected, Collector
+from hieropo.sources.log_source import Part, files_of, parts_of
+from hieropo.sources.rejects import Rejects
+from hieropo.sources.row_hashes import is_hashable
+
+MOST_ROWS = (
+    2**20
+)  # that are looked at: shares and drifts are then told to about .1 %, at a cost of a second or less
+MOST_CELLS = 2**17  # that each part keeps, 16 MiB
+
+
+class Watch:
+    """A source of rows that are looked at while they are read; otherwise as the source itself.
+
+    Of each part the first rows are looked at, by its share of ``most``, and the parts are put together in the order of
+    the log, whichever thread was faster.
+
+    Parameters
+    ----------
+    source : LogSource
+    roles : Roles
+    rejects : Rejects, optional
+        Takes the rows whose action is unknown, which are then not looked at.
+    most : int
+        Rows that are looked at.
+    """
+
+    def __init__(
+        self, source: Any, roles: Roles, rejects: Rejects | None = None, *, most: int = MOST_ROWS
+    ) -> None:
+        self._source, self._roles, self._rejects, self._most = source, roles, rejects, most
+        self._hashed = tuple(
+            column for column in roles.columns if is_hashable(source.schema.field(column).type)
+        )
+        self._total = self.collector(0)
+        self._waiting: dict[int, Collector] = {}
+        self._next, self._lock = 0, Lock()
+        self.rows = 0  # that were read
+
+    @property
+    def name(self) -> str:
+        """Name of the source."""
+        return str(self._source.name)
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema of the source."""
+        return self._source.schema
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, where it is known."""
+        found: int | None = self._source.n_rows
+        return found
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether the source can be read again."""
+        return bool(self._source.rereadable)
+
+    def batches(self, columns: Sequence[str], *size: int, **sizes: int) -> Iterator[Any]:
+        """Read the source without a look at it."""
+        found: Iterator[Any] = self._source.batches(columns, *size, **sizes)
+        return found
+
+    @property
+    def files(self) -> Any:
+        """Its files, where it lies in files."""
+        return files_of(self._source)
+
+    @property
+    def where(self) -> str | None:
+        """Its filter, where it has one."""
+        return getattr(self._source, "where", None)
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Any]:
+        """Return the parts of the source, to be looked at once while they are read."""
+        parts = parts_of(self._source, columns)
+        total = sum(part.n_rows for part in parts)
+        each = [self._most if not total else -(-self._most * part.n_rows // total) for part in parts]
+        return [
+            _WatchedPart(part, self, p, quota)
+            for p, (part, quota) in enumerate(zip(parts, each, strict=True))
+        ]
+
+    def collector(self, first_row: int) -> Collector:
+        """Return an empty collector for a part that begins with this row."""
+        features = None if self._rejects is None else self._rejects.features
+        return Collector(
+            self.name, self._roles, self._hashed, first_row=first_row, choices_only=True, features=features,
+            most=MOST_CELLS,
+        )  # fmt: skip
+
+    def done(self, p: int, found: Collector, rows: int) -> None:
+        """Take what was seen of a part with so many rows."""
+        with self._lock:
+            self.rows += rows
+            self._waiting[p] = found
+            while self._next in self._waiting:
+                self._total.append(self._waiting.pop(self._next))
+                self._next += 1
+
+    def collected(self) -> Collected | None:
+        """Return what was seen; None where not all parts were read."""
+        if self._waiting or not self.rows:
+            return None
+        return replace(self._total.collected(), all_rows=self.rows)
+
+
+class _WatchedPart:
+    """A part of a source that is looked at; otherwise as the part itself."""
+
+    def __init__(self, part: Part, watch: Watch, number: int, quota: int) -> None:
+        self._part, self._watch, self._number, self._quota = part, watch, number, quota
+        self.name, self.file, self.path = part.name, part.file, part.path
+        self.first_row, self.n_rows = part.first_row, part.n_rows
+
+    def batches(self) -> Iterator[Any]:
+        """Pass the batches of the part on, and look at the first rows."""
+        found, rows = self._watch.collector(self.first_row), 0
+        for batch in self._part.batches():
+            if rows < self._quota:
+                found.add(batch.slice(0, self._quota - rows))
+            rows += batch.num_rows
+            yield batch
+        self._watch.done(self._number, found, rows)
