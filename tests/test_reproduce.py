@@ -69,6 +69,11 @@ tasks = 3
 actions = 2
 rows_grid = [10]
 counts = { ratings = 9, users = 3, movies = 3, by_rating = [9] }
+[beyond]
+runs = 1
+rows_grid = [10]
+pessimism = 0.1
+added_rows = 5.0
 """
 
 
@@ -119,6 +124,7 @@ def test_the_shipped_settings_are_the_papers(shipped_settings: Settings) -> None
         ('rows_of_tasks = "even"', 'evaluated_on = "logged"', "how many `contexts`"),
         ('rows_of_tasks = "even"', "evaluation_contexts = 0", "at least 0 and 1"),
         ("ridge = 1.0", "ridge = 0.0", "its ridge or noise_sd is not positive"),
+        ("added_rows = 5.0", "added_rows = 0.0", "added_rows that are not positive"),
         ("users = 3, ", "", "movielens.counts lacks the setting 'users'"),
         ("rows_grid = [10]", "rows_grid = [10]\nopen = { starts = 0 }", "movielens.open has starts"),
         ("rows_grid = [10]", 'rows_grid = [10]\nopen = { truth = "x" }', "one of 'factors', 'drawn'"),

@@ -21,8 +21,8 @@ from sklearn.mixture import GaussianMixture
 from hieropo import InputError, LogError, NumericalError, SchemaError
 from hieropo.cli import main
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.reproduce import beyond, movielens
 from hieropo.reproduce import download as grouplens
-from hieropo.reproduce import movielens
 from hieropo.reproduce.clusters import Clusters, best_of, one_start
 from hieropo.reproduce.judging import losses
 from hieropo.reproduce.movielens_settings import Counts
@@ -272,11 +272,13 @@ def small(frame: pd.DataFrame) -> str:
     changes = {
         r"rank = 10": "rank = 2", r"clusters = 7": "clusters = 3",
         r"tasks = 100\nactions = 10": "tasks = 8\nactions = 4",
-        r"rows_grid = \[500, .*\]": "rows_grid = [80, 200]", r"rows = \[500, 5000\]": "rows = [80]",
+        r"rows_grid = \[500, .*\]": "rows_grid = [80, 200]",
         r"runs = 100\nfew_runs = 10": "runs = 4\nfew_runs = 2",
         r"ratings = 1000209": f"ratings = {counts.ratings}", r"users = 6040": f"users = {counts.users}",
         r"movies = 3706": f"movies = {counts.movies}", r"by_rating = .*": f"by_rating = {list(counts.by_rating)}",
         r"evaluation_contexts = 100": "evaluation_contexts = 20",
+        r"runs = 30\nrows = \[500, 5000\]": "runs = 3\nrows = [80]",
+        r"runs = 30\nrows_grid = .*": "runs = 3\nrows_grid = [150]",
     }  # fmt: skip
     text = shipped()
     for old, new in changes.items():
@@ -428,6 +430,85 @@ def test_a_run_judges_all_algorithms_in_one_world(setup: Any) -> None:
     assert all(value >= 0 for value in found.values())
 
 
+# --- beyond ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_beyond_is_what_a_loop_finds(setup: Any) -> None:
+    settings, given = setup
+    found = beyond.one_run(settings, given, beyond.Cell(150), 1)
+    log = beyond.draw(settings, given, beyond.Cell(150), 1)
+    values: dict[str, list[float]] = {}
+    lost = []
+    for s, user in enumerate(log.users):
+        total = dict.fromkeys(("most", "best", "logged", "learned", "max"), 0.0)
+        learned = beyond.CHOOSERS[beyond.LEARNED](settings, given, log)
+        for e, movies in enumerate(log.judged[s]):
+            stars = [float(given.users[user] @ given.movies[movie]) for movie in movies]
+            total["most"] += stars[int(np.argmax([given.counts[movie] for movie in movies]))]
+            total["best"] += stars[int(np.argmax([given.means[movie] for movie in movies]))]
+            total["logged"] += float(np.mean(stars))
+            total["learned"] += stars[learned[s, e]]
+            total["max"] += max(stars)
+        for name, value in total.items():
+            values.setdefault(name, []).append(value / log.judged.shape[1])
+    lost = np.array(values["max"]) - np.array(values["learned"])
+    assert found[f"{beyond.MOST_RATED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["most"]))
+    assert found[f"{beyond.BEST_RATED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["best"]))
+    assert found[f"{beyond.AS_LOGGED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["logged"]))
+    assert found[f"{beyond.LEARNED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["learned"]))
+    assert found[f"{beyond.LEARNED}: {beyond.LOSS}"] == pytest.approx(lost.mean())
+    for name, of in ((beyond.WORSE_THAN_MOST, "most"), (beyond.WORSE_THAN_BEST, "best")):
+        share = np.mean([mine < theirs for mine, theirs in zip(values["learned"], values[of], strict=True)])
+        assert found[f"{beyond.LEARNED}: {name}"] == share
+    assert found[f"{beyond.MOST_RATED}: {beyond.WORSE_THAN_MOST}"] == 0.0
+    assert set(found) == {f"{name}: {figure}" for name in beyond.NAMES for figure in beyond.FIGURES}
+
+
+def test_what_is_from_the_log_alone_sees_nothing_else(setup: Any) -> None:
+    settings, given = setup
+    log = beyond.draw(settings, given, beyond.Cell(150), 0)
+    rng = np.random.default_rng(0)
+    other = replace(given, users=rng.permutation(given.users), counts=rng.random(30), means=rng.random(30))
+    moved = replace(
+        log.clusters, labels=rng.permutation(log.clusters.labels), means=rng.permuted(log.clusters.means)
+    )
+    unlike = replace(log, clusters=moved, users=rng.permutation(log.users))
+    same = {
+        name: np.array_equal(choose(settings, given, log), choose(settings, other, unlike))
+        for name, choose in beyond.CHOOSERS.items()
+    }
+    alone = {beyond.LEARNED, "each user alone", "all users as one", "best movie of the log"}
+    assert {name for name, equal in same.items() if equal} == alone
+
+
+def test_a_known_cluster_is_the_prior_of_its_users(setup: Any) -> None:
+    settings, given = setup
+    log = beyond.draw(settings, given, beyond.Cell(150), 2)
+    found = beyond.CHOOSERS["own cluster known"](settings, given, log)
+    for s, user in enumerate(log.users):
+        k = log.clusters.labels[user]
+        gram, cross = log.moments.gram(s) / 0.759**2, log.moments.cross(s) / 0.759**2
+        precision = np.linalg.solve(log.clusters.covs[k], np.eye(2))
+        cov = np.linalg.solve(precision + gram, np.eye(2))
+        mean = cov @ (precision @ log.clusters.means[k] + cross)
+        for e, movies in enumerate(log.judged[s]):
+            phi = given.movies[movies]
+            bound = phi @ mean - 0.1 * np.sqrt(np.einsum("ki,ij,kj->k", phi, cov, phi))
+            assert found[s, e] == bound.argmax()
+
+
+def test_the_log_ranks_movies_by_mean_rewards_drawn_to_that_of_all(setup: Any) -> None:
+    settings, given = setup
+    log = beyond.draw(settings, given, beyond.Cell(150), 0)
+    score = np.empty(30)
+    for movie in range(30):
+        mine = log.reward[log.movie == movie]
+        score[movie] = (mine.sum() + 5 * log.reward.mean()) / (mine.size + 5)
+    assert np.array_equal(
+        beyond.CHOOSERS["best movie of the log"](settings, given, log), score[log.judged].argmax(axis=2)
+    )
+
+
 # --- the download ---------------------------------------------------------------------------------------------------
 
 
@@ -535,8 +616,15 @@ def test_the_command_leaves_tables_that_do_not_depend_on_the_form_of_the_ratings
             "1",
         )
         assert found.exit_code == 0, found.output
-        told[kind] = json.loads(found.stdout)["results"]
+        said = json.loads(found.stdout)
+        told[kind] = said["results"]
+        told[f"{kind}, beyond"] = said["beyond"]
     assert told["zip"] == told["parquet"]
+    assert told["zip, beyond"] == told["parquet, beyond"]
+    assert {each["runs"] for each in told["zip, beyond"]} == {3}
+    assert f"| {beyond.LEARNED} |" in (out / "beyond.md").read_text()
+    assert {each["runs"] for each in told["zip"] if each["reading"] != "as set"} == {3}
+    assert {each["runs"] for each in told["zip"] if each["reading"] == "as set"} == {2, 3, 4}
     few = [each for each in told["zip"] if each["runs"] == 2]
     assert {each["reading"] for each in few} == {"as set"}
     assert {each["rows"] for each in few} == {80, 200}
@@ -547,3 +635,6 @@ def test_the_command_leaves_tables_that_do_not_depend_on_the_form_of_the_ratings
     assert read_ratings(files["zip"], counts_of(made_up())).checksum in text
     assert "| clusters_found = once |" in text
     assert {path.suffix for path in out.iterdir()} == {".md", ".parquet", ".jsonl", ".svg", ".png"}
+    shown = invoke("--data", str(files["zip"]), "--settings", str(settings), "-o", str(out), "--no-figures")
+    assert "From bandit feedback alone" in shown.output
+    assert f"{out / 'beyond.md'} has errors" in shown.output.replace("\n", " ")

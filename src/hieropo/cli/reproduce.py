@@ -87,8 +87,8 @@ def movielens_command(
     asked = Asked(Path(output), pictures=figures, **options)
     with Line() as line:
         line.say("Reading the ratings ...")
-        found = reproduce_movielens(asked, ratings, Progress(line))
-    _tell(found, asked.out, as_json=as_json)
+        papers, beyond = reproduce_movielens(asked, ratings, Progress(line))
+    _tell(papers, asked.out, as_json=as_json, beyond=beyond)
 
 
 def _archive(*, download: bool) -> Path:
@@ -111,12 +111,14 @@ class Progress:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._begun: tuple[float, int] | None = None
+        self._begun = (0.0, 0)
+        self._total = -1
 
     def __call__(self, done: int, total: int) -> None:
         """Show how many runs are done, of how many."""
         now = time.monotonic()
-        self._begun = self._begun or (now, done)
+        if total != self._total:  # another experiment begins
+            self._begun, self._total = (now, done), total
         self._line.say(bar(done, total, now - self._begun[0], done - self._begun[1]), now=True)
 
 
@@ -130,30 +132,55 @@ def bar(done: int, total: int, seconds: float, made: int) -> str:
     return f"{text}, about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
 
 
-def _tell(found: list[Any], out: Path, *, as_json: bool) -> None:
-    from hieropo.reproduce.synthetic import AS_SET
-
+def _tell(papers: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | None = None) -> None:
     files = sorted(path for path in out.iterdir() if path.is_file())
     if as_json:
-        print_json({"results": [_plain(each) for each in found], "files": [str(path) for path in files]})
+        more = {} if beyond is None else {"beyond": [_plain(each) for each in beyond]}
+        print_json(
+            {"results": [_plain(each) for each in papers], **more, "files": [str(path) for path in files]}
+        )
         return
-    most = max(each.runs for each in found)
-    shown = [each for each in found if each.runs == most and each.place.get("reading", AS_SET) == AS_SET]
-    places = list(dict.fromkeys(tuple(each.place.items()) for each in shown))
-    algorithms = list(dict.fromkeys(each.algorithm for each in shown))
-    cells = {(tuple(each.place.items()), each.algorithm): f"{each.mean:.4f}" for each in shown}
-    head = [name for name, _ in places[0] if name != "reading"]
-    rows = [
-        [*(str(dict(place)[name]) for name in head), *(cells[place, n] for n in algorithms)]
-        for place in places
-    ]
-    click.echo(table([[*head, *algorithms], *rows]))
+    most = max(each.runs for each in papers)
+    click.echo(_table([each for each in papers if each.runs == most and each.place["reading"] == "as set"]))
     click.echo(
         paragraph(
             f"Mean suboptimality; {counted(most, 'run')} at each point. {out / 'results.md'} has errors."
         )
     )
+    if beyond is not None:
+        _tell_beyond(beyond, out)
     click.echo(table([["left behind", str(files[0])], *(["", str(path)] for path in files[1:])]))
+
+
+def _tell_beyond(found: list[Any], out: Path) -> None:
+    from hieropo.reproduce.beyond import LOSS, WORSE_THAN_MOST
+    from hieropo.reproduce.beyond_report import of_figure
+
+    click.echo("\nFrom bandit feedback alone, with users of all kinds")
+    for figure in (LOSS, WORSE_THAN_MOST):
+        points = of_figure(found, figure)
+        names = dict.fromkeys(each.algorithm for each in points)
+        grid = dict.fromkeys(each.place["rows"] for each in points)
+        cells = {(each.algorithm, each.place["rows"]): f"{each.mean:.4f}" for each in points}
+        click.echo(
+            table(
+                [[f"{figure}, by rows", *map(str, grid)], *([n, *(cells[n, k] for k in grid)] for n in names)]
+            )
+        )
+    click.echo(paragraph(f"Means of {counted(found[0].runs, 'run')}. {out / 'beyond.md'} has errors."))
+
+
+def _table(found: list[Any]) -> str:
+    """One row for each point, one column for each algorithm."""
+    places = list(dict.fromkeys(tuple(each.place.items()) for each in found))
+    algorithms = list(dict.fromkeys(each.algorithm for each in found))
+    cells = {(tuple(each.place.items()), each.algorithm): f"{each.mean:.4f}" for each in found}
+    head = [name for name, _ in places[0] if name != "reading"]
+    rows = [
+        [*(str(dict(place)[name]) for name in head), *(cells[place, n] for n in algorithms)]
+        for place in places
+    ]
+    return table([[*head, *algorithms], *rows])
 
 
 def _plain(each: Any) -> dict[str, Any]:

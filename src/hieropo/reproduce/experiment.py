@@ -42,12 +42,15 @@ class Experiment:
         How many runs each point of a figure gets.
     one_run : callable
         Cell and number of the run to figures by name. It goes to other processes, and gives the same there.
+    journal : str
+        Name of the file of finished runs.
     """
 
     name: str
     depends: dict[str, Any]
     runs: Mapping[Any, int]
     one_run: Callable[[Any, int], dict[str, float]]
+    journal: str = "runs.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ def make(experiment: Experiment, out: Path, processes: int | None, watch: Watch)
     ----------
     experiment : Experiment
     out : Path
-        Folder with ``runs.jsonl``, the finished runs.
+        Folder with the journal of finished runs.
     processes : int or None
         None: one for each processor. The figures do not depend on it.
     watch : callable
@@ -102,7 +105,7 @@ def make(experiment: Experiment, out: Path, processes: int | None, watch: Watch)
         A run failed; names it.
     """
     depends = {"experiment": experiment.name, **experiment.depends}
-    journal = Journal(out / "runs.jsonl", depends, commit())
+    journal = Journal(out / experiment.journal, depends, commit())
     wanted = [(cell, run) for cell, number in experiment.runs.items() for run in range(number)]
     missing: dict[Any, list[int]] = {}
     for cell, run in wanted:

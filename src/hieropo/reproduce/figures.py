@@ -27,12 +27,14 @@ _FIXED: Any = {
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One plot: what is varied, its words, and the points."""
+    """One plot: its title, what is varied, the words for it, the points, and the words for their height."""
 
     title: str
     across: str
     label: str
     found: Sequence[Summary]
+    height: str = "suboptimality"
+    from_zero: bool = True
 
 
 def need_matplotlib() -> None:
@@ -107,6 +109,6 @@ def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]], scale:
     axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks], minor=False)
     axis.minorticks_off()
     axis.set_yscale(scale)
-    if scale == "linear":
+    if scale == "linear" and panel.from_zero:
         axis.set_ylim(bottom=0)
-    axis.set(title=panel.title, xlabel=panel.label, ylabel="suboptimality")
+    axis.set(title=panel.title, xlabel=panel.label, ylabel=panel.height)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from hieropo.reproduce.settings import Algorithm
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
+R = TypeVar("R")
 
 REFUSED = "shapes refused"  # beside the figures of a run
 SIMPLER = ("auto", "diag", "isotropic")  # shapes of Sigma_0 in turn, where one cannot be learned
@@ -62,10 +63,10 @@ def pessimism(algorithm: Algorithm, dim: int) -> float:
     return (exact_constant if word == "simultaneous" else paper_constant)(dim, 1.0 - level)
 
 
-def learned(moments: Moments) -> tuple[Any, int]:
-    """Posterior of a hierarchy that is learned from the log, and how many shapes of Sigma_0 were refused on the way.
+def simplest_that_holds(learn_as: Callable[[Any], R]) -> tuple[R, int]:
+    """What is learned with the first shape of Sigma_0 that is not refused, and how many were.
 
-    Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises.
+    Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises. Warnings are hidden.
 
     Raises
     ------
@@ -74,13 +75,12 @@ def learned(moments: Moments) -> tuple[Any, int]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HieropoWarning)
-        for refused, shape in enumerate(SIMPLER):
+        for refused, shape in enumerate(SIMPLER[:-1]):
             try:
-                return learn(moments, shape).posterior, refused  # type: ignore[arg-type]  # they are the words
+                return learn_as(shape), refused
             except NumericalError:
-                if shape == SIMPLER[-1]:
-                    raise
-    raise AssertionError("no shape was tried")  # pragma: no cover
+                continue
+        return learn_as(SIMPLER[-1]), len(SIMPLER) - 1
 
 
 _GIVEN: dict[str, Callable[[World], Hierarchy]] = {
@@ -96,17 +96,18 @@ def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes],
     m, contexts, actions, dim = world.candidates.shape
     tasks, phi = np.repeat(np.arange(m), contexts), world.candidates.reshape(-1, actions, dim)
     posteriors: dict[str, Any] = {}
-    found, refused = [], 0
+    chosen, refused = [], 0
     for each in algorithms:
         if each.prior not in posteriors:
             if each.prior == "learned":
-                posteriors[each.prior], refused = learned(world.moments)
+                found, refused = simplest_that_holds(lambda shape: learn(world.moments, shape))
+                posteriors[each.prior] = found.posterior
             else:
                 posteriors[each.prior] = condition(world.moments, _GIVEN[each.prior](world))
         policy = LCBPolicy(posteriors[each.prior], pessimism=pessimism(each, dim))
         index = policy.choose_many(tasks, phi=phi, threads=1).index
-        found.append(index.reshape(m, contexts))
-    return found, refused
+        chosen.append(index.reshape(m, contexts))
+    return chosen, refused
 
 
 def losses(world: World, algorithms: Sequence[Algorithm]) -> dict[str, float]:

@@ -52,6 +52,8 @@ class Problem:
     movies : (p, k) array
     clusters : dict
         Those of the users that all runs share, by the reading of what the paper leaves open.
+    counts, means : (p,) arrays
+        Number of ratings of each movie, and their mean.
     residual_sd : float
         Of the ratings around what the factors say.
     checksum : str
@@ -61,6 +63,8 @@ class Problem:
     users: Array
     movies: Array
     clusters: dict[MovieLensOpen, Clusters]
+    counts: Array
+    means: Array
     residual_sd: float
     checksum: str
 
@@ -76,7 +80,11 @@ def problem(settings: Settings, ratings: Ratings) -> Problem:
         for each in readings
         if each.clusters_found == "once"
     }
-    return Problem(factors.rows, factors.columns, clusters, float(rest.std()), ratings.checksum)
+    counts = np.bincount(ratings.movie).astype(np.float64)
+    means = np.bincount(ratings.movie, weights=ratings.rating) / counts
+    return Problem(
+        factors.rows, factors.columns, clusters, counts, means, float(rest.std()), ratings.checksum
+    )
 
 
 def _clustered(what: MovieLens, open_: MovieLensOpen, users: Array, rng: np.random.Generator) -> Clusters:
@@ -118,10 +126,7 @@ def draw(settings: Settings, given: Problem, cell: Cell, run: int) -> World:
     what = settings.movielens
     open_ = what.open if cell.reading == AS_SET else what.reading(cell.reading)
     rng = np.random.default_rng([settings.seed, cell.rows, run])
-    clusters = given.clusters.get(open_)
-    if clusters is None:
-        own = np.random.default_rng([settings.seed, _CLUSTERS, run])  # the same at every n
-        clusters = _clustered(what, open_, given.users, own)
+    clusters = clusters_of(settings, given, open_, run)
     hierarchy = prior(what, open_, clusters)
     root = clusters.means[clusters.largest]
     theta = _users(settings, open_, given, clusters, rng)
@@ -132,6 +137,15 @@ def draw(settings: Settings, given: Problem, cell: Cell, run: int) -> World:
     moments = logged(theta, task, movies[shown(movies, (cell.rows, what.actions), rng)], what.noise_sd, rng)
     judged = movies[shown(movies, (what.tasks, open_.evaluation_contexts, what.actions), rng)]
     return World(hierarchy, root, theta, moments, judged, np.full(what.tasks, 1.0 / what.tasks))
+
+
+def clusters_of(settings: Settings, given: Problem, open_: MovieLensOpen, run: int) -> Clusters:
+    """Those that all runs share, or those of one run, which are the same at every n."""
+    shared = given.clusters.get(open_)
+    if shared is not None:
+        return shared
+    rng = np.random.default_rng([settings.seed, _CLUSTERS, run])
+    return _clustered(settings.movielens, open_, given.users, rng)
 
 
 def _users(
@@ -169,8 +183,14 @@ def logged(
     """Moments of a log under uniform actions, with every task."""
     rows = np.arange(task.size)
     phi = candidates[rows, rng.integers(candidates.shape[1], size=task.size)]
-    reward = np.einsum("nd,nd->n", phi, theta[task]) + noise_sd * rng.standard_normal(task.size)
+    reward = rewarded(theta[task], phi, noise_sd, rng)
     return Moments.from_arrays(task, phi, reward).covering(Keys(np.arange(len(theta))))
+
+
+def rewarded(theta: Array, phi: Array, noise_sd: float, rng: np.random.Generator) -> Array:
+    """Rewards (n,) of rows with theta (n, d) and phi (n, d)."""
+    found = np.einsum("nd,nd->n", phi, theta) + noise_sd * rng.standard_normal(len(phi))
+    return np.asarray(found, dtype=np.float64)
 
 
 def one_run(settings: Settings, given: Problem, cell: Cell, run: int) -> dict[str, float]:
@@ -193,6 +213,9 @@ def experiment(settings: Settings, given: Problem) -> Experiment:
             **{name: value for name, value in kept.items() if name != "alternatives"},
             "alternatives": what.alternatives.of,
         },
-        runs=dict.fromkeys(cells(settings), what.runs),
+        runs={
+            cell: what.runs if cell.reading == AS_SET else min(what.runs, what.alternatives.runs)
+            for cell in cells(settings)
+        },
         one_run=partial(one_run, settings, given),
     )

@@ -29,18 +29,21 @@ among them.
 The factors explain the ratings up to residuals with a standard deviation of {residual:.4f} stars. Ratings are not part
 of this folder: MovieLens may not be passed on. SHA-256 of the ratings read: {checksum}.
 """
-_OPEN = "Each row reads one decision otherwise than the settings do."
+_OPEN = """\
+Each row reads one decision otherwise than the settings do, over {runs} runs. Clusters are those of the same
+runs of "as set", unless they are what differs.
+"""
 
 
 def summaries(settings: Settings, results: Results) -> list[Summary]:
     """Every algorithm at every point, over all runs; and over the first few where all decisions are as set."""
-    few, algorithms = settings.movielens.few_runs, cells(settings)
+    what, algorithms = settings.movielens, cells(settings)
     found = []
     for cell, runs in results.runs.items():
         names = [one.name for one in algorithms[cell]]
-        found += summarised(cell.columns, runs, names, COMPARED_WITH)
-        if cell.reading == AS_SET and few < len(runs):
-            found += summarised(cell.columns, runs[:few], names, COMPARED_WITH)
+        some = {what.few_runs, what.alternatives.runs} if cell.reading == AS_SET else set()
+        for number in sorted({len(runs), *(each for each in some if each < len(runs))}):
+            found += summarised(cell.columns, runs[:number], names, COMPARED_WITH)
     return found
 
 
@@ -68,8 +71,9 @@ def report(
     for title, points in tables:
         parts += [f"## {title}", crossed(points, "algorithm", "rows", "mean, by n", mean)]
         parts += [crossed(points, "algorithm", "rows", "difference, by n", difference)]
+    open_text = _OPEN.format(runs=min(what.runs, what.alternatives.runs))
     groups = [(f"n = {n}", _readings(settings, found, n)) for n in what.alternatives.rows]
-    write_text(out / "results.md", [*parts, *decisions(groups, _OPEN), *settings_part(origin)])
+    write_text(out / "results.md", [*parts, *decisions(groups, open_text), *settings_part(origin)])
     return found
 
 
@@ -92,5 +96,5 @@ def _readings(settings: Settings, found: Sequence[Summary], rows: int) -> list[S
         for each in found
         if each.place in wanted
         and each.algorithm in other.algorithms
-        and each.runs == settings.movielens.runs
+        and each.runs == min(other.runs, settings.movielens.runs)
     ]

@@ -47,9 +47,25 @@ class MovieLensOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """What bandit feedback alone gives."""
+
+    runs: int
+    rows_grid: tuple[int, ...]
+    pessimism: float
+    added_rows: float
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be."""
+        if min(self.runs, *self.rows_grid) < 1 or not self.added_rows > 0:
+            raise InputError("beyond has runs or rows below 1, or added_rows that are not positive.")
+
+
+@dataclass(frozen=True, slots=True)
 class MovieLensAlternatives:
     """Other readings of the paper, each a change of :class:`MovieLensOpen`, and where they are compared."""
 
+    runs: int
     rows: tuple[int, ...]
     algorithms: tuple[str, ...]
     of: dict[str, dict[str, int | float | str]]
@@ -71,19 +87,12 @@ class MovieLens:
     rows_grid: tuple[int, ...]
     counts: Counts
     open: MovieLensOpen = field(default_factory=MovieLensOpen)
-    alternatives: MovieLensAlternatives = field(default_factory=lambda: MovieLensAlternatives((), (), {}))
+    alternatives: MovieLensAlternatives = field(default_factory=lambda: MovieLensAlternatives(1, (), (), {}))
 
     def check(self) -> None:
         """Refuse numbers that cannot be."""
-        whole = (
-            self.runs,
-            self.few_runs,
-            self.rank,
-            self.iterations,
-            self.clusters,
-            self.tasks,
-            self.actions,
-        )
+        counts = (self.runs, self.few_runs, self.alternatives.runs)
+        whole = (*counts, self.rank, self.iterations, self.clusters, self.tasks, self.actions)
         if min(*whole, *self.rows_grid) < 1 or not min(self.ridge, self.noise_sd) > 0:
             raise InputError(
                 "movielens has a number of runs, tasks, actions, ... below 1, or its ridge or noise_sd is not positive."

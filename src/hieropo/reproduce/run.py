@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hieropo.reproduce import movielens, movielens_report, synthetic, synthetic_report
+from hieropo.reproduce import beyond, beyond_report, movielens, movielens_report, synthetic, synthetic_report
 from hieropo.reproduce.experiment import Watch, folder, make
 from hieropo.reproduce.figures import need_matplotlib
 from hieropo.reproduce.ratings import read_ratings
@@ -60,8 +60,10 @@ def read_settings(asked: Asked) -> tuple[Settings, str]:
     return settings if asked.seed is None else replace(settings, seed=asked.seed), text
 
 
-def reproduce_movielens(asked: Asked, ratings: str | Path, watch: Watch) -> list[Summary]:
-    """Make the runs on MovieLens that are missing; write tables and pictures.
+def reproduce_movielens(
+    asked: Asked, ratings: str | Path, watch: Watch
+) -> tuple[list[Summary], list[Summary]]:
+    """Make the runs on MovieLens that are missing; write tables and pictures, of the paper's experiment and beyond.
 
     Raises
     ------
@@ -71,13 +73,17 @@ def reproduce_movielens(asked: Asked, ratings: str | Path, watch: Watch) -> list
     settings, text = read_settings(asked)
     what = settings.movielens
     if asked.runs is not None:
-        settings = replace(settings, movielens=replace(what, runs=asked.runs))
+        fewer = replace(settings.beyond, runs=min(asked.runs, settings.beyond.runs))
+        settings = replace(settings, movielens=replace(what, runs=asked.runs), beyond=fewer)
     read = read_ratings(ratings, what.counts)
     out = folder(asked.out)
     given = movielens.problem(settings, read)
     results = make(movielens.experiment(settings, given), out, asked.processes, watch)
     origin = Origin(asked.command("movielens --data PATH"), settings.seed, text, results.commits)
-    return movielens_report.report(settings, given, results, origin, out, pictures=asked.pictures)
+    papers = movielens_report.report(settings, given, results, origin, out, pictures=asked.pictures)
+    results = make(beyond.experiment(settings, given), out, asked.processes, watch)
+    origin = replace(origin, commits=results.commits)
+    return papers, beyond_report.report(settings, results, origin, out, pictures=asked.pictures)
 
 
 def reproduce_synthetic(asked: Asked, watch: Watch) -> list[Summary]:

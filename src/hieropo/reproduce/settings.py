@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hieropo.errors import InputError
-from hieropo.reproduce.movielens_settings import MovieLens
+from hieropo.reproduce.movielens_settings import Beyond, MovieLens
 from hieropo.reproduce.reading import changed, read
 
 Prior = Literal["oracle", "hierarchical", "flat", "pooled", "learned"]
@@ -102,12 +102,14 @@ class Settings:
     algorithms : tuple of Algorithm
     synthetic : Synthetic
     movielens : MovieLens
+    beyond : Beyond
     """
 
     seed: int
     algorithms: tuple[Algorithm, ...]
     synthetic: Synthetic
     movielens: MovieLens
+    beyond: Beyond
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.algorithms]
@@ -119,6 +121,7 @@ class Settings:
             if lost:
                 raise InputError(f"{place}.alternatives names {min(lost)!r}, which is no algorithm: {names}.")
             experiment.check()
+        self.beyond.check()
 
     @cached_property
     def named(self) -> dict[str, Algorithm]:
