@@ -102,12 +102,13 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
         return instants
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return _objects(column, name, first_row)
-    return _from_distinct(column, name)
+    return _from_distinct(column, name, first_row)
 
 
 def _from_dictionary(column: pa.Array, name: str, first_row: int) -> Ids:
     entries = column.dictionary
-    if len(entries) > len(column) or entries.null_count or pa.types.is_floating(entries.type):
+    odd = entries.null_count or pa.types.is_floating(entries.type) or not is_utf8(entries)
+    if odd or len(entries) > len(column):
         return ids(decoded(column), name, first_row)  # entries that no row uses are not looked at
     return _taken(ids(entries, name, first_row), column)
 
@@ -124,7 +125,7 @@ def _objects(column: pa.Array, name: str, first_row: int) -> Ids:
     return objects
 
 
-def _from_distinct(column: pa.Array, name: str) -> Ids:
+def _from_distinct(column: pa.Array, name: str, first_row: int) -> Ids:
     """One Python object for each distinct value, then a look-up: strings cost little this way."""
     uuid = is_uuid(column.type)
     if uuid:
@@ -132,7 +133,10 @@ def _from_distinct(column: pa.Array, name: str) -> Ids:
     elif pa.types.is_timestamp(column.type):
         column = _whole_microseconds(column, name)
     encoded = column.dictionary_encode()
-    found: list[Any] = encoded.dictionary.to_pylist()
+    try:
+        found: list[Any] = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(column, name, first_row) from error
     if uuid:
         found = [UUID(bytes=value) for value in found]
     elif pa.types.is_decimal(column.type) and column.type.scale <= 0:
@@ -140,6 +144,23 @@ def _from_distinct(column: pa.Array, name: str) -> Ids:
     values = np.empty(len(found), dtype=object)
     values[:] = found
     return _taken(values, encoded)
+
+
+def is_utf8(texts: pa.Array) -> bool:
+    """Whether texts are of UTF-8, which Arrow takes on trust."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _not_utf8(column: pa.Array, name: str, first_row: int) -> LogError:
+    row = next(i for i in range(len(column)) if not is_utf8(column.slice(i, 1)))
+    return LogError(
+        f"Column {name!r}, row {first_row + row}: the bytes of this text are not UTF-8. Was it written in another "
+        "encoding, or is the file damaged? Write it anew as UTF-8, or make the column binary where bytes are meant."
+    )
 
 
 def _taken(values: Ids, encoded: pa.Array) -> Ids:

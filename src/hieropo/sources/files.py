@@ -10,6 +10,7 @@ import pyarrow as pa
 from hieropo.errors import LogError, SchemaError
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 
+UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # what Arrow raises where a file is not whole
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
 

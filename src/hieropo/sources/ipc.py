@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import LogError
-from hieropo.sources.files import FileRows, fitted, merged, unreadable
+from hieropo.sources.files import UNREADABLE, FileRows, fitted, merged, unreadable
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # what closes a stream
 
@@ -27,7 +27,7 @@ class _Ipc:
                 for batch in _batches(mapped, _options(self.schema, columns), is_file=self.is_file):
                     batch.validate(full=True)  # a file that was edited must not be read outside of itself
                     yield batch
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             raise unreadable(self.path, "Arrow IPC", error) from error
 
 
@@ -79,7 +79,7 @@ def _opened(path: Path) -> _Ipc:
             rows = sum(batch.num_rows for batch in _batches(mapped, first, is_file=is_file))
     except PermissionError:
         raise
-    except (OSError, pa.ArrowException) as error:
+    except UNREADABLE as error:
         raise unreadable(path, "Arrow IPC", error) from error
     return _Ipc(path, schema, rows, is_file)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hieropo.errors import LogError
-from hieropo.sources.files import fitted, merged, refuse_lacking, unreadable
+from hieropo.sources.files import UNREADABLE, fitted, merged, refuse_lacking, unreadable
 from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 from hieropo.sources.schema import is_text
@@ -189,7 +189,7 @@ def _footer(path: Path) -> _File:
             return _File(path, file.schema_arrow, sizes, _repeated(file), tuple(range(len(sizes))))
     except PermissionError:
         raise
-    except (OSError, pa.ArrowException) as error:
+    except UNREADABLE as error:
         raise unreadable(path, "Parquet", error) from error
 
 
@@ -222,7 +222,7 @@ def _rows(
             for batch in opened.iter_batches(batch_rows, groups, list(columns), use_threads=not alone):
                 yield batch
                 done += batch.num_rows
-    except (OSError, pa.ArrowException) as error:
+    except UNREADABLE as error:
         size = file.n_rows if groups is None else sum(file.groups[group] for group in groups)
         where = "it" if groups is None else f"from row group {groups[0]} on it"
         raise LogError(

@@ -7,6 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo.sources.arrays import decoded, is_uuid
+from hieropo.sources.schema import is_text
 
 Hashes = NDArray[np.uint64]
 
@@ -73,7 +74,10 @@ def _of_bits(column: pa.Array) -> Hashes:
 def _of_entries(column: pa.Array) -> Hashes:
     if len(column.dictionary) > 4 * len(column):  # a small part of a long dictionary
         column = decoded(column).dictionary_encode()
-    entries: list[Any] = column.dictionary.to_pylist()
+    distinct = column.dictionary
+    if is_text(distinct.type):
+        distinct = distinct.cast(pa.large_string()).cast(pa.large_binary())  # its bytes may not be UTF-8
+    entries: list[Any] = distinct.to_pylist()
     known = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
     known = np.append(_mixed(known), _ABSENT)
     if column.dictionary.null_count:

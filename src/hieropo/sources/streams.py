@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
+from hieropo.sources.files import UNREADABLE
 from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, empty, regroup
 
@@ -45,9 +46,11 @@ class StreamSource:
         rows = 0
         try:
             for batch in self._batches:
-                yield batch.select(columns)
+                yield (
+                    batch if columns == self.schema.names else batch.select(columns)
+                )  # a name may stand twice
                 rows += batch.num_rows
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             raise LogError(
                 f"The {self.name} breaks off after {rows} rows: {str(error).strip()} Is its source whole?"
             ) from error

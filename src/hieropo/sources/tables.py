@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import LogError
+from hieropo.sources.files import UNREADABLE
 from hieropo.sources.filter_text import sql_name
 from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, regroup
@@ -96,7 +97,7 @@ class DatasetSource:
     def _scan(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._dataset.to_batches(columns=columns, batch_size=batch_rows)
-        except (OSError, pa.ArrowException) as error:
+        except UNREADABLE as error:
             raise LogError(
                 f"The {self.name} cannot be read: {str(error).strip()} Is a file torn, or of another format?"
             ) from error
