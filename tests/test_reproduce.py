@@ -312,6 +312,46 @@ def test_a_process_that_is_killed_is_an_error_that_says_how_to_go_on() -> None:
         list(as_they_come(dies, range(6), 2))
 
 
+def alive_in_group(group: int) -> list[str]:
+    """Processes of a group that have not ended; one that nobody has asked for its end yet has state Z."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = path.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(of) == group and state != "Z":
+            found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here, which lists processes")
+@pytest.mark.slow
+def test_processes_end_with_the_one_that_started_them_even_where_it_is_killed(tmp_path: Path) -> None:
+    settings = tmp_path / "small.toml"
+    settings.write_text(SMALL.replace("runs = 6", "runs = 10000"))
+    words = [
+        "synthetic",
+        "--settings",
+        str(settings),
+        "--no-figures",
+        "--processes",
+        "2",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    running = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, start_new_session=True)
+    runs, limit = tmp_path / "out" / "runs.jsonl", time.monotonic() + 60
+    while time.monotonic() < limit and not (runs.exists() and runs.read_bytes().count(b"\n") > 5):
+        time.sleep(0.01)
+    assert len(alive_in_group(running.pid)) > 2
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    while alive_in_group(running.pid) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not alive_in_group(running.pid)
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     cell = synthetic.Cell(1.0, 3, 30)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -43,13 +44,29 @@ def workers(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
     What waits is dropped where the block is left by an exception.
     """
     with environment(ONE_THREAD):
-        pool = ProcessPoolExecutor(processes or processors(), mp_context=multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(
+            processes or processors(),
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_end_with_parent,
+        )
         try:
             yield pool
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
         pool.shutdown()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it does, however that ends: nobody else would tell it."""
+    parent = multiprocessing.parent_process()
+
+    def wait_and_end() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | None) -> Iterator[tuple[P, R]]:
