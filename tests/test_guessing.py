@@ -70,7 +70,8 @@ def test_two_columns_of_one_name_are_no_guess():
 def test_an_optional_role_needs_a_column_of_a_type_that_can_play_it():
     roles, told = guess_roles(BARE.append(pa.field("prob", IDS)).append(pa.field("date", IDS)), {})
     assert roles.pscore is roles.time is None
-    assert len(told) == 3
+    assert len(told) == 5
+    assert "'prob' is not taken as the propensity, as its name suggests, since its type is string" in told[3]
 
 
 def test_only_the_roles_asked_for_are_guessed():

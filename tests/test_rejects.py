@@ -276,7 +276,7 @@ def test_more_than_half_is_no_log_any_more(tmp_path):
 def test_nothing_left_says_so_and_lists_all(tmp_path, features):
     log = shop(p=lambda values, _: values * 0)
     with pytest.raises(
-        LogError, match=r"300 of 300 rows \(100.00%\): 300 with 0 or below in 'p' \(first in row 0\)"
+        LogError, match=r"300 of 300 rows \(100.00%\): 300 with 0 or below in 'p' \(first in row 0: 0.0\)"
     ):
         HierOPO(features).fit(log, **COLUMNS, lenient=True, rejects=tmp_path / "bad.csv")
     assert pa.csv.read_csv(tmp_path / "bad.csv").num_rows == 300
@@ -332,7 +332,7 @@ def test_unknown_actions_are_set_aside_only_where_that_was_asked_for():
     )
     with pytest.raises(InputError, match="'new'"):
         learner.evaluate(later)
-    with pytest.warns(HieropoWarning, match=r"6 with an unknown action in 'offer' \(first in row 3\)"):
+    with pytest.warns(HieropoWarning, match=r"6 with an unknown action in 'offer' \(first in row 3: \w+\)"):
         found = learner.evaluate(later, lenient=True)
     assert found.rows == 294
     with pytest.warns(HieropoWarning, match="6 with an unknown action"):
@@ -455,3 +455,22 @@ def command(*words):
     program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
     done = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stdout, done.stderr
+
+
+def test_text_and_lists_of_views_as_polars_makes_them_are_set_aside_and_looked_at():
+    import polars as pl
+
+    from hieropo import examine
+
+    columns = {
+        "store": [f"s{k % 8}" for k in range(80)],
+        "offer": ["x", "y"] * 40,
+        "can": [["x", "y"]] * 79 + [[]],
+        "profit": [None if k == 5 else float(k % 7) for k in range(80)],
+    }
+    named = {"task": "store", "action": "offer", "reward": "profit", "eligible": "can"}
+    with pytest.warns(HieropoWarning, match="1 with missing in 'profit'"):
+        learner = HierOPO(uncertainty="plug-in").fit(pl.DataFrame(columns), **named, lenient=True)
+    assert (learner.moments_.n_rows, learner.rejected_.rows) == (78, 2)
+    kinds = {finding.kind for finding in examine(pl.DataFrame(columns), **named).findings}
+    assert "unusable value" in kinds

@@ -41,7 +41,7 @@ from hieropo.placement import Placement
 from hieropo.scrutiny import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.sources import open_log
 from hieropo.sources.rejects import Rejects, asked
-from hieropo.sources.schema import check_columns
+from hieropo.sources.rows import check_log
 from hieropo.summing import sums
 
 Pessimism = float | Literal["cv"] | None
@@ -191,8 +191,8 @@ class HierOPO(Fitted, Parameters):
             _refuse_taking(taker, checkpoint)
             return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
         roles = Roles(*given)  # type: ignore[arg-type]  # it checks
-        source = open_log(log, rereadable=True)
-        check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
+        source = open_log(log, rereadable=True, lenient=taker is not None)
+        check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
         self._check_roles(roles)
         watch = Watch(source, roles, taker)
         features, found = features_and_sums(
@@ -314,7 +314,7 @@ class HierOPO(Fitted, Parameters):
         if stored is None:
             if taker is not None:
                 taker.features = self.features_
-            watch = Watch(open_log(log), roles, taker)
+            watch = Watch(open_log(log, lenient=taker is not None), roles, taker)
             found = sums(watch, self.features_, roles, self._placement, apart=apart, rejects=taker)
             self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
             return found

@@ -26,7 +26,7 @@ from hieropo.scrutiny import refuse_too_large, warn_of_ids
 from hieropo.sources import open_log
 from hieropo.sources.rejected import Rejected
 from hieropo.sources.rejects import asked
-from hieropo.sources.schema import check_columns
+from hieropo.sources.rows import check_log
 
 _SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
 _CHECKED = ("pscore", "time", "eligible")  # roles of columns that are checked, and not learned from
@@ -106,9 +106,9 @@ class LogMoments:
         named = {"task": None, "action": None, "reward": None, **columns}
         named["context"] = named.get("context") or getattr(features, "columns", ())
         roles = Roles(**named)
-        source = open_log(log, rereadable=True)
-        check_columns(source.schema, roles.items(), source.name)  # before a pass that finds the actions
         taker = asked(log, lenient=lenient, file=rejects)
+        source = open_log(log, rereadable=True, lenient=taker is not None)
+        check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
         made, summed = features_and_sums(
             source, features, roles, falls_apart, rejects=taker, checkpoint=checkpoint
         )

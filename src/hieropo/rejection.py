@@ -5,7 +5,7 @@ from hieropo.core.logs import Roles
 from hieropo.core.packed import unpack
 from hieropo.core.statistics import Moments
 from hieropo.errors import LogError, warn
-from hieropo.sources.rejected import NOTHING, Rejected
+from hieropo.sources.rejected import NO_NUMBER, NOTHING, Rejected
 from hieropo.sources.rejects import Rejects
 
 _MOST = 0.5  # share of rows that may be set aside
@@ -51,6 +51,10 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
         Rows were set aside: how many and why, and whether those that are left may differ from them.
     """
     found = rejects.found(kept, tasks)
+    told = {each.column for each in found.reasons if each.reason == NO_NUMBER}
+    for column in found.texts:
+        if column not in told:
+            warn(f"Column {column!r} is text, and was read as the numbers that it holds.")
     if not found.rows:
         return found
     listed = "" if found.file is None else f" Each is listed in {found.file}."
@@ -64,7 +68,8 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
             f"{found.counted()} would have to be set aside, and what is left does not stand for the log.{listed} Is it "
             "the right column, and was a join complete? If the other rows are a log of their own, hand over those."
         )
-    unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in NOTHING]
+    nothing = (*NOTHING, NO_NUMBER)
+    unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in nothing]
     if unrewarded and constant is not None:
         raise LogError(
             f"{found.counted()} were set aside, and all others have the reward {constant:g}, of which nothing can be "

@@ -23,7 +23,7 @@ from hieropo.rejection import constant_reward, settle
 from hieropo.sources import open_log, read
 from hieropo.sources.log_source import LogSource, Part, empty, parts_of
 from hieropo.sources.rejects import Rejects
-from hieropo.sources.schema import check_columns
+from hieropo.sources.rows import check_log
 
 Lanes = Sequence[Summed]
 
@@ -68,8 +68,8 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     LogError, UnknownActionError, InputError
         A row cannot be used: the first one, however many threads read; or there is none.
     """
-    log = open_log(source)
-    check_columns(log.schema, roles.items(), log.name)
+    log = open_log(source, lenient=rejects is not None)
+    check_log(log, roles, lenient=rejects is not None)
     parts = parts_of(log, roles.columns)
     done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
     lanes = [Lane(features, roles, apart=apart, before=before, start=each, rejects=rejects) for each in held]

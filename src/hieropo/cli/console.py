@@ -93,12 +93,13 @@ def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--lenient/--strict`` and ``--rejects``: what becomes of rows that cannot be used."""
     lenient = click.option(
         "--lenient/--strict", default=False, show_default=True,
-        help="Set rows aside that cannot be used (missing, not finite, a propensity of 0, ...), count them and go on, "
+        help="Set rows aside that cannot be used (missing, no number, a propensity of 0, ...), count them and go on, "
         "unless they are more than half. Strict: stop at the first.",
     )  # fmt: skip
     rejects = click.option(
         "--rejects", metavar="FILE",
-        help="List all such rows in this .parquet or .csv file: file, row, column, value, reason.",
+        help="List all such rows in this .parquet or .csv file: file, row (from 0, in the whole log), column, value, "
+        "reason.",
     )  # fmt: skip
     return lenient(rejects(command))
 
@@ -131,6 +132,11 @@ def done_with(checkpoint: str | None) -> None:
         from hieropo.artifacts.checkpoint import remove_checkpoint
 
         remove_checkpoint(checkpoint)
+
+
+def takes_rejects(given: dict[str, Any]) -> bool:
+    """Whether rows that cannot be used are set aside or listed, rather than the first one being an error."""
+    return bool(given["lenient"]) or given["rejects"] is not None
 
 
 class _Pessimism(click.ParamType[Any]):

@@ -34,7 +34,7 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
 
     rows = Rows.of(log, given)
     with Line() as line:
-        found = examine(Watched(rows.open(), line), guess=guess, **given)
+        found = examine(Watched(rows.open(lenient=True), line), guess=guess, **given)
     if as_json:
         print_json(found.to_dict() | rows.to_dict())
     else:

@@ -12,6 +12,7 @@ from hieropo.cli.console import (
     probability,
     rejects_options,
     shared_options,
+    takes_rejects,
     usage_error,
 )
 from hieropo.cli.progress import Line, Watched
@@ -94,9 +95,9 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])
     settings = {name: given[name] for name in _SETTINGS}
-    rows = Rows.of(log, given)
+    rows, aside = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
-        found = learner.evaluate(Watched(rows.open(rereadable=True), line), **settings)
+        found = learner.evaluate(Watched(rows.open(rereadable=True, lenient=aside), line), **settings)
     needed = {} if given["epsilon"] is None else found.rows_needed(given["epsilon"], seed=given["seed"])
     written: dict[str, str] = {}
     if given["per_task"] is not None:

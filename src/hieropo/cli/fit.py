@@ -14,6 +14,7 @@ from hieropo.cli.console import (
     refuse_inside,
     rejects_options,
     shared_options,
+    takes_rejects,
     usage_error,
 )
 from hieropo.cli.progress import Line, Watched
@@ -114,7 +115,7 @@ def _opened(
         rows.refuse_options("moments, which have none")
         return moments, {role: given[role] for role in Roles.names() if role in given}, []
     check_listing(given["rejects"], rows.place)
-    source = rows.open()
+    source = rows.open(lenient=takes_rejects(given))
     roles, told = roles_of(source.schema, features, given)
     return Watched(source, line), roles.to_dict(), told
 

@@ -14,6 +14,7 @@ from hieropo.cli.console import (
     refuse_inside,
     rejects_options,
     shared_options,
+    takes_rejects,
 )
 from hieropo.cli.progress import Line, Watched
 from hieropo.cli.roles import chosen_features, log_options, roles_of
@@ -84,7 +85,7 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
     check_listing(given["rejects"], log)
     features = chosen_features(given["features"])
     rows = Rows.of(log, given)
-    source = rows.open()
+    source = rows.open(lenient=takes_rejects(given))
     roles, told = roles_of(source.schema, features, given)
     with Line() as line:
         taking = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}

@@ -71,12 +71,12 @@ class Rows:
         """Take what ``source_options`` gave out of the other options."""
         return cls(place, given.pop("filter"), given.pop("sql"), given.pop("types"))
 
-    def open(self, *, rereadable: bool = False) -> Any:
+    def open(self, *, rereadable: bool = False, lenient: bool = False) -> Any:
         """Open them as a log."""
         from hieropo.sources import open_log, sql
 
         source = self.place if self.sql is None else sql(self.sql, self.place)
-        return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types)
+        return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
 
     def refuse_options(self, what: str) -> None:
         """End with a usage error where more is said than a path."""

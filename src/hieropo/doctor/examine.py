@@ -54,9 +54,9 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     >>> found.stops, found.findings[0].place
     (True, "column 'profit', row 2")
     """
-    source = open_log(log)
+    source = open_log(log, lenient=True)
     named, told = guess_roles(source.schema, roles, _guessed(guess))
-    check_columns(source.schema, named.items(), source.name)
+    check_columns(source.schema, named.items(), source.name, texts=True)
     hashed = tuple(
         field.name
         for field in source.schema

@@ -31,6 +31,8 @@ _CURES = {
     "0 or below": "An action that was taken had a chance. Was 0 filled in for a missing value, or is it the propensity "
     "of another action? ",
     "above 1": "Is it a percentage, odds, a density or an inverse propensity? Make it a probability; ",
+    "not a number": "It is text, and is not read as one. Write numbers with a point before decimals and nothing else, "
+    "or leave the value out; ",
     "negative": "A weight says how often a row counts. To take rows out again, subtract their moments; ",
     "a list with a null": "Leave out what is no action; ",
     "a list without the action taken": "Lists name all that could be taken when the action was chosen; ",

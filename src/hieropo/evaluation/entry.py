@@ -63,8 +63,8 @@ def evaluated(
     settings = Options(**options)
     if settings.propensities in ("estimated", "none"):
         roles = replace(roles, pscore=None)
-    source = open_log(log, rereadable=True)
-    read(source, roles)  # checks all columns before the first row is read
+    source = open_log(log, rereadable=True, lenient=rejects is not None)
+    read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
     found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None)
     if rejects is None:

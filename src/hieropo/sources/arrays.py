@@ -33,6 +33,27 @@ def decoded(column: pa.Array) -> pa.Array:
     return entries.take(column.indices)
 
 
+def without_views(found: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace columns of views, as polars makes them, by plain ones, which all kernels take."""
+    for k, field in enumerate(found.schema):
+        plain = _plain_type(field.type)
+        if plain is not None:
+            found = found.set_column(k, field.name, found.column(k).cast(plain))
+    return found
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type without views of a column of views, or of lists of them."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = _plain_type(kind.value_type)
+        return None if inner is None else pa.large_list(inner)
+    return None
+
+
 def numbers(column: pa.Array, name: str, first_row: int) -> Array:
     """Values of a column of numbers, booleans or decimals as float64 (n,).
 

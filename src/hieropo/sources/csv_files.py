@@ -18,7 +18,8 @@ import pyarrow.csv as pacsv
 from hieropo.core.ids import abbreviate
 from hieropo.errors import LogError, SchemaError, warn
 from hieropo.sources.files import FileRows, opened_bytes, unreadable
-from hieropo.sources.text_types import TextType, Types, converted
+from hieropo.sources.schema import MIXED
+from hieropo.sources.text_types import StatedType, TextType, Types, converted
 
 _BLOCK = 4 * 2**20
 _WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
@@ -84,7 +85,7 @@ class CsvFile:
         names = next(csv.reader(chain([first], lines), delimiter=delimiter))
         return cls(path, delimiter, tuple(names))
 
-    def scan(self, kinds: dict[str, TextType], stated: Types, first_row: int) -> None:
+    def scan(self, kinds: dict[str, TextType | StatedType], first_row: int) -> None:
         """Read all values for their types, and find out whether the file is whole."""
         self.first_row = first_row
         tape = _Tape(self.path)
@@ -92,8 +93,7 @@ class CsvFile:
             kinds.setdefault(name, TextType())
         for texts in self.texts(self.names, tape):
             for name, column in zip(self.names, texts.columns, strict=True):
-                if name not in stated:
-                    kinds[name].add(column, first_row + self.n_rows)
+                kinds[name].add(column, first_row + self.n_rows)
             self.n_rows += texts.num_rows
         self._plain = tape.line_ends - self.n_rows in (0, 1)
         if tape.quotes % 2:
@@ -193,11 +193,17 @@ class _Reading:
 
     def _converted(self, texts: pa.Array, column: str, row: int) -> pa.Array:
         kind = self.schema.field(column).type
-        return converted(texts, kind, row, lambda row: f"Column {column!r}, {self.file.place(row)}")
+        return (
+            texts
+            if kind == MIXED
+            else converted(texts, kind, row, lambda row: f"Column {column!r}, {self.file.place(row)}")
+        )
 
 
-def open_csv(paths: Sequence[Path], stated: Types) -> tuple[list[FileRows], pa.Schema]:
-    """Open CSV files of one log.
+def open_csv(
+    paths: Sequence[Path], stated: Types, *, lenient: bool = False
+) -> tuple[list[FileRows], pa.Schema]:
+    """Open CSV files of one log; ``lenient`` lets values that are not of a stated type come as text.
 
     Raises
     ------
@@ -206,23 +212,22 @@ def open_csv(paths: Sequence[Path], stated: Types) -> tuple[list[FileRows], pa.S
     SchemaError
         A name stands twice in a header.
     """
-    kinds: dict[str, TextType] = {}
+    kinds: dict[str, TextType | StatedType] = {
+        name: StatedType(kind, lenient=lenient) for name, kind in stated.items()
+    }
     files = [CsvFile.headed(path) for path in paths]
     row = 0
     for file in files:
         _refuse_doubled(file)
-        file.scan(kinds, stated, row)
+        file.scan(kinds, row)
         row += file.n_rows
 
     def where(row: int) -> str:
         file = next(file for file in reversed(files) if file.first_row <= row)
         return _capital(file.place(row - file.first_row))
 
-    fields = [
-        pa.field(name, stated[name]) if name in stated else kind.field(name, where)
-        for name, kind in kinds.items()
-    ]
-    schema = pa.schema(fields)
+    named = dict.fromkeys(name for file in files for name in file.names)
+    schema = pa.schema([kinds[name].field(name, where) for name in named])
     return [FileRows(file.path, file.names, file.n_rows, _Reading(file, schema)) for file in files], schema
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hieropo.core.ids import abbreviate
 from hieropo.core.logs import Roles
 from hieropo.errors import SchemaError
-from hieropo.sources.schema import can_play
+from hieropo.sources.schema import MIXED, NOTE, can_play
 
 KNOWN = {
     "task": (
@@ -74,7 +74,7 @@ def guess_roles(
     taken = {column for columns in named.values() for column in _listed(columns)}
     free = [column for column in schema.names if column not in taken]
     told = []
-    for role in KNOWN:
+    for role, names in KNOWN.items():
         if role in named or role not in guessed:
             continue
         found = _bearing(schema, free, role)
@@ -83,6 +83,8 @@ def guess_roles(
             told.append(f"Column {found[0]!r} is taken as the {_said(role)}, by its name.")
         elif found and role not in _NEEDED:
             told.append(f"No column is taken as the {_said(role)}: {_either(found)} could be.")
+        elif not found and (called := _called(free, names)):
+            told.append(_unfitting(schema.field(called[0]), role))
     for role in _NEEDED:
         if role not in named:
             raise SchemaError(_unknown(role, schema, free))
@@ -114,6 +116,16 @@ def _called(columns: list[str], names: tuple[str, ...]) -> list[str]:
 
 def _bare(name: str) -> str:
     return re.sub(r"[\W_]", "", name.casefold())
+
+
+def _unfitting(field: pa.Field, role: str) -> str:
+    """Say that a column is named like a role that its type cannot play."""
+    why = (field.metadata or {}).get(NOTE.encode())
+    more = "" if why is None else f" {why.decode()}"
+    return (
+        f"Column {field.name!r} is not taken as the {_said(role)}, as its name suggests, since its type is "
+        f"{'mixed' if field.type == MIXED else field.type}.{more}"
+    )
 
 
 def _said(role: str) -> str:

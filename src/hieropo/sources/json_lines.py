@@ -18,8 +18,8 @@ import pyarrow.json as pajson
 from hieropo.errors import LogError, SchemaError
 from hieropo.sources.arrays import EXACT
 from hieropo.sources.files import FileRows, opened_bytes, unreadable
-from hieropo.sources.json_types import JsonType, kind_of, plain
-from hieropo.sources.schema import NOTE
+from hieropo.sources.json_types import JsonType, as_text, kind_of, plain
+from hieropo.sources.schema import MIXED, NOTE, is_number, is_text
 from hieropo.sources.text_types import Types, converted
 
 _BLOCK = 4 * 2**20
@@ -60,6 +60,15 @@ class _Block:
                 raise self.broken(number, f"it holds {json.dumps(found)[:40]}, not an object")
             yield number, found
 
+    def texts(self, columns: Sequence[str]) -> dict[str, pa.Array]:
+        """Values of columns as text, whatever their types."""
+        if not columns:
+            return {}
+        found = [found for _, found in self.objects()]
+        return {
+            column: pa.array([as_text(each.get(column)) for each in found], pa.string()) for column in columns
+        }
+
     def line_of(self, row: int) -> int:
         """Number of the line of a row of this block."""
         return next((number for k, (number, _) in enumerate(self.lines()) if k == row), self.first_line)
@@ -72,8 +81,10 @@ class _Block:
         )
 
 
-def open_json_lines(paths: Sequence[Path], stated: Types) -> tuple[list[FileRows], pa.Schema]:
-    """Open files of JSON lines of one log.
+def open_json_lines(
+    paths: Sequence[Path], stated: Types, *, lenient: bool = False
+) -> tuple[list[FileRows], pa.Schema]:
+    """Open files of JSON lines of one log; ``lenient`` lets columns that have no one type come as text.
 
     Raises
     ------
@@ -82,13 +93,19 @@ def open_json_lines(paths: Sequence[Path], stated: Types) -> tuple[list[FileRows
     """
     kinds: dict[str, JsonType] = {}
     found = [_scanned(path, kinds) for path in paths]
-    fields = [
-        pa.field(name, stated[name]) if name in stated else kind.field(name) for name, kind in kinds.items()
-    ]
+    fields = [_field(name, kind, stated.get(name), lenient) for name, kind in kinds.items()]
     schema, parsed = pa.schema(fields), {name: kind.kind for name, kind in kinds.items()}
     return [
-        FileRows(path, names, rows, _Reading(path, schema, parsed)) for path, names, rows in found
+        FileRows(path, names, rows, _Reading(path, schema, parsed, lenient)) for path, names, rows in found
     ], schema
+
+
+def _field(name: str, found: JsonType, stated: pa.DataType | None, lenient: bool) -> pa.Field:  # noqa: FBT001
+    if stated is None or found.kind == MIXED:
+        return found.field(name)
+    if lenient and is_number(stated) and is_text(found.kind):
+        return pa.field(name, MIXED, metadata={NOTE: "It is stated to hold numbers, and holds text."})
+    return pa.field(name, stated)
 
 
 def _scanned(path: Path, kinds: dict[str, JsonType]) -> tuple[Path, tuple[str, ...], int]:
@@ -151,29 +168,36 @@ class _Reading:
     path: Path
     schema: pa.Schema
     parsed: dict[str, pa.DataType]
+    lenient: bool
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for column in columns:
-            self._refuse_mixed(column)
-        target = pa.schema([(column, self.parsed[column]) for column in columns])
+        mixed = [column for column in columns if self.parsed[column] == MIXED]
+        if mixed and not self.lenient:
+            self._refuse_mixed(mixed[0])
+        target = pa.schema([(column, self.parsed[column]) for column in columns if column not in mixed])
         for block in _blocks(self.path):
+            texts = block.texts(mixed)
             try:
                 table = block.table(target)
             except pa.ArrowInvalid as error:
                 raise _explained(block, error) from error
             (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], target)]
-            arrays = [self._fitted(batch.column(column), column, block) for column in columns]
+            arrays = [
+                texts[column] if column in mixed else self._fitted(batch.column(column), column, block)
+                for column in columns
+            ]
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def _refuse_mixed(self, column: str) -> None:
-        field = self.schema.field(column)
-        if pa.types.is_union(self.parsed[column]):
-            note = (field.metadata or {}).get(NOTE.encode(), b"").decode()
-            raise SchemaError(f"Column {column!r} cannot be read. {note}")
+        note = (self.schema.field(column).metadata or {}).get(NOTE.encode(), b"").decode()
+        raise SchemaError(
+            f"Column {column!r} cannot be read. {note} Where it is read as numbers, rows without one can be set aside: "
+            "open_log(path, lenient=True)."
+        )
 
     def _fitted(self, values: pa.Array, column: str, block: _Block) -> pa.Array:
         kind = self.schema.field(column).type
-        if values.type == kind:
+        if kind in (values.type, MIXED):
             return values
 
         def where(row: int) -> str:

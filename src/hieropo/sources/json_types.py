@@ -1,12 +1,13 @@
 """Types of columns of JSON: those that hold all values."""
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from hieropo.sources.arrays import EXACT
-from hieropo.sources.schema import NOTE
+from hieropo.sources.schema import MIXED, NOTE
 
 _INT, _UINT, _FLOAT, _TEXT, _NULL = pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.null()
 _NUMBERS = (_INT, _UINT, _FLOAT)
@@ -18,7 +19,6 @@ _NOUNS = {
     pa.bool_(): "a boolean",
 }
 _HUGE = pa.decimal128(38, 0)  # whole numbers beyond 64 bits, which no column holds
-_MIXED = pa.dense_union([pa.field("", _NULL)])  # no role can be played by this type
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class JsonType:
     kind: pa.DataType = field(default_factory=pa.null)
     low: float = 0
     high: float = 0
-    note: str | None = None
+    note: str | None = None  # why the type is mixed
+    first: str | None = None  # the first value that was looked at alone, and its place
 
     def with_(self, kind: pa.DataType, low: float, high: float) -> "JsonType | None":
         """Return the type that also holds values of this type within this range; None where there is none."""
-        if self.kind == _MIXED:
+        if self.kind == MIXED:
             return self
         low, high = min(self.low, low), max(self.high, high)
         joined = _joined(self.kind, kind)
@@ -47,14 +48,19 @@ class JsonType:
         number = value if isinstance(value, int) and not isinstance(value, bool) else 0
         found = self.with_(kind, min(number, 0), max(number, 0))
         if found is not None:
-            return found
+            new = found.first is None and kind != _NULL
+            return replace(found, first=f"{_short(value)} in {place[0].lower()}{place[1:]}") if new else found
         if kind == _HUGE:
             note = f"{place}: {value} is beyond 64 bits; write it as text if it is an id."
         elif kind in _NUMBERS and self.kind in _NUMBERS:
             note = f"{place}: here decimals or negative numbers and whole numbers beyond 2**53 have met."
         else:
-            note = f"{place}: here is {_noun(kind)}, and {_noun(self.kind)} before. Give it one type in all lines."
-        return replace(self, kind=_MIXED, note=note)
+            before = "" if self.first is None else f", {self.first}"
+            note = (
+                f"{place}: {_short(value)} is {_noun(kind)}, and there was {_noun(self.kind)} before{before}. Give it "
+                "one type in all lines."
+            )
+        return replace(self, kind=MIXED, note=note)
 
     def field(self, name: str) -> pa.Field:
         """As a field of a schema, whose metadata says where its values differ in type."""
@@ -85,12 +91,22 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def as_text(value: Any) -> str | None:
+    """A parsed value as text: what stands in the file, without the quotes of text."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
 def _all_of(kinds: list[pa.DataType]) -> pa.DataType:
     joined = _NULL
     for kind in kinds:
         found = _joined(joined, kind)
         if found is None:
-            return _MIXED
+            return MIXED
         joined = found
     return joined
 

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
-from hieropo.sources.arrays import decoded, ids, is_uuid
+from hieropo.sources.arrays import decoded, ids, is_uuid, without_views
+from hieropo.sources.schema import holds_text
 from hieropo.sources.sifting import Fault, sift
+from hieropo.sources.text_numbers import text_numbers
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -77,7 +79,7 @@ class Looker:
 
     def look(self, found: pa.RecordBatch, first_row: int) -> Look:
         """Read what can be read of a record batch that has all columns of the roles."""
-        roles, n = self.roles, found.num_rows
+        roles, n, found = self.roles, found.num_rows, without_views(found)
         faults = {(fault.column, fault.reason): fault for fault in sift(found, roles, self._features)}
         bad: dict[str, Mask] = {}
         for fault in faults.values():
@@ -146,7 +148,7 @@ def _plain_texts(column: pa.Array) -> pa.Array:
 
 def _numbers(column: pa.Array, good: Mask) -> Array:
     """Values of a column of numbers as float64 (n,), NaN where one is not good."""
-    column = decoded(column)
+    column = text_numbers(column).values if holds_text(column.type) else decoded(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if column.null_count:

@@ -34,6 +34,7 @@ def open_log(
     filter: Any = None,  # noqa: A002 - what it is called everywhere
     rereadable: bool = False,
     types: Mapping[str, str | pa.DataType] | None = None,
+    lenient: bool = False,
 ) -> LogSource:
     """Open anything with rows.
 
@@ -57,6 +58,9 @@ def open_log(
     types : mapping of a column to a type, optional
         For text files and names of folders: "text", "integer", "number", "boolean", "date", "time", or an Arrow type.
         A column that is not named gets the type that all of its values have.
+    lenient : bool
+        Whether values of text files that are not of the type of their column may be set aside by whoever reads them
+        as numbers. If not, they are an error, here or while reading.
 
     Raises
     ------
@@ -67,7 +71,7 @@ def open_log(
     LogError
         No rows, no file of a known format in the folder, a torn file.
     """
-    log = _opened(source, stated_types(types))
+    log = _opened(source, stated_types(types), lenient=lenient)
     if filter is not None:
         log = filtered(log, filter)
     if rereadable and not log.rereadable:
@@ -78,9 +82,9 @@ def open_log(
     return log
 
 
-def _opened(source: Any, stated: Types) -> LogSource:
+def _opened(source: Any, stated: Types, *, lenient: bool) -> LogSource:
     if isinstance(source, str | os.PathLike):
-        return _files(source, stated)
+        return _files(source, stated, lenient=lenient)
     if stated:
         raise InputError(
             f"types= is for text files; this {type(source).__name__} states its own types. Cast its columns instead."
@@ -102,15 +106,15 @@ def _arrow(source: Any) -> LogSource | None:
     return None
 
 
-def _files(path: str | os.PathLike[str], stated: Types) -> LogSource:
+def _files(path: str | os.PathLike[str], stated: Types, *, lenient: bool) -> LogSource:
     found = find_files(path)
     log: ParquetSource | FilesSource
     if found.kind == "Parquet":
         log = ParquetSource(found.files, found.name)
     elif found.kind == "CSV":
-        log = FilesSource(*open_csv(found.files, stated), found.name)
+        log = FilesSource(*open_csv(found.files, stated, lenient=lenient), found.name)
     elif found.kind == "JSON lines":
-        log = FilesSource(*open_json_lines(found.files, stated), found.name)
+        log = FilesSource(*open_json_lines(found.files, stated, lenient=lenient), found.name)
     else:
         log = FilesSource(*open_ipc(found.files), found.name)
     columns = named_columns(found.files, found.root, stated, log.schema.names)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
+NO_NUMBER = "not a number"  # the reason of text where a number is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,9 @@ class Reason:
     value: str | None
 
     def __str__(self) -> str:
-        return f"{self.rows:,} with {self.reason} in {self.column!r} (first in row {self.first_row:,})"
+        what = self.reason if self.reason == NO_NUMBER else f"with {self.reason}"
+        value = "" if self.value is None or self.reason in NOTHING else f": {_short(self.value)}"
+        return f"{self.rows:,} {what} in {self.column!r} (first in row {self.first_row:,}{value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class Rejected:
     lost : int
     file : str or None
         Where the rows are listed.
+    texts : tuple of str
+        Columns of text that were read as numbers.
     """
 
     read: int
@@ -76,6 +81,7 @@ class Rejected:
     lost_tasks: tuple[Any, ...] = ()
     lost: int = 0
     file: str | None = None
+    texts: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:
@@ -102,7 +108,12 @@ class Rejected:
             ],
             "lost_tasks": self.lost,
             "file": self.file,
+            "texts_read_as_numbers": list(self.texts),
         }
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else value[:37] + "..."
 
 
 def _written(key: Any) -> Any:

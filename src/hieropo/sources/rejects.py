@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -58,6 +58,7 @@ class Rejects:
         self.rows = 0
         self.rejected: Rejected | None = None  # once all was read
         self._reasons: dict[tuple[str, str], Reason] = {}
+        self._texts: set[str] = set()
         self._tasks: dict[Any, None] = {}
         self._actions = _Actions()
         self._lock = Lock()
@@ -66,6 +67,11 @@ class Rejects:
     def silent(self) -> "Rejects":
         """Return one that sets the same rows aside in another pass, and lists them nowhere."""
         return Rejects(lenient=self.lenient, features=self.features)
+
+    def note_texts(self, columns: Iterable[str]) -> None:
+        """Keep which columns of text were read as numbers."""
+        with self._lock:
+            self._texts.update(columns)
 
     def add(
         self, found: pa.RecordBatch, roles: Roles, first_row: int, faults: Sequence[Fault], place: str
@@ -113,6 +119,7 @@ class Rejects:
             tuple(plain(task) for task in lost[:3]),
             len(lost),
             None if self.file is None else str(self.file),
+            tuple(sorted(self._texts)),
         )
         return self.rejected
 

@@ -13,12 +13,13 @@ from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.rules import HUGE
 from hieropo.errors import LogError
-from hieropo.sources.arrays import ids, lists, numbers, times
+from hieropo.sources.arrays import ids, lists, numbers, times, without_views
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.sources.opening import open_log
 from hieropo.sources.rejects import Rejects
-from hieropo.sources.schema import check_columns
+from hieropo.sources.schema import check_columns, holds_text
 from hieropo.sources.sifting import any_of, sift
+from hieropo.sources.text_numbers import text_columns, text_numbers, with_numbers
 
 
 def read(
@@ -44,9 +45,39 @@ def read(
     LogError
         A row cannot be used, or there is none; names column, row number and value.
     """
-    log = open_log(source)
-    check_columns(log.schema, roles.items(), log.name)
+    log = open_log(source, lenient=rejects is not None)
+    check_log(log, roles, lenient=rejects is not None)
     return _batches(log, roles, batch_rows) if rejects is None else _sifted(log, roles, batch_rows, rejects)
+
+
+def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
+    """Check that each column of a log is there once and can play its role; leniently, text may be named as numbers.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`check_columns`; of text where numbers are needed it says the first value that is none.
+    """
+    check_columns(
+        log.schema, roles.items(), log.name, texts=lenient, shown=lambda column: _first_text(log, column)
+    )
+
+
+def _first_text(log: LogSource, column: str) -> str:
+    """Say which value of a column of text is no number; nothing where that is known already, or reading has a price."""
+    field = log.schema.field(column)
+    if field.metadata is not None or not log.rereadable:
+        return ""
+    for part in parts_of(log, [column]):
+        row = part.first_row
+        for found in part.batches():
+            wrong = text_numbers(found.column(column)).wrong
+            if wrong.any():
+                at = int(wrong.argmax())
+                place = "" if part.path is None else f" of {part.path!r}"
+                return f"Row {row + at}{place} holds {str(found.column(column)[at])[:40]!r}."
+            row += found.num_rows
+    return "All of its values are numbers."
 
 
 def _batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
@@ -112,12 +143,15 @@ def checked(
     """
     if rejects is None:
         return _batch(found, roles, first_row)
-    faults = sift(found, roles, rejects.features)
+    found = without_views(found)
+    faults, texts = sift(found, roles, rejects.features), text_columns(found, roles)
+    rejects.note_texts(texts)
     if not faults:
-        return _batch(found, roles, first_row)
+        return _batch(with_numbers(found, texts), roles, first_row)
     rejects.add(found, roles, first_row, faults, place)
     good = ~any_of(faults, found.num_rows)
-    return _batch(found.filter(pa.array(good)), roles, first_row, first_row + np.flatnonzero(good))
+    kept = with_numbers(found.filter(pa.array(good)), texts)
+    return _batch(kept, roles, first_row, first_row + np.flatnonzero(good))
 
 
 def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.int64] | None = None) -> Batch:
@@ -160,8 +194,8 @@ def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] |
     """
     for found in open_log(source).batches(columns):
         try:
-            kept = found.drop_null()
-            matrix = context_matrix(kept, columns, 0)
+            texts = [column for column in columns if holds_text(found.schema.field(column).type)]
+            matrix = context_matrix(with_numbers(found, texts).drop_null(), columns, 0)
         except (LogError, pa.ArrowException, TypeError, ValueError):
             return None
         matrix = matrix[(np.abs(matrix) <= HUGE).all(axis=1)]

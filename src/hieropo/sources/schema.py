@@ -11,6 +11,10 @@ from hieropo.errors import SchemaError
 from hieropo.sources.arrays import is_uuid
 
 NOTE = "hieropo.note"  # metadata of a field: why its type is as it is
+MIXED = pa.dense_union(
+    [pa.field("", pa.null())]
+)  # of columns that have no one type; they are handed out as text
+NUMBER_ROLES = ("reward", "pscore", "weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
 _TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
@@ -37,6 +41,11 @@ def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds text, not encoded."""
     return any(test(kind) for test in _TEXTS)
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, encoded or not."""
+    return _is_any(kind, _TEXTS)
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -70,6 +79,7 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "filter": (lambda _: True, "anything"),
 }
 _NUMBER = (is_number, "a number")
+_ASIDE = "Mend such values, or have rows with them set aside: lenient=True, on the command line --lenient."
 
 
 def can_play(kind: pa.DataType, role: str) -> bool:
@@ -77,8 +87,27 @@ def can_play(kind: pa.DataType, role: str) -> bool:
     return _TESTS.get(role, _NUMBER)[0](kind)
 
 
-def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str) -> None:
+def check_columns(
+    schema: pa.Schema,
+    roles: Iterable[tuple[str, str]],
+    name: str,
+    *,
+    texts: bool | None = None,
+    shown: Callable[[str], str] = lambda _: "",
+) -> None:
     """Check that each column (role, column) is there once and of a type that can play its role.
+
+    Parameters
+    ----------
+    schema : pa.Schema
+    roles : iterable of (role, column)
+    name : str
+        Of the source.
+    texts : bool, optional
+        Whether a column of text may be named as numbers, so that values which are none are set aside; None where
+        rows cannot be set aside at all.
+    shown : callable
+        Gives a sentence on what a column of text holds.
 
     Raises
     ------
@@ -95,14 +124,11 @@ def check_columns(schema: pa.Schema, roles: Iterable[tuple[str, str]], name: str
                 f"{schema.get_all_field_indices(column)}; which is meant? Did a join leave both? Rename "
                 "or drop one."
             )
-        test, need = _TESTS.get(role, _NUMBER)
         field = schema.field(column)
-        if not test(field.type):
-            why = (field.metadata or {}).get(NOTE.encode())
-            raise SchemaError(
-                f"Column {column!r} of the {name} is of Arrow type {field.type}, which cannot be {_article(role)}: "
-                f"{need} is needed. {_cure(field.type, role) if why is None else why.decode()}"
-            )
+        readable = role in NUMBER_ROLES and (holds_text(field.type) or field.type == MIXED)
+        if not can_play(field.type, role) and not (texts and readable):
+            more = [shown(column), _ASIDE] if readable and texts is not None else []
+            raise SchemaError(" ".join(filter(None, [_unfit(field, role, name), *more])))
 
 
 def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
@@ -111,6 +137,16 @@ def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     known = abbreviate(schema.names, 40)
     return f"Column {column!r} (role {role}) is not in the {name}.{hint} Its columns: {known}."
+
+
+def _unfit(field: pa.Field, role: str, name: str) -> str:
+    need = _TESTS.get(role, _NUMBER)[1]
+    kind = "mixed type" if field.type == MIXED else f"Arrow type {field.type}"
+    why = (field.metadata or {}).get(NOTE.encode())
+    return (
+        f"Column {field.name!r} of the {name} is of {kind}, which cannot be {_article(role)}: {need} is needed. "
+        f"{_cure(field.type, role) if why is None else why.decode()}"
+    )
 
 
 def _article(role: str) -> str:

@@ -15,6 +15,9 @@ from hieropo.core.logs import Roles
 from hieropo.core.rules import RULES
 from hieropo.errors import UnknownActionError
 from hieropo.sources.arrays import EXACT, decoded, ids, lists
+from hieropo.sources.rejected import NO_NUMBER
+from hieropo.sources.schema import holds_text
+from hieropo.sources.text_numbers import text_numbers
 
 Mask = NDArray[np.bool_]
 
@@ -79,21 +82,29 @@ def _wrong_ids(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
 
 
 def _wrong_numbers(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
-    column, absent = _absent(column)
-    yield "missing", absent
+    found, faults = _as_numbers(column)
+    yield from faults
+    absent = np.any([bad for _, bad in faults], axis=0)
     if absent.all():
         return
-    kind = column.type
-    if kind in (pa.int64(), pa.uint64()):
-        whole = column.fill_null(0).to_numpy(zero_copy_only=False)
-        rounded = (whole > EXACT) | (whole < -EXACT if kind == pa.int64() else False)
-        yield "above 2**53", rounded
-        absent = absent | rounded
-    values = column.cast(pa.float64(), safe=False).fill_null(1.0).to_numpy(zero_copy_only=False)
+    values = found.cast(pa.float64(), safe=False).fill_null(1.0).to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):
         for rule in RULES[role]:
             for reason, test in rule.broken:
                 yield reason, test(values) & ~absent
+
+
+def _as_numbers(column: pa.Array) -> tuple[pa.Array, list[tuple[str, Mask]]]:
+    """Return a column as numbers, and which of its values are none."""
+    if holds_text(column.type):
+        found, missing, wrong, rounded = text_numbers(column)
+        return found, [("missing", missing), (NO_NUMBER, wrong), ("above 2**53", rounded)]
+    column, absent = _absent(column)
+    rounded = np.zeros(len(column), dtype=np.bool_)
+    if column.type in (pa.int64(), pa.uint64()):
+        whole = column.fill_null(0).to_numpy(zero_copy_only=False)
+        rounded = (whole > EXACT) | (whole < -EXACT if column.type == pa.int64() else False)
+    return column, [("missing", absent), ("above 2**53", rounded)]
 
 
 def _wrong_times(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError, LogError
 from hieropo.sources.arrays import EXACT
-from hieropo.sources.schema import NOTE
+from hieropo.sources.schema import MIXED, NOTE, is_number
+from hieropo.sources.text_numbers import LONG, cleaned
 
 Types = Mapping[str, pa.DataType]  # stated types of columns
 Where = Callable[[int], str]  # where a row stands, for messages
@@ -26,10 +27,9 @@ _LADDER = (_INT, _UINT, _FLOAT, _BOOL, _DATE, _TIME, _ZONED)
 _NOUNS = {_BOOL: "true or false", _INT: "a whole number", _UINT: "a whole number", _FLOAT: "a number",
           _DATE: "a date", _TIME: "a time", _ZONED: "a time with a zone"}  # fmt: skip
 _WORDS = {"text": TEXT, "integer": _INT, "number": _FLOAT, "boolean": _BOOL, "date": _DATE, "time": _TIME}
-_MISSING = pa.array(["", "NA", "N/A", "n/a", "NULL", "null", "None", "#N/A"])  # in columns that are not text
 _CODE = "^[+-]?0[^.]"
+_COMMAS = "^ *[+-]?[0-9]+(,[0-9]+)+ *$"
 _FEW = 64
-_LONG = "^[+-]?[0-9]{16,}$"
 
 
 def stated_types(types: Mapping[str, str | pa.DataType] | None) -> dict[str, pa.DataType]:
@@ -100,13 +100,42 @@ class TextType:
         """From here on the column is text; keep the first value that made it so."""
         self.kind, base, first = TEXT, self.kind, 0
         if why is None:
+            said = cleaned(texts)
             if base == pa.null():
-                base = _kind_of(texts.drop_null().slice(0, 1), _LADDER)[0]
-            if base in (TEXT, pa.null()):
-                return
-            first = _first_other(texts, _FLOAT if base in _NUMBERS else base)
+                base = _kind_of(said.drop_null().slice(0, 1), _LADDER)[0]
+            if base == TEXT:
+                first = pc.index(said.is_valid(), value=True).as_py()
+            else:
+                first = _first_other(texts, _FLOAT if base in _NUMBERS else base)
             why = _failing(texts[first].as_py(), base)
         self._stopped = first_row + first, why
+
+
+@dataclass
+class StatedType:
+    """A type that was stated for a column of texts; where it is lenient, values of another kind may come as text."""
+
+    kind: pa.DataType
+    lenient: bool = False
+    _stopped: tuple[int, str] | None = None
+
+    def add(self, texts: pa.Array, first_row: int) -> None:
+        """Look at the values of more rows."""
+        if (
+            self.lenient
+            and self._stopped is None
+            and is_number(self.kind)
+            and _read(texts, self.kind) is None
+        ):
+            row, why = _misfit(texts, self.kind)
+            self._stopped = first_row + row, why
+
+    def field(self, name: str, where: Where) -> pa.Field:
+        """As a field of a schema, whose metadata says which value is not of the type."""
+        if self._stopped is None:
+            return pa.field(name, self.kind)
+        row, why = self._stopped
+        return pa.field(name, MIXED, metadata={NOTE: f"{where(row)}: {why}"})
 
 
 def converted(texts: pa.Array, kind: pa.DataType, first_row: int, where: Where) -> pa.Array:
@@ -121,22 +150,31 @@ def converted(texts: pa.Array, kind: pa.DataType, first_row: int, where: Where) 
         return texts.cast(kind)
     if pa.types.is_null(kind):
         return pa.nulls(len(texts))
-    values = _cast(texts, kind)
+    values = _read(texts, kind)
     if values is None:
-        values = _cast(_cleaned(texts), kind)
-    if values is None:
-        first = _first_other(texts, kind)
-        noun = _NOUNS.get(kind, f"of type {kind}")
-        raise LogError(
-            f"{where(first_row + first)}: {_short(texts[first].as_py())} is not {noun}, as the column is stated to be. "
-            "Mend the value, or state another type."
-        )
+        row, why = _misfit(texts, kind)
+        raise LogError(f"{where(first_row + row)}: {why}")
     return values
+
+
+def _read(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Values of this type; None where one is not."""
+    values = _cast(texts, kind)
+    return _cast(cleaned(texts), kind) if values is None else values
+
+
+def _misfit(texts: pa.Array, kind: pa.DataType) -> tuple[int, str]:
+    """The place of the first value that is not of a stated type, and why it is not."""
+    first, noun = _first_other(texts, kind), _NOUNS.get(kind, f"of type {kind}")
+    return first, (
+        f"{_short(texts[first].as_py())} is not {noun}, as the column is stated to be. Mend the value, or state "
+        "another type."
+    )
 
 
 def _kind_of(texts: pa.Array, ladder: tuple[pa.DataType, ...]) -> tuple[pa.DataType, pa.Array]:
     """The first type of a ladder that all values have, and the values; null where every value is missing."""
-    for tried in (texts, _cleaned(texts)):
+    for tried in (texts, cleaned(texts)):
         if tried.null_count == len(tried):
             return pa.null(), tried
         for kind in ladder:
@@ -154,12 +192,6 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _cleaned(texts: pa.Array) -> pa.Array:
-    """Without blanks around values, and null where a word says that a value is missing."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    return pc.if_else(pc.is_in(trimmed, _MISSING), pa.scalar(None, TEXT), trimmed)
-
-
 def _keeps(texts: pa.Array, values: pa.Array) -> bool:
     """Whether these values say all that the texts do, as ids."""
     if values.type == _BOOL:
@@ -171,7 +203,7 @@ def _keeps(texts: pa.Array, values: pa.Array) -> bool:
     if any(_any(_zeros(texts, sign)) for sign in ("0", "-0")):
         return False
     large = values.type == _FLOAT and _any(pc.greater_equal(pc.abs(values), float(EXACT)))
-    return not (large and _any(pc.match_substring_regex(texts, _LONG)))
+    return not (large and _any(pc.match_substring_regex(texts, LONG)))
 
 
 def _zeros(texts: pa.Array, start: str) -> pa.Array:
@@ -205,9 +237,15 @@ def _first_other(texts: pa.Array, kind: pa.DataType) -> int:
 
 def _failing(text: str, base: pa.DataType) -> str:
     value = pa.array([text])
+    if base == TEXT:
+        return f"{_short(text)} is neither a number nor a date"
+    if base in _NUMBERS and _any(pc.match_substring_regex(value, _COMMAS)):
+        return (
+            f"{_short(text)} is not a number (a point stands before decimals, and nothing between thousands)"
+        )
     if base in _NUMBERS and _any(pc.match_substring_regex(value, _CODE)):
         return f"{_short(text)} has leading zeros, which a number would lose"
-    if base in _NUMBERS and _any(pc.match_substring_regex(value, _LONG)):
+    if base in _NUMBERS and _any(pc.match_substring_regex(value, LONG)):
         return f"{_short(text)} is a whole number that a decimal number would round"
     return f"{_short(text)} is not {_NOUNS[_FLOAT if base in _NUMBERS else base]}"
 
