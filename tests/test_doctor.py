@@ -211,6 +211,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
         only(lambda log: np.sort(np.append(np.arange(log["x"].size), np.arange(300)))), {},
     ),
     ("propensities add to more than 1", "limits", where(p=lambda log: np.minimum(log["p"] + 0.1, 1)), {}),
+    ("propensities near 0", "limits", at_row("p", 1e-15), {}),
     ("propensities add to less than 1", "limits", where(p=lambda log: log["p"] * 0.9), {}),
     (
         "propensities do not match", "limits",

@@ -28,9 +28,12 @@ class Numbers:
         if not values.size:
             return
         low, high = float(values.min()), float(values.max())
-        mean = float(values.mean())
-        away = values - mean
-        self._combine(values.size, mean, float(away @ away))
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # beyond the reach of a float there is no mean, no spread
+            mean = float(values.mean())
+            away = values - mean
+            self._combine(values.size, mean, float(away @ away))
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.whole = self.whole and bool((values == np.rint(values)).all())
         if self.values is not None:
@@ -39,7 +42,7 @@ class Numbers:
     def _combine(self, rows: int, mean: float, away: float) -> None:
         total = self.rows + rows
         step = mean - self.mean
-        self._away += away + step**2 * self.rows * rows / total
+        self._away += away + step * step * self.rows * rows / total
         self.mean += step * rows / total
         self.rows = total
 
@@ -72,7 +75,7 @@ class Numbers:
 
     @property
     def sd(self) -> float:
-        """Standard deviation, 0 of no rows."""
+        """Standard deviation, 0 of no rows; not finite where squares are beyond the reach of a float."""
         return float(np.sqrt(self._away / self.rows)) if self.rows else 0.0
 
     @property

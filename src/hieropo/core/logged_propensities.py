@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+TINY = 1e-12  # propensities below cannot be weighted by
 _ENOUGH = 20  # rows of an action from which on its mean of 1 / p has about a normal law
 _FAR = 4.0  # standard errors
 _APART = 0.05  # of the mean 1: less matters little

@@ -11,8 +11,9 @@ from hieropo.core.cells import MOST_CELLS, Cells, CellSums
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.kinds import Numbers
+from hieropo.core.logged_propensities import TINY
 from hieropo.core.logs import Batch, Roles
-from hieropo.core.repeats import RepeatCounts, Repeats
+from hieropo.core.repeats import MOST, RepeatCounts, Repeats
 from hieropo.core.statistics import Moments
 from hieropo.core.times import Timeline, Times
 from hieropo.errors import LogError
@@ -101,8 +102,8 @@ class Collector:
         Leave contexts, levels and metadata alone, so that collectors of the parts of a log add.
     features : FeatureMap, optional
         Rows whose action it does not know cannot be used.
-    most : int
-        Cells that are kept.
+    most, distinct : int
+        Cells and distinct rows that are kept.
     """
 
     def __init__(
@@ -115,11 +116,12 @@ class Collector:
         choices_only: bool = False,
         features: FeatureMap | None = None,
         most: int = MOST_CELLS,
+        distinct: int = MOST,
     ) -> None:
         self._name, self._roles, self._hashed = name, roles, hashed
         self._looker, self._first, self._rows, self._usable = Looker(roles, features), first_row, 0, 0
         self._all = not choices_only
-        self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats()
+        self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats(distinct)
         self._numbers: dict[str, Numbers] = {}
         self._faults: dict[tuple[str, str], Unusable] = {}
         self._contexts: Accumulator | None = None
@@ -154,6 +156,8 @@ class Collector:
         place = np.where(usable, look.task, -1)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
+        if pscore is not None:
+            pscore = np.where(pscore >= TINY, pscore, np.nan)
         share = None
         if look.eligible is not None:
             share = np.divide(1.0, look.eligible, out=np.zeros(look.rows), where=look.eligible > 0)

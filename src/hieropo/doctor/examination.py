@@ -128,6 +128,10 @@ def _incumbent(found: dict[str, Any] | None, tasks: int) -> list[list[str]]:
     if found is None:
         return []
     rows = [["the policy that made it", _SEEMS[found["seems"]]]]
+    if found["propensities_vary_within_tasks_and_actions"] and found["seems"] != "without chance":
+        rows.append(
+            ["", "propensities differ between rows of one task and action, as where contexts or time count"]
+        )
     if found["order_tells_nothing"]:
         rows.append(["", f"whether it reacts to rewards is not told: {found['order_tells_nothing']}"])
     if found["effective_rows"]:

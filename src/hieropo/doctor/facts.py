@@ -1,5 +1,6 @@
 """The facts of a log, before any rule: counts, ranges and kinds, as JSON can hold them."""
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -71,12 +72,10 @@ def _reward(seen: Collected) -> dict[str, Any]:
 def _column(seen: Collected, role: str, column: str) -> dict[str, Any]:
     faults = {f.reason: f.number for f in seen.faults if f.column == column}
     found = seen.numbers.get(column)
-    more = (
-        {}
-        if found is None or not found.rows
-        else {"low": found.low, "high": found.high, "mean": found.mean, "sd": found.sd}
-    )
-    return {"column": column, "role": role, "unusable": faults, **more}
+    range_ = {} if found is None or not found.rows else {"low": found.low, "high": found.high}
+    if found is not None and found.rows and isfinite(found.sd):
+        range_ |= {"mean": found.mean, "sd": found.sd}
+    return {"column": column, "role": role, "unusable": faults, **range_}
 
 
 def _propensities(seen: Collected) -> dict[str, Any] | None:
@@ -91,6 +90,7 @@ def _incumbent(found: Incumbent) -> dict[str, Any]:
         "shares_differ_between_tasks": None if found.difference is None else found.difference._asdict(),
         "reacts_to_rewards": None if found.reaction is None else found.reaction._asdict(),
         "took_actions_where_they_pay": found.knew,
+        "propensities_vary_within_tasks_and_actions": found.varying,
         "order_tells_nothing": found.unordered,
         "effective_rows": found.effective,
         "out_of_rows": found.rows,

@@ -53,6 +53,8 @@ class Incumbent:
         Why the order of rows is not that of time.
     effective : dict
         Effective rows for a uniform and a greedy target.
+    varying : bool
+        Whether logged propensities differ between rows of one task and action.
     rows, tasks : int
         Rows of the log, and how many tasks tell all this: the first ones, where there are very many tasks and actions.
     """
@@ -63,6 +65,7 @@ class Incumbent:
     knew: float | None
     unordered: str | None
     effective: dict[str, float]
+    varying: bool
     rows: int
     tasks: int
 
@@ -75,10 +78,13 @@ def incumbent(seen: Collected) -> Incumbent | None:
     why = unordered(seen, found)
     differs, reacts = difference(found.counts), None if why else reaction(found)
     size = seen.usable, len(found.cells)
+    varying = bool((found.cells[:, :, at.LOW] < found.cells[:, :, at.HIGH]).any())
     if always_one_action(found.counts) is not None:
-        return Incumbent("without chance", differs, reacts, None, why, {}, *size)
+        return Incumbent("without chance", differs, reacts, None, why, {}, varying, *size)
     knew = _knew(found) if differs is not None and differs.z > DIFFERS else None
-    return Incumbent(_seems(differs, reacts), differs, reacts, knew, why, _overlap(seen, found), *size)
+    return Incumbent(
+        _seems(differs, reacts), differs, reacts, knew, why, _overlap(seen, found), varying, *size
+    )
 
 
 def _seems(differs: Sign | None, reacts: Sign | None) -> Seems:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hieropo.core import cells as at
 from hieropo.core.ids import plain
-from hieropo.core.logged_propensities import PscoreCheck, check_pscores
+from hieropo.core.logged_propensities import TINY, PscoreCheck, check_pscores
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.text import counted
@@ -27,10 +27,16 @@ def propensities(seen: Collected) -> Iterator[Finding]:
     """Whether propensities add up, and match how often actions were taken."""
     if seen.roles.pscore is None or not seen.usable:
         return
-    found = seen.cells.whole().cells
+    found, place = seen.cells.whole().cells, f"column {seen.roles.pscore!r}"
+    low = seen.numbers[seen.roles.pscore].low
+    if low < TINY:
+        yield Finding(
+            "limits", "propensities near 0", place, f"The least propensity is {low:.3g}.",
+            "Such a row outweighs every other one. Is it a density, or a product that ran out of digits?",
+            judging=True,
+        )  # fmt: skip
     if not found[:, :, at.LOGGED].sum():
         return
-    place = f"column {seen.roles.pscore!r}"
     yield from _sums(seen, found, place)
     if seen.roles.eligible is not None:
         yield from _of_lists(found, place)
@@ -95,8 +101,9 @@ def _mismatch(seen: Collected, found: PscoreCheck, table: Array) -> Finding | No
         also = f", and so it is with {counted(more, 'more action')}" if more else ""
         return Finding(
             "limits", "propensities do not match", f"column {column!r}, action {action!r}",
-            f"Propensities do not match how often actions were taken: 1 / p over the rows of {action!r}, by all rows, "
-            f"is {found.inverse[a]:.3g} (standard error {found.inverse_se[a]:.2g}), where 1 is right{also}.", cure,
+            f"Propensities do not match how often actions came: 1 / p of {action!r}, summed over its rows, makes "
+            f"{found.inverse[a]:.3g} times all rows (standard error {found.inverse_se[a]:.2g}), and 1 is right{also}.",
+            cure,
         )  # fmt: skip
     if found.score_z < -_FAR and found.score_gain < -0.01:
         return Finding(

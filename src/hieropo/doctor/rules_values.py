@@ -45,7 +45,9 @@ def faults(seen: Collected) -> Iterator[Finding]:
     for reason in dict.fromkeys(fault.reason for fault in seen.faults):
         same = [fault for fault in seen.faults if fault.reason == reason]
         places = ", ".join(f"column {fault.column!r} from row {fault.row:,}" for fault in same)
-        yield Finding("stops", "unusable value", places, _said(reason, same, seen), _CURES[reason] + _DROP)
+        yield Finding(
+            "stops", "unusable value", places, _said(reason, same, seen), _CURES.get(reason, "") + _DROP
+        )
     if not seen.usable:
         yield Finding(
             "stops", "no usable row", "all rows", "No row has a task, an action and a reward that can be used.",

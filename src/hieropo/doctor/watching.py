@@ -15,6 +15,9 @@ MOST_ROWS = (
     2**20
 )  # that are looked at: shares and drifts are then told to about .1 %, at a cost of a second or less
 MOST_CELLS = 2**17  # that each part keeps, 16 MiB
+MOST_DISTINCT = (
+    2**15
+)  # rows that are kept to find equal ones: copies of one row in a thousand are still seen 30 times
 
 
 class Watch:
@@ -96,7 +99,7 @@ class Watch:
         features = None if self._rejects is None else self._rejects.features
         return Collector(
             self.name, self._roles, self._hashed, first_row=first_row, choices_only=True, features=features,
-            most=MOST_CELLS,
+            most=MOST_CELLS, distinct=MOST_DISTINCT,
         )  # fmt: skip
 
     def done(self, p: int, found: Collector, rows: int) -> None:

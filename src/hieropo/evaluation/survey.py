@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys, Places
 from hieropo.core.logged_actions import LoggedActions
-from hieropo.core.logged_propensities import LoggedPscores, PscoreCheck
+from hieropo.core.logged_propensities import TINY, LoggedPscores, PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.core.row_sketch import RowSketch, RowSketcher
@@ -22,7 +22,6 @@ Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
 FOLDS = 5
-_TINY = 1e-12  # propensities below cannot be weighted by
 _ROUNDING = 1e-9
 _TELLING = 4  # rows from which on equal sums of a task are no coincidence
 _MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
@@ -122,7 +121,7 @@ def _refuse_tiny(batch: Batch) -> None:
     """Refuse propensities whose inverse squares are beyond a float's reach."""
     assert batch.pscore is not None
     row = int(batch.pscore.argmin())
-    if batch.pscore[row] < _TINY:
+    if batch.pscore[row] < TINY:
         column = None if batch.roles is None else batch.roles.pscore
         raise LogError(
             f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of an action "

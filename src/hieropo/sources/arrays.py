@@ -25,12 +25,13 @@ def decoded(column: pa.Array) -> pa.Array:
     """A dictionary-encoded array in full; any other array as it is."""
     if not pa.types.is_dictionary(column.type):
         return column
-    entries = column.dictionary  # there is no kernel that takes from views
-    if pa.types.is_string_view(entries.type):
-        entries = entries.cast(pa.large_string())
-    elif pa.types.is_binary_view(entries.type):
-        entries = entries.cast(pa.large_binary())
-    return entries.take(column.indices)
+    return plain_texts(column.dictionary).take(column.indices)
+
+
+def plain_texts(column: pa.Array) -> pa.Array:
+    """Return texts and bytes as all kernels of Arrow take them, which there are too few of for views."""
+    kind = _plain_type(column.type)
+    return column if kind is None else column.cast(kind)
 
 
 def without_views(found: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from hieropo.core.column_pass import Column
 from hieropo.core.ids import Ids
 from hieropo.core.logs import Roles
 from hieropo.core.texts import Text
-from hieropo.sources.arrays import ids, is_utf8
+from hieropo.sources.arrays import ids, is_utf8, plain_texts
 from hieropo.sources.schema import is_text
 
 _KINDS = {
@@ -121,7 +121,7 @@ def _encoded(column: pa.Array, name: str) -> Encoded | None:
 
 
 def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
-    entries = column.dictionary
+    entries = plain_texts(column.dictionary)
     if entries.null_count or not (is_text(entries.type) or kinds.is_integer(entries.type)):
         return None
     if is_text(entries.type) and not is_utf8(entries):

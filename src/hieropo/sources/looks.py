@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
-from hieropo.sources.arrays import decoded, ids, is_uuid, without_views
+from hieropo.sources.arrays import decoded, ids, is_uuid, plain_texts, without_views
 from hieropo.sources.schema import holds_text
 from hieropo.sources.sifting import Fault, sift
 from hieropo.sources.text_numbers import text_numbers
@@ -127,23 +127,16 @@ def _places(column: pa.Array, good: Mask, name: str, places: Places) -> Codes:
 
 def _placed(column: pa.Array, name: str, places: Places) -> Codes:
     if not pa.types.is_dictionary(column.type) and not pa.types.is_integer(column.type):
-        column = column if is_uuid(column.type) else _plain_texts(column).dictionary_encode()
+        column = column if is_uuid(column.type) else column.dictionary_encode()
     if not pa.types.is_dictionary(column.type):
         return places.of(ids(column, name, 0))
     index = column.indices.to_numpy(zero_copy_only=False)
     entries = np.zeros(len(column.dictionary), dtype=np.int64)
     entries[index] = 1
     used = np.flatnonzero(entries)  # entries that no row uses are no ids
-    entries[used] = places.of(ids(_plain_texts(column.dictionary).take(pa.array(used)), name, 0))
+    entries[used] = places.of(ids(plain_texts(column.dictionary).take(pa.array(used)), name, 0))
     rows: Codes = entries[index]
     return rows
-
-
-def _plain_texts(column: pa.Array) -> pa.Array:
-    """Texts and bytes as all kernels of Arrow take them."""
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def _numbers(column: pa.Array, good: Mask) -> Array:
