@@ -24,9 +24,9 @@ USER = "tester"
 def programs() -> Path | None:
     """The folder of initdb and postgres, of the newest version that is installed."""
     known = shutil.which("initdb")
-    if known is not None:
-        return Path(known).parent
-    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if known is not None and (home := Path(known).resolve().parent).joinpath("postgres").exists():
+        return home
+    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     return max(found, key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0), default=None)
 
 
