@@ -88,6 +88,13 @@ def test_every_form_gives_the_same_ratings(files: dict[str, Path], kind: str) ->
     assert found.checksum == hashlib.sha256(triples.tobytes()).hexdigest()
 
 
+def test_an_unpacked_archive_is_read(files: dict[str, Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(files["zip"]) as archive:
+        archive.extractall(tmp_path)
+    found = read_ratings(tmp_path / "ml-1m", counts_of(made_up()))
+    assert found.checksum == read_ratings(files["dat"], counts_of(made_up())).checksum
+
+
 def test_floats_that_are_whole_are_read(tmp_path: Path) -> None:
     frame = made_up()
     frame.astype("float64").to_parquet(tmp_path / "r.parquet")

@@ -53,8 +53,8 @@ def read_ratings(path: str | Path, counts: Counts) -> Ratings:
     Parameters
     ----------
     path : str or Path
-        A ``.dat`` file with ``user::movie::rating::time`` in each row, a ``.zip`` that holds one, or anything that
-        `hieropo fit` takes, with the columns user_id, movie_id and rating.
+        A ``.dat`` file with ``user::movie::rating::time`` in each row, a folder or a ``.zip`` that holds one, or
+        anything that `hieropo fit` takes, with the columns user_id, movie_id and rating.
     counts : Counts
         What has to be there.
 
@@ -66,6 +66,8 @@ def read_ratings(path: str | Path, counts: Counts) -> Ratings:
         A row cannot be read, or ratings are missing; says how many, and of what.
     """
     file = Path(path)
+    if (file / "ratings.dat").is_file():
+        file = file / "ratings.dat"
     kind = file.suffix.lower()
     if kind in (".dat", ".zip") and file.is_file():
         content = file.read_bytes() if kind == ".dat" else _from_archive(file)
