@@ -463,6 +463,8 @@ def test_every_figure_beyond_is_what_a_loop_finds(setup: Any) -> None:
     assert found[f"{beyond.BEST_RATED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["best"]))
     assert found[f"{beyond.AS_LOGGED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["logged"]))
     assert found[f"{beyond.LEARNED}: {beyond.VALUE}"] == pytest.approx(np.mean(values["learned"]))
+    tenth = np.interp(0.1 * 7, range(8), sorted(values["learned"]))  # of eight users
+    assert found[f"{beyond.LEARNED}: {beyond.TENTH}"] == pytest.approx(tenth)
     assert found[f"{beyond.LEARNED}: {beyond.LOSS}"] == pytest.approx(lost.mean())
     for name, of in ((beyond.WORSE_THAN_MOST, "most"), (beyond.WORSE_THAN_BEST, "best")):
         share = np.mean([mine < theirs for mine, theirs in zip(values["learned"], values[of], strict=True)])

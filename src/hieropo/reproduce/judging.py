@@ -63,7 +63,7 @@ def pessimism(algorithm: Algorithm, dim: int) -> float:
     return (exact_constant if word == "simultaneous" else paper_constant)(dim, 1.0 - level)
 
 
-def simplest_that_holds(learn_as: Callable[[Any], R]) -> tuple[R, int]:
+def simplest_that_holds(learn_as: Callable[[Any], R], shapes: Sequence[str] = SIMPLER) -> tuple[R, int]:
     """What is learned with the first shape of Sigma_0 that is not refused, and how many were.
 
     Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises. Warnings are hidden.
@@ -75,12 +75,12 @@ def simplest_that_holds(learn_as: Callable[[Any], R]) -> tuple[R, int]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HieropoWarning)
-        for refused, shape in enumerate(SIMPLER[:-1]):
+        for refused, shape in enumerate(shapes[:-1]):
             try:
                 return learn_as(shape), refused
             except NumericalError:
                 continue
-        return learn_as(SIMPLER[-1]), len(SIMPLER) - 1
+        return learn_as(shapes[-1]), len(shapes) - 1
 
 
 _GIVEN: dict[str, Callable[[World], Hierarchy]] = {
