@@ -1,6 +1,6 @@
 """One lane of the pass over a log: the running sums of one thread."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -8,20 +8,19 @@ from operator import add
 from typing import Any
 
 from hieropo.core.accumulation import Accumulator
-from hieropo.core.column_pass import ColumnPass, clean_rows, looked_up
+from hieropo.core.column_pass import ColumnPass, clean_rows
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns, FeatureMap
-from hieropo.core.ids import Ids
 from hieropo.core.keys import Codes
 from hieropo.core.logs import Batch, Roles
+from hieropo.core.numbering import Numbering
 from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.core.statistics import Moments
-from hieropo.core.texts import Text
 from hieropo.core.units import UnitAccumulator, UnitMoments, one_action
 from hieropo.errors import HieropoError, UnknownActionError
 from hieropo.placement import Placement
 from hieropo.scrutiny import refuse_too_large
-from hieropo.sources.in_place import Encoded, InPlace, in_place
+from hieropo.sources.in_place import InPlace, in_place
 from hieropo.sources.log_source import BATCH_ROWS, Part
 from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import checked
@@ -93,6 +92,9 @@ class Lane:
             self._total = _going_on(features, start.moments)
             self._placement = start.placement.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
+        find, places = features.action_codes, self._total.running.places
+        self._tasks = Numbering(places.of_text, places.of_checked)
+        self._actions = Numbering(lambda texts, which: find(texts.take(which)), find)
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
@@ -119,6 +121,7 @@ class Lane:
                 start += added
                 yield added
             row += found.num_rows
+            del found  # before the next one is decoded
 
     def _add_in_place(self, found: Any) -> int:
         """Add the first rows of a record batch, as far as they keep all rules; return how many."""
@@ -138,20 +141,14 @@ class Lane:
         """Which sums each row goes to, and its action; None where an action is unknown."""
         action = None
         if self._features.actions is not None and rows.action is not None:
-            action = self._actions(rows.action)
-            if action is None:
+            try:
+                action = self._actions.codes(*rows.action)
+            except UnknownActionError:
                 return None
         running = self._total.running
-        place = spread(rows.task, running.places.of_text, running.places.of_checked)
+        place = self._tasks.codes(*rows.task)
         self._refuse_too_large(len(running))
         return (place if running.each == 1 or action is None else place * running.each + action), action
-
-    def _actions(self, given: Encoded) -> Codes | None:
-        find = self._features.action_codes
-        try:
-            return spread(given, lambda texts: find(texts.strings()), find)
-        except UnknownActionError:
-            return None
 
     def _refuse_too_large(self, tasks: int) -> None:
         if self._wide:
@@ -201,12 +198,6 @@ def _together(totals: Sequence[Accumulator | UnitAccumulator], *, apart: bool) -
         return Accumulator.together([total for total in totals if isinstance(total, Accumulator)], drop=True)
     join = UnitAccumulator.together if apart else UnitAccumulator.together_dense
     return join(units, drop=True)
-
-
-def spread(given: Encoded, of_text: Callable[[Text], Codes], of_ids: Callable[[Ids], Codes]) -> Codes:
-    """Code of each row from those of the distinct ids."""
-    codes = of_text(given.ids) if isinstance(given.ids, Text) else of_ids(given.ids)
-    return codes if given.which is None else looked_up(codes, given.which)
 
 
 def _going_on(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:

@@ -20,11 +20,7 @@ Hashes = NDArray[np.uint64]
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _STRETCH = 3 * 2**18  # bytes of the sums of one heap: less than a processor's own cache
-_SHARE, _LEAST_HEAPED, _MOST_HEAPED = (
-    0.2,
-    2**25,
-    2**27,
-)  # memory of all heaps: of that of the sums, and in bytes
+_SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.25, 2**23, 2**27  # memory of all heaps: of that of the sums; bytes
 _NARROW = ("f4", "i1", "i2", "u1", "u2")  # types whose numbers are exact in float32
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
@@ -243,12 +239,3 @@ def clean_rows(columns: Sequence[Column], n: int) -> int:
 
     where = np.array([(each.address, KINDS.index(each.kind)) for each in columns], dtype=np.int64)
     return int(clean_blocks(where, np.array([(each.low, each.high) for each in columns]), n))
-
-
-def looked_up(codes: Codes, index: NDArray[np.int32]) -> Codes:
-    """Return ``codes[index]``."""
-    from hieropo.core.kernels_rows import look_up
-
-    out = np.empty(index.size, dtype=np.int64)
-    look_up(normalised(index), normalised(codes), out)
-    return out

@@ -75,8 +75,8 @@ def _find(data, start, stop, h, slots, own, own_ends, count):
 
 
 @compiled
-def find_texts(data, ends, slots, own, own_ends, count, out):
-    """Number of each text (k,), new ones after ``count``; how many there are then.
+def find_texts(data, ends, which, slots, own, own_ends, count, out):
+    """Number of each of the texts ``which`` (k,), new ones after ``count``; how many there are then.
 
     Text i is ``data[ends[i] : ends[i + 1]]``, and those known are kept in ``own`` and ``own_ends`` alike, which have
     room for all. ``slots`` (a power of 2, 4) finds them by their hashes.
@@ -87,12 +87,14 @@ def find_texts(data, ends, slots, own, own_ends, count, out):
     for begin in range(0, out.size, _AT_ONCE):
         m = min(_AT_ONCE, out.size - begin)
         for i in range(m):
-            hashes[i] = _hashed(data, ends[begin + i], ends[begin + i + 1])
+            text = which[begin + i]
+            hashes[i] = _hashed(data, ends[text], ends[text + 1])
             fetch_ahead(table + 32 * np.int64(hashes[i] & mask))
         for i in range(m):
             fetch_ahead(known + np.int64(slots[np.int64(hashes[i] & mask), START]))
         for i in range(m):
-            start, stop = ends[begin + i], ends[begin + i + 1]
+            text = which[begin + i]
+            start, stop = ends[text], ends[text + 1]
             spot = _find(data, start, stop, hashes[i], slots, own, own_ends, count)
             out[begin + i] = np.int64(slots[spot, NUMBER]) - 1
             count = max(count, out[begin + i] + 1)

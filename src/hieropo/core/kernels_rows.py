@@ -360,10 +360,3 @@ def clean_blocks(columns, limits, n):
             if not _within(values[:m], limits[k, 0], limits[k, 1]):
                 return start
     return n
-
-
-@compiled
-def look_up(index, codes, out):
-    """``out[t] = codes[index[t]]``."""
-    for t in range(index.size):
-        out[t] = codes[np.uint32(index[t])]

@@ -242,14 +242,14 @@ class Places:
             return len(self._texts)
         return self._count if self._index is None else len(self._index)
 
-    def of_text(self, texts: Text) -> Codes:
-        """Place of each text (n,), with new places for new ones."""
+    def of_text(self, texts: Text, which: Codes | None = None) -> Codes:
+        """Place of each text (n,), or of those numbers ``which`` (k,), with new places for new ones."""
         if self._texts is None and not len(self):
             self._texts = Texts()
         self._dtypes.add(np.dtype(object))
         if self._texts is not None:
-            return self._texts.numbers(texts)
-        return self._placed(self._as_dictionary(), texts.strings())
+            return self._texts.numbers(texts, which)
+        return self._placed(self._as_dictionary(), texts.strings() if which is None else texts.take(which))
 
     def of(self, ids: object) -> Codes:
         """Place of each id (n,), with new places for new ids.

@@ -36,6 +36,19 @@ class Text(NamedTuple):
     def __len__(self) -> int:
         return self.ends.size - 1
 
+    def begins_with(self, other: "Text") -> bool:
+        """Whether the first texts are those of the other."""
+        k = len(other)
+        if len(self) < k or not np.array_equal(self.ends[: k + 1] - self.ends[0], other.ends - other.ends[0]):
+            return False
+        mine, theirs = (text.data[text.ends[0] : text.ends[k]] for text in (self, other))
+        return np.array_equal(mine, theirs)
+
+    def take(self, which: Codes) -> list[str]:
+        """Decode the texts with these places."""
+        begin, end = self.ends[which].tolist(), self.ends[which + 1].tolist()
+        return [self.data[start:stop].tobytes().decode() for start, stop in zip(begin, end, strict=True)]
+
     def strings(self) -> list[str]:
         """Decode all texts."""
         first, last = int(self.ends[0]), int(self.ends[-1])
@@ -59,21 +72,18 @@ class Texts:
     def __len__(self) -> int:
         return self._count
 
-    def numbers(self, texts: Text) -> Codes:
-        """Number of each text, from 0; new ones get the next."""
+    def numbers(self, texts: Text, which: Codes | None = None) -> Codes:
+        """Number of each text, or of those with these places (k,), from 0; new ones get the next."""
         from hieropo.core.kernels_ids import find_texts
 
-        self._reach(self._count + len(texts), int(self._ends[self._count] + texts.ends[-1] - texts.ends[0]))
-        out = np.empty(len(texts), dtype=np.int64)
+        which = np.arange(len(texts)) if which is None else which
+        size = int((texts.ends[which + 1] - texts.ends[which]).sum())
+        self._reach(self._count + which.size, int(self._ends[self._count]) + size)
+        out = np.empty(which.size, dtype=np.int64)
         self._count = find_texts(
-            normalised(texts.data),
-            normalised(texts.ends),
-            self._slots,
-            self._data,
-            self._ends,
-            self._count,
-            out,
-        )
+            normalised(texts.data), normalised(texts.ends), normalised(which), self._slots, self._data, self._ends,
+            self._count, out,
+        )  # fmt: skip
         return out
 
     def _reach(self, count: int, size: int) -> None:

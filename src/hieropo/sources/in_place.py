@@ -23,10 +23,10 @@ _KINDS = {
 
 
 class Encoded(NamedTuple):
-    """Ids of n rows: the distinct ones, and which of them each row has; ``which`` is None where each has its own."""
+    """Ids of n rows: the entries of a dictionary, and which each row has; or one a row, and ``which`` is None."""
 
     ids: Text | Ids
-    which: NDArray[np.int32] | None
+    which: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,15 +126,8 @@ def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
         return None
     if is_text(entries.type) and not is_utf8(entries):
         return None
-    index = column.indices.cast(pa.int32()).to_numpy()
-    used = np.zeros(len(entries), dtype=np.bool_)
-    used[index] = True
-    if not used.all():  # an entry that no row has is no task
-        entries, index = (
-            entries.filter(pa.array(used)),
-            (np.cumsum(used, dtype=np.int32) - np.int32(1))[index],
-        )
-    return Encoded(_text(entries) if is_text(entries.type) else ids(entries, name, 0), index)
+    which = column.indices.cast(pa.int64()).to_numpy()
+    return Encoded(_text(entries) if is_text(entries.type) else ids(entries, name, 0), which)
 
 
 def _text(entries: pa.Array) -> Text:

@@ -18,7 +18,8 @@ from hieropo.sources.log_source import BATCH_ROWS, regroup
 from hieropo.sources.schema import is_text
 
 _PART_ROWS = 2**18  # row groups are joined up to so many rows: a part costs a look at the footer
-_PART_BATCH = 2**20  # rows of a batch of a part; each batch carries the dictionaries of its row group
+_BUFFER = 2**18  # bytes of each column that are read from the file at once, rather than all of a row group
+_PART_BATCH = 2**18  # rows of a batch of a part; each brings the dictionaries of its row group again
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,9 @@ class ParquetPart:
         """Yield its rows; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
         schema = self._file.schema
         encoded = [column for column in self._target.names if is_text(schema.field(column).type)]
-        rows = _rows(self._file, self._target.names, encoded, _PART_BATCH, self._groups)
-        return (fitted(batch, self._target, self._file.path, encoded) for batch in rows)
+        for batch in _rows(self._file, self._target.names, encoded, _PART_BATCH, self._groups):
+            yield fitted(batch, self._target, self._file.path, encoded)
+            del batch  # one batch at a time is in memory
 
 
 class ParquetSource:
@@ -217,11 +219,14 @@ def _rows(
     done = 0
     try:
         # these texts stay encoded as they lie in the file, and ids are made once for each distinct one
-        with pq.ParquetFile(file.path, read_dictionary=encoded) as opened:
+        with pq.ParquetFile(
+            file.path, read_dictionary=encoded, buffer_size=_BUFFER, pre_buffer=False
+        ) as opened:
             alone = groups is not None
             for batch in opened.iter_batches(batch_rows, groups, list(columns), use_threads=not alone):
-                yield batch
                 done += batch.num_rows
+                yield batch
+                del batch
     except UNREADABLE as error:
         size = file.n_rows if groups is None else sum(file.groups[group] for group in groups)
         where = "it" if groups is None else f"from row group {groups[0]} on it"

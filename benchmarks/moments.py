@@ -1,9 +1,9 @@
 """The pass over a log: what its sums cost beside decoding the same columns, and beside the same sums in SQL.
 
-    python benchmarks/statistics.py                       20 million rows, all cases (about 5 GB on disk, deleted after)
-    python benchmarks/statistics.py --quick               2 million rows
-    python benchmarks/statistics.py --case long           100 million rows of a million tasks
-    python benchmarks/statistics.py --folder /data --keep keeps the logs for the next run
+    python benchmarks/moments.py                       20 million rows, all cases (about 5 GB on disk, deleted after)
+    python benchmarks/moments.py --quick               2 million rows
+    python benchmarks/moments.py --case long           100 million rows of a million tasks
+    python benchmarks/moments.py --folder /data --keep keeps the logs for the next run
 
 Cases: ``text``, 100,000 text tasks with a Zipf skew; ``number``, a million whole numbers; both with 10 float32 columns;
 ``wide``, as text with 32 columns; ``long``, as number with 100 million rows. Parquet as pyarrow writes it, with zstd.
@@ -118,9 +118,8 @@ def pairs(path: str, d: int, threads: int, rounds: int, warm: str) -> dict[str, 
     return {"decode": np.min(decoding, axis=0).tolist(), "pass": np.min(summing, axis=0).tolist()}
 
 
-def peak(path: str, d: int, threads: int, warm: str) -> dict[str, Any]:
+def peak(path: str, d: int, threads: int) -> dict[str, Any]:
     """Peak of resident memory of a process that makes one pass, and the size of its result."""
-    Log(warm, d, threads).sum_up()
     size = Log(path, d, threads).sum_up()
     return {"result": size, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
@@ -195,7 +194,7 @@ def report(case: str, rows: int, path: str, warm: str, chosen: argparse.Namespac
             f"  {ratio[0]:14.2f} {ratio[1]:6.2f}",
             flush=True,
         )
-        memory = apart("peak", path, d, threads, warm, threads=threads)
+        memory = apart("peak", path, d, threads, threads=threads)
         result, most = memory["result"] / 2**30, memory["peak"] / 2**30
         allowed = (threads + 1) * result + 0.5
         print(
