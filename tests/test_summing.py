@@ -23,6 +23,12 @@ ROLES = Roles("store", "offer", "margin", weight="w", context=("age", "price"))
 FEATURES = per_action(["a", "b", "c"], ["age", "price"])
 
 
+@pytest.fixture(autouse=True)
+def from_the_first_row(monkeypatch):
+    """Rows are read in place from the first one on."""
+    monkeypatch.setattr("hieropo.lanes._FEW", 0)
+
+
 def log_table(n: int = 5000, seed: int = 0, **columns) -> pa.Table:
     rng = np.random.default_rng(seed)
     store = rng.integers(0, 40, n)

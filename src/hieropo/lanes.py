@@ -26,6 +26,7 @@ from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import checked
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
+_FEW = 100_000  # rows of a lane that become batches: compiling what reads them in place takes longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +96,7 @@ class Lane:
         find, places = features.action_codes, self._total.running.places
         self._tasks = Numbering(places.of_text, places.of_checked)
         self._actions = Numbering(lambda texts, which: find(texts.take(which)), find)
+        self._rows = 0
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
@@ -119,13 +121,16 @@ class Lane:
                     if len(batch):
                         self._add(batch)
                 start += added
+                self._rows += added
                 yield added
             row += found.num_rows
             del found  # before the next one is decoded
 
     def _add_in_place(self, found: Any) -> int:
         """Add the first rows of a record batch, as far as they keep all rules; return how many."""
-        rows = None if self._columns is None else in_place(found, self._roles)
+        if self._columns is None or self._rows < _FEW:
+            return 0
+        rows = in_place(found, self._roles)
         if rows is not None and self._rejects is not None:  # a row that is set aside brings no task with it
             clean = clean_rows(rows.columns, rows.n)
             if clean < rows.n:

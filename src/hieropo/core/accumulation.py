@@ -32,6 +32,7 @@ class Sums(NamedTuple):
     last: int
     entries: int
     again: int
+    row: int
 
 
 class Work(NamedTuple):
@@ -48,7 +49,7 @@ class Work(NamedTuple):
         """Return memory for rows of z, and for so many codes of a heap of rows."""
         from hieropo.core.kernels_rows import BLOCK
 
-        right, left = np.zeros((BLOCK, turns.row)), np.zeros((BLOCK, turns.row))
+        right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
         return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), np.zeros(codes, dtype=np.int64))
 
 
@@ -105,7 +106,7 @@ class RunningSums:
         turns = self.turns
         return Sums(
             self._sums.address, counted,
-            turns.length, turns.whole, turns.width, turns.last, turns.count, turns.again,
+            turns.length, turns.whole, turns.width, turns.last, turns.count, turns.again, turns.row,
         )  # fmt: skip
 
     @property

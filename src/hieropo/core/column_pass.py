@@ -21,7 +21,6 @@ Hashes = NDArray[np.uint64]
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _STRETCH = 3 * 2**18  # bytes of the sums of one heap: less than a processor's own cache
 _SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.25, 2**23, 2**27  # memory of all heaps: of that of the sums; bytes
-_NARROW = ("f4", "i1", "i2", "u1", "u2")  # types whose numbers are exact in float32
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
 _LARGEST = float(np.finfo(np.float64).max)
@@ -32,7 +31,6 @@ LIMITS = {
     "pscore": (float(np.nextafter(0.0, 1.0)), 1.0),
     "time": (-_LARGEST, _LARGEST),
 }
-_WIDE = ("i8", "u8")
 
 
 class Column(NamedTuple):
@@ -47,7 +45,7 @@ class Column(NamedTuple):
     def of(cls, address: int, kind: str, role: str) -> "Column":
         """Return a column whose values keep the rules of a role, and are exact in float64."""
         low, high = LIMITS[role]
-        if kind in _WIDE:
+        if kind == "i8":
             low, high = max(low, -_EXACT), min(high, _EXACT)
         return cls(address, kind, low, high)
 
@@ -190,7 +188,7 @@ class ColumnPass:
         if self._running.size <= _CACHE or codes <= self._heaps.fill.size << self._heaps.shift:
             return
         self.finish()
-        narrow = all(column.kind in _NARROW for column in columns[: self._phi.columns + 1])
+        narrow = all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
         stride = (4 if narrow else 8) * LANES * self._running.turns.width
         shift, room = self._plan(codes, stride, weighted=weighted)
         if room < 1 << shift or self._phi.table.size:
@@ -226,7 +224,7 @@ class ColumnPass:
         C, P = np.zeros((columns + 5, size)), np.zeros((turns.count + 4, size))
         C[self._phi.columns + 1] = P[turns.count - 1] = 1.0
         hashes = np.zeros(size, dtype=np.uint64)
-        return Block(C, C.view(np.int64), hashes, P, np.zeros_like(P), np.zeros((size, turns.row)))
+        return Block(C, C.view(np.int64), hashes, P, np.zeros_like(P), np.zeros(size * turns.row))
 
 
 def _heaps_for(codes: int, shift: int) -> int:

@@ -110,7 +110,8 @@ def spread_slots(old, slots):
             spot = np.int64(old[i, HASH] & np.uint64(mask))
             while slots[spot, NUMBER]:
                 spot = (spot + 1) & mask
-            slots[spot] = old[i]
+            for k in range(4):
+                slots[spot, k] = old[i, k]
 
 
 @compiled

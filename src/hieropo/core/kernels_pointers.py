@@ -135,23 +135,31 @@ def _lay(builder, C, Z, rows, count, height, width, again):
 
 
 @intrinsic
-def lay_rows(typingctx, C, Z, rows, count, again):
+def lay_rows(typingctx, C, Z, width, rows, count, again):
     """Lay out ``count`` columns, the rows of C, as ``rows`` rows of Z, with the first ``again`` entries repeated.
 
-    ``Z[t, j] = C[j, t]`` and ``Z[t, count + j] = C[j, t]``. Whole tiles of 4 x 4 are moved: C and Z have up to three
-    rows and columns beyond those.
+    ``Z[t width + j] = C[j, t]`` and ``Z[t width + count + j] = C[j, t]``. Whole tiles of 4 x 4 are moved: C and Z have
+    up to three rows and columns beyond those.
     """
 
     def generate(context, builder, signature, args):
-        arrays = [context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1)]
-        sizes = [cgutils.unpack_tuple(builder, array.shape, 2)[1] for array in arrays]
+        columns = context.make_array(signature.args[0])(context, builder, args[0])
+        height = cgutils.unpack_tuple(builder, columns.shape, 2)[1]
         fields = [_DOUBLES] * 2 + [_INDEX] * 5
-        values = [*(array.data for array in arrays), *args[2:4], *sizes, args[4]]
+        values = [
+            columns.data,
+            _data(context, builder, signature, args, 1),
+            args[3],
+            args[4],
+            height,
+            args[2],
+            args[5],
+        ]
         _outlined(builder, "lay_rows", fields, values, _lay)
         return context.get_dummy_value()
 
     i = types.int64
-    return types.void(C, Z, i, i, i), generate
+    return types.void(C, Z, i, i, i, i), generate
 
 
 _NARROW = ir.VectorType(ir.FloatType(), LANES)

@@ -12,7 +12,7 @@ import math
 
 import numba
 import numpy as np
-from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from numba import float32, float64, int32, int64
 
 from hieropo.core.jit import compiled, inlined
 from hieropo.core.kernels_pointers import (
@@ -26,7 +26,7 @@ from hieropo.core.kernels_pointers import (
 )
 
 BLOCK = 128  # rows
-KINDS = ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")  # types of columns, by their number
+KINDS = ("f4", "f8", "i4", "i8")  # types of columns, by their number
 _AHEAD = 16  # rows between the fetch of sums and their update
 _LINE = 64  # bytes
 _MOST = 32  # lines that are fetched for a row: the processor goes on by itself
@@ -53,21 +53,9 @@ def _read(address, kind, start, out):
     elif kind == 1:
         _copy(numba.carray(pointer(address + 8 * start, float64), n), out)
     elif kind == 2:
-        _copy(numba.carray(pointer(address + start, int8), n), out)
-    elif kind == 3:
-        _copy(numba.carray(pointer(address + 2 * start, int16), n), out)
-    elif kind == 4:
         _copy(numba.carray(pointer(address + 4 * start, int32), n), out)
-    elif kind == 5:
-        _copy(numba.carray(pointer(address + 8 * start, int64), n), out)
-    elif kind == 6:
-        _copy(numba.carray(pointer(address + start, uint8), n), out)
-    elif kind == 7:
-        _copy(numba.carray(pointer(address + 2 * start, uint16), n), out)
-    elif kind == 8:
-        _copy(numba.carray(pointer(address + 4 * start, uint32), n), out)
     else:
-        _copy(numba.carray(pointer(address + 8 * start, uint64), n), out)
+        _copy(numba.carray(pointer(address + 8 * start, int64), n), out)
 
 
 @compiled
@@ -90,7 +78,8 @@ def _hash_column(bits, power, out):
 @compiled
 def _hash_block(bits, slots, hashed, marks, action, out):
     """Hashes of rows, as `hash_rows` gives them, whose columns lie in rows of ``bits``."""
-    out[:] = 0
+    for t in range(out.size):
+        out[t] = 0
     power = _ODD
     for k in range(hashed):
         _hash_column(bits[slots[k]], power, out)
@@ -152,8 +141,6 @@ def _update(code, start, rows, sums, left, right, weight):
     """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty."""
     size = 8 * sums.length
     lines = min(size // _LINE, _MOST)
-    across = right.shape[1]
-    left, right = left.reshape(-1), right.reshape(-1)
     for t in range(rows):
         ahead = start + t + _AHEAD
         if ahead < code.size:
@@ -162,8 +149,8 @@ def _update(code, start, rows, sums, left, right, weight):
                 fetch_ahead(place + _LINE * line)
         if weight.size and weight[t] == 0.0:
             continue
-        place = sums.base + code[start + t] * size
-        add_turns(place, left, t * across, right, t * across, sums.turns, sums.width, sums.last)
+        place, row = sums.base + code[start + t] * size, t * sums.row
+        add_turns(place, left, row, right, row, sums.turns, sums.width, sums.last)
 
 
 @compiled
@@ -194,20 +181,19 @@ def _empty(k, heaps, sums, work):
     for t in range(n):
         code[t] = heaps.codes[first + t]
     count, again = sums.entries, (sums.again + 3) // 4
-    across = work.right.shape[1]
-    flat = work.right.reshape(-1)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         place = heaps.rows + (first + start) * heaps.stride
         for t in range(m):
-            get_row(place + t * heaps.stride, flat, t * across, sums.width, count, again, heaps.narrow)
+            row = t * sums.row
+            get_row(place + t * heaps.stride, work.right, row, sums.width, count, again, heaps.narrow)
         weight = work.weight[:0]
         if heaps.weighted:
             weight = work.weight[:m]
             for t in range(m):
                 weight[t] = heaps.weights[first + start + t]
-                for j in range(count):
-                    work.left[t, j] = weight[t] * work.right[t, j]
+                for j in range(t * sums.row, t * sums.row + count):
+                    work.left[j] = weight[t] * work.right[j]
         _add_laid(code, start, m, sums, work, weight)
     heaps.fill[k] = 0
 
@@ -215,7 +201,6 @@ def _empty(k, heaps, sums, work):
 @compiled
 def _heap_up(code, start, m, right, weight, heaps, sums, work):
     """Put rows on the heap of their codes; a heap that is full is added to the sums first."""
-    across, flat = right.shape[1], right.reshape(-1)
     for t in range(m):
         s = code[start + t]
         k = s >> heaps.shift
@@ -227,7 +212,7 @@ def _heap_up(code, start, m, right, weight, heaps, sums, work):
         if heaps.weighted:
             heaps.weights[at] = weight[t]
         place = heaps.rows + at * heaps.stride
-        put_row(place, flat, t * across, sums.width, heaps.narrow)
+        put_row(place, right, t * sums.row, sums.width, heaps.narrow)
         fetch_ahead(place + heaps.stride + _LINE)
 
 
@@ -275,18 +260,18 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
         if phi.table.size:
             Z = block.P
             _cross(C, contexts, phi.table, phi.intercept, own, Z)
-            Z[sums.entries - 2, :m] = C[contexts, :m]
+            _copy(C[contexts], Z[sums.entries - 2, :m])
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
         if heaps.room:
-            lay_rows(Z, block.right, m, sums.entries, 0)
+            lay_rows(Z, block.right, sums.row, m, sums.entries, 0)
             _heap_up(code, start, m, block.right, weight, heaps, sums, work)
         else:
-            lay_rows(Z, work.right, m, sums.entries, sums.again)
+            lay_rows(Z, work.right, sums.row, m, sums.entries, sums.again)
             if weight.size:
                 for j in range(sums.entries):
                     for t in range(m):
                         block.W[j, t] = weight[t] * Z[j, t]
-                lay_rows(block.W, work.left, m, sums.entries, 0)
+                lay_rows(block.W, work.left, sums.row, m, sums.entries, 0)
             _add_laid(code, start, m, sums, work, weight)
         start += m
     return start
@@ -300,17 +285,18 @@ def add_matrix(code, phi, reward, weight, sums, work):
     right, left = work.right, work.left
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        for t in range(m):
-            for j in range(d):
-                right[t, j] = phi[start + t, j]
-            right[t, d] = reward[start + t]
-            right[t, d + 1] = 1.0
-            for j in range(sums.again):
-                right[t, z + j] = right[t, j]
         own = weight[start : start + m] if weight.size else weight
-        for t in range(own.size):
-            for j in range(z):
-                left[t, j] = own[t] * right[t, j]
+        for t in range(m):
+            row = t * sums.row
+            for j in range(d):
+                right[row + j] = phi[start + t, j]
+            right[row + d] = reward[start + t]
+            right[row + d + 1] = 1.0
+            for j in range(sums.again):
+                right[row + z + j] = right[row + j]
+            if own.size:
+                for j in range(z):
+                    left[row + j] = own[t] * right[row + j]
         _add_laid(code, start, m, sums, work, own)
 
 

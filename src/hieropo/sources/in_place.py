@@ -16,9 +16,10 @@ from hieropo.core.texts import Text
 from hieropo.sources.arrays import ids, is_utf8, plain_texts
 from hieropo.sources.schema import is_text
 
-_KINDS = {
-    pa.float32(): "f4", pa.float64(): "f8", pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8",
-    pa.uint8(): "u1", pa.uint16(): "u2", pa.uint32(): "u4", pa.uint64(): "u8",
+_KINDS = {pa.float32(): "f4", pa.float64(): "f8", pa.int32(): "i4", pa.int64(): "i8"}
+_EXACT = {  # types that are rarely columns of numbers, and those that hold all of theirs
+    pa.float16(): pa.float32(), pa.int8(): pa.float32(), pa.int16(): pa.float32(), pa.uint8(): pa.float32(),
+    pa.uint16(): pa.float32(), pa.uint32(): pa.float64(), pa.uint64(): pa.int64(),
 }  # fmt: skip
 
 
@@ -90,10 +91,13 @@ def _numbers(column: pa.Array) -> pa.Array | None:
     if column.type in _KINDS:
         return column
     if kinds.is_boolean(column.type):
-        return column.cast(pa.uint8())
-    if kinds.is_float16(column.type):
-        return column.cast(pa.float32())
-    return None
+        column = column.cast(pa.uint8())
+    if column.type not in _EXACT:
+        return None
+    try:
+        return column.cast(_EXACT[column.type])
+    except pa.ArrowInvalid:  # a number that int64 does not hold
+        return None
 
 
 def _address(array: pa.Array) -> int:
