@@ -1,7 +1,10 @@
 """Which files a path names, and columns that folders name."""
 
 import datetime as dt
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from sample_logs import ROLES, TABLE, N, csv_file, hive_folder, json_lines, parquet_file
 
-from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.errors import HieropoWarning, InputError, LogError, SchemaError
 from hieropo.sources import Roles, distinct_values, open_log, read
 
 
@@ -57,10 +60,84 @@ class TestPaths:
         with pytest.raises(LogError, match=r"it holds files ending in \.txt"):
             open_log(tmp_path)
 
+    def test_files_of_other_kinds_in_a_folder_are_not_left_out_without_a_word(self, tmp_path):
+        parquet_file(TABLE, tmp_path)
+        (tmp_path / "_SUCCESS").touch()
+        assert open_log(tmp_path).n_rows == N
+        (tmp_path / "more.txt").write_text("task,action\n")
+        with pytest.warns(HieropoWarning, match=r"1 Parquet files are read, and '.*more\.txt' not"):
+            assert open_log(tmp_path).n_rows == N
+
+    def test_linked_files_and_folders_are_read(self, tmp_path):
+        for name in ("log", "elsewhere"):
+            (tmp_path / name).mkdir()
+            csv_file(TABLE, tmp_path / name)
+        (tmp_path / "log" / "more").symlink_to(tmp_path / "elsewhere")
+        for path in (tmp_path / "log", tmp_path / "log" / "**" / "*.csv"):
+            assert open_log(path).n_rows == 2 * N
+
+    def test_links_that_lead_nowhere_or_back_are_refused(self, tmp_path):
+        csv_file(TABLE, tmp_path)
+        link = tmp_path / "more.csv"
+        link.symlink_to("gone.csv")
+        for path in (tmp_path, tmp_path / "*.csv", link):
+            with pytest.raises(LogError, match=r"more\.csv' is a link that leads nowhere"):
+                open_log(path)
+        link.unlink()
+        (tmp_path / "again").symlink_to(tmp_path)
+        with pytest.raises(LogError, match=r"again' is a link to a folder that it lies in"):
+            open_log(tmp_path)
+
+    def test_what_cannot_be_read_twice_is_refused_and_not_waited_for(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        csv_file(TABLE, tmp_path)
+        os.mkfifo("pipe.csv")  # opened, it would wait for a writer
+        for path in ("pipe.csv", ".", "*.csv"):
+            with pytest.raises(InputError, match=r"'pipe\.csv' is no file but a pipe"):
+                open_log(path)
+        with pytest.raises(InputError, match="standard input cannot be"):
+            open_log("-")
+
+    def test_a_part_that_may_not_be_read_is_not_left_out(self, tmp_path):
+        """In a process that has no right to read everything, as root has."""
+        (tmp_path / "day").mkdir()
+        for folder in (tmp_path, tmp_path / "day"):
+            csv_file(TABLE, folder)
+        (tmp_path / "day").chmod(0)
+        program = (
+            "import ctypes, sys\n"
+            "for capability in (1, 2):\n"
+            "    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)\n"
+            "import os\n"
+            "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[2:]])\n"
+        )
+        inner = (
+            "import sys\n"
+            "from hieropo import InputError\n"
+            "from hieropo.sources import open_log\n"
+            "for path in sys.argv[1:]:\n"
+            "    try:\n"
+            "        print(open_log(path).n_rows)\n"
+            "    except InputError as error:\n"
+            "        print(error)\n"
+        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program, inner, str(tmp_path), str(tmp_path / "**" / "*.csv")],
+                capture_output=True, text=True, check=True, timeout=60,
+            )  # fmt: skip
+        finally:
+            (tmp_path / "day").chmod(0o700)
+        told = done.stdout.splitlines()
+        assert len(told) == 2, done
+        assert all("day' cannot be read: permission denied" in line for line in told), told
+
     def test_a_folder_of_two_formats_is_not_guessed_at(self, tmp_path):
         parquet_file(TABLE, tmp_path)
         csv_file(TABLE, tmp_path)
-        with pytest.raises(LogError, match=r"are of several formats: CSV, Parquet. Which is the log\?.*\*\*"):
+        with pytest.raises(
+            LogError, match=r"holds files of several formats: CSV, Parquet. Which is the log\?.*\*\*"
+        ):
             open_log(tmp_path)
         assert open_log(tmp_path / "*.csv").n_rows == N
 

@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
 
 WIDTH = 100
 _NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(e[+-]?\d+)?")
@@ -26,17 +27,28 @@ def percent(share: float) -> str:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines, each column as wide as its widest cell; numbers stand to the right."""
     width = max(len(row) for row in rows)
-    filled = [[*row, *[""] * (width - len(row))] for row in rows]
+    filled = [[*map(_shown, row), *[""] * (width - len(row))] for row in rows]
     lines = []
-    widths = [max(len(cell) for cell in column) for column in zip(*filled, strict=True)]
+    widths = [max(_places(cell) for cell in column) for column in zip(*filled, strict=True)]
     right = [_numeric(column[1:]) for column in zip(*filled, strict=True)]
     for row in filled:
+        blanks = [" " * (size - _places(cell)) for cell, size in zip(row, widths, strict=True)]
         cells = (
-            cell.rjust(size) if flush else cell.ljust(size)
-            for cell, size, flush in zip(row, widths, right, strict=True)
+            blank + cell if flush else cell + blank
+            for cell, blank, flush in zip(row, blanks, right, strict=True)
         )
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _shown(cell: str) -> str:
+    """A cell in one line: line ends, tabs and the like as they are written in quotes."""
+    return cell if cell.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
+
+
+def _places(cell: str) -> int:
+    """How wide a terminal shows a cell: two places for wide letters, none for marks on others."""
+    return sum((1 + (east_asian_width(c) in "WF")) * (not combining(c)) for c in cell)
 
 
 def _numeric(cells: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ length and SHA-256, so that no byte of the directory can change unseen.
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,9 @@ def _closing(body: bytes) -> bytes:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What a directory says that it holds; None where it has no document."""
+    """What a directory says that it holds; None where it has no document, or none that this user may see."""
+    if not os.access(folder, os.X_OK):
+        return None
     return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)
 
 

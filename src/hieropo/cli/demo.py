@@ -1,5 +1,6 @@
 """``hieropo demo``: the whole way of the data on a log that ships with the package."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,12 @@ def _next(findings: Any, left: Any) -> str:
         ["", str(left.decisions), f"its {left.n_decisions:,} decisions for {left.requests}"],
         ["", str(left.log), "the log itself"],
     ]
+    policy, requests, decisions = (
+        shlex.quote(str(path)) for path in (left.policy, left.requests, left.decisions)
+    )
     return (
         table(rows)
-        + f"\n\nnext  hieropo inspect {left.policy}"
-        + f"\n      hieropo inspect {left.policy} --task {left.task}"
-        + f"\n      hieropo decide {left.policy} {left.requests} -o {left.decisions}{eligible} --top 3"
+        + f"\n\nnext  hieropo inspect {policy}"
+        + f"\n      hieropo inspect {policy} --task {shlex.quote(str(left.task))}"
+        + f"\n      hieropo decide {policy} {requests} -o {decisions}{eligible} --top 3"
     )

@@ -1,5 +1,6 @@
 """``hieropo evaluate``: what a policy is worth on a log, and whom it would hurt."""
 
+import shlex
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     if "gate" in written:
         click.echo(
             f"\nThe policy with its gate is in {given['gate']}.\n"
-            f"Next: hieropo decide {given['gate']} REQUESTS.parquet -o decisions.parquet"
+            f"Next: hieropo decide {shlex.quote(given['gate'])} REQUESTS.parquet -o decisions.parquet"
         )
 
 

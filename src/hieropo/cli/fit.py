@@ -1,5 +1,6 @@
 """``hieropo fit``: from a log to a policy directory."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,6 @@ def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
 def _report(
     learner: Any, rows: Rows, path: Path, output: str, summary: Any, told: list[str], *, as_json: bool
 ) -> None:
-    from hieropo.artifacts.moments_file import holds_moments
     from hieropo.feature_choice import measured_from, origin_note
 
     moments, features = learner.moments_, learner.features_
@@ -163,7 +163,21 @@ def _report(
         + (f"{paragraph(note)}\n\n" if summary is None and note else "")
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
-        + f"Next: hieropo inspect {output}\n"
-        f"      hieropo evaluate {output} {'LOG.parquet' if holds_moments(rows.place) else rows.words()}\n"
-        f"      hieropo decide {output} REQUESTS.parquet -o decisions.parquet"
+        + _next(learner, rows, output)
     )
+
+
+def _next(learner: Any, rows: Rows, output: str) -> str:
+    """Commands that use the policy, as they can be given."""
+    from hieropo.artifacts.moments_file import holds_moments
+
+    policy, rejected = shlex.quote(output), learner.rejected_
+    log = "LOG.parquet" if holds_moments(rows.place) else rows.words()
+    aside = " --lenient" if rejected is not None and (rejected.rows or rejected.texts) else ""
+    listed = learner.features_.actions is not None
+    found = [f"inspect {policy}"]
+    found += (
+        [f"evaluate {policy} {log}{aside}"] if listed else []
+    )  # else the log does not say what else could be done
+    found += [f"decide {policy} REQUESTS.parquet -o decisions.parquet{'' if listed else ' --request COL'}"]
+    return "\n".join(f"{'Next:' if not k else '     '} hieropo {each}" for k, each in enumerate(found))

@@ -158,7 +158,9 @@ def _spread(sd: float | None, scale: float | None) -> float | None:
 def _next(found: dict[str, Any], directory: str) -> str:
     if not found["first_tasks"]:
         return ""
-    return f"Next: hieropo inspect {directory} --task {shlex.quote(str(found['first_tasks'][0]))}"
+    return (
+        f"Next: hieropo inspect {shlex.quote(directory)} --task {shlex.quote(str(found['first_tasks'][0]))}"
+    )
 
 
 def _task_text(found: dict[str, Any], directory: str) -> str:

@@ -1,5 +1,6 @@
 """``hieropo moments``: what a log says to a learner, without its rows; put together and taken apart."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -190,5 +191,5 @@ def _report(found: Any, output: str, more: dict[str, Any], *, as_json: bool) -> 
         f"{counted(features.dim, 'feature')}, {listed}; {size / 1e3:,.0f} kB.\n"
         f"Columns: {columns}.\n"
         + "".join(f"{name}: {value}\n" for name, value in more.get("provenance", {}).items())
-        + f"Next: hieropo fit {output} -o policy"
+        + f"Next: hieropo fit {shlex.quote(output)} -o policy"
     )

@@ -197,8 +197,10 @@ def _chosen(block: Array, here: _Origin, spot: int, s_value: float, *, constant:
     rest = z - np.outer(k, s)
     if s[here.spot]:
         rest[:, here.spot] = 0.0
-    more = rest @ block @ s / size
-    whole = np.einsum("ij,jk,ik->i", rest, block, rest) / size
+    own = [here.spot] if spot == here.spot else [here.spot, spot]  # in all other columns rest is the identity
+    product = block + (rest - np.eye(len(z)))[:, own] @ block[own]
+    more = product @ s / size
+    whole = (product * rest).sum(axis=1) / size
     left = np.sqrt(np.maximum(whole - more**2, 0.0))
     known = (left > _LOST * np.abs(k + more)) & (left**2 > _NOISE * whole)
     k = np.where(known, k + more, k)

@@ -169,6 +169,8 @@ def opened_bytes(path: Path) -> Any:
 def unreadable(path: Path, kind: str, error: Exception, rows: int | None = None) -> LogError:
     """Say that a file cannot be read as what it should be."""
     text = f"{str(path)!r} cannot be read as {kind}"
+    if isinstance(error, PermissionError):
+        return LogError(f"{text}: permission denied. Is it open to this user, and every folder above it?")
     if path.stat().st_size == 0:
         return LogError(
             f"{text}: it is empty (0 bytes). Was it still being written? Write it anew or remove it."

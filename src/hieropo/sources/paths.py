@@ -1,6 +1,5 @@
 """Which files a path names, and of which format they are."""
 
-import glob
 import os
 import re
 from collections.abc import Iterable
@@ -8,7 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from hieropo.errors import InputError, LogError
+from hieropo.errors import InputError, LogError, warn
+from hieropo.sources.walking import WILD, files_below, files_matching, refuse_unusual
 
 FORMATS = {
     "Parquet": (".parquet", ".parq", ".pq"),
@@ -26,10 +26,12 @@ _OTHERS = {
     ".xls": "pandas.read_excel(path)",
     ".avro": "polars.read_avro(path)",
 }
+_BESIDE = re.compile(
+    r"^(readme|licen[cs]e|notice)\b|\.(md|crc|md5|sha256)$", re.IGNORECASE
+)  # beside logs, never of them
 _SAY = "Say what to read: open_log(sql('select ...', {})), or --sql 'select ...' on the command line."
 _SQL = re.compile(r"\s*(select|with|from|values|table|describe)\s+\S+", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_WILD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,20 @@ def find_files(source: str | os.PathLike[str]) -> Found:
     """Find the files of a log: one file, all of a folder and below, or those that a glob names; ordered by path.
 
     Of a folder, files and folders whose names begin with a dot or an underscore are left out, as the writers of such
-    folders mean it.
+    folders mean it. Links are followed.
 
     Raises
     ------
     InputError
-        Nothing is there, or this user may not read it; it is SQL or a URL.
+        Nothing is there, or this user may not read it or a part of it; it is SQL, a URL, a pipe.
     LogError
-        No file of a known format, files of several, a table format whose folder also holds dead rows.
+        No file of a known format, files of several, a table format whose folder also holds dead rows, a link that leads
+        nowhere.
+
+    Warns
+    -----
+    HieropoWarning
+        A folder also holds files of other kinds, which are not read.
     """
     text = os.fspath(source)
     _refuse_other_texts(text)
@@ -63,6 +71,7 @@ def find_files(source: str | os.PathLike[str]) -> Found:
             return _inside(path)
         if not path.exists():
             return _matching(text)
+        refuse_unusual(path)
         kind = _format_of(path, look=True)
         if kind is None:
             raise LogError(_unknown(path))
@@ -76,38 +85,46 @@ def find_files(source: str | os.PathLike[str]) -> Found:
 
 def _inside(folder: Path) -> Found:
     _refuse_table_formats(folder)
-    below = [path.relative_to(folder) for path in folder.rglob("*")]
-    shown = [path for path in below if not any(part.startswith((".", "_")) for part in path.parts)]
-    files = [folder / path for path in sorted(shown) if _format_of(path) is not None]
-    files = [path for path in files if path.is_file()]
+    shown = files_below(folder)
+    files = [path for path in shown if _format_of(path) is not None]
     if not files:
         others = sorted({path.suffix for path in shown if path.suffix})
         has = f"it holds files ending in {', '.join(others)}" if others else "it is empty"
         raise LogError(
             f"There is no log in the folder {str(folder)!r} or below ({has}). Its files must end in {_endings()}."
         )
-    kind = _only_format(files, f"folder {str(folder)!r}", folder)
+    kind = _only_format(files, f"The folder {str(folder)!r} holds files", folder)
+    left = [path for path in shown if _format_of(path) is None and not _BESIDE.search(path.name)]
+    if left:
+        more = f" and {len(left) - 1:,} more" if left[1:] else ""
+        warn(
+            f"Of the folder {str(folder)!r} {len(files):,} {kind} files are read, and {str(left[0])!r}{more} not: the "
+            "ending is of no log. If it is a part of the log, rename it."
+        )
     return Found(kind, tuple(files), folder, f"{kind} folder {str(folder)!r}")
 
 
 def _matching(pattern: str) -> Found:
-    if not _WILD.search(pattern):
+    if not WILD.search(pattern):
+        if Path(pattern).is_symlink():
+            refuse_unusual(Path(pattern))
         raise InputError(_not_found(Path(pattern)))
-    files = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())  # noqa: PTH207
+    files = files_matching(pattern)
     if not files:
         raise InputError(
-            f"No file matches {pattern!r}. ** stands for any folders, * for any part of a name. {_start(Path(pattern))}"
+            f"No file matches {pattern!r}. ** stands for any folders, * for any part of a name; what lies in a folder "
+            f"is named by a further /*. {_start(Path(pattern))}"
         )
     strays = [path for path in files if _format_of(path) is None]
     if strays:
         raise LogError(f"{pattern!r} also matches a file that is no log: {_unknown(strays[0])}")
     fixed = []
     for part in Path(pattern).parts:
-        if _WILD.search(part):
+        if WILD.search(part):
             break
         fixed.append(part)
     root = Path(*fixed)
-    kind = _only_format(files, f"files that match {pattern!r}", root)
+    kind = _only_format(files, f"The files that match {pattern!r} are", root)
     return Found(kind, tuple(files), root, f"{kind} files {pattern!r}")
 
 
@@ -115,7 +132,7 @@ def _only_format(files: Iterable[Path], what: str, root: Path) -> str:
     kinds = sorted({str(_format_of(path)) for path in files})
     if len(kinds) > 1:
         raise LogError(
-            f"The {what} are of several formats: {', '.join(kinds)}. Which is the log? Name it by a glob, such as "
+            f"{what} of several formats: {', '.join(kinds)}. Which is the log? Name it by a glob, such as "
             f"{str(root / '**' / '*')!r} with its ending."
         )
     return kinds[0]
@@ -164,6 +181,10 @@ def _refuse_table_formats(folder: Path) -> None:
 
 
 def _not_found(path: Path) -> str:
+    if str(path) == "-":
+        return (
+            "'-' is no file: a log is read more than once, and standard input cannot be. Write it to a file."
+        )
     text = f"There is no file or folder {str(path)!r}{_start(path, '; r')}"
     if path.parts and path.parts[0].startswith("~"):
         text += "; write Path(...).expanduser() for a path that begins with ~"
