@@ -100,6 +100,15 @@ def test_priors_are_densities(freedom, free) -> None:
     assert diagnosis.log_integral == pytest.approx(0.0, abs=0.05)
 
 
+def test_the_prior_is_finite_where_standard_deviations_are_zero_in_float64() -> None:
+    space = parametrise(draw(0, 5, 4, np.eye(3)), Hierarchy(None, np.eye(3), 0.5), "full")
+    eta = np.tile(space.start, (4, 1))
+    eta[:, 0] = [-10.0, -30.0, -40.0, -1e4]
+    found = space.log_prior(eta)
+    assert np.isfinite(found).all()
+    assert (found[1:] < found[0] - 300).all()
+
+
 def test_the_prior_of_the_share_and_of_correlations_is_the_one_that_is_said() -> None:
     cov = np.eye(3)
     space = parametrise(draw(0, 5, 4, cov), Hierarchy(None, cov, 0.5), "full")

@@ -39,10 +39,11 @@ from hieropo.core.steps import up, upper_factor
 Freedom = Literal["full", "sds", "isotropic", "scale"]
 
 _TAIL, _EVEN, _LKJ, _NOISE_SD = 3.0, 2.0, 4.0, 3.0  # of the priors
-_LEAST = 0.1  # sd, in units of its prior scale, to start from at least
+_LEAST, _MOST = 0.1, 10.0  # sd, in units of its prior scale, to start from, however open a log leaves it
 _SHRUNK = 0.9  # correlations to start from, in units of the estimate's
 _NOISELESS = 1e-9  # share of s^2 below which sigma^2 is held: it would run off to zero
 _DRAWS = 100
+_LOWEST = -25.0  # x below which a variance can be too small for float64; no draw with any weight lies there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +92,7 @@ class Family:
         """Log density of eta (H, k): the priors', times the Jacobian."""
         from scipy.special import log_ndtr
 
-        x = eta[:, : self.sds]
+        x = np.maximum(eta[:, : self.sds], _LOWEST)
         above = log_ndtr(-x)
         jacobian = log(self.unit) - x * x / 2 - log(2 * pi) / 2 - above
         sd, k = -self.unit * above, self.sds
@@ -227,7 +228,7 @@ def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Fa
         return family, family.sd_coordinates(np.array([max(share, _LEAST)]))
     free = freedom == "full"
     family = Family(scale, unit, each, None if free else upper_factor(correlation)[0])
-    start = family.sd_coordinates(np.maximum(sd / scale, _LEAST))
+    start = family.sd_coordinates(np.clip(sd / scale, _LEAST, _MOST))
     if not free:
         return family, start
     return family, np.concatenate([start, _partial(_SHRUNK * correlation + (1 - _SHRUNK) * np.eye(d))])

@@ -1,5 +1,6 @@
 """A shipped log, opened for fitting and judging."""
 
+import warnings
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from hieropo.core.keys import Keys
 from hieropo.core.policy import LCBPolicy
 from hieropo.demo.scenarios import Scenario
-from hieropo.errors import InputError
+from hieropo.errors import HieropoWarning, InputError
 from hieropo.learners import HierOPO
 from hieropo.sources import open_log
 from hieropo.sources.rows import read
@@ -47,10 +48,12 @@ class DemoLog:
     def fit(self, learner: HierOPO, rows: Any) -> HierOPO:
         """Fit to some rows of the log."""
         roles = self.scenario.roles
-        return learner.fit(
-            rows, task=roles.task, action=roles.action, reward=roles.reward, pscore=roles.pscore,
-            context=_context(learner, roles.context),
-        )  # fmt: skip
+        with warnings.catch_warnings():  # what these logs cannot show the demonstration says itself, once
+            warnings.simplefilter("ignore", HieropoWarning)
+            return learner.fit(
+                rows, task=roles.task, action=roles.action, reward=roles.reward, pscore=roles.pscore,
+                context=_context(learner, roles.context),
+            )  # fmt: skip
 
     def eligible(self, actions: tuple[Any, ...]) -> Mask | None:
         """Which actions each task allows, (m, K)."""

@@ -52,7 +52,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     >>> log = pa.table({"store": ["a", "b"] * 30, "offer": [0, 0, 1, 1] * 15, "profit": profit})
     >>> found = examine(log, task="store", action="offer", reward="profit")
     >>> found.stops, found.findings[0].place
-    (True, "column 'profit', row 2")
+    (True, "column 'profit' from row 2")
     """
     source = open_log(log, lenient=True)
     named, told = guess_roles(source.schema, roles, _guessed(guess))
