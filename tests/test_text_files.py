@@ -348,3 +348,20 @@ class TestTypesOfJsonLines:
                     column(path, name)
             else:
                 assert column(path, name) == values
+
+
+@pytest.mark.parametrize(
+    ("change", "now"), [(lambda lines: [*lines, lines[-1]], "more"), (lambda lines: lines[:-1], "1")]
+)
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, change, now, ending):
+    path = tmp_path / f"log.{ending}"
+    lines = ["x", "1", "2"] if ending == "csv" else ['{"x": 1}', '{"x": 2}']
+    path.write_text("\n".join(lines) + "\n")
+    log = open_log(path)
+    assert sum(batch.num_rows for batch in log.batches(["x"])) == 2
+    path.write_text("\n".join(change(lines)) + "\n")
+    with pytest.raises(
+        LogError, match=rf"log.{ending}' changed while it was read: it had 2 rows, and now it has {now}"
+    ):
+        list(log.batches(["x"]))

@@ -92,7 +92,20 @@ class FilesSource:
 
 
 def _reading(file: FileRows, columns: Sequence[str]) -> Callable[[], Iterator[pa.RecordBatch]]:
-    return lambda: file.read(columns)
+    def read() -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in file.read(columns):
+            rows += batch.num_rows
+            if rows > file.n_rows:
+                break
+            yield batch
+        if rows != file.n_rows:
+            raise LogError(
+                f"{str(file.path)!r} changed while it was read: it had {file.n_rows:,} rows, and now it has "
+                f"{'more' if rows > file.n_rows else f'{rows:,}'}. Is it still being written? Read it when it is whole."
+            )
+
+    return read
 
 
 def refuse_lacking(path: Path, names: Sequence[str], columns: Sequence[str], source: str) -> None:
