@@ -107,15 +107,12 @@ def test_text_names_no_path_of_one_machine_and_no_registry() -> None:
     assert not strays
 
 
-def test_decision_records_have_a_number_of_their_own() -> None:
-    # A number is given when work begins, so that one may be missing until that work is done.
+def test_decision_records_are_numbered_without_gaps() -> None:
     parts = ("Status:", "## Context", "## Decision", "## Consequences")
-    records = sorted((ROOT / "docs" / "adr").glob("*.md"))
-    assert len({path.stem[:4] for path in records}) == len(records)
-    for path in records:
-        assert re.fullmatch(r"[0-9]{4}(-[a-z0-9]+)+", path.stem), path.name
+    for number, path in enumerate(sorted((ROOT / "docs" / "adr").glob("*.md"))):
+        assert re.fullmatch(rf"{number:04d}-[a-z0-9]+(-[a-z0-9]+)*", path.stem), path.name
         text = path.read_text(encoding="utf-8")
-        assert text.startswith(f"# {path.stem[:4]}. ")
+        assert text.startswith(f"# {number:04d}. ")
         assert not [part for part in parts if part not in text], path.name
 
 
