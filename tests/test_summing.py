@@ -442,3 +442,27 @@ def test_rows_on_heaps_give_the_same_bits_as_rows_added_at_once(price, weight, m
     assert any(emptied)
     assert same_bits(heaped, at_once)
     assert heaped.moments.allclose(by_definition(table, roles, Columns(("age", "price"))))
+
+
+def test_texts_that_came_as_ids_go_on_as_bytes():
+    places = Places()
+    assert places.of_checked(np.array(["y", "x"], dtype=object)).tolist() == [0, 1]
+    assert places.of_text(Text.of(["x", "z"])).tolist() == [1, 2]
+    assert places.of_checked(np.array(["z", "y", "w"], dtype=object)).tolist() == [2, 0, 3]
+    assert places.keys().values.tolist() == ["y", "x", "z", "w"]
+    half = Places()
+    assert half.of_checked(np.array(["\ud800"], dtype=object)).tolist() == [0]
+    assert half.of_text(Text.of(["x"])).tolist() == [1]
+
+
+def test_a_lane_that_began_with_batches_goes_on_in_place(monkeypatch):
+    monkeypatch.setattr("hieropo.lanes._FEW", 2000)
+    monkeypatch.setattr("hieropo.lanes.BATCH_ROWS", 500)
+    table = log_table()
+    taken = []
+    add = ColumnPass.add
+    monkeypatch.setattr(
+        ColumnPass, "add", lambda self, *given, **more: taken.append(add(self, *given, **more)) or taken[-1]
+    )
+    assert sums(table, FEATURES, ROLES).moments.allclose(by_definition(table))
+    assert taken == [3000]

@@ -222,6 +222,7 @@ class Places:
         self._index: dict[Any, int] | None = None
         self._dtypes: set[np.dtype[Any]] = set()
         self._texts: Texts | None = None
+        self._other = False  # whether there are ids that are no texts
 
     @classmethod
     def after(cls, keys: Keys) -> "Places":
@@ -244,12 +245,24 @@ class Places:
 
     def of_text(self, texts: Text, which: Codes | None = None) -> Codes:
         """Place of each text (n,), or of those numbers ``which`` (k,), with new places for new ones."""
-        if self._texts is None and not len(self):
-            self._texts = Texts()
         self._dtypes.add(np.dtype(object))
+        if self._texts is None and not self._other:
+            self._to_texts()
         if self._texts is not None:
             return self._texts.numbers(texts, which)
         return self._placed(self._as_dictionary(), texts.strings() if which is None else texts.take(which))
+
+    def _to_texts(self) -> None:
+        """Find texts by their bytes from now on, if all ids so far are texts."""
+        known = list(self._as_dictionary())
+        try:
+            if all(type(item) is str for item in known):
+                self._texts = Texts()
+                self._texts.numbers(Text.of(known))
+                self._index = None
+        except UnicodeEncodeError:
+            self._texts = None
+        self._other = self._texts is None
 
     def of(self, ids: object) -> Codes:
         """Place of each id (n,), with new places for new ids.
@@ -286,6 +299,7 @@ class Places:
                 return self.of_text(Text.of(items))[codes]
         except UnicodeEncodeError:
             pass
+        self._other = True
         return self._placed(self._as_dictionary(), items)[codes]
 
     @staticmethod
