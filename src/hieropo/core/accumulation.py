@@ -98,7 +98,7 @@ class RunningSums:
         codes = len(self) * self.each
         if weighted and self._counted is None:
             self._counted = self._counts()
-        self._sums.reach(codes)
+        self._sums.reach(codes, fill=self.each == 1)
         counted = 0
         if self._counted is not None:
             self._counted.reach(codes)

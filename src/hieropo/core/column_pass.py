@@ -20,7 +20,7 @@ Hashes = NDArray[np.uint64]
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _STRETCH = 3 * 2**18  # bytes of the sums of one heap: less than a processor's own cache
-_SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.25, 2**23, 2**27  # memory of all heaps: of that of the sums; bytes
+_SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.4, 2**23, 2**28  # memory of all heaps: of that of the sums; bytes
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
 _LARGEST = float(np.finfo(np.float64).max)

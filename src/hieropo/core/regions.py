@@ -3,6 +3,7 @@
 import mmap
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ Codes = NDArray[np.int64]
 
 _LEAST = 2**20  # bytes of a region at first
 _PIECE = 2**25  # bytes that are moved before their memory is given back
+_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE
 _MOVES = sys.platform == "linux"  # the system can move pages to a larger region, so that nothing is copied
 
 
@@ -41,8 +43,8 @@ class _Memory:
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
-        self._array: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
         self.size = 0
+        self._filled = 0
 
     def grow(self, size: int) -> None:
         """Take ``size`` bytes altogether; what was written stays.
@@ -66,6 +68,15 @@ class _Memory:
         if self._map is not None:
             np.frombuffer(fresh, dtype=np.uint8)[: self.size] = np.frombuffer(self._map, dtype=np.uint8)
         self._map = fresh
+
+    def fill(self, size: int) -> None:
+        """Take all pages of the first ``size`` bytes at once: one by one, read first and then written, they cost more."""
+        start = self._filled // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is None or size <= self._filled or not _MOVES:
+            return
+        with suppress(OSError):  # before Linux 5.14
+            self._map.madvise(_POPULATE_WRITE, start, min(size, self.size) - start)
+        self._filled = size
 
     def doubles(self) -> Array:
         """All of it; while this array is kept, it cannot grow."""
@@ -102,11 +113,13 @@ class Region:
         """Where code 0 lies; it changes when the region grows."""
         return int(self._memory.doubles().ctypes.data)
 
-    def reach(self, codes: int) -> None:
-        """Make room for so many codes."""
+    def reach(self, codes: int, *, fill: bool = False) -> None:
+        """Make room for so many codes; with ``fill`` take their memory now, at once, as all of them will be written."""
         need = max(8 * self.length * codes, 1)
         if need > self._memory.size:
             self._memory.grow(-(-max(need, 2 * self._memory.size, _LEAST) // _LEAST) * _LEAST)
+        if fill:
+            self._memory.fill(need)
 
     def add_to(
         self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
