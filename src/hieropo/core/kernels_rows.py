@@ -59,6 +59,14 @@ def _read(address, kind, start, out):
 
 
 @compiled
+def _fetch_block(address, kind, start):
+    """Ask for the numbers of a block that is to come."""
+    size = 4 if kind in (0, 2) else 8
+    for line in range(0, BLOCK * size, _LINE):
+        fetch_ahead(address + start * size + line)
+
+
+@compiled
 def _within(values, low, high):
     """Whether all values lie in [low, high]; NaN does not."""
     good = True
@@ -246,6 +254,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
         own = action[start : start + m] if action.size else action
         good = True  # of all rows of the block, so that none is added twice
         for k in range(len(columns)):
+            _fetch_block(columns[k, 0], columns[k, 1], start + BLOCK)
             values = C[columns[k, 2], :m]
             _read(columns[k, 0], columns[k, 1], start, values)
             good &= _within(values, limits[k, 0], limits[k, 1])
