@@ -45,12 +45,12 @@ class Work(NamedTuple):
     codes: Codes
 
     @classmethod
-    def of(cls, turns: Turns, codes: int = 0) -> Self:
-        """Return memory for rows of z, and for so many codes of a heap of rows."""
+    def of(cls, turns: Turns) -> Self:
+        """Return memory for rows of z."""
         from hieropo.core.kernels_rows import BLOCK
 
         right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
-        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), np.zeros(codes, dtype=np.int64))
+        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), np.zeros(BLOCK, dtype=np.int64))
 
 
 class RunningSums:

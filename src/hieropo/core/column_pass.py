@@ -74,13 +74,13 @@ class Hashing(NamedTuple):
 class Heaps(NamedTuple):
     """Rows that wait: heap k has those of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
 
-    Row i of heap k lies at ``rows + (k room + i) stride``, as float32 where that holds all numbers.
+    Row i of heap k lies at ``rows + (k room + i) stride``: z as float32 where that holds all numbers, with the code, a
+    whole number, in place of its 1.
     """
 
     rows: int
     stride: int
     narrow: int
-    codes: NDArray[np.int32]
     weights: Array
     weighted: int
     fill: Codes
@@ -88,7 +88,7 @@ class Heaps(NamedTuple):
     shift: int
 
 
-NO_HEAPS = Heaps(0, 0, 0, np.zeros(0, dtype=np.int32), np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0)
+NO_HEAPS = Heaps(0, 0, 0, np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0)
 
 
 class Block(NamedTuple):
@@ -197,17 +197,15 @@ class ColumnPass:
             return
         heaps = _heaps_for(codes, shift)
         self._rows = np.empty(heaps * room * stride, dtype=np.uint8)
-        self._heaps = Heaps(
-            self._rows.ctypes.data, stride, int(narrow), np.empty(heaps * room, dtype=np.int32),
-            np.empty(heaps * room if weighted else 0), int(weighted), np.zeros(heaps, dtype=np.int64), room, shift,
-        )  # fmt: skip
-        self._work = Work.of(self._running.turns, room)
+        weights, fill = np.empty(heaps * room if weighted else 0), np.zeros(heaps, dtype=np.int64)
+        address = self._rows.ctypes.data
+        self._heaps = Heaps(address, stride, int(narrow), weights, int(weighted), fill, room, shift)
 
     def _plan(self, codes: int, stride: int, *, weighted: bool) -> tuple[int, int]:
         """Codes of a heap, as a power of 2, and how many rows it has room for."""
         shift = max(0, int(np.log2(_STRETCH / (8 * self._running.turns.length))))
         memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size)), _MOST_HEAPED)
-        return shift, memory // (stride + 4 + 8 * weighted) // _heaps_for(codes, shift)
+        return shift, memory // (stride + 8 * weighted) // _heaps_for(codes, shift)
 
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
         from hieropo.core.kernels_rows import KINDS

@@ -59,6 +59,43 @@ def word_at(typingctx, address):
     return types.uint64(types.int64), generate
 
 
+_SHORT = ir.IntType(32)
+
+
+@intrinsic
+def code_at(typingctx, address, short):
+    """The whole number at an address, of 4 bytes where ``short`` is not 0, else of 8."""
+
+    def generate(context, builder, signature, args):
+        flag = builder.icmp_signed("!=", args[1], _number(0))
+        found = cgutils.alloca_once(builder, _INDEX)
+        with builder.if_else(flag) as (then, other):
+            with then:
+                value = builder.load(builder.inttoptr(args[0], _SHORT.as_pointer()))
+                builder.store(builder.sext(value, _INDEX), found)
+            with other:
+                builder.store(builder.load(builder.inttoptr(args[0], _INDEX.as_pointer())), found)
+        return builder.load(found)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def put_code(typingctx, address, code, short):
+    """Write what :func:`code_at` reads."""
+
+    def generate(context, builder, signature, args):
+        flag = builder.icmp_signed("!=", args[2], _number(0))
+        with builder.if_else(flag) as (then, other):
+            with then:
+                builder.store(builder.trunc(args[1], _SHORT), builder.inttoptr(args[0], _SHORT.as_pointer()))
+            with other:
+                builder.store(args[1], builder.inttoptr(args[0], _INDEX.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
 @intrinsic
 def less_product(typingctx, x, a, b):
     """``x - a b``, rounded twice as numpy does."""

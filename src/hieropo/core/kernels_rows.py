@@ -17,11 +17,13 @@ from numba import float32, float64, int32, int64
 from hieropo.core.jit import compiled, inlined
 from hieropo.core.kernels_pointers import (
     add_turns,
+    code_at,
     fetch_ahead,
     get_row,
     lay_rows,
     less_product,
     pointer,
+    put_code,
     put_row,
 )
 
@@ -145,13 +147,16 @@ def _measure(C, origin, pivot, n):
 
 
 @compiled
-def _update(code, start, rows, sums, left, right, weight):
-    """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty."""
+def _update(code, start, rows, ahead_to, sums, left, right, weight):
+    """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty.
+
+    Sums of rows before number ``ahead_to`` are fetched while earlier rows are added.
+    """
     size = 8 * sums.length
     lines = min(size // _LINE, _MOST)
     for t in range(rows):
         ahead = start + t + _AHEAD
-        if ahead < code.size:
+        if ahead < ahead_to:
             place = sums.base + code[ahead] * size
             for line in range(lines):
                 fetch_ahead(place + _LINE * line)
@@ -172,9 +177,9 @@ def _count(code, start, weight, counted):
 
 
 @compiled
-def _add_laid(code, start, rows, sums, work, weight):
+def _add_laid(code, start, rows, ahead_to, sums, work, weight):
     """Add rows laid out in ``work.right`` and, where they have weights, in ``work.left``."""
-    _update(code, start, rows, sums, work.left if weight.size else work.right, work.right, weight)
+    _update(code, start, rows, ahead_to, sums, work.left if weight.size else work.right, work.right, weight)
     if weight.size:
         _count(code, start, weight, sums.counted)
     elif sums.counted:
@@ -182,19 +187,32 @@ def _add_laid(code, start, rows, sums, work, weight):
 
 
 @compiled
+def _fetch_sums(k, heaps, sums):
+    """Ask for all sums of a heap, one after the other."""
+    size = (8 * sums.length) << heaps.shift
+    for place in range(sums.base + k * size, sums.base + (k + 1) * size, _LINE):
+        fetch_ahead(place)
+
+
+@compiled
 def _empty(k, heaps, sums, work):
     """Add the rows of a heap to the sums, in the order in which they came."""
     n, first = heaps.fill[k], k * heaps.room
-    code = work.codes[:n]
-    for t in range(n):
-        code[t] = heaps.codes[first + t]
+    if n > 1 << (heaps.shift - 2):
+        _fetch_sums(k, heaps, sums)
     count, again = sums.entries, (sums.again + 3) // 4
+    last = (4 if heaps.narrow else 8) * (count - 1)
+    code = work.codes
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         place = heaps.rows + (first + start) * heaps.stride
         for t in range(m):
             row = t * sums.row
-            get_row(place + t * heaps.stride, work.right, row, sums.width, count, again, heaps.narrow)
+            get_row(place, work.right, row, sums.width, count, again, heaps.narrow)
+            code[t] = code_at(place + last, heaps.narrow)
+            work.right[row + count - 1] = 1.0
+            place += heaps.stride
+            fetch_ahead(place + _AHEAD * heaps.stride)
         weight = work.weight[:0]
         if heaps.weighted:
             weight = work.weight[:m]
@@ -202,13 +220,14 @@ def _empty(k, heaps, sums, work):
                 weight[t] = heaps.weights[first + start + t]
                 for j in range(t * sums.row, t * sums.row + count):
                     work.left[j] = weight[t] * work.right[j]
-        _add_laid(code, start, m, sums, work, weight)
+        _add_laid(code, 0, m, 0, sums, work, weight)
     heaps.fill[k] = 0
 
 
 @compiled
 def _heap_up(code, start, m, right, weight, heaps, sums, work):
     """Put rows on the heap of their codes; a heap that is full is added to the sums first."""
+    last = (4 if heaps.narrow else 8) * (sums.entries - 1)
     for t in range(m):
         s = code[start + t]
         k = s >> heaps.shift
@@ -216,11 +235,11 @@ def _heap_up(code, start, m, right, weight, heaps, sums, work):
             _empty(k, heaps, sums, work)
         at = k * heaps.room + heaps.fill[k]
         heaps.fill[k] += 1
-        heaps.codes[at] = s
         if heaps.weighted:
             heaps.weights[at] = weight[t]
         place = heaps.rows + at * heaps.stride
         put_row(place, right, t * sums.row, sums.width, heaps.narrow)
+        put_code(place + last, s, heaps.narrow)  # where the 1 of z was
         fetch_ahead(place + heaps.stride + _LINE)
 
 
@@ -281,7 +300,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
                     for t in range(m):
                         block.W[j, t] = weight[t] * Z[j, t]
                 lay_rows(block.W, work.left, sums.row, m, sums.entries, 0)
-            _add_laid(code, start, m, sums, work, weight)
+            _add_laid(code, start, m, n, sums, work, weight)
         start += m
     return start
 
@@ -306,7 +325,7 @@ def add_matrix(code, phi, reward, weight, sums, work):
             if own.size:
                 for j in range(z):
                     left[row + j] = own[t] * right[row + j]
-        _add_laid(code, start, m, sums, work, own)
+        _add_laid(code, start, m, n, sums, work, own)
 
 
 @compiled

@@ -70,7 +70,7 @@ class _Memory:
         self._map = fresh
 
     def fill(self, size: int) -> None:
-        """Take all pages of the first ``size`` bytes at once: one by one, read first and then written, they cost more."""
+        """Take all pages of the first ``size`` bytes at once, which costs less than one after the other."""
         start = self._filled // mmap.PAGESIZE * mmap.PAGESIZE
         if self._map is None or size <= self._filled or not _MOVES:
             return
