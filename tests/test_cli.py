@@ -21,7 +21,8 @@ from click.testing import CliRunner
 
 import hieropo
 from hieropo.cli import main, progress
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
+from hieropo.cli.watched import Watched
 from hieropo.core.features import per_action
 from hieropo.sources import open_log
 

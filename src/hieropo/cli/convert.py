@@ -6,7 +6,7 @@ import click
 
 from hieropo.cli.console import example, names, print_json, shared_options, usage_error
 from hieropo.cli.decide import FOREIGN
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.text import counted
 
 FORMS = ("cb", "cb_adf", "dsjson")
@@ -71,6 +71,7 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
 
 def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
     from hieropo.adapters import from_vw
+    from hieropo.cli.watched import Watched
     from hieropo.sources.writing import write_tables
 
     if any(given[role] for role in _ROLES):
@@ -90,6 +91,7 @@ def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _written(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
     from hieropo.adapters import to_vw
+    from hieropo.cli.watched import Watched
     from hieropo.sources import open_log
 
     if given["columns"] or given["one_hot"] or given["quoted"]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted
 
@@ -47,6 +47,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     which requests are left to the incumbent; action is then the incumbent's, or null where it is whatever acted before.
     """
     from hieropo.artifacts import load_policy
+    from hieropo.cli.watched import Watched
     from hieropo.sources.writing import write_tables
 
     if Path(requests).resolve() == Path(output).resolve():

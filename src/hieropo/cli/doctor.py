@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, print_json, shared_options
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.cli.roles import role_options
 from hieropo.cli.source import Rows, source_options
 
@@ -30,6 +30,7 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
     Findings come by severity: what stops learning, which makes the exit code 1; what limits conclusions; notes. Each
     says where it stands and what to do next.
     """
+    from hieropo.cli.watched import Watched
     from hieropo.doctor import examine
 
     rows = Rows.of(log, given)

@@ -16,7 +16,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import table
 
@@ -88,6 +88,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     Shown are the value of the policy, of the incumbent that made the log, and their difference: by the model, and by
     weighted rewards, which do without it; then the tasks that the policy would hurt, and what limits trust.
     """
+    from hieropo.cli.watched import Watched
     from hieropo.loading import load_learner
     from hieropo.sources.listing import check_listing
 

@@ -18,7 +18,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted, paragraph
@@ -107,6 +107,7 @@ def _opened(
     rows: Rows, features: Any, given: dict[str, Any], line: Line
 ) -> tuple[Any, dict[str, Any], list[str]]:
     """Open a log or moments: what is learned from, the columns by their roles, and what was guessed of them."""
+    from hieropo.cli.watched import Watched
     from hieropo.core.logs import Roles
     from hieropo.log_moments import as_moments
     from hieropo.sources.listing import check_listing

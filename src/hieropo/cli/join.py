@@ -6,7 +6,7 @@ import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
 from hieropo.cli.decide import FOREIGN
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.text import counted, paragraph
 
 
@@ -61,6 +61,7 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
     reported. A decision whose window is still open is left out, with or without a reward.
     """
     from hieropo.adapters import join_rewards
+    from hieropo.cli.watched import Watched
     from hieropo.sources import open_log
     from hieropo.sources.writing import write_tables
 

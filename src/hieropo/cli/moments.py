@@ -17,7 +17,7 @@ from hieropo.cli.console import (
     shared_options,
     takes_rejects,
 )
-from hieropo.cli.progress import Line, Watched
+from hieropo.cli.progress import Line
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted
@@ -77,6 +77,7 @@ def moments_command() -> None:
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
+    from hieropo.cli.watched import Watched
     from hieropo.log_moments import LogMoments
     from hieropo.sources.listing import check_listing
 

@@ -2,25 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from hieropo.core.logs import Roles
 from hieropo.doctor.collecting import Collected, Collector
-from hieropo.sources.log_source import Part, files_of, parts_of
+from hieropo.sources.log_source import Part, Piece, Wrapped, parts_of
 from hieropo.sources.rejects import Rejects
 from hieropo.sources.row_hashes import is_hashable
 
-MOST_ROWS = (
-    2**20
-)  # that are looked at: shares and drifts are then told to about .1 %, at a cost of a second or less
+# rows that are looked at: shares and drifts are then told to about .1 %, at a cost of a second or less
+MOST_ROWS = 2**20
 MOST_CELLS = 2**17  # that each part keeps, 16 MiB
-MOST_DISTINCT = (
-    2**15
-)  # rows that are kept to find equal ones: copies of one row in a thousand are still seen 30 times
+# rows that are kept to find equal ones: copies of one row in a thousand are still seen 30 times
+MOST_DISTINCT = 2**15
 
 
-class Watch:
+class Watch(Wrapped):
     """A source of rows that are looked at while they are read; otherwise as the source itself.
 
     Of each part the first rows are looked at, by its share of ``most``, and the parts are put together in the order of
@@ -39,7 +38,8 @@ class Watch:
     def __init__(
         self, source: Any, roles: Roles, rejects: Rejects | None = None, *, most: int = MOST_ROWS
     ) -> None:
-        self._source, self._roles, self._rejects, self._most = source, roles, rejects, most
+        super().__init__(source)
+        self._roles, self._rejects, self._most = roles, rejects, most
         self._hashed = tuple(
             column for column in roles.columns if is_hashable(source.schema.field(column).type)
         )
@@ -48,51 +48,25 @@ class Watch:
         self._next, self._lock = 0, Lock()
         self.rows = 0  # that were read
 
-    @property
-    def name(self) -> str:
-        """Name of the source."""
-        return str(self._source.name)
-
-    @property
-    def schema(self) -> Any:
-        """Arrow schema of the source."""
-        return self._source.schema
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, where it is known."""
-        found: int | None = self._source.n_rows
-        return found
-
-    @property
-    def rereadable(self) -> bool:
-        """Whether the source can be read again."""
-        return bool(self._source.rereadable)
-
-    def batches(self, columns: Sequence[str], *size: int, **sizes: int) -> Iterator[Any]:
-        """Read the source without a look at it."""
-        found: Iterator[Any] = self._source.batches(columns, *size, **sizes)
-        return found
-
-    @property
-    def files(self) -> Any:
-        """Its files, where it lies in files."""
-        return files_of(self._source)
-
-    @property
-    def where(self) -> str | None:
-        """Its filter, where it has one."""
-        return getattr(self._source, "where", None)
-
     def parts(self, columns: Sequence[str]) -> Sequence[Any]:
         """Return the parts of the source, to be looked at once while they are read."""
         parts = parts_of(self._source, columns)
         total = sum(part.n_rows for part in parts)
         each = [self._most if not total else -(-self._most * part.n_rows // total) for part in parts]
         return [
-            _WatchedPart(part, self, p, quota)
+            Piece.of(part, partial(self._looked_at, p, part, quota))
             for p, (part, quota) in enumerate(zip(parts, each, strict=True))
         ]
+
+    def _looked_at(self, p: int, part: Part, quota: int) -> Iterator[Any]:
+        """Pass the batches of a part on, and look at the first rows."""
+        found, rows = self.collector(part.first_row), 0
+        for batch in part.batches():
+            if rows < quota:
+                found.add(batch.slice(0, quota - rows))
+            rows += batch.num_rows
+            yield batch
+        self.done(p, found, rows)
 
     def collector(self, first_row: int) -> Collector:
         """Return an empty collector for a part that begins with this row."""
@@ -116,22 +90,3 @@ class Watch:
         if self._waiting or not self.rows:
             return None
         return replace(self._total.collected(), all_rows=self.rows)
-
-
-class _WatchedPart:
-    """A part of a source that is looked at; otherwise as the part itself."""
-
-    def __init__(self, part: Part, watch: Watch, number: int, quota: int) -> None:
-        self._part, self._watch, self._number, self._quota = part, watch, number, quota
-        self.name, self.file, self.path = part.name, part.file, part.path
-        self.first_row, self.n_rows = part.first_row, part.n_rows
-
-    def batches(self) -> Iterator[Any]:
-        """Pass the batches of the part on, and look at the first rows."""
-        found, rows = self._watch.collector(self.first_row), 0
-        for batch in self._part.batches():
-            if rows < self._quota:
-                found.add(batch.slice(0, self._quota - rows))
-            rows += batch.num_rows
-            yield batch
-        self._watch.done(self._number, found, rows)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from hieropo.errors import LogError, SchemaError
-from hieropo.sources.log_source import BATCH_ROWS, regroup
+from hieropo.sources.log_source import BATCH_ROWS, Piece, regroup
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # what Arrow raises where a file is not whole
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
@@ -22,26 +23,6 @@ class FileRows:
     names: Sequence[str]
     n_rows: int
     read: Read
-
-
-@dataclass(frozen=True)
-class FilePart:
-    """All rows of one file, as :class:`log_source.Part` says."""
-
-    path: str
-    file: int
-    first_row: int
-    n_rows: int
-    _read: Callable[[], Iterator[pa.RecordBatch]]
-
-    @property
-    def name(self) -> str:
-        """The file, for messages."""
-        return repr(self.path)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows."""
-        return self._read()
 
 
 class FilesSource:
@@ -73,7 +54,7 @@ class FilesSource:
         """Paths of its files, by their numbers."""
         return [file.path for file in self._files]
 
-    def parts(self, columns: Sequence[str]) -> list[FilePart]:
+    def parts(self, columns: Sequence[str]) -> list[Piece]:
         """One part for each file.
 
         Raises
@@ -86,26 +67,24 @@ class FilesSource:
             if not file.n_rows:
                 continue
             refuse_lacking(file.path, file.names, columns, self.name)
-            parts.append(FilePart(str(file.path), number, row, file.n_rows, _reading(file, columns)))
+            path = str(file.path)
+            parts.append(Piece(repr(path), number, path, row, file.n_rows, partial(_rows, file, columns)))
             row += file.n_rows
         return parts
 
 
-def _reading(file: FileRows, columns: Sequence[str]) -> Callable[[], Iterator[pa.RecordBatch]]:
-    def read() -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in file.read(columns):
-            rows += batch.num_rows
-            if rows > file.n_rows:
-                break
-            yield batch
-        if rows != file.n_rows:
-            raise LogError(
-                f"{str(file.path)!r} changed while it was read: it had {file.n_rows:,} rows, and now it has "
-                f"{'more' if rows > file.n_rows else f'{rows:,}'}. Is it still being written? Read it when it is whole."
-            )
-
-    return read
+def _rows(file: FileRows, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in file.read(columns):
+        rows += batch.num_rows
+        if rows > file.n_rows:
+            break
+        yield batch
+    if rows != file.n_rows:
+        raise LogError(
+            f"{str(file.path)!r} changed while it was read: it had {file.n_rows:,} rows, and now it has "
+            f"{'more' if rows > file.n_rows else f'{rows:,}'}. Is it still being written? Read it when it is whole."
+        )
 
 
 def refuse_lacking(path: Path, names: Sequence[str], columns: Sequence[str], source: str) -> None:

@@ -2,8 +2,8 @@
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hieropo.errors import InputError
 from hieropo.sources.arrays import decoded
 from hieropo.sources.filter_text import Compared, Missing, Test, columns_of, parsed_filter, sql_of
-from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, files_of, regroup
+from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, Piece, files_of, regroup
 from hieropo.sources.schema import check_columns, is_number, is_text
 
 _SIGNS = {
@@ -199,46 +199,21 @@ class FilteredParts:
         """Yield the rows that pass, with these columns only."""
         return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
 
-    def parts(self, columns: Sequence[str]) -> list["FilteredPart"]:
+    def parts(self, columns: Sequence[str]) -> list[Piece]:
         """The parts of the files in which a row passes."""
         found, row = [], 0
         parts = self._source.parts(_both(columns, self._filter))
         for part, rows in zip(parts, self._rows, strict=True):
             if rows:
-                found.append(FilteredPart(part, row, rows, tuple(columns), self._filter))
+                kept = Piece.of(part, partial(_kept, part, tuple(columns), self._filter))
+                found.append(replace(kept, first_row=row, n_rows=rows))
             row += rows
         return found
 
 
-@dataclass(frozen=True)
-class FilteredPart:
-    """The rows of a part that pass a filter."""
-
-    part: Part
-    first_row: int
-    n_rows: int
-    columns: tuple[str, ...]
-    by: Filter
-
-    @property
-    def name(self) -> str:
-        """What it is, for messages."""
-        return self.part.name
-
-    @property
-    def file(self) -> int:
-        """Number of the file that it lies in."""
-        return self.part.file
-
-    @property
-    def path(self) -> str | None:
-        """The file that it lies in."""
-        return self.part.path
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that pass."""
-        for batch in self.part.batches():
-            yield self.by.kept(batch).select(list(self.columns))
+def _kept(part: Part, columns: Sequence[str], by: Filter) -> Iterator[pa.RecordBatch]:
+    for batch in part.batches():
+        yield by.kept(batch).select(list(columns))
 
 
 def _both(columns: Sequence[str], by: Filter) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Columns that folders name: ``day=2026-01-31/country=NL/part.parquet``."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from hieropo.sources.files import refuse_lacking
 from hieropo.sources.filters import Filter
-from hieropo.sources.log_source import BATCH_ROWS, Part, regroup
+from hieropo.sources.log_source import BATCH_ROWS, Part, Piece, regroup
 from hieropo.sources.text_types import TextType, Types, converted
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what writers of such folders call a missing value
@@ -81,7 +80,7 @@ class HiveSource:
         """Paths of its files, by their numbers."""
         return self._files
 
-    def parts(self, columns: Sequence[str]) -> list["HivePart"]:
+    def parts(self, columns: Sequence[str]) -> list[Piece]:
         """Return the parts of the files.
 
         Raises
@@ -94,7 +93,10 @@ class HiveSource:
             refuse_lacking(path, list(each), named, self.name)
         read = [column for column in columns if column not in self._names]
         parts = self._source.parts(read or self._source.schema.names[:1])
-        return [HivePart(part, tuple(columns), self._columns[part.file], bool(read)) for part in parts]
+        return [
+            Piece.of(part, partial(_rows, part, tuple(columns), self._columns[part.file], read=bool(read)))
+            for part in parts
+        ]
 
     def pruned(self, by: Filter) -> "HiveSource | None":
         """Leave out what cannot pass; None where rows of text files would have to be read to count them."""
@@ -106,57 +108,26 @@ class HiveSource:
         return HiveSource(source, self._files, self._columns)
 
 
-@dataclass(frozen=True)
-class HivePart:
-    """A part of the rows of a file, with the columns that its folders name."""
+def _rows(
+    part: Part, columns: Sequence[str], values: dict[str, pa.Scalar], *, read: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a part, with the columns that its folders name; ``read`` says whether there are others."""
+    if read:
+        for batch in part.batches():
+            yield _with(batch, batch.num_rows, columns, values)
+        return
+    for start in range(0, part.n_rows, _ROWS):
+        yield _with(None, min(_ROWS, part.n_rows - start), columns, values)
 
-    part: Part
-    columns: tuple[str, ...]
-    values: dict[str, pa.Scalar]
-    read: bool
 
-    @property
-    def name(self) -> str:
-        """What it is, for messages."""
-        return self.part.name
-
-    @property
-    def file(self) -> int:
-        """Number of the file that it lies in."""
-        return self.part.file
-
-    @property
-    def path(self) -> str | None:
-        """The file."""
-        return self.part.path
-
-    @property
-    def first_row(self) -> int:
-        """Number of its first row in the whole log."""
-        return self.part.first_row
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows it has."""
-        return self.part.n_rows
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows."""
-        if self.read:
-            for batch in self.part.batches():
-                yield self._with(batch, batch.num_rows)
-            return
-        for start in range(0, self.n_rows, _ROWS):
-            yield self._with(None, min(_ROWS, self.n_rows - start))
-
-    def _with(self, batch: pa.RecordBatch | None, rows: int) -> pa.RecordBatch:
-        arrays = [
-            _constant(self.values[column], rows)
-            if batch is None or column in self.values
-            else batch.column(column)
-            for column in self.columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+def _with(
+    batch: pa.RecordBatch | None, rows: int, columns: Sequence[str], values: dict[str, pa.Scalar]
+) -> pa.RecordBatch:
+    arrays = [
+        _constant(values[column], rows) if batch is None or column in values else batch.column(column)
+        for column in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _constant(value: pa.Scalar, rows: int) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -70,25 +71,78 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True)
-class _Whole:
-    """All rows of a source as one part."""
+class Piece:
+    """A part that a function reads, each time anew.
 
-    source: LogSource
-    columns: tuple[str, ...]
-    file: int = 0
-    path: str | None = None
-    first_row: int = 0
+    Parameters
+    ----------
+    name, file, path, first_row, n_rows
+        As of :class:`Part`.
+    read : callable
+        Gives its batches.
+    """
+
+    name: str
+    file: int
+    path: str | None
+    first_row: int
+    n_rows: int
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+    @classmethod
+    def of(cls, part: Part, read: Callable[[], Iterator[pa.RecordBatch]]) -> "Piece":
+        """Return the same part, read in another way."""
+        return cls(part.name, part.file, part.path, part.first_row, part.n_rows, read)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its rows."""
+        return self.read()
+
+
+class Wrapped:
+    """A source that is as another one, but for what a subclass does with its parts.
+
+    Parameters
+    ----------
+    source : LogSource
+    """
+
+    def __init__(self, source: LogSource) -> None:
+        self._source = source
 
     @property
     def name(self) -> str:
-        return self.source.name
+        """Name of the source."""
+        return self._source.name
 
     @property
-    def n_rows(self) -> int:
-        return self.source.n_rows or 0
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the source."""
+        return self._source.schema
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.source.batches(self.columns)
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, where it is known."""
+        return self._source.n_rows
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether the source can be read again."""
+        return self._source.rereadable
+
+    @property
+    def files(self) -> Sequence[Path] | None:
+        """Its files, where it lies in files."""
+        return files_of(self._source)
+
+    @property
+    def where(self) -> str | None:
+        """Its filter, where it has one."""
+        return getattr(self._source, "where", None)
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Read the source as it is."""
+        return self._source.batches(columns, batch_rows)
 
 
 def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
@@ -98,7 +152,9 @@ def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     without that method is one part.
     """
     divide: Callable[[Sequence[str]], Sequence[Part]] | None = getattr(source, "parts", None)
-    return [_Whole(source, tuple(columns))] if divide is None else divide(columns)
+    if divide is not None:
+        return divide(columns)
+    return [Piece(source.name, 0, None, 0, source.n_rows or 0, partial(source.batches, tuple(columns)))]
 
 
 def files_of(source: LogSource) -> Sequence[Path] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from hieropo.errors import LogError
 from hieropo.sources.files import UNREADABLE, fitted, merged, refuse_lacking, unreadable
 from hieropo.sources.filters import Filter
-from hieropo.sources.log_source import BATCH_ROWS, regroup
+from hieropo.sources.log_source import BATCH_ROWS, Piece, regroup
 from hieropo.sources.schema import is_text
 
 _PART_ROWS = 2**18  # row groups are joined up to so many rows: a part costs a look at the footer
@@ -33,38 +33,6 @@ class _File:
     @property
     def n_rows(self) -> int:
         return sum(self.groups[group] for group in self.kept)
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetPart:
-    """Consecutive row groups of one file, as :class:`log_source.Part` says."""
-
-    file: int
-    first_row: int
-    n_rows: int
-    _file: _File
-    _groups: tuple[int, ...]
-    _target: pa.Schema
-
-    @property
-    def name(self) -> str:
-        """The file and its row groups, for messages."""
-        first, last = self._groups[0], self._groups[-1]
-        groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
-        return f"{groups} of Parquet file {str(self._file.path)!r}"
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return str(self._file.path)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
-        schema = self._file.schema
-        encoded = [column for column in self._target.names if is_text(schema.field(column).type)]
-        for batch in _rows(self._file, self._target.names, encoded, _PART_BATCH, self._groups):
-            yield fitted(batch, self._target, self._file.path, encoded)
-            del batch  # one batch at a time is in memory
 
 
 class ParquetSource:
@@ -102,7 +70,7 @@ class ParquetSource:
         """Paths of its files, by their numbers."""
         return [file.path for file in self._files]
 
-    def parts(self, columns: Sequence[str]) -> list[ParquetPart]:
+    def parts(self, columns: Sequence[str]) -> list[Piece]:
         """One part for each row group, with these columns only; small row groups of a file are joined.
 
         Raises
@@ -114,7 +82,8 @@ class ParquetSource:
         for number, file in enumerate(self._files):
             for groups in _joined(file):
                 rows = sum(file.groups[group] for group in groups)
-                found.append(ParquetPart(number, row, rows, file, groups, target))
+                read = partial(_part, file, groups, target)
+                found.append(Piece(_named(file, groups), number, str(file.path), row, rows, read))
                 row += rows
         return found
 
@@ -141,6 +110,20 @@ class ParquetSource:
         for file in self._files:
             refuse_lacking(file.path, file.schema.names, columns, self.name)
         return pa.schema([self.schema.field(column) for column in columns])
+
+
+def _named(file: _File, groups: tuple[int, ...]) -> str:
+    first, last = groups[0], groups[-1]
+    text = f"row group {first}" if first == last else f"row groups {first} to {last}"
+    return f"{text} of Parquet file {str(file.path)!r}"
+
+
+def _part(file: _File, groups: tuple[int, ...], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of row groups; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
+    encoded = [column for column in target.names if is_text(file.schema.field(column).type)]
+    for batch in _rows(file, target.names, encoded, _PART_BATCH, groups):
+        yield fitted(batch, target, file.path, encoded)
+        del batch  # one batch at a time is in memory
 
 
 def _some(file: _File) -> tuple[int, ...] | None:
