@@ -118,7 +118,7 @@ def spread_slots(old, slots):
 def find_numbers(numbers, table, out, fresh):
     """``out[t] = table[numbers[t]]``; how many distinct numbers have no entry, -1, and are put into ``fresh``.
 
-    They are marked by -2 until the caller enters them.
+    They are marked by -2 until the caller enters them, and calls :func:`enter_numbers`.
     """
     count = 0
     for t in range(numbers.size):
@@ -130,3 +130,11 @@ def find_numbers(numbers, table, out, fresh):
             fresh[count] = numbers[t]
             count += 1
     return count
+
+
+@compiled
+def enter_numbers(numbers, table, out):
+    """Put what is in the table now where it had no entry."""
+    for t in range(numbers.size):
+        if out[t] < 0:
+            out[t] = table[np.uint64(numbers[t])]

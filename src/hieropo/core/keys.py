@@ -319,7 +319,7 @@ class Places:
         return True
 
     def _looked_up(self, array: Codes) -> Codes:
-        from hieropo.core.kernels_ids import find_numbers
+        from hieropo.core.kernels_ids import enter_numbers, find_numbers
 
         numbers, place, fresh = normalised(array), np.empty_like(array), np.empty_like(array)
         count = find_numbers(numbers, self._table, place, fresh)
@@ -328,7 +328,7 @@ class Places:
             self._table[new] = self._count + np.arange(count)
             self._found.append(new)
             self._count += count
-            find_numbers(numbers, self._table, place, fresh)
+            enter_numbers(numbers, self._table, place)
         return place
 
     def _as_dictionary(self) -> dict[Any, int]:

@@ -36,7 +36,7 @@ class Numbering:
         if which is None:
             assert not isinstance(entries, Text)
             return self._of_ids(entries)
-        from hieropo.core.kernels_ids import find_numbers
+        from hieropo.core.kernels_ids import enter_numbers, find_numbers
 
         self._turn_to(entries)
         which, out, fresh = normalised(which), np.empty_like(which), np.empty(len(entries), dtype=np.int64)
@@ -45,7 +45,7 @@ class Numbering:
             new = fresh[:count]
             self._table[new] = -1  # should the next line fail
             self._table[new] = self._found(entries, new)
-            find_numbers(which, self._table, out, fresh)
+            enter_numbers(which, self._table, out)
         return out
 
     def _found(self, entries: Text | Ids, new: Codes) -> Codes:
