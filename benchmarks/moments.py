@@ -167,6 +167,81 @@ def polars(path: str, d: int, threads: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
+    """Sums of row groups that are in memory, by every variant: ns a row; and the limits of this machine."""
+    from hieropo import Moments
+    from hieropo.core import column_pass
+    from hieropo.core.accumulation import Accumulator
+    from hieropo.core.numbering import Numbering
+    from hieropo.core.row_sketch import RowSketcher
+    from hieropo.sources.in_place import in_place
+    from hieropo.sources.log_source import parts_of
+
+    log = Log(path, d, 1)
+    batches = [batch for part in parts_of(log.source, log.roles.columns)[:groups] for batch in part.batches()]
+    rows = sum(batch.num_rows for batch in batches)
+    total = Accumulator(d)
+    numbering = Numbering(total.running.places.of_text, total.running.places.of_checked)
+    found = [in_place(batch, log.roles) for batch in batches]
+    codes = [numbering.codes(*each.task) for each in found if each is not None]
+    tasks = len(total)
+
+    def run(which: list[Any], cache: int, known: int) -> float:
+        column_pass._CACHE = cache
+        sums = Accumulator(d)
+        sums.running.places.of_checked(np.arange(known))
+        sketcher = RowSketcher(None)
+        way = column_pass.ColumnPass(log.features, sums.running, sketcher)
+        sums.running.running(weighted=False)  # takes the memory
+
+        def work() -> None:
+            for each, code in zip(found, which, strict=True):
+                way.add(each.columns, code, None, weighted=False)  # type: ignore[union-attr]
+            way.finish()
+
+        work()
+        return min(timed(work)[0] for _ in range(3)) * 1e9 / rows
+
+    def plain() -> None:
+        for batch, code in zip(batches, codes, strict=True):
+            x = np.column_stack([batch.column(name).to_numpy() for name in log.features.columns])
+            Moments.from_arrays(code, x, batch.column("reward").to_numpy())
+
+    plain()
+    few = [code % 50 for code in codes]
+    default = column_pass._CACHE
+    times = {
+        "a matrix of float64 and plain loops, a table for each batch": timed(plain)[0] * 1e9 / rows,
+        "in place, added at once": run(codes, 2**60, tasks),
+        "in place, on heaps": run(codes, default, tasks),
+        "in place, 50 tasks: sums in the cache": run(few, default, 50),
+    }
+    z = d + 2
+    matrix, large = np.ones((512, 512)), np.ones(2**25)
+    copy = np.empty_like(large)
+    flops = 2 * 512**3 / min(timed(lambda: matrix @ matrix)[0] for _ in range(20))
+    bandwidth = 2 * large.nbytes / min(timed(lambda: np.copyto(copy, large))[0] for _ in range(5))
+    stride = 4 * 4 * -(-z // 4)
+    heaped = int(column_pass._SHARE * total.running.turns.length * 8 * tasks) / stride / tasks
+    moved = 4 * (d + 1) + 8 + 3 * stride + 2 * 8 * total.running.turns.length / max(heaped, 1.0)
+    return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9, "bytes": moved,
+            "byte_ns": moved / bandwidth * 1e9, "tasks": tasks}  # fmt: skip
+
+
+def show_variants(path: str, d: int) -> None:
+    """Print the table of variants of one case."""
+    found = apart("variants", path, d, threads=1)
+    limit = max(found["flop_ns"], found["byte_ns"])
+    print(
+        f"  limits: {found['flops']} flops a row take {found['flop_ns']:.1f} ns at the rate of a product of matrices; "
+        f"about {found['bytes']:.0f} bytes a row\n  (columns, codes, heaps written and read, sums fetched and written "
+        f"back) take {found['byte_ns']:.1f} ns at the rate of a copy"
+    )
+    print("  rows in memory to sums                                          ns a row   share of the limit")
+    for name, each in found["times"].items():
+        print(f"  {name:62}{each:10.1f}   {limit / each:18.0%}", flush=True)
+
+
 def apart(what: str, *args: Any, threads: int) -> dict[str, Any]:
     """Run one of the functions above in a process of its own."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": str(threads)}
@@ -184,6 +259,7 @@ def report(case: str, rows: int, path: str, warm: str, chosen: argparse.Namespac
     print(
         f"\n{case}: {rows:,} rows, {d} features, {size / 2**30:.2f} GiB on disk, {size / rows:.0f} bytes a row"
     )
+    show_variants(path, d)
     print("  ns a row       threads   decode: cpu  clock     pass: cpu  clock     ratio: cpu  clock")
     for threads in chosen.threads:
         found = apart("pairs", path, d, threads, chosen.rounds, warm, threads=threads)
@@ -228,7 +304,13 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.run:
         what, *args = json.loads(chosen.run)
-        print(json.dumps({"pairs": pairs, "peak": peak, "duckdb": duckdb, "polars": polars}[what](*args)))
+        print(
+            json.dumps(
+                {"pairs": pairs, "peak": peak, "duckdb": duckdb, "polars": polars, "variants": variants}[
+                    what
+                ](*args)
+            )
+        )
         return
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) if chosen.folder is None else chosen.folder

@@ -190,7 +190,8 @@ class Lane:
             Two lanes found different groups or metadata of one task; squares of very large values do not fit.
         """
         for lane in lanes:
-            lane._finish()
+            if lane._columns is not None:
+                lane._columns.close()
         placement = reduce(add, (lane._placement for lane in lanes))
         sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
         totals = [lane._total for lane in lanes]

@@ -180,6 +180,11 @@ class ColumnPass:
             sums = self._running.running(weighted=bool(self._heaps.weighted))
             empty_heaps(self._heaps, sums, self._work)
 
+    def close(self) -> None:
+        """Finish, and give the memory of the heaps back."""
+        self.finish()
+        self._heaps, self._rows = NO_HEAPS, self._rows[:0].copy()
+
     def _make_heaps(self, columns: Sequence[Column], *, weighted: bool) -> None:
         """Make heaps where they help, and anew where codes came that they do not reach."""
         codes = len(self._running) * self._running.each
@@ -204,7 +209,7 @@ class ColumnPass:
     def _plan(self, codes: int, stride: int, *, weighted: bool) -> tuple[int, int]:
         """Codes of a heap, as a power of 2, and how many rows it has room for."""
         shift = max(0, int(np.log2(_STRETCH / (8 * self._running.turns.length))))
-        memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size)), _MOST_HEAPED)
+        memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size) - _LEAST_HEAPED), _MOST_HEAPED)
         return shift, memory // (stride + 8 * weighted) // _heaps_for(codes, shift)
 
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
