@@ -220,7 +220,7 @@ def _empty(k, heaps, sums, work):
                 weight[t] = heaps.weights[first + start + t]
                 for j in range(t * sums.row, t * sums.row + count):
                     work.left[j] = weight[t] * work.right[j]
-        _add_laid(code, 0, m, 0, sums, work, weight)
+        _add_laid(code, 0, m, m, sums, work, weight)
     heaps.fill[k] = 0
 
 
