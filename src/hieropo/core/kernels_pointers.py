@@ -278,15 +278,18 @@ def _add_to(builder, sums, offset, left, right):
     _store(builder, total, sums, offset)
 
 
-def _whole_turns(builder, sums, left, right, turns, width):
-    """Turns of ``width`` vectors, a constant: the left factors stay in registers."""
-    held = [_load(builder, left, _number(LANES * v)) for v in range(width)]
+def _whole_turns(builder, sums, left, right, turns, width, few, first=None):
+    """Add ``few`` vectors of every turn, a constant, from vector ``first`` on: their left factors stay in registers."""
+    shifts = [_number(LANES * v) for v in range(few)]
+    if first is not None:
+        start = builder.mul(first, _number(LANES))
+        shifts = [builder.add(start, shift) for shift in shifts]
+    held = [_load(builder, left, shift) for shift in shifts]
     with cgutils.for_range(builder, turns) as loop:
-        row = builder.mul(loop.index, _number(LANES * width))
-        for v in range(width):
-            shift = _number(LANES * v)
-            value = _load(builder, right, builder.add(loop.index, shift))
-            _add_to(builder, sums, builder.add(row, shift), held[v], value)
+        row = builder.mul(builder.mul(loop.index, width), _number(LANES))
+        for value, shift in zip(held, shifts, strict=True):
+            turned = _load(builder, right, builder.add(loop.index, shift))
+            _add_to(builder, sums, builder.add(row, shift), value, turned)
 
 
 def _part_of_turn(builder, sums, left, right, turn, width, count):
@@ -306,11 +309,15 @@ def _turns(builder, sums, left, right, turns, width, last):
         block = builder.append_basic_block(f"width{few}")
         cases.add_case(_number(few), block)
         builder.position_at_end(block)
-        _whole_turns(builder, sums, left, right, turns, few)
+        _whole_turns(builder, sums, left, right, turns, _number(few), few)
         builder.branch(after)
     builder.position_at_end(other)
-    with cgutils.for_range(builder, turns) as loop:
-        _part_of_turn(builder, sums, left, right, loop.index, width, width)
+    fours = builder.sdiv(width, _number(4))
+    with cgutils.for_range(builder, fours) as loop:
+        _whole_turns(builder, sums, left, right, turns, width, 4, builder.mul(loop.index, _number(4)))
+    with cgutils.for_range(builder, builder.srem(width, _number(4))) as loop:
+        rest = builder.add(builder.mul(fours, _number(4)), loop.index)
+        _whole_turns(builder, sums, left, right, turns, width, 1, rest)
     builder.branch(after)
     builder.position_at_end(after)
     _part_of_turn(builder, sums, left, right, turns, width, last)
