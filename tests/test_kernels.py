@@ -7,12 +7,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 import hieropo
 from hieropo import Gaussian, Hierarchy, Moments, condition
 from hieropo.core import steps
+from hieropo.core.kernels_turns import add_run, add_turns
+from hieropo.core.packed import triangle
+from hieropo.core.turns import Turns
 
 PROGRAM = """
 import numpy as np
@@ -106,3 +110,34 @@ def test_every_dimension_agrees_with_numpy(d: int) -> None:
         tilde = np.linalg.solve(eye + G, eye)
         cov = tilde + tilde @ posterior.hyper.cov @ tilde
         np.testing.assert_allclose(posterior.task(s).cov, cov, rtol=1e-9, atol=1e-11)
+
+
+@numba.njit
+def one_by_one(address, left, right, rows, stride, sizes):
+    for t in range(rows):
+        place = t * stride
+        add_turns(address, left, place, right, place, sizes[0], sizes[1], sizes[2], sizes[3])
+
+
+@numba.njit
+def in_a_run(address, left, right, rows, stride, sizes):
+    add_run(address, left, 0, right, 0, rows, stride, sizes[0], sizes[1], sizes[2], sizes[3])
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 11, 12, 13, 16, 20, 21, 24, 33, 34, 50])
+def test_rows_of_a_run_give_the_same_bits_as_rows_one_by_one(count) -> None:
+    turns, (i, j) = Turns(count), triangle(count)
+    rng = np.random.default_rng(count)
+    for rows in (1, 2, 7):
+        Z, weight = rng.standard_normal((rows, count)), rng.uniform(0.5, 2.0, (rows, 1))
+        right, left = np.zeros((2, rows, turns.row))
+        right[:, :count], right[:, count : count + turns.again] = Z, Z[:, : turns.again]
+        left[:, :count] = weight * Z
+        start = rng.standard_normal(turns.length)
+        found = [start.copy(), start.copy()]
+        for way, sums in zip((one_by_one, in_a_run), found, strict=True):
+            sizes = turns.count, turns.whole, turns.width, turns.last
+            way(sums.ctypes.data, left.reshape(-1), right.reshape(-1), rows, turns.row, sizes)
+        assert (found[0] == found[1]).all()
+        added = (found[0] - start)[turns.places()]
+        np.testing.assert_allclose(added, (weight * Z[:, i] * Z[:, j]).sum(axis=0), rtol=1e-12, atol=1e-13)

@@ -399,6 +399,38 @@ def test_texts_are_numbered_by_their_bytes():
     assert texts.known().strings() == list(seen)
 
 
+def test_texts_that_differ_in_one_place_only_are_spread_over_the_table():
+    for name in ("task-{:06d}", "{:03d} street 12345678", "{}", "user/{:05x}/visits-of-2024"):
+        texts = Texts()
+        texts.numbers(Text.of([name.format(k) for k in range(5000)]))
+        taken = np.flatnonzero(texts._slots)
+        begin = taken[np.diff(taken, prepend=-2) > 1]
+        runs = np.diff(np.append(np.searchsorted(taken, begin), taken.size))
+        assert len(texts) == len({name.format(k) for k in range(5000)})
+        assert (runs**2).sum() / runs.sum() < 4.0  # at random, in a table at most half full
+
+
+def test_a_text_that_lies_badly_is_not_taken_for_ascii():
+    data = np.frombuffer(b"abcdef", dtype=np.uint8)
+    assert Text(data, np.array([0, 2, 6])).ascii
+    assert Text(data, np.array([3, 3])).ascii
+    for ends in ([0, 4, 2], [0, 2, 7], [-1, 2], [2, 1]):
+        assert not Text(data, np.array(ends)).ascii
+    assert not Text.of(["ab", "\u00e4"]).ascii
+
+
+def test_sums_that_overflow_only_together_are_refused():
+    lanes = []
+    for task in ("a", "b"):
+        lane = Accumulator(1)
+        lane.add(["b", task], np.ones((2, 1)), [1e4, 1.0], [1e300, 1.0])
+        lanes.append(lane)
+    assert np.isfinite(lanes[0].moments().sums).all()
+    for drop in (False, True):
+        with pytest.raises(LogError, match="task 'b' are not finite"):
+            Accumulator.together(lanes, drop=drop)
+
+
 def test_places_stay_when_texts_meet_other_ids():
     places = Places()
     assert places.of_text(Text.of(["x", "y"])).tolist() == [0, 1]
@@ -414,7 +446,7 @@ def small_heaps(monkeypatch):
     """Rows go on heaps of few tasks, which are full again and again."""
     for name, value in {
         "_CACHE": 1000,
-        "_STRETCH": 3000,
+        "_HEAP": 3000,
         "_LEAST_HEAPED": 30_000,
         "_MOST_HEAPED": 30_000,
     }.items():
@@ -464,5 +496,9 @@ def test_a_lane_that_began_with_batches_goes_on_in_place(monkeypatch):
     monkeypatch.setattr(
         ColumnPass, "add", lambda self, *given, **more: taken.append(add(self, *given, **more)) or taken[-1]
     )
+    batches = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=500))
+    assert sums(batches, FEATURES, ROLES).moments.allclose(by_definition(table))
+    assert sum(taken) == 3000
+    taken.clear()
     assert sums(table, FEATURES, ROLES).moments.allclose(by_definition(table))
-    assert taken == [3000]
+    assert sum(taken) == 5000  # its length is known

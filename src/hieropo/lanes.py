@@ -16,6 +16,7 @@ from hieropo.core.logs import Batch, Roles
 from hieropo.core.numbering import Numbering
 from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.core.statistics import Moments
+from hieropo.core.threads import in_threads
 from hieropo.core.units import UnitAccumulator, UnitMoments, one_action
 from hieropo.errors import HieropoError, UnknownActionError
 from hieropo.placement import Placement
@@ -26,7 +27,9 @@ from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import checked
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
-_FEW = 100_000  # rows of a lane that become batches: compiling what reads them in place takes longer
+_FEW = (
+    100_000  # rows of a lane up to which they become batches: compiling what reads them in place takes longer
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +74,8 @@ class Lane:
         What this lane held before, from which it goes on as if it had never stopped.
     rejects : Rejects, optional
         Takes the rows that cannot be used.
+    expected : int
+        Rows that will at most come, as far as that is known.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class Lane:
         before: Placement | None = None,
         start: Summed | None = None,
         rejects: Rejects | None = None,
+        expected: int = 0,
     ) -> None:
         self._features, self._roles, self._rejects = features, roles, rejects
         self._wide = features.dim > _WIDE and not apart
@@ -96,7 +102,7 @@ class Lane:
         find, places = features.action_codes, self._total.running.places
         self._tasks = Numbering(places.of_text, places.of_checked)
         self._actions = Numbering(lambda texts, which: find(texts.take(which)), find)
-        self._rows = 0
+        self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
@@ -128,7 +134,7 @@ class Lane:
 
     def _add_in_place(self, found: Any) -> int:
         """Add the first rows of a record batch, as far as they keep all rules; return how many."""
-        if self._columns is None or self._rows < _FEW:
+        if self._columns is None or max(self._rows, self._expected) < _FEW:
             return 0
         rows = in_place(found, self._roles)
         if rows is not None and self._rejects is not None:  # a row that is set aside brings no task with it
@@ -189,9 +195,9 @@ class Lane:
         LogError
             Two lanes found different groups or metadata of one task; squares of very large values do not fit.
         """
-        for lane in lanes:
-            if lane._columns is not None:
-                lane._columns.close()
+        in_threads(
+            ColumnPass.close, [lane._columns for lane in lanes if lane._columns is not None], len(lanes)
+        )
         placement = reduce(add, (lane._placement for lane in lanes))
         sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
         totals = [lane._total for lane in lanes]

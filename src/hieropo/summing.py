@@ -72,8 +72,14 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     check_log(log, roles, lenient=rejects is not None)
     parts = parts_of(log, roles.columns)
     done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
-    lanes = [Lane(features, roles, apart=apart, before=before, start=each, rejects=rejects) for each in held]
-    shares = _dealt(parts, len(lanes))
+    shares = _dealt(parts, len(held))
+    lanes = [
+        Lane(
+            features, roles, apart=apart, before=before, start=each, rejects=rejects,
+            expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
+        )
+        for each, share in zip(held, shares, strict=True)
+    ]  # fmt: skip
     if after_file is None:
         _run(lanes, parts, [[p for p in share if parts[p].file >= done] for share in shares])
     else:

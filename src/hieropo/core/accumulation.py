@@ -43,6 +43,7 @@ class Work(NamedTuple):
     ones: Array
     weight: Array
     codes: Codes
+    places: Codes
 
     @classmethod
     def of(cls, turns: Turns) -> Self:
@@ -50,7 +51,8 @@ class Work(NamedTuple):
         from hieropo.core.kernels_rows import BLOCK
 
         right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
-        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), np.zeros(BLOCK, dtype=np.int64))
+        codes, places = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
+        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), codes, places)
 
 
 class RunningSums:
@@ -132,18 +134,24 @@ class RunningSums:
 
     def add_sums(
         self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
-    ) -> None:
-        """Add the sums of the task in place s to ``table[rows[s]]``; ``drop`` gives their memory back on the way."""
+    ) -> bool:
+        """Add the sums of the task in place s to ``table[rows[s]]``; return whether the results are finite.
+
+        ``drop`` gives their memory back on the way.
+        """
         self._sums.reach(len(self) * self.each)
-        self._sums.add_to(table, rows, spots, threads=threads, drop=drop)
+        return self._sums.add_to(table, rows, spots, threads=threads, drop=drop)
 
     @property
     def own_spots(self) -> Spots:
         """Where sums, one a task, go in packed triangles."""
         return packed_spots(self.turns.count)
 
-    def packed_sums(self, tasks: int, wanted: int) -> Array:
-        """Turn the sums of so many tasks, one each, into packed triangles (wanted, q) where they lie; uses them up."""
+    def packed_sums(self, tasks: int, wanted: int) -> tuple[Array, bool]:
+        """Turn the sums of so many tasks, one each, into packed triangles (wanted, q) where they lie; uses them up.
+
+        Also returns whether all of them are finite.
+        """
         return self._sums.packed(self.own_spots.source[0], tasks, wanted)
 
     def add_counts(self, table: Array, rows: Codes) -> None:
@@ -168,11 +176,17 @@ class RunningSums:
 
 
 class Merged(NamedTuple):
-    """The m tasks, their sums (m, width), and their numbers of rows and sums of log w (m, each, 2)."""
+    """The m tasks, their sums (m, width), whether these are finite, numbers of rows and sums of log w (m, each, 2)."""
 
     keys: Keys
     sums: Array
+    finite: bool
     pairs: Array
+
+    def refuse_overflow(self) -> None:
+        """Raise where squares of very large values went beyond float64."""
+        if not self.finite:
+            refuse_overflow(self.keys, self.sums)
 
 
 def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, drop: bool) -> Merged:
@@ -189,21 +203,20 @@ def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, dro
         Whether the lanes may be used up, so that hardly more than they themselves is in memory at once.
     """
     first = lanes[0].places if drop else Places.after(lanes[0].places.keys())
-    rows = [np.arange(len(lanes[0]))]
-    rows += [first.of_checked(lane.places.keys().values) if len(lane) else rows[0][:0] for lane in lanes[1:]]
+    rows = [np.arange(len(lanes[0])), *(first.of_places(lane.places) for lane in lanes[1:])]
     keys, each = first.keys(), lanes[0].each
     pairs = np.zeros((len(keys), 2 * each))
     for lane, place in zip(lanes, rows, strict=True):
         lane.add_counts(pairs, place)
-    others = list(zip(lanes, rows, strict=True))
+    others, finite = list(zip(lanes, rows, strict=True)), True
     if drop and spots is None:
-        table = lanes[0].packed_sums(rows[0].size, len(keys))
+        table, finite = lanes[0].packed_sums(rows[0].size, len(keys))
         others = others[1:]
     else:
         table = np.zeros((len(keys), width))
     for lane, place in others:
-        lane.add_sums(table, place, spots or lane.own_spots, threads=len(lanes), drop=drop)
-    return Merged(keys, table, pairs.reshape(len(keys), each, 2))
+        finite &= lane.add_sums(table, place, spots or lane.own_spots, threads=len(lanes), drop=drop)
+    return Merged(keys, table, finite, pairs.reshape(len(keys), each, 2))
 
 
 class Accumulator:
@@ -259,7 +272,7 @@ class Accumulator:
         """
         dim = lanes[0]._dim
         running = [lane.running for lane in lanes]
-        keys, sums, pairs = merged(running, None, packed_size(dim + 2), drop=drop)
-        refuse_overflow(keys, sums)
-        rows, log_weight = np.ascontiguousarray(pairs[:, 0].T)
-        return Moments(keys, dim, sums, rows.astype(np.int64), log_weight, lanes[0]._features)
+        found = merged(running, None, packed_size(dim + 2), drop=drop)
+        found.refuse_overflow()
+        rows, log_weight = np.ascontiguousarray(found.pairs[:, 0].T)
+        return Moments(found.keys, dim, found.sums, rows.astype(np.int64), log_weight, lanes[0]._features)

@@ -19,7 +19,8 @@ Array = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
-_STRETCH = 3 * 2**18  # bytes of the sums of one heap: less than a processor's own cache
+_HEAP = 2**20  # bytes of a heap, about: the cache that a processor has for itself
+_MOST_CODES = 14  # power of 2 of the codes of a heap
 _SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.4, 2**23, 2**28  # memory of all heaps: of that of the sums; bytes
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
@@ -75,39 +76,45 @@ class Heaps(NamedTuple):
     """Rows that wait: heap k has those of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
 
     Row i of heap k lies at ``rows + (k room + i) stride``: z as float32 where that holds all numbers, with the code, a
-    whole number, in place of its 1.
+    whole number, in place of its 1, which is ``last`` bytes from there. ``ends``, ``code`` and ``order`` are the memory
+    of their sorting.
     """
 
     rows: int
     stride: int
+    last: int
     narrow: int
     weights: Array
     weighted: int
     fill: Codes
     room: int
     shift: int
+    ends: NDArray[np.int32]
+    code: NDArray[np.int32]
+    order: NDArray[np.int32]
 
-
-NO_HEAPS = Heaps(0, 0, 0, np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0)
+    @classmethod
+    def none(cls) -> "Heaps":
+        """Return no heaps."""
+        empty = np.zeros(0, dtype=np.int32)
+        return cls(0, 0, 0, 0, np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0, empty, empty, empty)
 
 
 class Block(NamedTuple):
-    """Memory of a block of rows as columns: what was read, its bits, hashes, phi, w z; and z as rows."""
+    """Memory of a block of rows as columns: what was read, hashes, phi, w z."""
 
     C: Array
-    bits: Codes
     hashes: Hashes
     P: Array
     W: Array
-    right: Array
 
 
 class ColumnPass:
     """The way of columns into running sums.
 
-    Where the sums do not fit the cache, rows are put on heaps, one for each stretch of codes whose sums do, and a heap
-    that is full is added at once: its sums are brought in once for many rows. The rows of a task keep their order, so
-    that its sums are the same to the last bit.
+    Where the sums do not fit the cache, rows are put on heaps, one for each stretch of codes, and a heap that is full
+    is added at once, code by code: the sums of a code are brought in once for several rows. The rows of a task keep
+    their order, so that its sums are the same to the last bit.
 
     Parameters
     ----------
@@ -131,7 +138,7 @@ class ColumnPass:
         )
         self._block: Block | None = None
         self._work: Work | None = None
-        self._heaps = NO_HEAPS
+        self._heaps = Heaps.none()
         self._rows = np.zeros(0, dtype=np.uint8)  # the memory of the heaps
         self._seen = np.arange(_SEEN, dtype=np.uint64) ^ np.uint64(1)  # no hash: those have their own place
         self._kept, self._state = np.zeros(_KEPT, dtype=np.uint64), np.zeros(1, dtype=np.int64)
@@ -173,7 +180,7 @@ class ColumnPass:
 
     def finish(self) -> None:
         """Add what lies on heaps to the sums."""
-        from hieropo.core.kernels_rows import empty_heaps
+        from hieropo.core.kernels_heaps import empty_heaps
 
         if self._heaps.room:
             assert self._work is not None
@@ -183,7 +190,7 @@ class ColumnPass:
     def close(self) -> None:
         """Finish, and give the memory of the heaps back."""
         self.finish()
-        self._heaps, self._rows = NO_HEAPS, self._rows[:0].copy()
+        self._heaps, self._rows = Heaps.none(), self._rows[:0].copy()
 
     def _make_heaps(self, columns: Sequence[Column], *, weighted: bool) -> None:
         """Make heaps where they help, and anew where codes came that they do not reach."""
@@ -197,19 +204,21 @@ class ColumnPass:
         stride = (4 if narrow else 8) * LANES * self._running.turns.width
         shift, room = self._plan(codes, stride, weighted=weighted)
         if room < 1 << shift or self._phi.table.size:
-            self._heaps = NO_HEAPS
+            self._heaps = Heaps.none()
             self._running.in_large_pages()
             return
-        heaps = _heaps_for(codes, shift)
-        self._rows = np.empty(heaps * room * stride, dtype=np.uint8)
-        weights, fill = np.empty(heaps * room if weighted else 0), np.zeros(heaps, dtype=np.int64)
-        address = self._rows.ctypes.data
-        self._heaps = Heaps(address, stride, int(narrow), weights, int(weighted), fill, room, shift)
+        heaps, size = _heaps_for(codes, shift), 4 if narrow else 8
+        self._rows = np.empty((heaps * room + 1) * stride, dtype=np.uint8)  # one more for what is not kept
+        self._heaps = Heaps(
+            self._rows.ctypes.data, stride, size * (self._running.turns.count - 1), int(narrow),
+            np.empty(heaps * room if weighted else 0), int(weighted), np.zeros(heaps, dtype=np.int64), room, shift,
+            *(np.zeros(n, dtype=np.int32) for n in (1 << shift, room, room)),
+        )  # fmt: skip
 
     def _plan(self, codes: int, stride: int, *, weighted: bool) -> tuple[int, int]:
         """Codes of a heap, as a power of 2, and how many rows it has room for."""
-        shift = max(0, int(np.log2(_STRETCH / (8 * self._running.turns.length))))
         memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size) - _LEAST_HEAPED), _MOST_HEAPED)
+        shift = min(max(0, int(np.log2(_HEAP * 1.25 * codes / memory))), _MOST_CODES)
         return shift, memory // (stride + 8 * weighted) // _heaps_for(codes, shift)
 
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
@@ -227,7 +236,7 @@ class ColumnPass:
         C, P = np.zeros((columns + 5, size)), np.zeros((turns.count + 4, size))
         C[self._phi.columns + 1] = P[turns.count - 1] = 1.0
         hashes = np.zeros(size, dtype=np.uint64)
-        return Block(C, C.view(np.int64), hashes, P, np.zeros_like(P), np.zeros(size * turns.row))
+        return Block(C, hashes, P, np.zeros_like(P))
 
 
 def _heaps_for(codes: int, shift: int) -> int:

@@ -8,34 +8,22 @@ The sums of a task lie as `layout.Turns` says.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
-import math
-
 import numba
 import numpy as np
 from numba import float32, float64, int32, int64
 
 from hieropo.core.jit import compiled, inlined
-from hieropo.core.kernels_pointers import (
-    add_turns,
-    code_at,
-    fetch_ahead,
-    get_row,
-    lay_rows,
-    less_product,
-    pointer,
-    put_code,
-    put_row,
-)
+from hieropo.core.kernels_heaps import LINE, MOST, count_rows, heap_up
+from hieropo.core.kernels_pointers import bits_of, fetch_ahead, lay_rows, less_product, pointer
+from hieropo.core.kernels_turns import add_turns
 
 BLOCK = 128  # rows
 KINDS = ("f4", "f8", "i4", "i8")  # types of columns, by their number
 _AHEAD = 16  # rows between the fetch of sums and their update
-_LINE = 64  # bytes
-_MOST = 32  # lines that are fetched for a row: the processor goes on by itself
-_EXACT = 9007199254740992.0  # 2**53, up to which float64 holds every whole number
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MARK = np.uint64(0xD6E8FEB86659FD93)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_LARGEST = np.finfo(np.float64).max
 _SIGN = np.uint64(1) << np.uint64(63)
 _S30, _S27, _S31, _ONE = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(1)
 
@@ -46,61 +34,53 @@ def _copy(source, out):
         out[t] = source[t]
 
 
+@inlined
+def _take(source, low, high, power, out, hashes):
+    good = True
+    for t in range(out.size):
+        value = np.float64(source[t])
+        good &= (value >= low) & (value <= high)  # NaN does not
+        out[t] = value
+        bits = bits_of(value)
+        hashes[t] += np.uint64(0) if bits == _SIGN else bits * power
+    return good
+
+
 @compiled
-def _read(address, kind, start, out):
-    """Numbers of a column from number ``start`` on, as float64; kind is its place in `KINDS`."""
+def _read(address, kind, start, low, high, power, out, hashes):
+    """Numbers of a column from number ``start`` on, as float64; whether all are in [low, high].
+
+    ``kind`` is the place of the column's type in `KINDS`. The bits of each number, but of -0, are added to the hash of
+    its row, times ``power``.
+    """
     n = (out.size,)
     if kind == 0:
-        _copy(numba.carray(pointer(address + 4 * start, float32), n), out)
-    elif kind == 1:
-        _copy(numba.carray(pointer(address + 8 * start, float64), n), out)
-    elif kind == 2:
-        _copy(numba.carray(pointer(address + 4 * start, int32), n), out)
-    else:
-        _copy(numba.carray(pointer(address + 8 * start, int64), n), out)
+        return _take(numba.carray(pointer(address + 4 * start, float32), n), low, high, power, out, hashes)
+    if kind == 1:
+        return _take(numba.carray(pointer(address + 8 * start, float64), n), low, high, power, out, hashes)
+    if kind == 2:
+        return _take(numba.carray(pointer(address + 4 * start, int32), n), low, high, power, out, hashes)
+    return _take(numba.carray(pointer(address + 8 * start, int64), n), low, high, power, out, hashes)
 
 
 @compiled
 def _fetch_block(address, kind, start):
     """Ask for the numbers of a block that is to come."""
     size = 4 if kind in (0, 2) else 8
-    for line in range(0, BLOCK * size, _LINE):
+    for line in range(0, BLOCK * size, LINE):
         fetch_ahead(address + start * size + line)
 
 
 @compiled
-def _within(values, low, high):
-    """Whether all values lie in [low, high]; NaN does not."""
-    good = True
-    for t in range(values.size):
-        good &= (values[t] >= low) & (values[t] <= high)
-    return good
-
-
-@compiled
-def _hash_column(bits, power, out):
-    """Add the bits of a column, times a power of an odd number, to the hashes of its rows."""
-    for t in range(out.size):
-        b = np.uint64(bits[t])
-        out[t] += np.uint64(0) if b == _SIGN else b * power
-
-
-@compiled
-def _hash_block(bits, slots, hashed, marks, action, out):
-    """Hashes of rows, as `hash_rows` gives them, whose columns lie in rows of ``bits``."""
-    for t in range(out.size):
-        out[t] = 0
-    power = _ODD
-    for k in range(hashed):
-        _hash_column(bits[slots[k]], power, out)
-        power *= _ODD
-    for t in range(out.size):
-        total = out[t]
+def _finish_hashes(marks, action, hashes):
+    """Turn sums over the columns of rows into the hashes that `hash_rows` gives them."""
+    for t in range(hashes.size):
+        total = hashes[t]
         if marks.size:
             total += (np.uint64(marks[action[t]]) + _ONE) * _MARK
         total = (total ^ (total >> _S30)) * _MIX1
         total = (total ^ (total >> _S27)) * _MIX2
-        out[t] = total ^ (total >> _S31)
+        hashes[t] = total ^ (total >> _S31)
 
 
 @compiled
@@ -153,101 +133,25 @@ def _update(code, start, rows, ahead_to, sums, left, right, weight):
     Sums of rows before number ``ahead_to`` are fetched while earlier rows are added.
     """
     size = 8 * sums.length
-    lines = min(size // _LINE, _MOST)
+    lines = min(size // LINE, MOST)
     for t in range(rows):
         ahead = start + t + _AHEAD
         if ahead < ahead_to:
             place = sums.base + code[ahead] * size
             for line in range(lines):
-                fetch_ahead(place + _LINE * line)
+                fetch_ahead(place + LINE * line)
         if weight.size and weight[t] == 0.0:
             continue
         place, row = sums.base + code[start + t] * size, t * sums.row
-        add_turns(place, left, row, right, row, sums.turns, sums.width, sums.last)
-
-
-@compiled
-def _count(code, start, weight, counted):
-    """Add to the number of rows and to the sum of log w of each code, pairs that lie at an address."""
-    for t in range(weight.size):
-        if weight[t] != 0.0:
-            pair = numba.carray(pointer(counted + code[start + t] * 16, float64), (2,))
-            pair[0] += 1.0
-            pair[1] += math.log(weight[t])
+        add_turns(place, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
 
 
 @compiled
 def _add_laid(code, start, rows, ahead_to, sums, work, weight):
     """Add rows laid out in ``work.right`` and, where they have weights, in ``work.left``."""
     _update(code, start, rows, ahead_to, sums, work.left if weight.size else work.right, work.right, weight)
-    if weight.size:
-        _count(code, start, weight, sums.counted)
-    elif sums.counted:
-        _count(code, start, work.ones[:rows], sums.counted)
-
-
-@compiled
-def _fetch_sums(k, heaps, sums):
-    """Ask for all sums of a heap, one after the other."""
-    size = (8 * sums.length) << heaps.shift
-    for place in range(sums.base + k * size, sums.base + (k + 1) * size, _LINE):
-        fetch_ahead(place)
-
-
-@compiled
-def _empty(k, heaps, sums, work):
-    """Add the rows of a heap to the sums, in the order in which they came."""
-    n, first = heaps.fill[k], k * heaps.room
-    if n > 1 << (heaps.shift - 2):
-        _fetch_sums(k, heaps, sums)
-    count, again = sums.entries, (sums.again + 3) // 4
-    last = (4 if heaps.narrow else 8) * (count - 1)
-    code = work.codes
-    for start in range(0, n, BLOCK):
-        m = min(BLOCK, n - start)
-        place = heaps.rows + (first + start) * heaps.stride
-        for t in range(m):
-            row = t * sums.row
-            get_row(place, work.right, row, sums.width, count, again, heaps.narrow)
-            code[t] = code_at(place + last, heaps.narrow)
-            work.right[row + count - 1] = 1.0
-            place += heaps.stride
-            fetch_ahead(place + _AHEAD * heaps.stride)
-        weight = work.weight[:0]
-        if heaps.weighted:
-            weight = work.weight[:m]
-            for t in range(m):
-                weight[t] = heaps.weights[first + start + t]
-                for j in range(t * sums.row, t * sums.row + count):
-                    work.left[j] = weight[t] * work.right[j]
-        _add_laid(code, 0, m, m, sums, work, weight)
-    heaps.fill[k] = 0
-
-
-@compiled
-def _heap_up(code, start, m, right, weight, heaps, sums, work):
-    """Put rows on the heap of their codes; a heap that is full is added to the sums first."""
-    last = (4 if heaps.narrow else 8) * (sums.entries - 1)
-    for t in range(m):
-        s = code[start + t]
-        k = s >> heaps.shift
-        if heaps.fill[k] == heaps.room:
-            _empty(k, heaps, sums, work)
-        at = k * heaps.room + heaps.fill[k]
-        heaps.fill[k] += 1
-        if heaps.weighted:
-            heaps.weights[at] = weight[t]
-        place = heaps.rows + at * heaps.stride
-        put_row(place, right, t * sums.row, sums.width, heaps.narrow)
-        put_code(place + last, s, heaps.narrow)  # where the 1 of z was
-        fetch_ahead(place + heaps.stride + _LINE)
-
-
-@compiled
-def empty_heaps(heaps, sums, work):
-    """Add all rows that lie on heaps to the sums."""
-    for k in range(heaps.fill.size):
-        _empty(k, heaps, sums, work)
+    if sums.counted:
+        count_rows(code[start:], weight if weight.size else work.ones[:rows], sums.counted)
 
 
 @compiled
@@ -271,18 +175,20 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
     while start < n:
         m = min(BLOCK, n - start)
         own = action[start : start + m] if action.size else action
-        good = True  # of all rows of the block, so that none is added twice
+        hashes = block.hashes[:m]
+        hashes[:] = 0
+        power, good = _ODD, True  # of all rows of the block, so that none is added twice
         for k in range(len(columns)):
             _fetch_block(columns[k, 0], columns[k, 1], start + BLOCK)
-            values = C[columns[k, 2], :m]
-            _read(columns[k, 0], columns[k, 1], start, values)
-            good &= _within(values, limits[k, 0], limits[k, 1])
+            good &= _read(
+                columns[k, 0], columns[k, 1], start, limits[k, 0], limits[k, 1],
+                power if k <= contexts else np.uint64(0), C[columns[k, 2], :m], hashes,
+            )  # fmt: skip
+            power *= _ODD
         if not good or sketch.state[0] + BLOCK > sketch.kept.size:
             return start
-        _hash_block(block.bits, columns[:, 2], contexts + 1, sketch.marks, own, block.hashes[:m])
-        sketch.state[0] = _keep_small(
-            block.hashes[:m], sketch.limit, sketch.seen, sketch.kept, sketch.state[0]
-        )
+        _finish_hashes(sketch.marks, own, hashes)
+        sketch.state[0] = _keep_small(hashes, sketch.limit, sketch.seen, sketch.kept, sketch.state[0])
         _measure(C, phi.origin, phi.pivot, m)
         Z = C
         if phi.table.size:
@@ -291,8 +197,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
             _copy(C[contexts], Z[sums.entries - 2, :m])
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
         if heaps.room:
-            lay_rows(Z, block.right, sums.row, m, sums.entries, 0)
-            _heap_up(code, start, m, block.right, weight, heaps, sums, work)
+            heap_up(code, start, m, Z, weight, heaps, sums, work)
         else:
             lay_rows(Z, work.right, sums.row, m, sums.entries, sums.again)
             if weight.size:
@@ -332,9 +237,10 @@ def add_matrix(code, phi, reward, weight, sums, work):
 def move_sums(address, length, first, count, rows, source, target, table, back):
     """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table; ``back`` puts them there.
 
-    Entry ``source[a, e]`` of the sums of place s, action a is entry ``table[rows[s], target[a, e]]``.
+    Entry ``source[a, e]`` of the sums of place s, action a is entry ``table[rows[s], target[a, e]]``. Returns whether
+    all entries that were added to are finite.
     """
-    each = len(source)
+    each, finite = len(source), True
     s, a = first // each, first % each
     for k in range(count):
         sums = numba.carray(pointer(address + 8 * length * k, float64), (length,))
@@ -344,16 +250,22 @@ def move_sums(address, length, first, count, rows, source, target, table, back):
                 sums[np.uint64(here[e])] = row[np.uint64(there[e])]
         else:
             for e in range(here.size):
-                row[np.uint64(there[e])] += sums[np.uint64(here[e])]
+                total = row[np.uint64(there[e])] + sums[np.uint64(here[e])]
+                row[np.uint64(there[e])] = total
+                finite &= abs(total) <= _LARGEST
         a += 1
         if a == each:
             s, a = s + 1, 0
+    return finite
 
 
 @compiled
 def pack_sums(address, length, count, source):
-    """Move entries ``source`` (q,) of each of ``count`` sums together, q <= length, in the order of the codes."""
-    q, held = source.size, np.empty(length)
+    """Move entries ``source`` (q,) of each of ``count`` sums together, q <= length, in the order of the codes.
+
+    Returns whether all of them are finite.
+    """
+    q, held, finite = source.size, np.empty(length), True
     for s in range(count):
         sums = numba.carray(pointer(address + 8 * length * s, float64), (length,))
         packed = numba.carray(pointer(address + 8 * q * s, float64), (q,))
@@ -361,16 +273,19 @@ def pack_sums(address, length, count, source):
             held[e] = sums[e]
         for e in range(q):
             packed[e] = held[np.uint64(source[e])]
+        for e in range(q):
+            finite &= abs(packed[e]) <= _LARGEST
+    return finite
 
 
 @compiled
 def clean_blocks(columns, limits, n):
     """Rows before the first block with a value out of its limits; columns (k, 2) address and kind, limits (k, 2)."""
-    values = np.empty(BLOCK)
+    values, hashes, none = np.empty(BLOCK), np.zeros(BLOCK, dtype=np.uint64), np.uint64(0)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         for k in range(len(columns)):
-            _read(columns[k, 0], columns[k, 1], start, values[:m])
-            if not _within(values[:m], limits[k, 0], limits[k, 1]):
+            address, kind = columns[k, 0], columns[k, 1]
+            if not _read(address, kind, start, limits[k, 0], limits[k, 1], none, values[:m], hashes[:m]):
                 return start
     return n

@@ -302,6 +302,12 @@ class Places:
         self._other = True
         return self._placed(self._as_dictionary(), items)[codes]
 
+    def of_places(self, others: "Places") -> Codes:
+        """Place of each of the others' ids (n,), in their order, with new places for new ones."""
+        if others._texts is not None:
+            return self.of_text(others._texts.known())
+        return self.of_checked(others.keys().values) if len(others) else np.zeros(0, dtype=np.int64)
+
     @staticmethod
     def _placed(index: dict[Any, int], items: Any) -> Codes:
         return np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(items))

@@ -28,7 +28,7 @@ class Numbering:
         self._last: Text | Ids = np.zeros(0, dtype=np.int64)
         self._table = np.zeros(0, dtype=np.int32)  # code of each entry, -1 where no row had it yet
 
-    def codes(self, entries: Text | Ids, which: Codes | None) -> Codes:
+    def codes(self, entries: Text | Ids, which: NDArray[np.int32] | None) -> Codes:
         """Code of each row (n,), whose id is entry ``which[t]``, or entry t without ``which``.
 
         What ``of_text`` and ``of_ids`` raise for an entry that a row has, this raises too.
@@ -39,7 +39,11 @@ class Numbering:
         from hieropo.core.kernels_ids import enter_numbers, find_numbers
 
         self._turn_to(entries)
-        which, out, fresh = normalised(which), np.empty_like(which), np.empty(len(entries), dtype=np.int64)
+        which, out, fresh = (
+            normalised(which),
+            np.empty(which.size, dtype=np.int64),
+            np.empty(len(entries), dtype=np.int64),
+        )
         count = find_numbers(which, self._table, out, fresh)
         if count:
             new = fresh[:count]

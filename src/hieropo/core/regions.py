@@ -123,17 +123,21 @@ class Region:
 
     def add_to(
         self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
-    ) -> None:
-        """Add sums to ``table[rows[s]]``, s being the place of a task; ``drop`` gives their memory back on the way."""
+    ) -> bool:
+        """Add sums to ``table[rows[s]]``, s being the place of a task; return whether the results are finite.
+
+        ``drop`` gives their memory back on the way.
+        """
         pieces = self._pieces(rows.size * len(spots.source))
 
-        def move(piece: tuple[int, int]) -> None:
-            self._move(piece, table, rows, spots, back=False)
+        def move(piece: tuple[int, int]) -> bool:
+            finite = self._move(piece, table, rows, spots, back=False)
             if drop:
                 size = 8 * self.length
                 self._memory.give_back(size * piece[0], size * (piece[0] + piece[1]))
+            return finite
 
-        in_threads(move, pieces, threads if len(spots.source) == 1 else 1)
+        return all(in_threads(move, pieces, threads if len(spots.source) == 1 else 1))
 
     def take(self, table: Array, rows: Codes, spots: Spots) -> None:
         """Set sums to what :meth:`add_to` would add."""
@@ -145,31 +149,32 @@ class Region:
         step = max(1, _PIECE // (8 * self.length))
         return [(first, min(step, codes - first)) for first in range(0, codes, step)]
 
-    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Spots, *, back: bool) -> None:
+    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Spots, *, back: bool) -> bool:
         from hieropo.core.kernels_rows import move_sums
 
         first, count = piece
         place, source, target = normalised(rows), normalised(spots.source), normalised(spots.target)
         address = self.address + 8 * self.length * first
-        move_sums(address, self.length, first, count, place, source, target, table, back)
+        return bool(move_sums(address, self.length, first, count, place, source, target, table, back))
 
-    def packed(self, source: Codes, codes: int, wanted: int) -> Array:
+    def packed(self, source: Codes, codes: int, wanted: int) -> tuple[Array, bool]:
         """Turn the region into a table (wanted, q) whose first ``codes`` rows are entries ``source`` (q,) of each code.
 
-        The sums lie there as they were added; no other memory is taken, and the region is used up.
+        The sums lie there as they were added; no other memory is taken, and the region is used up. Also returns whether
+        all of them are finite.
         """
         from hieropo.core.kernels_rows import pack_sums
 
         q = source.size
         self.reach(codes)
-        pack_sums(self.address, self.length, codes, normalised(source))
+        finite = pack_sums(self.address, self.length, codes, normalised(source))
         self._memory.give_back(8 * q * codes, self._memory.size)
         if 8 * q * wanted > self._memory.size:
             self._memory.grow(8 * q * wanted)
         whole = self._memory.doubles()
         whole[q * codes : min(q * wanted, self.length * codes)] = 0.0
         self._memory = _Memory()
-        return whole[: q * wanted].reshape(wanted, q)
+        return whole[: q * wanted].reshape(wanted, q), bool(finite)
 
     def in_large_pages(self) -> None:
         """Ask for large pages, which random access needs."""

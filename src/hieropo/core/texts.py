@@ -12,6 +12,8 @@ from hieropo.core.arrays import normalised
 Codes = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
+_BEYOND_ASCII = 128
+
 
 class Text(NamedTuple):
     """Texts in UTF-8 one behind the other: text i is ``data[ends[i] : ends[i + 1]]``."""
@@ -35,6 +37,13 @@ class Text(NamedTuple):
 
     def __len__(self) -> int:
         return self.ends.size - 1
+
+    @property
+    def ascii(self) -> bool:
+        """Whether all texts lie in order in the data, and have no byte beyond 127."""
+        first, last = int(self.ends[0]), int(self.ends[-1])
+        inside = first >= 0 and last <= self.data.size and bool((self.ends[1:] >= self.ends[:-1]).all())
+        return inside and (first == last or int(self.data[first:last].max()) < _BEYOND_ASCII)
 
     def begins_with(self, other: "Text") -> bool:
         """Whether the first texts are those of the other."""
@@ -64,7 +73,7 @@ class Texts:
     """Distinct texts in the making."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros((1024, 4), dtype=np.uint64)
+        self._slots = np.zeros(1024, dtype=np.uint64)
         self._data: Bytes = np.zeros(0, dtype=np.uint8)
         self._ends: Codes = np.zeros(1, dtype=np.int64)
         self._count = 0
@@ -77,7 +86,7 @@ class Texts:
         from hieropo.core.kernels_ids import find_texts
 
         which = np.arange(len(texts)) if which is None else which
-        size = int((texts.ends[which + 1] - texts.ends[which]).sum())
+        size = int(texts.ends[-1] - texts.ends[0])
         self._reach(self._count + which.size, int(self._ends[self._count]) + size)
         out = np.empty(which.size, dtype=np.int64)
         self._count = find_texts(
@@ -96,8 +105,8 @@ class Texts:
         if count >= self._ends.size:
             more = max(count + 1, 2 * self._ends.size) - self._ends.size
             self._ends = np.concatenate([self._ends, np.zeros(more, dtype=np.int64)])
-        if 2 * count > len(self._slots):
-            slots = np.zeros((1 << (2 * count - 1).bit_length(), 4), dtype=np.uint64)
+        if 2 * count > self._slots.size:
+            slots = np.zeros(1 << (2 * count - 1).bit_length(), dtype=np.uint64)
             spread_slots(self._slots, slots)
             self._slots = slots
 

@@ -14,7 +14,7 @@ from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.regions import Spots, packed_spots
-from hieropo.core.statistics import Moments, check_rows, refuse_overflow
+from hieropo.core.statistics import Moments, check_rows
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -323,8 +323,9 @@ class UnitAccumulator:
         """Return the moments of the batches of all these; as :meth:`Accumulator.together`."""
         one = lanes[0]
         spots = one._spots()
-        keys, sums, pairs = merged([lane.running for lane in lanes], spots, spots.target.size, drop=drop)
-        refuse_overflow(keys, sums)
+        found = merged([lane.running for lane in lanes], spots, spots.target.size, drop=drop)
+        found.refuse_overflow()
+        keys, sums, pairs = found.keys, found.sums, found.pairs
         shape = (len(keys), *spots.target.shape)
         rows, log_weight = pairs[..., 0].astype(np.int64), np.ascontiguousarray(pairs[..., 1])
         return UnitMoments.of(keys, one._row.dim, sums.reshape(shape), rows, log_weight, one._features)
@@ -334,9 +335,7 @@ class UnitAccumulator:
         """Return the moments of all d = K p features; as :meth:`Accumulator.together`."""
         one = lanes[0]
         d = one._n_actions * one._row.dim
-        keys, sums, pairs = merged(
-            [lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop
-        )
-        refuse_overflow(keys, sums)
-        rows, log_weight = np.ascontiguousarray(pairs.sum(axis=1).T)
-        return Moments(keys, d, sums, rows.astype(np.int64), log_weight, one._features)
+        found = merged([lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop)
+        found.refuse_overflow()
+        rows, log_weight = np.ascontiguousarray(found.pairs.sum(axis=1).T)
+        return Moments(found.keys, d, found.sums, rows.astype(np.int64), log_weight, one._features)

@@ -27,7 +27,7 @@ class Encoded(NamedTuple):
     """Ids of n rows: the entries of a dictionary, and which each row has; or one a row, and ``which`` is None."""
 
     ids: Text | Ids
-    which: NDArray[np.int64] | None
+    which: NDArray[np.int32] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,10 +128,11 @@ def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
     entries = plain_texts(column.dictionary)
     if entries.null_count or not (is_text(entries.type) or kinds.is_integer(entries.type)):
         return None
-    if is_text(entries.type) and not is_utf8(entries):
-        return None
-    which = column.indices.cast(pa.int64()).to_numpy()
-    return Encoded(_text(entries) if is_text(entries.type) else ids(entries, name, 0), which)
+    which = column.indices.cast(pa.int32()).to_numpy()
+    if not is_text(entries.type):
+        return Encoded(ids(entries, name, 0), which)
+    text = _text(entries)
+    return Encoded(text, which) if text.ascii or is_utf8(entries) else None
 
 
 def _text(entries: pa.Array) -> Text:
