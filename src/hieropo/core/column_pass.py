@@ -21,7 +21,12 @@ Hashes = NDArray[np.uint64]
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _HEAP = 2**20  # bytes of a heap, about: the cache that a processor has for itself
 _MOST_CODES = 14  # power of 2 of the codes of a heap
-_SHARE, _LEAST_HEAPED, _MOST_HEAPED = 0.4, 2**23, 2**28  # memory of all heaps: of that of the sums; bytes
+_LEAST_MORE, _MOST_MORE = 1.25, 4.0  # times the codes that there are: those that heaps are made for
+_WAITING, _SHARE = (
+    5,
+    0.2,
+)  # rows of a code on heaps, as a mean; or their bytes, as a share of those of its sums
+_LEAST_HEAPED, _MOST_HEAPED = 2**23, 2**28  # bytes of all heaps
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them
 _LARGEST = float(np.finfo(np.float64).max)
@@ -202,12 +207,12 @@ class ColumnPass:
         self.finish()
         narrow = all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
         stride = (4 if narrow else 8) * LANES * self._running.turns.width
-        shift, room = self._plan(codes, stride, weighted=weighted)
+        heaps, shift, room = self._plan(codes, stride + 8 * weighted)
         if room < 1 << shift or self._phi.table.size:
             self._heaps = Heaps.none()
             self._running.in_large_pages()
             return
-        heaps, size = _heaps_for(codes, shift), 4 if narrow else 8
+        size = 4 if narrow else 8
         self._rows = np.empty((heaps * room + 1) * stride, dtype=np.uint8)  # one more for what is not kept
         self._heaps = Heaps(
             self._rows.ctypes.data, stride, size * (self._running.turns.count - 1), int(narrow),
@@ -215,11 +220,20 @@ class ColumnPass:
             *(np.zeros(n, dtype=np.int32) for n in (1 << shift, room, room)),
         )  # fmt: skip
 
-    def _plan(self, codes: int, stride: int, *, weighted: bool) -> tuple[int, int]:
-        """Codes of a heap, as a power of 2, and how many rows it has room for."""
-        memory = min(max(_LEAST_HEAPED, int(_SHARE * self._running.size) - _LEAST_HEAPED), _MOST_HEAPED)
-        shift = min(max(0, int(np.log2(_HEAP * 1.25 * codes / memory))), _MOST_CODES)
-        return shift, memory // (stride + 8 * weighted) // _heaps_for(codes, shift)
+    def _plan(self, codes: int, row: int) -> tuple[int, int, int]:
+        """How many heaps, codes of each as a power of 2, and rows of so many bytes that each has room for.
+
+        There are heaps for more codes than there are yet: their memory is taken when rows come.
+        """
+        each = max(_WAITING * row, int(_SHARE * 8 * self._running.turns.length))
+
+        def memory(reach: int) -> int:
+            return min(max(_LEAST_HEAPED, each * reach), _MOST_HEAPED)
+
+        reach = int(codes * min(max(_MOST_HEAPED / memory(codes), _LEAST_MORE), _MOST_MORE))
+        shift = min(max(0, int(np.log2(_HEAP * reach / memory(reach)))), _MOST_CODES)
+        heaps = (reach >> shift) + 1
+        return heaps, shift, memory(reach) // row // heaps
 
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
         from hieropo.core.kernels_rows import KINDS
@@ -237,10 +251,6 @@ class ColumnPass:
         C[self._phi.columns + 1] = P[turns.count - 1] = 1.0
         hashes = np.zeros(size, dtype=np.uint64)
         return Block(C, hashes, P, np.zeros_like(P))
-
-
-def _heaps_for(codes: int, shift: int) -> int:
-    return (codes + codes // 4 >> shift) + 1
 
 
 def clean_rows(columns: Sequence[Column], n: int) -> int:

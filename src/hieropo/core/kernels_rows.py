@@ -234,6 +234,14 @@ def add_matrix(code, phi, reward, weight, sums, work):
 
 
 @compiled
+def _fetch_row(row):
+    """Ask for a row of a table."""
+    place = row.ctypes.data
+    for line in range(min(8 * row.size // LINE + 1, MOST)):
+        fetch_ahead(place + LINE * line)
+
+
+@compiled
 def move_sums(address, length, first, count, rows, source, target, table, back):
     """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table; ``back`` puts them there.
 
@@ -243,6 +251,9 @@ def move_sums(address, length, first, count, rows, source, target, table, back):
     each, finite = len(source), True
     s, a = first // each, first % each
     for k in range(count):
+        later = s + _AHEAD // each
+        if later < rows.size:
+            _fetch_row(table[rows[later]])
         sums = numba.carray(pointer(address + 8 * length * k, float64), (length,))
         row, here, there = table[rows[s]], source[a], target[a]
         if back:

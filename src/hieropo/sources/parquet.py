@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from math import log2
 from operator import and_
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from hieropo.sources.schema import is_text
 
 _PART_ROWS = 2**18  # row groups are joined up to so many rows: a part costs a look at the footer
 _BUFFER = 2**18  # bytes of each column that are read from the file at once, rather than all of a row group
-_PART_BATCH = 2**18  # rows of a batch of a part; each brings the dictionaries of its row group again
+_BATCH_NUMBERS = (
+    2**22
+)  # of a batch of a part, about; each batch brings the dictionaries of its row group again
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ def _named(file: _File, groups: tuple[int, ...]) -> str:
 def _part(file: _File, groups: tuple[int, ...], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows of row groups; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
     encoded = [column for column in target.names if is_text(file.schema.field(column).type)]
-    for batch in _rows(file, target.names, encoded, _PART_BATCH, groups):
+    rows = 1 << int(log2(max(_BATCH_NUMBERS / max(len(target), 1), 2**12)))
+    for batch in _rows(file, target.names, encoded, rows, groups):
         yield fitted(batch, target, file.path, encoded)
         del batch  # one batch at a time is in memory
 
