@@ -190,7 +190,7 @@ class ColumnPass:
         if self._heaps.room:
             assert self._work is not None
             sums = self._running.running(weighted=bool(self._heaps.weighted))
-            empty_heaps(self._heaps, sums, self._work)
+            empty_heaps(0, self._heaps.fill.size, self._heaps, sums, self._work)
 
     def close(self) -> None:
         """Finish, and give the memory of the heaps back."""

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import float64
 
-from hieropo.core.jit import compiled
+from hieropo.core.jit import compiled, inlined
 from hieropo.core.kernels_pointers import code_at, fetch_ahead, get_row, lay_apart, pointer, put_code
 from hieropo.core.kernels_turns import add_run
 
@@ -20,7 +20,7 @@ _AHEAD = 16  # rows between the fetch of a row and its use
 _AT_ONCE = 1024  # doubles of rows that are laid out together
 
 
-@compiled
+@inlined
 def count_rows(code, weight, counted):
     """Add to the number of rows and to the sum of log w of each code (n,), pairs that lie at an address."""
     for t in range(weight.size):
@@ -30,7 +30,7 @@ def count_rows(code, weight, counted):
             pair[1] += np.log(weight[t])
 
 
-@compiled
+@inlined
 def _sort_rows(k, heaps):
     """Order the rows of a heap by their codes; ``ends[c]`` is where those of its code number c end then."""
     n, low = heaps.fill[k], k << heaps.shift
@@ -53,7 +53,7 @@ def _sort_rows(k, heaps):
         ends[c] += 1
 
 
-@compiled
+@inlined
 def _fetch_sums(code, sums):
     """Ask for the sums of a code."""
     size = 8 * sums.length
@@ -62,7 +62,7 @@ def _fetch_sums(code, sums):
         fetch_ahead(place + LINE * line)
 
 
-@compiled
+@inlined
 def _add_runs(code, m, sums, left, right):
     """Add rows, ordered by their codes, whose left and right factors are laid out."""
     t = 0
@@ -78,45 +78,46 @@ def _add_runs(code, m, sums, left, right):
 
 
 @compiled
-def _empty(k, heaps, sums, work):
-    """Add the rows of a heap to the sums, those of a code together, in the order in which they came."""
-    n, first, c = heaps.fill[k], k * heaps.room, -1
-    count, again = sums.entries, (sums.again + 3) // 4
-    code, right = work.codes, work.right
-    _sort_rows(k, heaps)
-    at_once = max(8, min(code.size, _AT_ONCE // sums.row))
-    for start in range(0, n, at_once):
-        m = min(at_once, n - start)
-        order = heaps.order[start : start + m]
-        for t in range(m):
-            if start + t + _AHEAD < n:
-                later = heaps.rows + (first + heaps.order[start + t + _AHEAD]) * heaps.stride
-                fetch_ahead(later)
-                fetch_ahead(later + heaps.last)
-            row = t * sums.row
-            place = heaps.rows + (first + order[t]) * heaps.stride
-            get_row(place, right, row, sums.width, count, again, heaps.narrow)
-            right[row + count - 1] = 1.0
-            if c < 0 or heaps.ends[c] <= start + t:
-                c += 1
-                while heaps.ends[c] <= start + t:
-                    c += 1
-                _fetch_sums((k << heaps.shift) + c, sums)
-            code[t] = (k << heaps.shift) + c
-        weight = work.ones[:m]
-        if heaps.weighted:
-            weight = work.weight[:m]
+def empty_heaps(begin, end, heaps, sums, work):
+    """Add the rows of some heaps to the sums, those of a code together, in the order in which they came."""
+    for k in range(begin, end):
+        n, first, c = heaps.fill[k], k * heaps.room, -1
+        count, again = sums.entries, (sums.again + 3) // 4
+        code, right = work.codes, work.right
+        _sort_rows(k, heaps)
+        at_once = max(8, min(code.size, _AT_ONCE // sums.row))
+        for start in range(0, n, at_once):
+            m = min(at_once, n - start)
+            order = heaps.order[start : start + m]
             for t in range(m):
-                weight[t] = heaps.weights[first + order[t]]
-                for j in range(t * sums.row, t * sums.row + count):
-                    work.left[j] = weight[t] * right[j]
-        if sums.counted:
-            count_rows(code, weight, sums.counted)
-        _add_runs(code, m, sums, work.left if heaps.weighted else right, right)
-    heaps.fill[k] = 0
+                if start + t + _AHEAD < n:
+                    later = heaps.rows + (first + heaps.order[start + t + _AHEAD]) * heaps.stride
+                    fetch_ahead(later)
+                    fetch_ahead(later + heaps.last)
+                row = t * sums.row
+                place = heaps.rows + (first + order[t]) * heaps.stride
+                get_row(place, right, row, sums.width, count, again, heaps.narrow)
+                right[row + count - 1] = 1.0
+                if c < 0 or heaps.ends[c] <= start + t:
+                    c += 1
+                    while heaps.ends[c] <= start + t:
+                        c += 1
+                    _fetch_sums((k << heaps.shift) + c, sums)
+                code[t] = (k << heaps.shift) + c
+            weight = work.ones[:m]
+            if heaps.weighted:
+                weight = work.weight[:m]
+                for t in range(m):
+                    weight[t] = heaps.weights[first + order[t]]
+                    for j in range(t * sums.row, t * sums.row + count):
+                        work.left[j] = weight[t] * right[j]
+            if sums.counted:
+                count_rows(code, weight, sums.counted)
+            _add_runs(code, m, sums, work.left if heaps.weighted else right, right)
+        heaps.fill[k] = 0
 
 
-@compiled
+@inlined
 def heap_up(code, start, m, Z, weight, heaps, sums, work):
     """Put rows, columns of Z, on the heaps of their codes, four at a time; a heap that is full is emptied first."""
     rows, t = work.places, 0
@@ -138,12 +139,5 @@ def heap_up(code, start, m, Z, weight, heaps, sums, work):
             put_code(rows[i] + heaps.last, code[start + t + i], heaps.narrow)  # where the 1 of z was
             fetch_ahead(rows[i] + heaps.stride + LINE)
         if full >= 0:
-            _empty(full, heaps, sums, work)
+            empty_heaps(full, full + 1, heaps, sums, work)
         t += few
-
-
-@compiled
-def empty_heaps(heaps, sums, work):
-    """Add all rows that lie on heaps to the sums."""
-    for k in range(heaps.fill.size):
-        _empty(k, heaps, sums, work)

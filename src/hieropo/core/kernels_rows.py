@@ -126,7 +126,7 @@ def _measure(C, origin, pivot, n):
                 C[j, t] = less_product(less_product(C[j, t], away, 1.0), far, ratio)
 
 
-@compiled
+@inlined
 def _update(code, start, rows, ahead_to, sums, left, right, weight):
     """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty.
 

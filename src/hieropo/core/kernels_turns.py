@@ -21,7 +21,7 @@ from hieropo.core.kernels_emit import (
 )
 from hieropo.core.turns import LANES, Turns
 
-_WRITTEN_OUT = 20  # entries of a row up to which there is code for their number alone
+_WRITTEN_OUT = 12  # entries of a row up to which there is code for their number alone
 _IN_REGISTERS = 12  # entries of a row up to which a processor holds all sums of a run of rows at once
 _TILE = 8  # vectors of sums that it holds otherwise
 
