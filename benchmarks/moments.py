@@ -225,8 +225,8 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     length = 8 * total.running.turns.length
     heaped = max(column_pass._WAITING, column_pass._SHARE * length / stride)
     moved = 4 * (d + 1) + 8 + 3 * stride + 2 * length / heaped
-    return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9, "bytes": moved,
-            "byte_ns": moved / bandwidth * 1e9, "tasks": tasks}  # fmt: skip
+    return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9,
+            "bytes": moved, "byte_ns": moved / bandwidth * 1e9}  # fmt: skip
 
 
 def show_variants(path: str, d: int) -> None:
@@ -305,13 +305,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.run:
         what, *args = json.loads(chosen.run)
-        print(
-            json.dumps(
-                {"pairs": pairs, "peak": peak, "duckdb": duckdb, "polars": polars, "variants": variants}[
-                    what
-                ](*args)
-            )
-        )
+        parts = {part.__name__: part for part in (variants, pairs, peak, duckdb, polars)}
+        print(json.dumps(parts[what](*args)))
         return
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) if chosen.folder is None else chosen.folder

@@ -27,9 +27,7 @@ from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import checked
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
-_FEW = (
-    100_000  # rows of a lane up to which they become batches: compiling what reads them in place takes longer
-)
+_FEW = 100_000  # fewer rows of a lane become batches: compiling what reads them in place takes longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,10 +22,8 @@ _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _HEAP = 2**20  # bytes of a heap, about: the cache that a processor has for itself
 _MOST_CODES = 14  # power of 2 of the codes of a heap
 _LEAST_MORE, _MOST_MORE = 1.25, 4.0  # times the codes that there are: those that heaps are made for
-_WAITING, _SHARE = (
-    5,
-    0.2,
-)  # rows of a code on heaps, as a mean; or their bytes, as a share of those of its sums
+_WAITING = 5  # rows of a code on heaps, as a mean,
+_SHARE = 0.2  # or more of them: their bytes, as a share of those of the code's sums
 _LEAST_HEAPED, _MOST_HEAPED = 2**23, 2**28  # bytes of all heaps
 _KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; those that are known to wait or to be in it
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and none beyond becomes one of them

@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from hieropo.core.kernels_emit import data
+
 LANES = 8
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _INDEX = ir.IntType(64)
@@ -56,16 +58,12 @@ def _splat(builder, value):
     )
 
 
-def _data(context, builder, signature, args, k):
-    return context.make_array(signature.args[k])(context, builder, args[k]).data
-
-
 @intrinsic
 def load(typingctx, A, a):
     """Vector number ``a`` of the flat array ``A``."""
 
     def generate(context, builder, signature, args):
-        return _load(builder, _data(context, builder, signature, args, 0), args[1])
+        return _load(builder, data(context, builder, signature, args, 0), args[1])
 
     return _vector(A, types.int64), generate
 
@@ -75,7 +73,7 @@ def store(typingctx, A, a, value):
     """Write a vector as number ``a`` of the flat array ``A``."""
 
     def generate(context, builder, signature, args):
-        _store(builder, args[2], _data(context, builder, signature, args, 0), args[1])
+        _store(builder, args[2], data(context, builder, signature, args, 0), args[1])
         return context.get_dummy_value()
 
     return types.void(A, types.int64, _vector), generate
@@ -299,7 +297,7 @@ def _outlined(name: str, body):
             body(inside, *function.args)
             inside.ret_void()
         values = [
-            _data(context, builder, signature, args, k) if isinstance(kind, types.Array) else args[k]
+            data(context, builder, signature, args, k) if isinstance(kind, types.Array) else args[k]
             for k, kind in enumerate(signature.args)
         ]
         builder.call(function, values)

@@ -21,8 +21,9 @@ from hieropo.core.kernels_emit import (
 )
 from hieropo.core.turns import LANES, Turns
 
-_WRITTEN_OUT = 12  # entries of a row up to which there is code for their number alone
-_IN_REGISTERS = 12  # entries of a row up to which a processor holds all sums of a run of rows at once
+_WRITTEN_OUT = (
+    12  # entries of a row up to which there is code for their number; all their sums fit in registers
+)
 _TILE = 8  # vectors of sums that it holds otherwise
 
 
@@ -99,17 +100,6 @@ def _tile(builder, sums, left, right, rows, stride, places):
         store(builder, builder.load(total), sums, to)
 
 
-def _run_of_few(builder, sums, left, right, rows, stride, count):
-    places, width = _places(count), Turns(count).width
-    parts = (
-        [places]
-        if count <= _IN_REGISTERS
-        else [[x for x in places if x[1] == LANES * v] for v in range(width)]
-    )
-    for part in parts:
-        _tile(builder, sums, left, right, rows, stride, part)
-
-
 def _run_of_many(builder, sums, left, right, rows, stride, turns, width, last):
     """One vector of a row after the other, and of its turns so many at once."""
     step = builder.mul(width, number(LANES))
@@ -135,9 +125,22 @@ def _run_of_many(builder, sums, left, right, rows, stride, turns, width, last):
 def _run(builder, sums, left, right, rows, stride, entries, turns, width, last):
     chosen(
         builder, entries, 2, _WRITTEN_OUT,
-        lambda count: _run_of_few(builder, sums, left, right, rows, stride, count),
+        lambda count: _tile(builder, sums, left, right, rows, stride, _places(count)),
         lambda: _run_of_many(builder, sums, left, right, rows, stride, turns, width, last),
     )  # fmt: skip
+
+
+def _calling(name, body):
+    """Emit a call of ``body`` with an address, two entries of arrays, and whole numbers."""
+
+    def generate(context, builder, signature, args):
+        factors = [row_at(context, builder, signature, args, k) for k in (1, 3)]
+        sizes = args[5:]
+        values = [builder.inttoptr(args[0], DOUBLES), *factors, *sizes]
+        outlined(builder, name, [DOUBLES] * 3 + [INDEX] * len(sizes), values, body)
+        return context.get_dummy_value()
+
+    return generate
 
 
 @intrinsic
@@ -146,26 +149,12 @@ def add_turns(typingctx, address, left, a, right, b, entries, turns, width, last
 
     ``sums[k, i] += left[a + i] right[b + k + i]`` for k < turns, i < 4 width, and for k = turns, i < 4 last.
     """
-
-    def generate(context, builder, signature, args):
-        rows = [row_at(context, builder, signature, args, k) for k in (1, 3)]
-        values = [builder.inttoptr(args[0], DOUBLES), *rows, *args[5:]]
-        outlined(builder, "add_turns", [DOUBLES] * 3 + [INDEX] * 4, values, _row)
-        return context.get_dummy_value()
-
     i = types.int64
-    return types.void(i, left, i, right, i, i, i, i, i), generate
+    return types.void(i, left, i, right, i, i, i, i, i), _calling("add_turns", _row)
 
 
 @intrinsic
 def add_run(typingctx, address, left, a, right, b, rows, stride, entries, turns, width, last):
     """Add so many rows, ``stride`` doubles apart, one after the other, as :func:`add_turns` adds each of them."""
-
-    def generate(context, builder, signature, args):
-        own = [row_at(context, builder, signature, args, k) for k in (1, 3)]
-        values = [builder.inttoptr(args[0], DOUBLES), *own, *args[5:]]
-        outlined(builder, "add_run", [DOUBLES] * 3 + [INDEX] * 6, values, _run)
-        return context.get_dummy_value()
-
     i = types.int64
-    return types.void(i, left, i, right, i, i, i, i, i, i, i), generate
+    return types.void(i, left, i, right, i, i, i, i, i, i, i), _calling("add_run", _run)
