@@ -4,14 +4,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
-from hieropo.core.logs import Roles
+from hieropo.core.logs import Roles, column_of
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.shared_actions import SharedActions
@@ -65,19 +65,24 @@ class Fitted:
             )
         return self.policy_
 
-    def predict(self, requests: Any, *, eligible: str | None = None) -> NDArray[Any]:
+    def predict(self, requests: Any, *, eligible: str | Literal[False] | None = None) -> NDArray[Any]:
         """Choose an action for each request.
 
         Parameters
         ----------
         requests : as ``log`` in :meth:`fit`
-            With the task and context columns of the log.
-        eligible : str, optional
-            Column that lists the actions that can be taken.
+            With the task and context columns of the log, and its lists of eligible actions where it had such.
+        eligible : str or False, optional
+            Column that lists the actions that can be taken, by default as in the log; False where all can.
 
         Returns
         -------
         (n,) array of action ids, as the log had them; None where a gate leaves it to the incumbent.
+
+        Raises
+        ------
+        SchemaError, LogError, UnknownTaskError, UnknownActionError
+            A column is missing, or a request cannot be used; says which, and what to do.
         """
         policy = self._fitted()
         if self.features_.actions is None:
@@ -85,7 +90,13 @@ class Fitted:
                 "These features describe candidates by columns, so that a request is many rows; use "
                 "policy_.choose(task, phi=...) or the command line's `decide --request`."
             )
-        return chosen(policy, read_requests(requests, self.roles_.task, self.features_.columns, eligible))
+        listed = column_of(eligible, self._listed_in(policy))
+        return chosen(policy, read_requests(requests, self.roles_.task, self.features_.columns, listed))
+
+    def _listed_in(self, policy: LCBPolicy | GatedPolicy) -> str | None:
+        """Return the column of eligible actions that a policy was learned with, or its gate was judged with."""
+        judged = policy.eligible if isinstance(policy, GatedPolicy) else None
+        return judged or self.roles_.eligible
 
     def summary(self, *, level: float = 0.95, models: bool | None = None) -> Likeness:
         """Say how alike the tasks are: print it, or read its fields.
@@ -125,7 +136,7 @@ class Fitted:
         log: Any,
         *,
         pscore: str | None = None,
-        eligible: str | None = None,
+        eligible: str | Literal[False] | None = None,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
@@ -136,8 +147,10 @@ class Fitted:
         ----------
         log : as in :meth:`fit`
             With the columns of the log of the fit. Rows that the policy was learned from are recognised.
-        pscore, eligible : str, optional
-            Columns of logged propensities and of lists of the actions that could be taken, by default as in the fit.
+        pscore : str, optional
+            Column of logged propensities, by default as in the fit.
+        eligible : str or False, optional
+            Column that lists the actions that could be taken, by default as in the fit; False where all could.
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
@@ -150,10 +163,10 @@ class Fitted:
         """
         from hieropo.evaluation import evaluated, subject_of
 
-        self._fitted()
+        policy = self._fitted()
         roles = replace(
             self.roles_, levels=(), metadata=(), time=None,
-            pscore=pscore or self.roles_.pscore, eligible=eligible or self.roles_.eligible,
+            pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._listed_in(policy)),
         )  # fmt: skip
         taker = asked(log, lenient=lenient, file=rejects, features=self.features_)
         return evaluated(subject_of(self), log, roles, options, taker)
@@ -180,13 +193,14 @@ class Fitted:
         ArtifactError
             The directory cannot be written, or holds something else.
         """
-        fitted = self._fitted()
+        saved = self._fitted() if policy is None else policy
+        roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        about = origin(type(self).__name__, said, self.roles_, self.moments_.n_rows)
+        about = origin(type(self).__name__, said, roles, self.moments_.n_rows)
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(
-            fitted if policy is None else policy,
+            saved,
             path,
             moments=self.moments_,
             hierarchy=self.hierarchy_,

@@ -157,7 +157,7 @@ class HierOPO(Fitted, Parameters):
             Names of columns. ``pscore`` is checked, and not used for learning.
         time, eligible : str
             Columns that say when the action was chosen, and list those that could be. Checked, and not used for
-            learning; :meth:`evaluate` uses ``eligible``.
+            learning; :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
         context : sequence of str
             Context columns, in the order of the features.
         levels : sequence of str

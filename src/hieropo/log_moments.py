@@ -29,7 +29,10 @@ from hieropo.sources.rejects import asked
 from hieropo.sources.rows import check_log
 
 _SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
-_CHECKED = ("pscore", "time", "eligible")  # roles of columns that are checked, and not learned from
+_CHECKED = (
+    "pscore",
+    "time",
+)  # roles of columns that are checked, and neither learned from nor read of requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)

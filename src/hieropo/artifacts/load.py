@@ -194,7 +194,12 @@ def _gated(
     file.verify()
     incumbent = None if entry["incumbent"] is None else decode_id(entry["incumbent"])
     return GatedPolicy(
-        policy, file.array("harm", "<f8"), entry["max_harm"], incumbent, tuple(entry["limits"])
+        policy,
+        file.array("harm", "<f8"),
+        entry["max_harm"],
+        incumbent,
+        tuple(entry["limits"]),
+        entry.get("eligible"),
     )
 
 

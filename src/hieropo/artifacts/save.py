@@ -99,7 +99,9 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
 
 def _gate(gate: GatedPolicy) -> dict[str, Any]:
     incumbent = None if gate.incumbent is None else encode_id(gate.incumbent)
-    return {"max_harm": gate.max_harm, "incumbent": incumbent, "limits": list(gate.limits)}
+    return {
+        "max_harm": gate.max_harm, "incumbent": incumbent, "limits": list(gate.limits), "eligible": gate.eligible,
+    }  # fmt: skip
 
 
 def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:

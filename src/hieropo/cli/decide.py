@@ -8,6 +8,7 @@ import click
 
 from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
 from hieropo.cli.progress import Line
+from hieropo.cli.roles import eligible_of, eligible_options
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import counted
 
@@ -25,9 +26,7 @@ FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", "
     "-o", "--output", required=True, metavar="OUT.parquet", help="The file of decisions; replaced if there."
 )
 @click.option("--task", metavar="COL", help="Column that names the task. Default: as in the log.")
-@click.option(
-    "--eligible", metavar="COL", help="Column with a list of the actions that can be taken. Default: all."
-)
+@eligible_options
 @click.option(
     "--request", metavar="COL",
     help="Column with your own name of each request, kept in the output. Needed where the policy lists no "
@@ -56,11 +55,13 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
         usage_error(
             f"{output} is no name of a Parquet file, and decisions are written as Parquet. Give another -o."
         )
+    named = eligible_of(given)
     stored = load_policy(directory)
     policy = _adjusted(stored.policy, given["pessimism"], given["level"])
-    task = given["task"] or stored.provenance.get("columns", {}).get("task")
+    task = given["task"] or _columns(stored).get("task")
     if task is None:
         usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
+    given["eligible"] = _listed(stored, named)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
         found = _decided(policy, Watched(Rows.of(requests, given).open(), line), task, given)
@@ -79,6 +80,21 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
         click.echo(
             f"Requests of tasks that the log did not have, which got the population's answer: {counts['unseen']:,}."
         )
+
+
+def _columns(stored: Any) -> dict[str, Any]:
+    """Columns of the log by their roles; none where a policy was saved without them."""
+    found: dict[str, Any] = stored.provenance.get("columns", {})
+    return found
+
+
+def _listed(stored: Any, named: Any) -> str | None:
+    """Return the column of eligible actions of the requests: as it is named, else as the log had it."""
+    from hieropo.core.logs import column_of
+
+    if stored.features is None or stored.features.actions is None:  # candidates are rows: those there are
+        return named or None
+    return column_of(named, getattr(stored.policy, "eligible", None) or _columns(stored).get("eligible"))
 
 
 def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:

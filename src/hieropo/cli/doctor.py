@@ -20,7 +20,6 @@ from hieropo.cli.source import Rows, source_options
 )
 @click.argument("log", type=str)
 @role_options
-@click.option("--eligible", metavar="COL", help="Column with a list of the actions that could be taken.")
 @source_options
 @shared_options
 @click.pass_context

@@ -17,6 +17,7 @@ from hieropo.cli.console import (
     usage_error,
 )
 from hieropo.cli.progress import Line
+from hieropo.cli.roles import eligible_of, eligible_options
 from hieropo.cli.source import Rows, source_options
 from hieropo.text import table
 
@@ -24,7 +25,6 @@ FORMATS = (".parquet", ".pq")
 _SETTINGS = (
     "pscore",
     "propensities",
-    "eligible",
     "level",
     "seed",
     "max_harm",
@@ -52,7 +52,7 @@ _SETTINGS = (
     help="auto: logged where there is a column of them, else estimated from how often each action was taken. none: "
     "judge by the model alone.",
 )  # fmt: skip
-@click.option("--eligible", metavar="COL", help="Column with a list of the actions that could be taken.")
+@eligible_options
 @click.option("--per-task", metavar="FILE.parquet", help="Write a row for each task; replaced if there.")
 @click.option(
     "--gate", metavar="DIR", help="Save the policy with a gate here: it acts only where its harm is unlikely."
@@ -96,7 +96,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     _check(given)
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])
-    settings = {name: given[name] for name in _SETTINGS}
+    settings = {name: given[name] for name in _SETTINGS} | {"eligible": eligible_of(given)}
     rows, aside = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
         found = learner.evaluate(Watched(rows.open(rereadable=True, lenient=aside), line), **settings)

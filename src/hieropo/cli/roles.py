@@ -37,6 +37,11 @@ _ROLES = (
         "--metadata", metavar="A,B", callback=names,
         help="Columns of numbers known of a task, the same in all its rows. hier only.",
     ),
+    click.option(
+        "--eligible", metavar="COL",
+        help="Column with a list of the actions that could be taken; not used for the fit. Requests have it too, and a "
+        "choice never leaves its list.",
+    ),
     click.option("--time", metavar="COL", help="Column that says when the action was chosen; checked."),
     click.option(
         "--guess/--no-guess", default=True, show_default=True,
@@ -52,6 +57,27 @@ _FEATURES = (
         "without an intercept (default without actions). Or a .json file with a feature map.",
     ),
 )  # fmt: skip
+
+
+def eligible_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--eligible`` and ``--all-eligible``, which :func:`eligible_of` reads, to a command that has a policy."""
+    named = click.option(
+        "--eligible", metavar="COL",
+        help="Column with a list of the actions that can be taken. Default: as in the log of the fit.",
+    )  # fmt: skip
+    every = click.option(
+        "--all-eligible", is_flag=True,
+        help="Every action can be taken in each row, though the log of the fit listed those that could.",
+    )  # fmt: skip
+    return named(every(command))
+
+
+def eligible_of(given: dict[str, Any]) -> Any:
+    """Take what ``eligible_options`` gave: a column, False where every action can be taken, None where neither."""
+    column, every = given.pop("eligible"), given.pop("all_eligible")
+    if column is not None and every:
+        usage_error("--eligible lists the actions that can be taken, and --all-eligible says all; give one.")
+    return False if every else column
 
 
 def role_options(command: Callable[..., Any]) -> Callable[..., Any]:

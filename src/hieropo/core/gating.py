@@ -38,6 +38,9 @@ class GatedPolicy:
         such a task has the index -1 and no action.
     limits : tuple of str
         What limited trust when the harm was judged, for whoever uses the policy later.
+    eligible : str, optional
+        The column that listed the eligible actions when the harm was judged; it does not hold for choices beyond those,
+        so that requests need it, too.
 
     Raises
     ------
@@ -52,6 +55,7 @@ class GatedPolicy:
     max_harm: float
     incumbent: Any = None
     limits: tuple[str, ...] = ()
+    eligible: str | None = None
 
     def __post_init__(self) -> None:
         harm = np.array(self.harm, dtype=np.float64)

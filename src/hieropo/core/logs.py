@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,8 @@ class Roles:
     metadata : sequence of str
         Numbers known of a task, equal in all its rows.
     eligible : str, optional
-        Lists of the actions that could be taken; without it all of them.
+        Lists of the actions that could be taken; without it all of them. A policy learned from such a log chooses among
+        those that a request lists.
     time : str, optional
         When the action was chosen: a date, a time stamp, or a number that grows.
 
@@ -100,6 +101,13 @@ class Roles:
         """Return JSON's types; ``Roles(**found)`` are the same roles."""
         found = {role: getattr(self, role) for role in self.names()}
         return {role: list(given) if role in _MANY else given for role, given in found.items()}
+
+
+def column_of(named: str | Literal[False] | None, before: str | None) -> str | None:
+    """Return the column of an optional role: as it is named, else as it was ``before``; False names none."""
+    if named is False:
+        return None
+    return before if named is None else named
 
 
 _MANY = {"context": "context", "levels": "level", "metadata": "metadata"}

@@ -22,6 +22,7 @@ from hieropo.evaluation.survey import FOLDS, fold_moments, survey
 from hieropo.rejection import settle
 from hieropo.sources import open_log, read
 from hieropo.sources.rejects import Rejects
+from hieropo.sources.schema import check_listed
 
 
 def subject_of(learner: Any) -> Subject:
@@ -64,9 +65,11 @@ def evaluated(
     if settings.propensities in ("estimated", "none"):
         roles = replace(roles, pscore=None)
     source = open_log(log, rereadable=True, lenient=rejects is not None)
+    check_listed(source.schema, roles.eligible, source.name)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
     found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None)
+    found = replace(found, eligible=roles.eligible)
     if rejects is None:
         return found
     return replace(found, rejected=settle(rejects, roles, found.rows, found.keys))

@@ -64,6 +64,8 @@ class Evaluation:
         Probability of harm up to which a task counts as safe.
     rejected : Rejected or None
         What was set aside of the log, where that was asked for.
+    eligible : str or None
+        The column that listed the actions that could be taken.
     """
 
     policy: AnyPolicy
@@ -81,6 +83,7 @@ class Evaluation:
     limits: tuple[str, ...]
     max_harm: float
     rejected: Rejected | None = None
+    eligible: str | None = None
 
     @property
     def keys(self) -> Keys:
@@ -180,7 +183,7 @@ class Evaluation:
         at = np.asarray(keys.locate(self.keys.values))
         harm[at[at >= 0]] = self.model.harm[at >= 0]
         limit = self.max_harm if max_harm is None else max_harm
-        return GatedPolicy(self.policy, harm, limit, incumbent, self.limits)
+        return GatedPolicy(self.policy, harm, limit, incumbent, self.limits, self.eligible)
 
     def per_task(self) -> dict[str, Any]:
         """Return a column of values for each task, by name."""

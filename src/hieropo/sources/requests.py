@@ -17,7 +17,7 @@ from hieropo.sources.arrays import ids, lists
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.sources.opening import open_log
 from hieropo.sources.rows import context_matrix
-from hieropo.sources.schema import check_columns
+from hieropo.sources.schema import check_columns, check_listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +96,7 @@ def read_requests(
     names = context_names(context)
     roles += [("context", column) for column in names]
     log = open_log(source)
+    check_listed(log.schema, eligible, log.name)
     check_columns(log.schema, roles, log.name)
     return _batches(log, names, columns, batch_rows)
 

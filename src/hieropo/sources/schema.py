@@ -79,6 +79,10 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "filter": (lambda _: True, "anything"),
 }
 _NUMBER = (is_number, "a number")
+_UNLISTED = (
+    "A choice never leaves the actions that this column lists. Add it; or name the column that lists them here "
+    "(eligible=..., --eligible); or say that every action can be taken (eligible=False, --all-eligible)."
+)
 _ASIDE = "Mend such values, or have rows with them set aside: lenient=True, on the command line --lenient."
 
 
@@ -129,6 +133,18 @@ def check_columns(
         if not can_play(field.type, role) and not (texts and readable):
             more = [shown(column), _ASIDE] if readable and texts is not None else []
             raise SchemaError(" ".join(filter(None, [_unfit(field, role, name), *more])))
+
+
+def check_listed(schema: pa.Schema, eligible: str | None, name: str) -> None:
+    """Check that the rows for which a policy chooses have its column of eligible actions, where there is one.
+
+    Raises
+    ------
+    SchemaError
+        They do not; says how to name the column, or that there is none.
+    """
+    if eligible is not None and eligible not in schema.names:
+        raise SchemaError(f"{_missing(schema, 'eligible', eligible, name)} {_UNLISTED}")
 
 
 def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
