@@ -286,6 +286,44 @@ def test_a_task_in_two_groups_stops(column: str) -> None:
         HierOPO().fit(pa.table(log), **ROLES, **{column: ["region"]})
 
 
+def menus_by_turns() -> pa.Table:
+    """Two menus of two actions by turns, of which chance takes one: each has the propensity 1/2."""
+    log, n = sound(), TASKS * EACH
+    code = RNG.integers(2, size=n) + 2 * (np.arange(n) % 2)
+    menus = [["a", "b"] if k % 2 == 0 else ["c", "d"] for k in range(n)]
+    return pa.table({**log, "offer": np.array(list("abcd"))[code], "p": np.full(n, 0.5), "menu": menus})
+
+
+def test_propensities_of_menus_that_change_are_right() -> None:
+    table = menus_by_turns()
+    assert examine(table, **ROLES, eligible="menu", guess=False).findings == ()
+    learner = HierOPO().fit(table, **ROLES, eligible="menu")  # where a warning is an error
+    assert learner.evaluate(table).limits == ()
+    four = pa.array([list("abcd")] * table.num_rows)
+    wrong = table.set_column(table.schema.get_field_index("menu"), "menu", four)
+    found = examine(wrong, **ROLES, eligible="menu", guess=False)
+    assert kinds(found) == {"propensities do not match": "limits"}
+
+
+def test_without_lists_both_causes_of_too_large_sums_are_named() -> None:
+    found = examine(menus_by_turns(), **ROLES, guess=False)
+    assert kinds(found) == {
+        "propensities add to more than 1": "limits",
+        "propensities do not match": "limits",
+    }
+    for each in found.findings:
+        assert each.next.startswith(
+            "Could some actions not be taken in every row? Then the propensities may be right"
+        )
+        assert "eligible=." in each.next
+    small = sound()
+    small["p"] = np.where(
+        small["offer"] == "c", 0.1, small["p"] + 0.1
+    )  # c came more often than 1 in 10 times
+    for each in examined(small, time=None).findings:
+        assert "every row" not in each.next
+
+
 def test_lists_of_eligible_actions_are_used_for_propensities() -> None:
     rng = np.random.default_rng(4)
     log = sound()

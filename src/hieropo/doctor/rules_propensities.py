@@ -37,11 +37,11 @@ def propensities(seen: Collected) -> Iterator[Finding]:
         )  # fmt: skip
     if not found[:, :, at.LOGGED].sum():
         return
-    yield from _sums(seen, found, place)
-    if seen.roles.eligible is not None:
+    if seen.roles.eligible is not None:  # sums over the actions of a task then span several lists
         yield from _of_lists(found, place)
         return
     checked = check(found)
+    yield from _sums(seen, checked, found, place)
     if checked.deterministic is not None:
         yield Finding(
             "limits", "propensities of 1", place, f"{checked.deterministic[0].upper()}{checked.deterministic[1:]}.",
@@ -103,7 +103,7 @@ def _mismatch(seen: Collected, found: PscoreCheck, table: Array) -> Finding | No
             "limits", "propensities do not match", f"column {column!r}, action {action!r}",
             f"Propensities do not match how often actions came: 1 / p of {action!r}, summed over its rows, makes "
             f"{found.inverse[a]:.3g} times all rows (standard error {found.inverse_se[a]:.2g}), and 1 is right{also}.",
-            cure,
+            _or_listed(cure, z),
         )  # fmt: skip
     if found.score_z < -_FAR and found.score_gain < -0.01:
         return Finding(
@@ -114,8 +114,18 @@ def _mismatch(seen: Collected, found: PscoreCheck, table: Array) -> Finding | No
     return None
 
 
-def _sums(seen: Collected, found: Array, place: str) -> Iterator[Finding]:
-    """Where a propensity is one number for each task and action, those of a task add to 1."""
+def _or_listed(cure: str, z: Array) -> str:
+    """Name the other cause, unless an action came more often than its propensities say: no chance in some rows."""
+    if (z > _FAR).any():
+        return cure
+    return (
+        "Could some actions not be taken in every row? Then the propensities may be right: name the column that lists "
+        f"those that could, eligible=. If all could: {cure[0].lower()}{cure[1:]}"
+    )
+
+
+def _sums(seen: Collected, checked: PscoreCheck, found: Array, place: str) -> Iterator[Finding]:
+    """Where a propensity is one number for each task and action, those of a task add to 1 if all could be taken."""
     logged = found[:, :, at.LOGGED] > 0
     one = found[:, :, at.LOW] == found[:, :, at.HIGH]
     if not (one | ~logged).all():
@@ -128,10 +138,13 @@ def _sums(seen: Collected, found: Array, place: str) -> Iterator[Finding]:
             "limits", "propensities add to more than 1", f"{place}, task {plain(seen.tasks.values[s])!r}",
             f"The propensities of the actions of a task add to more than 1 in {counted(int(above.size), 'task')}, to "
             f"{totals[s]:.3g} in task {plain(seen.tasks.values[s])!r}.",
-            "They are not probabilities of one choice: log the probability of the action that was taken.",
+            _or_listed(
+                "They are not probabilities of one choice; log the probability of the action that was taken.",
+                _off(checked, found),
+            ),
         )  # fmt: skip
     every = logged.all(axis=1)
-    if every.any() and not above.size and seen.roles.eligible is None and totals[every].max() < 1.0 - _SUM:
+    if every.any() and not above.size and totals[every].max() < 1.0 - _SUM:
         yield Finding(
             "limits", "propensities add to less than 1", place,
             f"Where all {found.shape[1]} actions were taken, propensities add to {totals[every].max():.3g} at most.",
