@@ -105,7 +105,7 @@ IDS: dict[str, Any] = {
     "numpy str": np.array(["x", "yy"]),
     "bytes": [b"", b"\x00\xff", b"ab"],
     "bool": [True, False],
-    "float": [0.5, -0.25, 1e300, 3.0],
+    "float": [0.5, -0.25, 1e15, 3.0],
     "uuid": [UUID(int=7), UUID(int=2**127 + 1)],
     "date": [dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)],
     "datetime": [dt.datetime(2024, 2, 29, 12, 30, 1, 5), dt.datetime(1950, 1, 1)],

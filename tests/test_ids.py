@@ -54,6 +54,8 @@ def test_plain_gives_the_twin_of_the_standard_library(value, twin):
     ("value", "message"),
     [
         (float("inf"), "not finite"),
+        (2.0**53, r"The id 9007199254740992.0 is a float64 of size 2\*\*53 or more.*Int64"),
+        (np.float32(-(2**24)), r"The id -16777216.0 is a float32 of size 2\*\*24 or more"),
         (("a", 1), "of type tuple cannot be an id"),
         (np.datetime64("2024-01-01T00:00:00.000000001", "ns"), "no exact datetime"),
         (np.datetime64("30000-01-01"), "no exact datetime"),
@@ -197,3 +199,25 @@ def test_dates_have_places_and_come_back_as_dates() -> None:
 def test_a_null_has_no_place() -> None:
     with pytest.raises(LogError, match="row 1"):
         Places().of(["a", None])
+
+
+@pytest.mark.parametrize(
+    ("ids", "row"),
+    [
+        (np.array([1.0, 2.0**53]), 1),
+        (["a", 2.0**53], 1),
+        ([np.float64(2.0**60), 3.5], 0),
+        (np.array([0, 2**11], np.float16), 1),
+    ],
+)
+def test_floats_that_may_be_rounded_are_no_ids(ids, row):
+    with pytest.raises(LogError, match=f"Column 'store', row {10 + row}: the id .* is a float"):
+        id_array(ids, "store", 10)
+    with pytest.raises(InputError, match=r"The id .* is a float"):
+        Keys([1, 2]).find(ids[row])
+
+
+def test_whole_numbers_of_64_bits_below_0_and_beyond_are_not_rounded():
+    ids = [-1, 2**63, 2**63 + 1]
+    assert Keys(ids).values.tolist() == ids
+    assert Keys(ids).locate([2**63 + 1]).tolist() == [2]

@@ -22,6 +22,7 @@ from hieropo.core.features import indicator, per_action
 from hieropo.errors import ArtifactError
 from hieropo.log_moments import LogMoments
 from hieropo.sources import Roles, read
+from hieropo.sources.rejected import ROUNDED
 from hieropo.sources.rejects import Rejects
 from hieropo.sources.rows import checked
 from hieropo.sources.sifting import sift
@@ -39,7 +40,8 @@ KINDS = {
         (pa.dictionary(pa.int32(), pa.string()), ["a", "b"], {None: "missing"}),
         (pa.int32(), [1, -2], {None: "missing"}),
         (pa.uint64(), [2**64 - 1, 0], {None: "missing"}),
-        (pa.float64(), [0.5, 1.0], {None: "missing", NAN: "NaN"}),
+        (pa.float64(), [0.5, 1.0], {None: "missing", NAN: "NaN", 2.0**53: ROUNDED, -(2.0**60): ROUNDED}),
+        (pa.float32(), [0.5, 2.0**24 - 1], {None: "missing", NAN: "NaN", 2.0**24: ROUNDED}),
         (pa.date32(), [dt.date(2024, 1, 1), dt.date(1969, 1, 1)], {None: "missing"}),
         (pa.timestamp("us", tz="UTC"), [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], {None: "missing"}),
         (pa.uuid(), [UUID(int=1).bytes, UUID(int=2).bytes], {None: "missing"}),

@@ -12,16 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from hieropo import HierOPO, examine, load_learner, load_policy
+from hieropo.adapters import join_rewards
 from hieropo.core.features import indicator
 from hieropo.errors import (
     ArtifactError,
     HieropoError,
+    InputError,
     LogError,
     NumericalError,
     SchemaError,
     UnknownActionError,
 )
 from hieropo.sources import guess_roles
+from hieropo.sources.decisions import decide
 
 COLUMNS = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p"}
 NAN = float("nan")
@@ -239,3 +242,113 @@ def test_the_command_line_is_as_loud(tmp_path):
 def test_every_refusal_is_of_hieropos_own_tree():
     for error in (ArtifactError, LogError, NumericalError, SchemaError, UnknownActionError):
         assert issubclass(error, HieropoError)
+
+
+WHOLE = [2**60 + 64 * k for k in range(8)]  # float64 has every 256th number here: one or two of these
+ROUNDED = (
+    r"row 0: the id 1\.15\d*e\+18 is a float64 of size 2\*\*53 or more.*Int64.*later cast does not bring"
+)
+
+
+def merged(column="store", **changes):
+    """The log in a frame whose ids went through a merge that left a row without one for a while."""
+    frame = pd.DataFrame(log(**changes))
+    ids = pd.Series(WHOLE)[np.arange(len(frame)) % 8].reset_index(drop=True)
+    frame[column] = ids.reindex(range(len(ids) + 1))[:-1]
+    return frame
+
+
+ID_FILES = {
+    "parquet": lambda frame, path: frame.to_parquet(path),
+    "csv": lambda frame, path: frame.to_csv(path, index=False),
+    "csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+    "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "arrow": lambda frame, path: frame.to_feather(path),
+}
+ID_FRAMES = {
+    "pandas": lambda frame: frame,
+    "polars": pl.from_pandas,
+    "encoded": lambda frame: frame.astype({"store": "category"}),
+    "stream": lambda frame: pa.Table.from_pandas(frame).to_reader(),
+}
+
+
+class TestWholeNumbersThatBecameFloatsAreNoIds:
+    def test_they_would_be_fewer(self):
+        assert merged()["store"].nunique() == 3
+
+    @pytest.mark.parametrize("form", [*ID_FRAMES, *ID_FILES])
+    def test_as_tasks_of_a_log(self, form, tmp_path):
+        if form in ID_FRAMES:
+            made = ID_FRAMES[form](merged())
+        else:
+            made = tmp_path / f"log.{form}"
+            ID_FILES[form](merged(), made)
+        with pytest.raises(LogError, match=f"'store', {ROUNDED}"):
+            learner().fit(made, **COLUMNS)
+
+    def test_leniently_they_are_counted_by_their_reason(self):
+        with pytest.raises(
+            LogError, match=r"400 with an id that may be rounded in 'store' \(first in row 0: 1\.15"
+        ):
+            learner().fit(merged(), **COLUMNS, lenient=True)
+        few = log(store=lambda k, value: float(WHOLE[0] if k in (17, 30) else value))
+        with pytest.warns(match="2 of 400 rows.*2 with an id that may be rounded in 'store'"):
+            found = learner().fit(pa.table(few), **COLUMNS, lenient=True)
+        assert found.moments_.n_rows == 398
+        assert sorted(found.moments_.tasks.tolist()) == list(range(8))
+
+    def test_the_doctor_says_so(self):
+        finding = examine(merged(), **COLUMNS).findings[0]
+        assert "An id that may be rounded: column 'store' (task) in 400 rows" in str(finding)
+        assert "before a merge" in str(finding)
+
+    @pytest.mark.parametrize(("column", "columns"), [("offer", {}), ("region", {"levels": ["region"]})])
+    def test_as_actions_and_groups(self, column, columns):
+        with pytest.raises(LogError, match=f"'{column}', {ROUNDED}"):
+            learner().fit(merged(column), **COLUMNS, **columns)
+
+    def test_in_lists_of_eligible_actions(self):
+        good = pa.table(log(offer=lambda _, value: WHOLE[value == "gift"]) | {"can": [WHOLE[:2]] * 400})
+        assert learner().fit(good, **COLUMNS, eligible="can").features_.actions == tuple(WHOLE[:2])
+        lists = pa.array([[1.0, 2.0]] * 3 + [[float(each) for each in WHOLE[:2]]] * 397)
+        bad = good.set_column(good.schema.get_field_index("can"), "can", lists)
+        with pytest.raises(LogError, match=f"'can', {ROUNDED.replace('row 0', 'row 3')}"):
+            learner().fit(bad, **COLUMNS, eligible="can")
+        with pytest.raises(LogError, match="397 with a list with an id that may be rounded in 'can'"):
+            learner().fit(bad, **COLUMNS, eligible="can", lenient=True)
+
+    def test_in_requests(self, tmp_path):
+        found = learner().fit(pa.table(log(store=lambda k, _: WHOLE[k % 8])), **COLUMNS)
+        requests = merged()[:8]
+        stored = load_policy(found.save(tmp_path / "policy")).policy
+        with pytest.raises(LogError, match=f"'store', {ROUNDED}"):
+            found.predict(requests)
+        for policy in (found.policy_, stored):
+            with pytest.raises(InputError, match=r"^The id 1\.15\d*e\+18 is a float64 of size"):
+                policy.choose(float(WHOLE[1]))
+            with pytest.raises(LogError, match=f"'task', {ROUNDED}"):
+                policy.choose_many(requests["store"].to_numpy())
+        ids = pa.table({"store": WHOLE, "name": [float(each) for each in WHOLE]})
+        with pytest.raises(LogError, match=f"'name', {ROUNDED}"):
+            next(decide(stored, ids, task="store", request="name"))
+
+    def test_float32_has_them_from_2_to_the_24_on(self):
+        made = pa.table(log(store=lambda k, _: 2**24 + k % 8))
+        with pytest.raises(LogError, match=r"is a float32 of size 2\*\*24"):
+            learner().fit(
+                made.set_column(0, "store", made["store"].cast(pa.float32(), safe=False)), **COLUMNS
+            )
+
+    def test_in_a_join(self):
+        pytest.importorskip("duckdb")
+        ids = [float(each) for each in WHOLE]
+        decisions = pa.table({"id": ids, "at": range(8)})
+        rewards = decisions.append_column("reward", pa.array(ids))
+        with pytest.raises(LogError, match=f"'id' of the Arrow table, {ROUNDED}"):
+            join_rewards(decisions, rewards, id="id", time="at", window=1, default=0.0)
+
+    def test_floats_that_say_which_they_are_stay_ids(self):
+        found = learner().fit(pa.table(log(store=lambda k, _: float(2**53 - 1 - k % 8))), **COLUMNS)
+        assert len(found.moments_) == 8
+        assert found.moments_.keys.find(float(2**53 - 8)) >= 0

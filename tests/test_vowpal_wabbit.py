@@ -251,6 +251,18 @@ def test_features_of_json(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["cb_adf", "dsjson"])
+def test_whole_numbers_of_64_bits_name_actions_as_they_are(form, tmp_path):
+    ids = [2**60, 2**60 + 1]  # one float64
+    text = "\n".join(f"{'1:0:0.5 ' * (k == 1)}|a id:{each}" for k, each in enumerate(ids))
+    if form == "dsjson":
+        text = decision(_labelIndex=1, c={"_multi": [{"a": {"id": each}} for each in ids]})
+    source = lines(tmp_path, text, form, action="a.id")
+    (row,) = rows(source)
+    assert (row["action"], row["eligible"]) == (ids[1], ids)
+    assert source.schema.field("a.id").type == pa.float64()  # as a quantity it is a number like others
+
+
 def decision(**more):
     base = {
         "_label_cost": 0,

@@ -13,6 +13,7 @@ from hieropo.adapters.join_store import Store
 from hieropo.adapters.matching import Repeated, Settings, Several, match
 from hieropo.adapters.times import Clock, clock
 from hieropo.core import logs
+from hieropo.core.ids import refuse_rounded_in
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.sources import LogSource, open_log
 from hieropo.sources.arrays import decoded, is_uuid, numbers
@@ -206,6 +207,10 @@ def _parts(
     row = 0
     for batch in source.batches([names.id, names.time, *([] if reward is None else [reward])]):
         key, time = (_filled(batch.column(name), name, row, source.name) for name in (names.id, names.time))
+        if pa.types.is_floating(key.type):
+            refuse_rounded_in(
+                key.to_numpy(zero_copy_only=False), f"Column {names.id!r} of the {source.name}", row
+            )
         columns = [
             pa.array(np.arange(row, row + batch.num_rows)),
             (key.storage if is_uuid(key.type) else decoded(key)).cast(schema.field("id").type),

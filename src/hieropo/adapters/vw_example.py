@@ -6,6 +6,8 @@ from typing import Any
 
 from hieropo.errors import LogError
 
+_LONGEST = 20  # signs of a whole number of 64 bits
+
 Features = dict[str, Any]  # a number or a text, by the name of the column
 
 OWN = ("action", "reward", "pscore", "eligible", "id", "time", "weight")
@@ -121,7 +123,7 @@ class Collected:
 
 
 def number(text: str, where: str, what: str) -> float:
-    """Read a finite number: a whole one where it is written so.
+    """Read a finite number: a whole one of 64 bits where it is written so.
 
     Raises
     ------
@@ -129,7 +131,8 @@ def number(text: str, where: str, what: str) -> float:
         It is none.
     """
     try:
-        value = int(text) if text.lstrip("+-").isdecimal() and len(text) < 16 else float(text)
+        whole = int(text) if text.lstrip("+-").isdecimal() and len(text) <= _LONGEST else None
+        value = float(text) if whole is None or not -(2**63) <= whole < 2**63 else whole
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

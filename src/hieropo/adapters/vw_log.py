@@ -140,7 +140,10 @@ class VWLog:
                 arrays.append(_times([row["time"] for row in rows], self.name))
             else:
                 empty = None if pa.types.is_string(each.type) or each.name in OWN else 0
-                arrays.append(pa.array([row.get(each.name, empty) for row in rows], each.type))
+                values = [row.get(each.name, empty) for row in rows]
+                if pa.types.is_floating(each.type):
+                    values = [value if value is None else float(value) for value in values]
+                arrays.append(pa.array(values, each.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _examples(self) -> Iterator[Example | Skipped]:

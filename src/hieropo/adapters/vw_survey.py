@@ -10,6 +10,7 @@ import pyarrow as pa
 from hieropo.adapters.vw_example import Example, Features, Skipped
 from hieropo.core.ids import abbreviate
 from hieropo.errors import SchemaError
+from hieropo.sources.arrays import EXACT
 
 TYPES = {"text": pa.string(), "whole": pa.int64(), "real": pa.float64()}
 
@@ -28,7 +29,8 @@ class Columns:
     def note(self, features: Features, line: int, path: object) -> None:
         """Take down the features of one example."""
         for name, value in features.items():
-            kind = "text" if isinstance(value, str) else "whole" if isinstance(value, int) else "real"
+            exact = isinstance(value, int) and -EXACT <= value <= EXACT
+            kind = "text" if isinstance(value, str) else "whole" if exact else "real"
             known = self.kinds.setdefault(name, kind)
             first = self._lines.setdefault(name, line)
             if "text" in (kind, known) and kind != known:

@@ -15,7 +15,7 @@ from hieropo.artifacts.layout import LOOKUP, TASKS, damaged
 from hieropo.artifacts.mapped import MappedFile
 from hieropo.artifacts.rows import RowBytes
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.ids import abbreviate, id_array
+from hieropo.core.ids import abbreviate, id_array, refuse_rounded
 from hieropo.core.packed import unpack
 from hieropo.errors import ArtifactError, UnknownTaskError
 
@@ -77,7 +77,10 @@ class StoredKeys:
         ------
         ArtifactError
             A row that was met on the way is not as it was written.
+        InputError
+            The id is a float that may be a rounded whole number.
         """
+        refuse_rounded(key)
         code = self.ids.code(key)
         if code is None:
             return -1

@@ -28,13 +28,75 @@ def is_null(value: object) -> bool:
         return False
 
 
+def may_be_rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which floats (n,) are so large that different whole numbers become one float: float64 from 2**53 on."""
+    rounded: NDArray[np.bool_] = (np.abs(values) >= 2.0 ** _digits(values.dtype)) & np.isfinite(values)
+    return rounded
+
+
+def _digits(kind: Any) -> int:
+    """Binary digits that a type of floats holds."""
+    return int(np.finfo(kind).nmant) + 1
+
+
+def rounded_message(value: float | np.floating[Any], subject: str = "The id") -> str:
+    """Say why a float that :func:`may_be_rounded` is no id, and what to do; ``subject`` says where it stands."""
+    kind = value.dtype if isinstance(value, np.floating) else np.dtype(np.float64)
+    return (
+        f"{subject} {float(value)!r} is a {kind} of size 2**{_digits(kind)} or more, where different whole numbers "
+        "become one float, and so different ids one id. Did a merge or a missing value make floats of whole numbers? "
+        "Keep them whole from their source on (pandas: astype('Int64') before the merge), or make them text there: a "
+        "later cast does not bring lost digits back."
+    )
+
+
+def refuse_rounded(value: object) -> None:
+    """Refuse one id that may have been rounded.
+
+    Raises
+    ------
+    InputError
+        It is a float that :func:`may_be_rounded`.
+    """
+    if _is_rounded(value):
+        raise InputError(rounded_message(value))  # type: ignore[arg-type]  # it is a float
+
+
+def _is_rounded(value: object) -> bool:
+    return isinstance(value, float | np.floating) and bool(may_be_rounded(np.asarray(value)))
+
+
+def refuse_rounded_in(values: NDArray[Any], place: str, rows: NDArray[np.int64] | int = 0) -> None:
+    """Refuse floats (n,) as ids where one of them :func:`may_be_rounded`.
+
+    Parameters
+    ----------
+    values : (n,) float
+    place : str
+        Where they stand, such as ``Column 'store'``.
+    rows : (n,) int, or int
+        Number of the row of each, or of the first where they follow it.
+
+    Raises
+    ------
+    LogError
+        Names the place, the row and the value.
+    """
+    bad = may_be_rounded(values)
+    if bad.any():
+        at = int(bad.argmax())
+        row = rows + at if isinstance(rows, int) else rows[at]
+        raise LogError(rounded_message(values[at], f"{place}, row {row}: the id"))
+
+
 def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
     """Bring ids (n,) to an array of int64, uint64, datetime64 or object, each id as it was given.
 
     Raises
     ------
     LogError
-        An id is null or cannot be hashed; names ``column``, the row (from ``first_row`` on) and the value.
+        An id is null, cannot be hashed, or is a float that may be a rounded whole number; names ``column``, the row
+        (from ``first_row`` on) and the value.
     InputError
         Not one id a row.
     """
@@ -50,6 +112,8 @@ def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
         if missing.any():
             raise _null(column, first_row, int(missing.argmax()), "NaT")
         return array
+    if array.dtype.kind == "f":
+        refuse_rounded_in(array, f"Column {column!r}", first_row)
     array = array.astype(object, copy=False)
     _refuse_nulls(array.tolist(), column, first_row)
     return array
@@ -62,7 +126,9 @@ def _array(ids: object) -> Ids:
         raise InputError(f"Ids must be an array or a list with one id a row; got {ids!r}.")
     items = list(ids)
     if items and all(type(item) is int for item in items):
-        return np.array(items)  # beyond 64 bits it becomes an object array by itself
+        whole = np.array(items)  # beyond 64 bits it becomes an object array by itself
+        if whole.dtype.kind != "f":  # as of numbers below 0 and beyond int64, which it would round
+            return whole
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array
@@ -78,9 +144,13 @@ def _refuse_nulls(items: list[Any], column: str, first_row: int) -> None:
             f"{type(items[row]).__name__}, which cannot be hashed. Use a string, a whole number, a date "
             "or a UUID."
         ) from None
-    if any(is_null(item) for item in distinct if type(item) is not str):
+    others = [item for item in distinct if type(item) is not str]
+    if any(is_null(item) for item in others):
         row = next(row for row, item in enumerate(items) if is_null(item))
         raise _null(column, first_row, row, items[row])
+    if any(_is_rounded(item) for item in others):
+        row = next(row for row, item in enumerate(items) if _is_rounded(item))
+        refuse_rounded_in(np.asarray([items[row]]), f"Column {column!r}", first_row + row)
 
 
 def _hashable(item: object) -> bool:
@@ -104,10 +174,11 @@ def plain(value: object) -> Any:
     Raises
     ------
     InputError
-        The value is null, not finite, or of a type that has no exact twin.
+        The value is null, not finite, a float that :func:`may_be_rounded`, or of a type that has no exact twin.
     """
     if is_null(value):
         raise InputError(f"{value!r} cannot be an id: it stands for a missing value.")
+    refuse_rounded(value)
     if isinstance(value, np.datetime64):
         return _from_datetime64(value)
     if isinstance(value, np.generic):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.arrays import normalised
-from hieropo.core.ids import id_array, instant, plain
+from hieropo.core.ids import id_array, instant, plain, refuse_rounded
 from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
 
@@ -58,7 +58,7 @@ class Keys:
         Raises
         ------
         LogError
-            An id is null or cannot be hashed; the message names the row.
+            As :func:`ids.id_array`; the message names the row.
         """
         return cls._split(_as_ids(ids))
 
@@ -92,8 +92,9 @@ class Keys:
         Raises
         ------
         InputError
-            The id cannot be hashed, as a list of ids cannot.
+            The id cannot be hashed, as a list of ids cannot, or is a float that may be a rounded whole number.
         """
+        refuse_rounded(key)
         try:
             return self._row(key)
         except TypeError as error:
@@ -270,7 +271,7 @@ class Places:
         Raises
         ------
         LogError
-            An id is null or cannot be hashed; the message names the row.
+            As :func:`ids.id_array`; the message names the row.
         """
         return self.of_checked(_as_ids(ids))
 

@@ -6,6 +6,7 @@ from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.sources.guessing import like_a_cost
 from hieropo.sources.looks import Unusable
+from hieropo.sources.rejected import LIST_ROUNDED, ROUNDED
 from hieropo.text import counted, percent
 
 # A mean of fewer rarer rewards is known to no better than about 18 %.
@@ -21,6 +22,10 @@ _FAR = 1e5  # sds between the mean reward and 0: sums of squares lose 10 of thei
 _DROP = "lenient=True, on the command line --lenient, sets such rows aside and counts them."
 
 _PLAIN = ("missing", "NaN", "an empty list", "a list with a null")
+_WHOLE = (
+    "In floats of this size different whole numbers are one, and so different ids. Keep them whole from their source "
+    "on, before a merge or a missing value makes floats of them, or make them text there; "
+)
 _CURES = {
     "missing": "Was a join incomplete, or is a value not known yet? Fill it in where it is known, or drop such rows; ",
     "NaN": "Is it a missing value, or a division of 0 by 0? Fill it in where it is known, or drop such rows; ",
@@ -36,6 +41,8 @@ _CURES = {
     "negative": "A weight says how often a row counts. To take rows out again, subtract their moments; ",
     "a list with a null": "Leave out what is no action; ",
     "a list without the action taken": "Lists name all that could be taken when the action was chosen; ",
+    ROUNDED: _WHOLE,
+    LIST_ROUNDED: _WHOLE,
     "an empty list": "Then nothing could be chosen. List what can be taken, or drop such rows; ",
 }
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hieropo.core.ids import Ids
+from hieropo.core.ids import Ids, refuse_rounded_in
 from hieropo.errors import LogError
 
 Array = NDArray[np.float64]
@@ -107,7 +107,7 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
     Raises
     ------
     LogError
-        A null or NaN; names the column and the row.
+        A null, a NaN, or a float that :func:`ids.may_be_rounded`; names the column and the row.
     """
     column = _without_nulls(column, name, first_row)
     kind = column.type
@@ -143,6 +143,8 @@ def _objects(column: pa.Array, name: str, first_row: int) -> Ids:
             f"Column {name!r}, row {first_row + int(missing.argmax())}: the id is NaN. A row without it "
             "cannot be used: was a join incomplete? Drop such rows, or give them an id of their own."
         )
+    if values.dtype.kind == "f":
+        refuse_rounded_in(values, f"Column {name!r}", first_row)
     objects: Ids = values.astype(object)
     return objects
 
@@ -220,7 +222,7 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
     Raises
     ------
     LogError
-        A null list, an empty one, a null in one; names the column and the row.
+        A null list, an empty one, a null in one, a float that may be a rounded id; names the column and the row.
     """
     column = _without_nulls(column, name, first_row)
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
@@ -236,4 +238,7 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
         entry = pc.index(entries.is_null(), value=True).as_py()
         row = first_row + int(np.searchsorted(starts, entry, side="right")) - 1
         raise LogError(f"Column {name!r}, row {row}: the list holds a null. Leave out what is not an action.")
+    if pa.types.is_floating(entries.type):
+        rows = first_row + np.repeat(np.arange(lengths.size), lengths)
+        refuse_rounded_in(entries.to_numpy(zero_copy_only=False), f"Column {name!r}", rows)
     return ids(entries, name, first_row), starts

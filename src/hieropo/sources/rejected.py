@@ -5,6 +5,8 @@ from typing import Any
 
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
 NO_NUMBER = "not a number"  # the reason of text where a number is needed
+ROUNDED = "an id that may be rounded"  # the reason of floats so large that different whole numbers become one
+LIST_ROUNDED = "a list with an id that may be rounded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles
 from hieropo.sources.arrays import ids
 from hieropo.sources.listing import Listing, check_listing
-from hieropo.sources.rejected import NOTHING, Reason, Rejected, Uneven
+from hieropo.sources.rejected import NOTHING, ROUNDED, Reason, Rejected, Uneven
 from hieropo.sources.sifting import Fault, any_of
 
 _MANY = 10_000  # actions up to which it is counted how often each is set aside
@@ -125,8 +125,9 @@ class Rejects:
 
 
 def _nameless(column: str, faults: Sequence[Fault], rows: int) -> NDArray[np.bool_]:
-    """Rows (n,) that have no id in a column."""
-    return any_of([each for each in faults if each.column == column and each.reason in NOTHING], rows)
+    """Return the rows (n,) that have no id in a column, or one that may be another's."""
+    none = (*NOTHING, ROUNDED)
+    return any_of([each for each in faults if each.column == column and each.reason in none], rows)
 
 
 def _ids_of(found: pa.RecordBatch, column: str, faults: Sequence[Fault], rows: NDArray[np.bool_]) -> "_Coded":

@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hieropo.core.features import FeatureMap
-from hieropo.core.ids import Ids
+from hieropo.core.ids import Ids, may_be_rounded
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles
 from hieropo.core.rules import RULES
 from hieropo.errors import UnknownActionError
 from hieropo.sources.arrays import EXACT, decoded, ids, lists
-from hieropo.sources.rejected import NO_NUMBER
+from hieropo.sources.rejected import LIST_ROUNDED, NO_NUMBER, ROUNDED
 from hieropo.sources.schema import holds_text
 from hieropo.sources.text_numbers import text_numbers
 
@@ -78,7 +78,9 @@ def _wrong_ids(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
     column, absent = _absent(column)
     yield "missing", absent
     if pa.types.is_floating(column.type):
-        yield "NaN", np.isnan(column.to_numpy(zero_copy_only=False)) & ~absent
+        values = column.to_numpy(zero_copy_only=False)
+        yield "NaN", np.isnan(values) & ~absent
+        yield ROUNDED, may_be_rounded(values) & ~absent
 
 
 def _wrong_numbers(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
@@ -121,11 +123,17 @@ def _wrong_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
     lengths = pc.fill_null(pc.list_value_length(column), 1).to_numpy(zero_copy_only=False)
     yield "an empty list", (lengths == 0) & ~absent
     entries = column.flatten()
-    holes = np.zeros(len(column), dtype=np.bool_)
+    owner = np.repeat(np.arange(len(column)), np.where(absent, 0, lengths))
+
+    def holding(bad: Mask) -> Mask:
+        rows = np.zeros(len(column), dtype=np.bool_)
+        rows[owner[bad]] = True
+        return rows
+
     if entries.null_count:
-        owner = np.repeat(np.arange(len(column)), np.where(absent, 0, lengths))
-        holes[owner[entries.is_null().to_numpy(zero_copy_only=False)]] = True
-    yield "a list with a null", holes
+        yield "a list with a null", holding(_absent(entries)[1])
+    if pa.types.is_floating(entries.type):
+        yield LIST_ROUNDED, holding(may_be_rounded(entries.to_numpy(zero_copy_only=False)))
 
 
 _FINDERS = {
