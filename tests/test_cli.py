@@ -185,7 +185,7 @@ class TestFit:
 
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
         features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
-        (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8")
+        (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8-sig")
         answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--features", tmp_path / "map.json")
         assert hieropo.load_policy(tmp_path / "p").features == features
 

@@ -365,3 +365,21 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, change, now, 
         LogError, match=rf"log.{ending}' changed while it was read: it had 2 rows, and now it has {now}"
     ):
         list(log.batches(["x"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log.csv", "x,y\n1,a\n2,b\n"),
+        ("quoted.csv", '"x","y"\n1,a\n2,b\n'),
+        ("log.tsv", "x\ty\n1\ta\n2\tb\n"),
+        ("log.jsonl", '{"x": 1, "y": "a"}\n{"x": 2, "y": "b"}\n'),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_byte_order_mark_is_no_part_of_a_file(name, text, suffix, tmp_path):
+    content = ("\ufeff" + text).encode()
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder, gzip.compress(content) if suffix else content, name + suffix)
+    assert (column(tmp_path), column(tmp_path, "y")) == ([1, 2] * 2, ["a", "b"] * 2)

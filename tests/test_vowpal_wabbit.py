@@ -367,6 +367,23 @@ def test_files_are_missing_torn_changed_or_compressed(tmp_path):
         rows(log)
 
 
+@pytest.mark.parametrize("form", ["cb", "cb_adf", "dsjson"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_byte_order_mark_is_no_part_of_a_file(form, suffix, tmp_path):
+    text = {
+        "cb": "blue:0:0.5 | a\nred:1:0.5 | b\n",
+        "cb_adf": "shared | s\n1:0:0.5 | a\n | b\n\n",
+        "dsjson": f"{decision()}\n",
+    }[form]
+    plain, marked, joined = (tmp_path / f"{name}.vw{suffix}" for name in ("plain", "marked", "joined"))
+    mark = "\ufeff"
+    for path, content in ((plain, text), (marked, mark + text), (joined, (mark + text) * 2)):
+        path.write_bytes(gzip.compress(content.encode()) if suffix else content.encode())
+    expected = rows(opened(plain, form))
+    assert rows(opened(marked, form)) == expected
+    assert rows(opened(joined, form)) == expected * 2  # as by cat
+
+
 def test_batches_have_the_rows_asked_for(tmp_path):
     text = "".join(f"1:{k}:0.5 | a:{k}\n" for k in range(10))
     log = lines(tmp_path, text, "cb")

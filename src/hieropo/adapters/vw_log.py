@@ -21,6 +21,7 @@ from hieropo.text import counted
 Form = Literal["cb", "cb_adf", "dsjson"]
 
 _MOST_COLUMNS = 1000
+_MARK = "\ufeff"  # of UTF-8, at the beginning of a file, and within one that was put together from several
 _Row = dict[str, Any]
 _Read = Callable[..., Iterator[Example | Skipped]]
 
@@ -244,7 +245,7 @@ def _lines(path: Path) -> Iterable[tuple[int, str]]:
     try:
         with opened(path, "rt", encoding="utf-8") as lines:
             for number, text in enumerate(lines, 1):
-                yield number, text.rstrip("\r\n")
+                yield number, text.rstrip("\r\n").removeprefix(_MARK)
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise LogError(f"{path} cannot be read: {error}. Is it torn, or not a text in UTF-8?") from error
 

@@ -131,7 +131,7 @@ def chosen_features(choice: str | None) -> Any:
 
 
 def _mapping(path: str) -> dict[str, Any]:
-    stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    stored = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     if not isinstance(stored, dict):
         raise TypeError(f"it holds a {type(stored).__name__}")
     return stored

@@ -164,6 +164,6 @@ def settings_text(path: str | Path | None) -> tuple[str, str]:
     if path is None:
         return shipped(), "paper.toml"
     try:
-        return Path(path).read_text(encoding="utf-8"), str(path)
+        return Path(path).read_text(encoding="utf-8-sig"), str(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"The settings {path} cannot be read: {error}. Name a TOML file.") from error
