@@ -367,6 +367,47 @@ def test_files_are_missing_torn_changed_or_compressed(tmp_path):
         rows(log)
 
 
+def test_one_hot_keeps_what_is_absent_apart_from_every_category(tmp_path):
+    cities = ["berlin", "oslo", None, "None"] * 20
+    true = {"berlin": 1.0, "oslo": 5.0, None: 3.0, "None": 2.0}
+    text = "".join(f"1:{-true[each]}:0.5 |u s={k % 2} {f'city={each}' * (each is not None)}\n"
+                   for k, each in enumerate(cities))  # fmt: skip
+    source = lines(tmp_path, text, "cb", one_hot=["u.city"])
+    assert source.schema.names == [
+        "action",
+        "reward",
+        "pscore",
+        "u.s",
+        "u.city=berlin",
+        "u.city=oslo",
+        "u.city:absent",
+    ]
+    found = rows(source)
+    shown = [[row[f"u.city{end}"] for end in ("=berlin", "=oslo", ":absent")] for row in found[:4]]
+    assert shown == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]  # the first text in order is where all are 0
+    design = np.array([[1, *(row[name] for name in source.schema.names[4:])] for row in found])
+    fitted = np.linalg.lstsq(design, [row["reward"] for row in found])[0]
+    np.testing.assert_allclose(fitted, [2.0, -1.0, 3.0, 1.0], atol=1e-12)
+
+
+def test_one_hot_has_no_column_for_what_is_never_absent(tmp_path):
+    context = [{"u": {"city": city}, "_multi": [{"kind": kind}]} for city, kind in (("b", "x"), ("a", "y"))]
+    text = "\n".join(decision(c=each) for each in context)
+    names = lines(tmp_path, text, "dsjson", one_hot=["u.city", "kind"]).schema.names
+    assert names == ["action", "reward", "pscore", "eligible", "u.city=b", "kind=y"]
+    text = "\n".join(
+        decision(c=each) for each in (*context, {"u": {"city": None}, "_multi": [{"kind": "x"}]})
+    )
+    names = lines(tmp_path, text, "dsjson", one_hot=["u.city", "kind"]).schema.names
+    assert names == ["action", "reward", "pscore", "eligible", "u.city=b", "u.city:absent", "kind=y"]
+
+
+def test_one_hot_refuses_a_column_that_is_there_already(tmp_path):
+    text = "1:0:0.5 | city=oslo\n1:0:0.5 | city=rome city=rome:2\n"
+    with pytest.raises(SchemaError, match="two columns 'city=rome'"):
+        lines(tmp_path, text, "cb", one_hot=["city"])
+
+
 @pytest.mark.parametrize("form", ["cb", "cb_adf", "dsjson"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_byte_order_mark_is_no_part_of_a_file(form, suffix, tmp_path):

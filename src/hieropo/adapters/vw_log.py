@@ -54,7 +54,8 @@ def from_vw(
     columns : sequence of str, optional
         The columns of features that are wanted. Default all; more than 1,000 must be chosen from.
     one_hot : sequence of str
-        Columns of text to become columns ``name=text`` of 0 and 1, but for the first text in order.
+        Columns of text to become columns ``name=text`` of 0 and 1, but for the first text in order. Where some rows
+        have no such feature, ``name:absent`` is 1 there.
     quoted : bool
         Names were percent-encoded, as :func:`to_vw` does.
 
@@ -107,7 +108,7 @@ class VWLog:
                 f"The {self.name} has no example with a label{_said(self.left_out)}. Is it the right form?"
             )
         self._kinds = seen.kinds()
-        self._spread = {name: self._texts(name)[1:] for name in one_hot}  # the first text is where all are 0
+        self._spread = {name: self._indicators(name) for name in one_hot}
         self.schema = self._schema(list(self._kinds) if columns is None else list(columns))
         if self.left_out:
             warn(
@@ -156,8 +157,10 @@ class VWLog:
         if example.candidates:
             own = example.candidates[example.taken - 1].features
             row |= {self._seen.own_name(name): value for name, value in own.items()}
-        for name in self._spread:
-            row[f"{name}={row.get(name)}"] = 1
+        for name, indicators in self._spread.items():
+            column = indicators.get(row.get(name))
+            if column is not None:
+                row[column] = 1
         taken, eligible = self._identify(example)
         found = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
                  "weight": example.weight}  # fmt: skip
@@ -198,6 +201,11 @@ class VWLog:
             raise SchemaError(f"The {self.name} has no column of text {name!r} for one_hot; it has {listed}.")
         return sorted(texts)
 
+    def _indicators(self, name: str) -> dict[str | None, str]:
+        """Column that is 1 for each text of a column, and for none, but not for the first text, where all are 0."""
+        found: dict[str | None, str] = {text: f"{name}={text}" for text in self._texts(name)[1:]}
+        return found | {None: f"{name}:absent"} if self._seen.lacking(name) else found
+
     def _schema(self, features: list[str]) -> pa.Schema:
         seen = self._seen
         missing = [name for name in features if name not in self._kinds]
@@ -222,7 +230,13 @@ class VWLog:
             name: more[name] for name in more if name in seen.extras or (name == "eligible" and seen.listed)
         }
         types |= {name: TYPES[self._kinds[name]] for name in features if name not in self._spread}
-        types |= {f"{name}={text}": pa.int64() for name, texts in self._spread.items() for text in texts}
+        for column in (column for indicators in self._spread.values() for column in indicators.values()):
+            if column in types or column in self._kinds:
+                raise SchemaError(
+                    f"The {self.name} would have two columns {column!r}, one of them of 0 and 1 by one_hot. Rename the "
+                    "feature, or leave it out of one_hot."
+                )
+            types[column] = pa.int64()
         return pa.schema(list(types.items()))
 
 

@@ -20,10 +20,11 @@ _EXTRAS = ("id", "time")
 
 @dataclass(slots=True)
 class Columns:
-    """Columns of features, whether each holds text, whole numbers or others, and the texts."""
+    """Columns of features: whether each holds text, whole numbers or others, its texts, and how many rows have one."""
 
     kinds: dict[str, str] = field(default_factory=dict)
     texts: dict[str, set[str]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
     _lines: dict[str, int] = field(default_factory=dict)
 
     def note(self, features: Features, line: int, path: object) -> None:
@@ -40,6 +41,7 @@ class Columns:
                 )
             if kind == "text":
                 self.texts.setdefault(name, set()).add(value)
+                self.rows[name] += 1
             elif kind == "real":
                 self.kinds[name] = kind
 
@@ -82,6 +84,12 @@ class Survey:
     def texts(self) -> dict[str, set[str]]:
         """Texts of every column that holds text."""
         return self.shared.texts | {self.own_name(name): found for name, found in self.own.texts.items()}
+
+    def lacking(self, name: str) -> bool:
+        """Whether some row has no text in a column of text."""
+        return self.rows > (
+            self.shared.rows | {self.own_name(column): rows for column, rows in self.own.rows.items()}
+        ).get(name, 0)
 
     def id_type(self, path: object) -> pa.DataType:
         """Arrow type of the ids of actions.
