@@ -3,6 +3,7 @@
 #                 DATA=ml-1m.zip makes those of MovieLens too
 # make test       install what is needed, then run every check
 # make quick      the tests without the slow ones
+# make portable   the tests of kernels and laws as an older processor runs them
 # make format     let ruff rewrite the sources
 # make clean      remove what the other targets made
 
@@ -16,7 +17,14 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
 
-.PHONY: demo reproduce test lint types contracts pytest quick format clean postgresql
+# A processor without 512-bit vectors, for all that is compiled and for linear algebra. numba takes the features of this
+# machine as well unless they are set to none.
+OLDER := OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
+LAWS := als bounds cells choice_logits estimation evaluation gating incumbents kernels moments_laws off_policy origin \
+    policy posterior_laws predictive propensities shared_actions shrinkage summing ties totals tree_estimation \
+    uncertainty value_intervals worth
+
+.PHONY: demo reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -47,6 +55,9 @@ pytest: $(DEV) postgresql
 
 quick: $(DEV) postgresql
 	$(BIN)/python -m pytest -n auto -m "not slow"
+
+portable: $(DEV)
+	$(OLDER) $(BIN)/python -m pytest -n auto $(patsubst %,tests/test_%.py,$(LAWS))
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,7 @@
 """Compiled loops: they run without a cache and from many threads; chunks and threads do not change results."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import hieropo
 from hieropo import Gaussian, Hierarchy, Moments, condition
-from hieropo.core import steps
+from hieropo.core import jit, steps
 from hieropo.core.kernels_turns import add_run, add_turns
 from hieropo.core.packed import triangle
 from hieropo.core.turns import Turns
@@ -62,6 +63,17 @@ def test_an_edit_of_any_compiled_source_is_seen(tmp_path) -> None:
         blocks.read_text().replace("= S[t + lane, p] * scale", "= S[t + lane, p] * scale * 2.0")
     )
     assert run() != before
+
+
+def test_the_mark_of_the_cache_covers_all_that_kernels_import() -> None:
+    core = Path(hieropo.__file__).parent / "core"
+    read = {"jit.py", *jit._READ, *(file.name for file in core.glob("kernels_*.py"))}
+    imported = {
+        f"{name}.py"
+        for file in core.glob("kernels_*.py")
+        for name in re.findall(r"^from hieropo\.core\.(\w+) import", file.read_text(), re.MULTILINE)
+    }
+    assert imported <= read
 
 
 def problem(m: int, d: int = 3) -> tuple[Moments, Hierarchy]:

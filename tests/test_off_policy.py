@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,27 @@ def test_the_cut_with_the_least_estimated_error_is_taken_and_cuts_nothing_where_
         assert found[name].high >= max(found["DR"].high, found[name].value)
     even = {**world, "p": np.full(3000, 0.5), "pi": np.full(3000, 0.5)}
     assert [each.parameter for each in values(summed(**even), rng=RNG(0))][-3] == np.inf
+
+
+def shaken(moments: OffPolicyMoments, seed: int) -> OffPolicyMoments:
+    """The same sums as another processor rounds them."""
+    sums = moments.moments.sums * (1.0 + 1e-15 * RNG(seed).uniform(-1, 1, moments.moments.sums.shape))
+    return replace(moments, moments=replace(moments.moments, sums=sums))
+
+
+def test_rounding_decides_neither_the_cut_nor_what_is_withheld(world: dict[str, Any]) -> None:
+    even = summed(**{**world, "p": np.full(3000, 0.5), "pi": np.full(3000, 0.5)})
+    n = 30  # whose weights are equal: they count as 30 rows, and that is enough
+    r = (np.arange(n) % 2).astype(float)
+    few = summed(np.arange(n), r, np.full(n, 0.3), np.full(n, 0.1), np.zeros(n), np.zeros(n))
+    withheld = set()
+    for seed in range(30):
+        assert [each.parameter for each in values(shaken(even, seed), rng=RNG(0))][-3] == np.inf
+        found = values(shaken(few, seed), rng=RNG(0))
+        withheld.add(found[0].withheld)
+        assert found[0].by == "tasks"
+    assert len(withheld) == 1
+    assert "average" in str(withheld.pop())
 
 
 def test_the_interval_of_ips_holds_that_of_snips(world: dict[str, Any]) -> None:

@@ -168,6 +168,21 @@ def test_equal_candidates_tie_wherever_they_stand_and_the_first_eligible_wins(K:
         assert ranks.tolist() == [*range(first, K), *[-1] * first]
 
 
+def test_of_candidates_that_are_equal_but_for_rounding_the_first_wins() -> None:
+    rng = np.random.default_rng(0)
+    laws = table(4, ["a"])
+    policy = LCBPolicy(laws, pessimism=0.3)
+    phi = np.tile(rng.standard_normal(4), (1, 6, 1))
+    apart = 0
+    for _ in range(20):
+        near = phi * (1 + 4e-16 * rng.integers(-1, 2, phi.shape))
+        bound = policy.lower_bound("a", near[0])
+        apart += int(bound.argmax()) > 0
+        assert policy.choose("a", phi=near[0]).index == 0
+        assert policy.choose_many(["a"], phi=near, top=6).index[0].tolist() == list(range(6))
+    assert apart > 5
+
+
 @given(SHAPES, st.integers(0, 2**16), st.integers(1, 35))
 def test_top_ranks_by_bound_then_index_within_the_eligible_set(
     shape: tuple[int, int], seed: int, top: int

@@ -109,6 +109,23 @@ kinds = pytest.mark.parametrize("log", [pytest.param(Log(kind), id=kind) for kin
 EVERY = np.arange(N)
 
 
+def test_of_equal_residuals_those_of_the_first_rows_are_shown() -> None:
+    rng = np.random.default_rng(0)
+    n, arms = 4000, indicator(["a", "b"])
+    task, action, reward = rng.integers(3, size=n), rng.integers(2, size=n), (rng.random(n) < 0.1) * 1.0
+    moments = Moments.from_arrays(task, arms.phi(None, action), reward)
+    posterior = condition(moments, Hierarchy(None, 0.01 * np.eye(2), 0.09))
+    checks = Checks(posterior, arms, learned_from=True)
+    at = posterior.moments.keys.require(task)
+    for part in np.array_split(np.arange(n), 3):
+        checks.add(at[part], action[part], None, reward[part])
+    found = checks.checks()
+    mean = np.array([[posterior.task(s).mean[a] for a in range(2)] for s in range(3)])
+    s, a = np.unravel_index(mean.argmin(), mean.shape)
+    rows = np.flatnonzero((task == s) & (action == a) & (reward == 1))[:5]
+    assert [each.row for each in found.outliers] == rows.tolist()
+
+
 def residual(log: Log, law: Gaussian, row: int) -> float:
     spread = log.phi[row] @ law.cov @ log.phi[row] + log.noise / log.weight[row]
     return float((log.reward[row] - log.phi[row] @ law.mean) / np.sqrt(spread))

@@ -489,6 +489,17 @@ def test_wrong_propensities_are_found(wrong):
     assert found.constant == (wrong == "constant")
 
 
+def test_of_two_actions_that_are_equally_far_off_the_first_is_named():
+    rng = np.random.default_rng(3)
+    for seed in range(20):
+        task, action = rng.integers(20, size=1000 + seed), rng.integers(2, size=1000 + seed)
+        found = checked(task, action, np.where(action == 1, 0.7, 0.3), 2)
+        z = np.abs((found.inverse - 1) / found.inverse_se)
+        assert z[0] == pytest.approx(z[1], rel=1e-12)
+        (text,) = [each for each in found.findings if "do not match" in each]
+        assert "of action number 0 " in text
+
+
 def test_logging_with_probability_one_is_named_and_single_choices_are_none():
     task, action = np.repeat(np.arange(20), 10), np.arange(200) % 3
     assert "propensity 1" in checked(task, action, np.ones(200), 3).deterministic

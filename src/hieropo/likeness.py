@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.estimation import compare
+from hieropo.core.estimation import SAME_SCORE, compare
 from hieropo.core.gaussian import Array
 from hieropo.core.hyper_intervals import mean_intervals
 from hieropo.core.mixed import single
 from hieropo.core.packed import packed_size
 from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import ordered
 from hieropo.core.uncertainty import Learned
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, NumericalError
@@ -295,8 +296,8 @@ def _ranked(moments: Moments, tasks: int) -> tuple[tuple[Model, ...], str]:
     except NumericalError as error:
         return (), f"Models could not be compared: {error}"
     models = [Model(str(f.shape), -f.deviance / 2, f.parameters, f.score(tasks)) for f in fits]
-    models.sort(key=lambda model: -model.evidence)
-    return tuple(models), _verdict(models)
+    ranked = [models[k] for k in ordered([-model.evidence for model in models], room=SAME_SCORE)]
+    return tuple(ranked), _verdict(ranked)
 
 
 def _verdict(models: Sequence[Model]) -> str:

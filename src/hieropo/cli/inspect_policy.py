@@ -185,10 +185,12 @@ def _task_text(found: dict[str, Any], directory: str) -> str:
 
 
 def _rewards(found: dict[str, Any]) -> str:
+    from hieropo.core.ties import ordered
+
     heads = ("lower_bound", "mean", "sd")
     if found["actions"] is None:
         return table([["lower bound", "mean", "sd"], [_number(found["candidate"][key]) for key in heads]])
-    ranked = sorted(found["actions"], key=lambda each: -each["lower_bound"])
+    ranked = [found["actions"][k] for k in ordered([-each["lower_bound"] for each in found["actions"]])]
     rows = [[str(a["action"]), *(_number(a[key]) for key in heads)] for a in ranked]
     hidden = len(rows) - SHOWN
     more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""

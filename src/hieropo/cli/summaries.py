@@ -156,7 +156,8 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     found["actions"] = [
         {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
     ]
-    found["choice"] = max(found["actions"], key=lambda each: each["lower_bound"])["action"]
+    plain = policy.policy if isinstance(policy, GatedPolicy) else policy
+    found["choice"] = plain.choose(task, context).action
     if isinstance(policy, GatedPolicy) and not policy.passes([task])[0]:
         found["choice"], found["kept_for_the_incumbent"] = _plain(policy.incumbent), True
     return found

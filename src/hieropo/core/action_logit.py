@@ -25,6 +25,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from hieropo.core.action_shares import Shares, largest
+from hieropo.core.ties import first_largest
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -32,6 +33,7 @@ Mask = NDArray[np.bool_]
 
 _RIDGES = (1.0, 30.0, 1000.0)
 _TUNED_ON = 20_000  # rows that the ridge and the concentration are chosen on
+_SAME = 1e-7  # of a row's log score, which is less than fits are exact to
 _ROUNDS = 4
 _STEPS, _CLOSE = 60, 1e-6  # of the fixed point
 _WORTH = 1e-4  # of a turn, in log score a row
@@ -300,7 +302,8 @@ class _Turns:
                 chance = normalised(offset[rows] * pull)[np.arange(rows.size), part.action]
                 total += float(np.log(chance).sum())
             scores.append(total)
-        return _RIDGES[int(np.argmax(scores))]
+        room = _SAME * min(self._sample.fold.size, _TUNED_ON)
+        return _RIDGES[::-1][int(first_largest(scores[::-1], room=room))]  # of equal ones the strongest
 
 
 def _fit(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.arrays import sealed
+from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
 
 Array = NDArray[np.float64]
@@ -130,7 +131,7 @@ def largest(score: Callable[[float], float], grid: int = _GRID) -> float:
 
     points = np.linspace(LOWEST, HIGHEST, grid)
     scores = [score(each) for each in points]
-    best = int(np.argmax(scores))
+    best = int(first_largest(scores))
     around = points[max(best - 1, 0)], points[min(best + 1, grid - 1)]
     found = minimize_scalar(
         lambda each: -score(each), bounds=around, method="bounded", options={"xatol": 0.02}

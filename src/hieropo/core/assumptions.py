@@ -15,6 +15,7 @@ from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import pivot_tolerance, square_roots
+from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, MismatchError
 
 PROVED = float(np.exp(-1.0))  # largest delta for which the paper's alpha is proved
@@ -251,7 +252,7 @@ def _lengths(moments: Moments, length: float) -> Assumption:
     name = "features of bounded length (Assumption 1)"
     if not mean.size:
         return Assumption(name, None, "There are no rows.")
-    worst, at = float(mean.max()), moments.tasks[weight > 0].tolist()[int(mean.argmax())]
+    worst, at = float(mean.max()), moments.tasks[weight > 0].tolist()[int(first_largest(mean))]
     words = f"The root mean square length of a task's features is at most {worst:.3g}, in task {at!r}; "
     if worst > length * (1 + 1e-9):
         return Assumption(name, holds=False, words=words + f"that is above length={length:g}.")

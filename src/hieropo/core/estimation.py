@@ -22,6 +22,7 @@ from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, po
 from hieropo.core.packed import packed_size
 from hieropo.core.shapes import FULL_DIM, Name, Named, Shape, full_is_possible, named, noise_inside, scaled
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, LogError, NumericalError, warn
 
 TaskCov = Literal["auto", "full", "diag", "isotropic"]
@@ -29,6 +30,7 @@ TaskCov = Literal["auto", "full", "diag", "isotropic"]
 _EVALUATIONS = 200
 _TOLERANCE = 3e-11  # of the deviance, in what the next step promises
 _NOTHING = 1e-9  # of deviance, which no verdict depends on
+SAME_SCORE = 1e-6  # of evidence: the simpler of two shapes is kept
 _SHORTER = 8  # tries with steps of 1/2, 1/8, 1/64, ...
 _SHOWN = 1e-8  # of the deviance, where rounding hides what a step brings
 _LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are looked at
@@ -168,7 +170,7 @@ def estimate(
             found += _tried(problem, wider, found[0].ratio)
     else:
         found = [_fit(problem, named(task_cov, moments.dim, blocks or 1), start)]
-    best = max(found, key=lambda one: one.fit.score(len(active)))
+    best = found[int(first_largest([one.fit.score(len(active)) for one in found], room=SAME_SCORE))]
     here, shape = best.here, best.here.shape
     return Estimate(
         Hierarchy(None, best.ratio * here.noise_var, here.noise_var),

@@ -13,6 +13,7 @@ from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.residual_tests import NoiseTest, Residuals, heavy_tails, noise_along, wrong_scale
 from hieropo.core.task_distances import TaskDistances
+from hieropo.core.ties import first_largest, first_smallest, ordered
 
 _VARIATION, _RATIO = 0.1, 1.25  # of noise sds: between groups, and of one group to all
 _ALONG = 0.1  # change of the noise sd with one sd of a number
@@ -95,7 +96,7 @@ def of_noise(
     single = found.each * len(names)
     p = min(2.0 * min(found.p, float(single.min())), 1.0)
     clear = np.flatnonzero((single <= level) & (away >= _RATIO))
-    clear = clear[np.argsort(single[clear], kind="stable")]
+    clear = clear[ordered(single[clear])]
     if clear.size:
         shown = ", ".join(f"{plain(names[g])!r} ({ratio[g]:.2g} times)" for g in clear[:_NAMED].tolist())
         more = f" and {clear.size - _NAMED:,} more" if clear.size > _NAMED else ""
@@ -110,7 +111,7 @@ def of_noise(
 def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Fault:
     """Noise that changes with a context column or with the prediction."""
     p, effect = noise_along(gram, inflation)
-    at = int(np.lexsort((-np.abs(effect), p))[0])
+    at = int(ordered(p, -np.abs(effect))[0])
     name = f"column {columns[at]!r}" if at < len(columns) else "the predicted reward"
     said = (
         f"Noise changes with {name}: its sd by {effect[at]:+.0%} for each standard deviation of it. {_WEIGH}"
@@ -174,7 +175,9 @@ def of_curvature(
 
 def _worst(some: Sequence[Bend]) -> tuple[Bend, bool]:
     large = [each for each in some if each.effect >= _BEND]
-    return min(large or some, key=lambda each: (each.p, -each.effect)), bool(large)
+    told = large or some
+    at = ordered([each.p for each in told], [-each.effect for each in told])[0]
+    return told[int(at)], bool(large)
 
 
 def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
@@ -184,7 +187,7 @@ def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
 def of_actions(groups: Residuals, actions: Sequence[Any]) -> Fault:
     """An action whose rewards are off, in rows that were learned from: the features do not tell it from others."""
     t = np.abs(groups.of("total")) / np.sqrt(np.maximum(groups.of("rows"), 1.0))
-    a = int(t.argmax())
+    a = int(first_largest(t))
     mean = float(groups.mean[a])
     said = (
         f"Rewards of action {actions[a]!r} are off by {mean:+.2g} noise sds on average: the features do not tell it "
@@ -197,7 +200,7 @@ def of_actions(groups: Residuals, actions: Sequence[Any]) -> Fault:
 def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
     """A task unlike the others; tasks that are more or less alike than Sigma_0 says."""
     p, count = found.p, int((found.free > 0).sum())
-    s = int(p.argmin())
+    s = int(first_smallest(p))
     beyond = int((p * count <= level).sum())
     name = plain(keys.values[s])
     far = f"its squared distance to what they say is {found.square[s]:.3g}, where about {found.free[s]} is expected"

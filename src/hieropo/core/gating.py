@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import TaskTable, UnitTable, Unseen
 from hieropo.core.policy import Choice, Choices, LCBPolicy
+from hieropo.core.ties import at_most
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -100,8 +101,7 @@ class GatedPolicy:
     @property
     def passed(self) -> Mask:
         """Which of the policy's m tasks pass."""
-        found: Mask = self.harm <= self.max_harm  # NaN does not pass
-        return found
+        return at_most(self.harm, self.max_harm)  # NaN does not pass
 
     def passes(self, tasks: Any) -> Mask:
         """Which of these tasks (n,) pass."""

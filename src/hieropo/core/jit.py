@@ -16,6 +16,7 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_READ = ("ties.py", "turns.py")  # what compiled code takes its constants from, besides kernels
 _OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 
 
@@ -43,5 +44,5 @@ def compiled(function: F) -> F:
 def _sources() -> str:
     """Mark of all compiled sources: numba itself would miss an edit of a file that a cached function calls into."""
     here = Path(__file__).parent
-    files = sorted([Path(__file__), *here.glob("kernels_*.py")])
+    files = sorted([Path(__file__), *(here / name for name in _READ), *here.glob("kernels_*.py")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

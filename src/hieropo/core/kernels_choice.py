@@ -21,6 +21,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from hieropo.core.jit import compiled, inlined
+from hieropo.core.ties import ROUNDING
 
 WIDTH = 4
 GROUPS = 3  # vectors in flight hide the latency of the multiply-add
@@ -257,6 +258,12 @@ def score(means, covs, row, phi, pessimism, bound, mean, sd):
         sd[k] = np.sqrt(max(work[2 * stride + k], 0.0))
 
 
+@inlined
+def _room(work, stride, k):
+    """Return by how much a bound has to be above another one so as not to be equal to it; then the first wins."""
+    return ROUNDING * (abs(work[k]) + abs(work[stride + k]))
+
+
 @compiled
 def _fetch(address, n):
     """Ask for n doubles."""
@@ -292,13 +299,13 @@ def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, i
         _score(means, phi_at + 8 * r * J * d, J, K, d, mean_at, cov_at, pessimism, work, stride)
         worst = -np.inf
         for k in range(K):
-            value = work[k]
-            if value <= worst or (masked and not eligible[r, k]):
+            value, room = work[k], _room(work, stride, k)
+            if value <= worst + room or (masked and not eligible[r, k]):
                 continue
             if not np.isfinite(value):
                 return r
             place = top - 1
-            while place > 0 and not value <= bound[r, place - 1]:  # NaN stands where nothing is yet
+            while place > 0 and not value <= bound[r, place - 1] + room:  # NaN stands where nothing is yet
                 index[r, place] = index[r, place - 1]
                 bound[r, place] = bound[r, place - 1]
                 place -= 1
@@ -332,7 +339,7 @@ def choose_one(means, covs, row, phi, eligible, pessimism):
     masked = eligible.size > 0
     index, bound = -1, -np.inf
     for k in range(K):
-        if work[k] <= bound or (masked and not eligible[k]):
+        if work[k] <= bound + _room(work, stride, k) or (masked and not eligible[k]):
             continue
         index, bound = k, work[k]
         if not np.isfinite(bound):

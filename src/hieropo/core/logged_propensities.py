@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from hieropo.core.action_calibration import FEW_TASKS
 from hieropo.core.action_shares import learn_shares
+from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
 
 Array = NDArray[np.float64]
@@ -216,7 +217,7 @@ def _score_gain(counts: Array, logs: Array) -> tuple[float, float]:
 
 
 def _odd_means(mean: Array, se: Array, z: Array) -> list[str]:
-    a = int(np.abs(z).argmax())
+    a = int(first_largest(np.abs(z)))  # of two actions both are equally far off
     if abs(z[a]) < _FAR or abs(mean[a] - 1.0) < _APART:
         return []
     cause = (

@@ -15,6 +15,7 @@ from hieropo.core.metadata import Design
 from hieropo.core.packed import Index, packed_size, padded, unpack
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import Parents, down, square_roots, up, upper_factor
+from hieropo.core.ties import ordered
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 
 Unseen = Literal["prior", "error"]
@@ -369,7 +370,8 @@ def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
     else:
         unseen = (scale == 0).astype(np.float64)
     if unseen is not None:
-        main = np.argsort(-np.abs(unseen))[:3]
+        main = ordered(-np.abs(unseen))[:3]
+        unseen = unseen * np.sign(unseen[main[0]])  # an eigenvector has either sign
         named = ", ".join(f"{i} ({unseen[i]:+.2f})" for i in main if abs(unseen[i]) > 1e-6)
         raise NumericalError(
             f"With a flat hyper-prior the population mean is not determined by this log: of {d} features, the "

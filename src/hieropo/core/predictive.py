@@ -34,6 +34,7 @@ from hieropo.core.residual_tests import Residuals, residual_columns, summed
 from hieropo.core.shared_actions import SharedPosterior
 from hieropo.core.statistics import check_rows
 from hieropo.core.task_distances import task_distances
+from hieropo.core.ties import ROUNDING, ordered
 from hieropo.core.totals import Conditioned
 from hieropo.core.units import one_action
 from hieropo.core.verdict import PredictiveChecks
@@ -231,9 +232,13 @@ class Checks:
     def _note_outliers(self, z: Array, rows: "_Rows") -> None:
         if not z.size:
             return
-        top = np.argpartition(np.abs(z), max(z.size - _OUTLIERS, 0))[-_OUTLIERS:]
+        size = np.abs(z)
+        least = float(np.partition(size, max(z.size - _OUTLIERS, 0))[max(z.size - _OUTLIERS, 0)])
+        top = np.flatnonzero(size >= least * (1.0 - ROUNDING))
+        top = top[ordered(-size[top])[:_OUTLIERS]]
         more = zip(z[top].tolist(), rows.number[top].tolist(), rows.task[top].tolist(), strict=True)
-        self._outliers = sorted([*self._outliers, *more], key=lambda each: -abs(each[0]))[:_OUTLIERS]
+        every = [*self._outliers, *more]
+        self._outliers = [every[k] for k in ordered([-abs(each[0]) for each in every])[:_OUTLIERS]]
 
     def checks(self) -> PredictiveChecks:
         """Return what all rows so far show.

@@ -22,6 +22,7 @@ Mask = NDArray[np.bool_]
 
 _CHUNK = 4_000_000  # numbers in memory at a time
 _SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to find fault
+_NO_GAIN = 1e-7  # of a row's log score, which is less than fits are exact to
 _LEFT, _LEFT_NEAR = (
     0.05,
     0.15,
@@ -189,7 +190,9 @@ def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
         richer = learn_logit(shares, sample, folds)
         chance = richer.chances(task, sample.context, sample.mask, taken=action, fold=sample.fold)
         gain, se = clustered(np.log(chance[at, action] / plain[at, action]), task)
-        logit, columns, chance = (richer, columns, chance) if gain > _SURE * se else (logit, 0, plain)
+        logit, columns, chance = (
+            (richer, columns, chance) if gain > max(_SURE * se, _NO_GAIN) else (logit, 0, plain)
+        )
     x = _standard(sample.context)
     nearest = [each for inside in (False, True) if (each := Nearest.of(x, task, within=inside))]
     worst = max(nearest, key=lambda each: each.agreement(chance, action)[2], default=None)

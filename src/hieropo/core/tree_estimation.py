@@ -12,6 +12,7 @@ import numpy as np
 
 from hieropo.core.cones import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.estimation import (
+    SAME_SCORE,
     Estimate,
     Fit,
     TaskCov,
@@ -27,6 +28,7 @@ from hieropo.core.packed import Array, packed_size, unpack
 from hieropo.core.posterior import hung
 from hieropo.core.shapes import Named, Shape, full_is_possible, named
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import first_largest
 from hieropo.core.tree_likelihood import Tree, TreeLikelihood, tree_likelihood
 from hieropo.errors import NumericalError, warn
 
@@ -132,7 +134,7 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
             found.append(estimate_tree(tree, named(name, d), criterion, start, floor))
         except NumericalError as error:
             warn(f"Diagonal covariances are kept, because others did not converge: {error}")
-    best = max(found, key=lambda each: each.fit.score(m))
+    best = found[int(first_largest([each.fit.score(m) for each in found], room=SAME_SCORE))]
     return replace(best, compared=tuple(each.fit for each in found))
 
 

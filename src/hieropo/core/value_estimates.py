@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from hieropo.core.importance import pareto_tail
 from hieropo.core.off_policy import OffPolicyMoments, column
 from hieropo.core.packed import triangle
+from hieropo.core.ties import exceeds, first_smallest, reaches
 from hieropo.core.value_intervals import Interval, Ratios, Sample, empirical_bernstein
 from hieropo.errors import InputError
 
@@ -165,17 +166,21 @@ def _joined(own: Interval, other: Interval) -> Interval:
 
 
 def _cut(moments: OffPolicyMoments, name: str, dr: ValueEstimate, sample: Sample) -> ValueEstimate:
-    """DR with large weights cut as far as variance + max(bias^2 - its variance, 0) falls, bias as by the uncut ones."""
+    """DR with large weights cut as far as variance + max(bias^2 - its variance, 0) falls, bias as by the uncut ones.
+
+    Of cuts with equal errors the largest is taken, which cuts the least.
+    """
     kind, grid = {"Switch-DR": ("switch", moments.switch), "DRos": ("shrink", moments.shrink)}[name]
-    best, parameter, chosen = dr.se**2, np.inf, ratios(moments, "DR")
-    whole = chosen
-    for each in grid:
+    whole = ratios(moments, "DR")
+    cuts, errors = [whole], [dr.se**2]
+    for each in grid:  # in descending order
         own = ratios(moments, name, column(kind, each))
         bias = whole.minus(own)
         error = float(bias.value(moments.total)) ** 2 - sample.variance(bias)
-        error = sample.variance(own) + max(error, 0.0)
-        if error < best:
-            best, parameter, chosen = error, each, own
+        cuts.append(own)
+        errors.append(sample.variance(own) + max(error, 0.0))
+    at = int(first_smallest(errors))
+    best, parameter, chosen = errors[at], (np.inf, *grid)[at], cuts[at]
     value = float(chosen.value(moments.total))
     gain_by = chosen.minus(incumbent(moments))
     gain = float(gain_by.value(moments.total))
@@ -244,11 +249,11 @@ def bernstein(
 def _withheld(moments: OffPolicyMoments, sample: Sample) -> str | None:
     top, total, ess = moments.top, float(moments.total[0]), effective_rows(moments)
     handful = float(top[:_HANDFUL].sum())
-    if handful > _MUCH * total:
+    if exceeds(handful, _MUCH * total):
         return f"the {_HANDFUL} largest weights hold {handful / total:.0%} of all"
-    if ess < FEW_EFFECTIVE:
+    if not reaches(ess, FEW_EFFECTIVE):
         return f"the {moments.rows:,.0f} rows count as {ess:.1f}: too few take what the policy takes"
-    if (events := _events(moments)) < _FEW_EVENTS:
+    if not reaches(events := _events(moments), _FEW_EVENTS):
         return (
             f"the rarer rewards of the rows that take what the policy takes count as {events:.1f} rows, too few to "
             "tell how rare they are"

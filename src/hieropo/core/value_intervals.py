@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.ties import reaches
 from hieropo.errors import InputError
 
 Array = NDArray[np.float64]
@@ -121,7 +122,7 @@ class Sample:
     @property
     def by(self) -> str:
         """What is taken as independent, "tasks" or "rows"."""
-        return "tasks" if self.effective_tasks >= FEW_TASKS else "rows"
+        return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
 
     def variance(self, ratios: Ratios) -> float:
         """Variance of a statistic."""

@@ -16,6 +16,7 @@ from hieropo.core.ids import plain
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.residual_tests import SHARES, NoiseTest, Residuals, noise_between
 from hieropo.core.task_distances import TaskDistances
+from hieropo.core.ties import ordered
 
 LEVEL = 0.01
 
@@ -104,7 +105,7 @@ class PredictiveChecks:
         for each in made:
             p = min(each.p * len(made), 1.0)
             found.append(each._replace(p=p, said=each.said if p <= self.level else None))
-        return tuple(sorted(found, key=lambda each: each.p))
+        return tuple(found[k] for k in ordered([each.p for each in found]))
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -162,7 +163,7 @@ class PredictiveChecks:
         each = np.ones(m) if noise is None else noise.each
         apart = np.ones(m) if self.distances is None else self.distances.p
         least = np.minimum(each, apart)
-        order: Codes = np.lexsort((-self.by_task.rows, least))[:count]
+        order: Codes = ordered(least, -self.by_task.rows)[:count]
         return [
             {
                 "task": plain(self.keys.values[s]), "rows": int(self.by_task.rows[s]), "sd": float(self.by_task.sd[s]),

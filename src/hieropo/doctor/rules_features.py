@@ -10,6 +10,7 @@ from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.ids import plain
 from hieropo.core.moving import FAR
 from hieropo.core.packed import unpack
+from hieropo.core.ties import first_largest, first_smallest
 from hieropo.determined import undetermined
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
@@ -69,7 +70,7 @@ def _without_intercept(gram: Array, origin: Array) -> Array:
     move = np.column_stack([origin, np.eye(origin.size)])
     if np.count_nonzero(steady) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
-            pivot = int(np.where(steady, np.abs(origin) / sd, 0.0).argmax())
+            pivot = int(first_largest(np.where(steady, np.abs(origin) / sd, 0.0)))
         others = np.flatnonzero(steady & (np.arange(origin.size) != pivot))
         share = origin[others] / origin[pivot]
         move[others, 0] = 0.0
@@ -95,7 +96,7 @@ def alike(columns: Sequence[str], gram: Array) -> Iterator[Finding]:
             f"The columns {names} are all but copies or sums of each other: what each of them does is hardly told.",
             "Leave one out.",
         )  # fmt: skip
-    low, high = vary[sd[vary].argmin()], vary[sd[vary].argmax()]
+    low, high = (int(vary[int(choose(sd[vary]))]) for choose in (first_smallest, first_largest))
     if sd[high] > _SCALES * sd[low]:
         yield Finding(
             "note", "scales differ", f"columns {columns[low]!r}, {columns[high]!r}",

@@ -18,6 +18,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles
 from hieropo.core.packed import packed_size
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import first_largest, reaches
 from hieropo.core.value_estimates import FEW_EFFECTIVE
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
@@ -179,7 +180,7 @@ def best_actions(found: Cells) -> NDArray[np.int64]:
     spread = n * max(between, 0.0)
     own_share = spread / np.maximum(spread + within, 1e-300)
     score = np.where(rows > 0, level + own_share * (own - level), -np.inf)
-    return np.where(n.sum(axis=1) > 0, score.argmax(axis=1), -1)
+    return np.where(n.sum(axis=1) > 0, first_largest(score, axis=1), -1)
 
 
 def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
@@ -244,7 +245,7 @@ def overlap(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
         return
     place = f"column {seen.roles.pscore or seen.roles.action!r}"
     for target, rows in found.effective.items():
-        if rows < FEW_EFFECTIVE <= found.rows:
+        if not reaches(rows, FEW_EFFECTIVE) and found.rows >= FEW_EFFECTIVE:
             yield Finding(
                 "limits", f"little overlap with a {target} policy", place,
                 f"For a {target} policy the {found.rows:,} rows count as {rows:.1f}: too few to judge it by weighted "

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from hieropo.core import cells as at
 from hieropo.core.ids import plain
 from hieropo.core.logged_propensities import TINY, PscoreCheck, check_pscores
+from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.text import counted
@@ -95,7 +96,7 @@ def _mismatch(seen: Collected, found: PscoreCheck, table: Array) -> Finding | No
         else "Are they the probability of one fixed action? Then they are 1 - p where the other was taken."
     )
     if far.any():
-        a = int(np.where(far, np.abs(z), 0.0).argmax())
+        a = int(first_largest(np.where(far, np.abs(z), 0.0)))  # of two actions both are equally far off
         action = plain(seen.actions.values[a])
         more = int(far.sum()) - 1
         also = f", and so it is with {counted(more, 'more action')}" if more else ""
@@ -133,7 +134,7 @@ def _sums(seen: Collected, checked: PscoreCheck, found: Array, place: str) -> It
     totals = np.where(logged, found[:, :, at.LOW], 0.0).sum(axis=1)
     above = np.flatnonzero(totals > 1.0 + _SUM)
     if above.size:
-        s = int(totals.argmax())
+        s = int(first_largest(totals))
         yield Finding(
             "limits", "propensities add to more than 1", f"{place}, task {plain(seen.tasks.values[s])!r}",
             f"The propensities of the actions of a task add to more than 1 in {counted(int(above.size), 'task')}, to "

@@ -10,6 +10,7 @@ from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.predictive import PredictiveChecks
+from hieropo.core.ties import at_most, ordered
 from hieropo.core.value_estimates import ValueEstimate
 from hieropo.errors import InputError
 from hieropo.evaluation.by_model import ByModel, Worth
@@ -99,8 +100,7 @@ class Evaluation:
     @property
     def passed(self) -> Mask:
         """Tasks (m,) in which the policy does harm with a probability of at most ``max_harm``."""
-        found: Mask = self.model.harm <= self.max_harm
-        return found
+        return at_most(self.model.harm, self.max_harm)
 
     @property
     def improved(self) -> Mask:
@@ -156,7 +156,7 @@ class Evaluation:
         if not epsilon > 0:
             raise InputError(f"epsilon={epsilon!r}; a positive number of reward units is needed.")
         if tasks is None:
-            order = np.argsort(-np.nan_to_num(self.model.certificate, nan=-1.0), kind="stable")
+            order = ordered(-np.nan_to_num(self.model.certificate, nan=-1.0))
             tasks = self.keys.values[order[:_TEN]]
         found = self.model.rows_needed(tasks, epsilon, np.random.default_rng(seed))
         return dict(zip([plain(task) for task in tasks], found.tolist(), strict=True))
@@ -229,8 +229,8 @@ class Evaluation:
             "share_of_tasks": self.shares(),
             "max_harm": self.max_harm,
             "expected_share_harmed": self.expected_harm,
-            "worst_tasks": self._extremes(np.argsort(-model.harm, kind="stable"), extremes),
-            "best_tasks": self._extremes(np.lexsort((-model.gain, model.harm, ~self.changed)), extremes),
+            "worst_tasks": self._extremes(ordered(-model.harm), extremes),
+            "best_tasks": self._extremes(ordered(~self.changed, model.harm, -model.gain), extremes),
             "checks": None if self.checks is None else self.checks.to_dict(),
             "limits": list(self.limits),
             "rejected": None if self.rejected is None else self.rejected.to_dict(),

@@ -11,6 +11,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.policy import LCBPolicy
+from hieropo.core.ties import ROUNDING, first_largest
 from hieropo.errors import InputError
 from hieropo.evaluation.judging import Predictions
 from hieropo.evaluation.propensity import Propensity
@@ -138,7 +139,7 @@ def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
     last = sums[:, packed_size(g + 1) :]  # sum w (c, r, 1) of each task
     weight = last[:, g + 1]
     value = last[:, :g].sum(axis=0) / weight.sum()
-    best = int(value.argmax())
+    best = int(first_largest(value))
     away = last[:, :g] - last[:, best : best + 1] - weight[:, None] * (value - value[best])
     m = len(away)
     if m >= 2:
@@ -147,5 +148,5 @@ def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
         joint = unpack(sums.sum(axis=0), g + 2)[:g, :g]
         spread = np.diagonal(joint) - 2 * joint[best] + joint[best, best]
         se = np.sqrt(np.maximum(spread / weight.sum() - (value - value[best]) ** 2, 0.0) / weight.sum())
-    near = value[best] - value <= se
+    near = value[best] - value <= se + ROUNDING * np.abs(value[best])
     return PessimismChoice(grid, value, se, float(grid[near].min()))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.gaussian import Array
+from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, NumericalError
 
 Codes = NDArray[np.int64]
@@ -70,7 +71,7 @@ def best_of(
         if one.regular:
             found.append(one)
         if len(found) == starts:
-            return max(found, key=lambda each: each.score)
+            return found[int(first_largest([each.score for each in found]))]
     raise NumericalError(
         f"In {_TRIES * starts - len(found)} of {_TRIES * starts} starts one of {components} clusters closed in on a "
         "few points. Ask for fewer clusters."
