@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, fails, refuses, succeeds
+from test_cli import answers, fails, hieropo_, refuses, succeeds
 
 DATA = Path(__file__).parent / "data"
 
@@ -43,12 +43,15 @@ def test_json_says_what_was_left_out(tmp_path, recwarn):
         (["--from", "cb", "--to", "cb"], 2, "Give --from"),
         (["--from", "cb", "--task", "x"], 2, "are for --to"),
         (["--to", "cb", "--quoted"], 2, "are for --from"),
+        (["--to", "cb", "--lenient"], 2, "are for --from"),
+        (["--from", "cb", "--rejects", "{log}"], 2, "would both be"),
         (["--to", "cb", "--task", "x"], 2, "--action, --reward, --pscore must be named"),
         (["--from", "dsjson"], 1, "not JSON"),
         (["--from", "cb", "-o", "log.csv"], 2, "a log is written as Parquet"),
     ],
 )
 def test_what_is_refused(more, code, message, tmp_path):
+    more = [word.format(log=tmp_path / "log.parquet") for word in more]
     assert message in refuses(code, "convert", DATA / "cb.vw", "-o", tmp_path / "log.parquet", *more)
     assert not list(tmp_path.iterdir())
 
@@ -56,3 +59,19 @@ def test_what_is_refused(more, code, message, tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     said = fails(1, "convert", tmp_path / "none.vw", "-o", tmp_path / "log.parquet", "--from", "cb")
     assert "none.vw cannot be opened" in said
+
+
+def test_examples_that_cannot_be_read_are_set_aside_and_listed(tmp_path):
+    good = (DATA / "coffee.dsjson").read_text().splitlines()
+    bad = json.dumps(json.loads(good[0]) | {"_label_probability": "oops"})
+    (tmp_path / "log.dsjson").write_text("\n".join([*good, bad]))
+    words = ("convert", tmp_path / "log.dsjson", "--from", "dsjson", "-o", tmp_path / "log.parquet")
+    assert "line 24: _label_probability 'oops' is not a finite number" in refuses(1, *words)
+    done = hieropo_(*words, "--lenient", "--rejects", tmp_path / "bad.parquet", "--json")
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["rejected"]["rows"], len(found["warnings"])) == (23, 1, 1)
+    counted = "1 of 24 rows (4.17%): 1 not a number in '_label_probability' (first in line 24: oops)"
+    assert f"{counted} were set aside. Each is listed in" in done.stderr
+    assert pq.read_table(tmp_path / "bad.parquet")["line"].to_pylist() == [24]
+    assert pq.read_table(tmp_path / "log.parquet").num_rows == 23
+    assert f"Set aside: {counted}." in hieropo_(*words, "--lenient").stdout

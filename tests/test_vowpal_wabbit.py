@@ -1,6 +1,8 @@
 """Vowpal Wabbit's files are read as Vowpal Wabbit reads them, and it reads what is written for it."""
 
+import csv
 import gzip
+import io
 import json
 import warnings
 from pathlib import Path
@@ -328,9 +330,114 @@ def test_what_is_not_of_its_form_is_refused_by_line_and_cause(form, text, kind, 
         rows(lines(tmp_path, text, form))
 
 
+# Examples that cannot be read, of which the others can: column, reason and value, as they are counted.
+UNREADABLE = [
+    ("cb", "1:x:0.5 | a", "cost", "not a number", "x"),
+    ("cb", "1:0:0.5 | a:b", "a", "not a number", "b"),
+    ("cb", "1:0:0.5 |n:w a", "n", "not a number", "w"),
+    ("cb", "1:0:0.5:9 | a", "label", "no action:cost:probability", "1:0:0.5:9"),
+    ("cb", "1:0:0 | a", "label", "a cost without a probability above 0", None),
+    ("cb", "1:0:0.5 2:1:0.5 | a", "label", "a second cost", None),
+    ("cb", "1:0:0.5| a", "label", "no space before the bar", "1:0:0.5"),
+    ("cb", "1:0:0.5 | k=a k=b", "k", "two texts", "b"),
+    ("cb", "1:0:0.5 | k=a k:2", "k", "a number and a text", None),
+    ("cb_adf", "| a\nshared | b\n0:1:0.5 | c", None, "a shared line inside", None),
+    ("cb_adf", "0:1:0.5 | a\n0:1:0.5 | b", "label", "a second cost", "0:1:0.5"),
+    ("dsjson", decision()[:40], None, "no JSON", decision()[:40]),
+    ("dsjson", "[1]", None, "no JSON object", "[1]"),
+    ("dsjson", decision(_label_probability="oops"), "_label_probability", "not a number", "oops"),
+    ("dsjson", decision(_label_probability=None), "_label_probability", "missing", None),
+    ("dsjson", decision(_label_probability=float("nan")), "_label_probability", "not a number", "nan"),
+    ("dsjson", decision(_label_cost="x"), "_label_cost", "not a number", "x"),
+    ("dsjson", decision(_labelIndex=2), "_labelIndex", "an action that is not there", "3"),
+    ("dsjson", decision(_labelIndex="0"), "_labelIndex", "an action that is not there", "0"),
+    ("dsjson", decision(_labelIndex=None), "_labelIndex", "an action that is not there", None),
+    ("dsjson", decision(_label_Action=2), "_label_Action", "another action than _labelIndex", "2"),
+    ("dsjson", decision(c=[1]), "c", "no JSON object", "[1]"),
+    ("dsjson", decision(c={"_multi": 3}), "_multi", "no list", "3"),
+    ("dsjson", decision(c={"_text": "a b"}), "_text", "free text", "a b"),
+    ("dsjson", decision(c={"a": ["x"]}), "a", "a list of other than numbers or objects", "x"),
+    ("dsjson", decision(pdrop=1), "pdrop", "no probability below 1", "1"),
+    ("dsjson", '{"_label_cost": 1, "_multi": []}', "c", "missing", None),
+    ("dsjson", decision(_label_ca=[]), "_label_ca", "continuous actions", None),
+    ("dsjson", decision(_outcomes=[]), "_outcomes", "decisions of several slots", None),
+    ("dsjson", decision(Timestamp="yesterday"), "Timestamp", "no time with a zone", "yesterday"),
+    ("dsjson", decision(Timestamp=7), "Timestamp", "no time with a zone", "7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "bad", "column", "reason", "value"), UNREADABLE)
+def test_an_example_that_cannot_be_read_is_set_aside_counted_and_listed(
+    form, bad, column, reason, value, tmp_path
+):
+    good = {"cb": "2:1:0.5 | b", "cb_adf": "0:1:0.5 | b\n| c\n", "dsjson": decision()}[form]
+    plain, mixed, listed = (tmp_path / name for name in ("plain.vw", "mixed.vw", "listed.csv"))
+    plain.write_text(f"{good}\n" * 4)
+    mixed.write_text(f"{good}\n" * 2 + f"{bad}\n\n" + f"{good}\n" * 2)
+    with pytest.raises(LogError, match=r"mixed\.vw, line \d: "):
+        from_vw(mixed, form)
+    with pytest.raises(
+        LogError, match=r"1 of 5 rows \(20\.00%\).*cannot be used\. Each is listed in .*lenient=True"
+    ):
+        from_vw(mixed, form, rejects=listed)
+    first = listed.read_text()
+    with pytest.warns(
+        HieropoWarning, match=r"1 of 5 rows \(20\.00%\): 1 .*\(first in line \d.*were set aside\. Each"
+    ):
+        source = from_vw(mixed, form, lenient=True, rejects=listed)
+    assert rows(source) == rows(from_vw(plain, form))
+    assert (source.rejected.rows, source.n_rows) == (1, 4)
+    assert listed.read_text() == first
+    (row,) = csv.DictReader(io.StringIO(first))
+    line = int(row.pop("line"))
+    assert 2 * good.count("\n") + 3 <= line <= 2 * good.count("\n") + 3 + bad.count("\n")
+    assert row == {"file": str(mixed), "column": column or "", "value": value or "", "reason": reason}
+    assert source.rejected.to_dict()["reasons"] == [
+        {"column": column or "", "reason": reason, "rows": 1, "first_line": line, "value": value}
+    ]
+
+
+def test_reasons_are_counted_and_more_than_half_are_refused(tmp_path):
+    path = tmp_path / "log.dsjson"
+    bad = [decision(_label_probability="oops"), decision(_label_probability="0,5"), decision()[:9]]
+    path.write_text("\n".join([*bad, *[decision()] * 4]))
+    with pytest.warns(HieropoWarning) as told:
+        log = from_vw(path, "dsjson", lenient=True)
+    text = str(told[0].message)
+    assert (
+        "2 not a number in '_label_probability' (first in line 1: oops), 1 no JSON (first in line 3" in text
+    )
+    assert log.rejected.share == 3 / 7
+    path.write_text("\n".join([*bad, *[decision()] * 2]))
+    with pytest.raises(LogError, match=r"does not stand for the log.*right form"):
+        from_vw(path, "dsjson", lenient=True)
+
+
+def test_actions_without_a_name_of_their_own_are_set_aside_too(tmp_path):
+    same = {"_multi": [{"a": {"id": "x"}}, {"a": {"id": "x"}}]}
+    none = {"_multi": [{"a": {"id": "x"}}, {"b": 1}]}
+    fine = {"_multi": [{"a": {"id": "x"}}, {"a": {"id": "y"}}]}
+    path = tmp_path / "log.dsjson"
+    path.write_text("\n".join(decision(c=each) for each in (fine, same, none, fine)))
+    with pytest.warns(
+        HieropoWarning, match="1 with two actions of one name in 'a.id'.*1 with missing in 'a.id'"
+    ):
+        log = from_vw(path, "dsjson", action="a.id", lenient=True)
+    assert [row["action"] for row in rows(log)] == ["x", "x"]
+
+
+def test_where_nothing_is_wrong_a_lenient_reading_says_so(tmp_path):
+    log = from_vw(DATA / "coffee.dsjson", "dsjson", lenient=True, rejects=tmp_path / "none.csv")
+    assert (log.rejected.rows, rows(log)) == (0, rows(from_vw(DATA / "coffee.dsjson", "dsjson")))
+    assert (tmp_path / "none.csv").read_text().splitlines() == ['"file","line","column","value","reason"']
+    assert from_vw(DATA / "coffee.dsjson", "dsjson").rejected is None
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
+        ({"rejects": "bad.txt"}, InputError, "has to end in .parquet"),
+        ({"rejects": DATA / "coffee.dsjson"}, InputError, "would become part of the log"),
         ({"form": "json"}, InputError, "form='json' is none of 'cb', 'cb_adf', 'dsjson'"),
         ({"action": "j.size"}, SchemaError, "line 1: action 1 has no 'j.size' to name it; it has 'tag'"),
         ({"action": "j.type"}, LogError, "two actions of the example have the same 'j.type'"),

@@ -8,8 +8,6 @@ from hieropo.errors import LogError, warn
 from hieropo.sources.rejected import NO_NUMBER, NOTHING, Rejected
 from hieropo.sources.rejects import Rejects
 
-_MOST = 0.5  # share of rows that may be set aside
-
 
 def constant_reward(moments: Moments) -> float | None:
     """Return the reward that all rows have, up to rounding; None where they differ, or there are none."""
@@ -57,26 +55,16 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
             warn(f"Column {column!r} is text, and was read as the numbers that it holds.")
     if not found.rows:
         return found
-    listed = "" if found.file is None else f" Each is listed in {found.file}."
-    if not rejects.lenient:
-        raise LogError(
-            f"{found.counted()} cannot be used.{listed} Mend or drop them, or have such rows set aside: lenient=True, "
-            "on the command line --lenient."
-        )
-    if found.share > _MOST:
-        raise LogError(
-            f"{found.counted()} would have to be set aside, and what is left does not stand for the log.{listed} Is it "
-            "the right column, and was a join complete? If the other rows are a log of their own, hand over those."
-        )
+    found.check(lenient=rejects.lenient)
     nothing = (*NOTHING, NO_NUMBER)
     unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in nothing]
     if unrewarded and constant is not None:
         raise LogError(
             f"{found.counted()} were set aside, and all others have the reward {constant:g}, of which nothing can be "
-            f"learned.{listed} Does a missing reward stand for another one, such as 0? Then write that in column "
+            f"learned.{found.listed} Does a missing reward stand for another one, such as 0? Then write that in column "
             f"{roles.reward!r}."
         )
-    warn(" ".join([f"{found.counted()} were set aside.{listed}", *_doubts(found, bool(unrewarded))]))
+    warn(" ".join([f"{found.counted()} were set aside.{found.listed}", *_doubts(found, bool(unrewarded))]))
     return found
 
 

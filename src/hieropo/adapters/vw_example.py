@@ -1,16 +1,55 @@
 """What one example of a Vowpal Wabbit file says, whatever its form."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from hieropo.errors import LogError
+from hieropo.errors import LogError, SchemaError
+from hieropo.sources.rejected import NO_NUMBER
 
 _LONGEST = 20  # signs of a whole number of 64 bits
 
 Features = dict[str, Any]  # a number or a text, by the name of the column
 
 OWN = ("action", "reward", "pscore", "eligible", "id", "time", "weight")
+
+
+class Place(NamedTuple):
+    """A line of a file, from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+
+class ExampleError(LogError):
+    """An example that cannot be read; a lenient reading sets it aside and counts it.
+
+    Parameters
+    ----------
+    place : Place
+    text : str
+        The message, without the place.
+    column : str
+        Of what cannot be used; empty where it is the whole line.
+    reason : str
+        The word by which such examples are counted.
+    value : object
+        What stood there; None where nothing did.
+    """
+
+    def __init__(self, place: Place, text: str, column: str, reason: str, value: object = None) -> None:
+        super().__init__(f"{place}: {text}")
+        self.line, self.column, self.reason = place.line, column, reason
+        self.value = None if value is None else str(value)
+
+
+class NamelessError(ExampleError, SchemaError):
+    """An example with an action that has no id: a column is missing, in this line at least."""
 
 
 @dataclass(slots=True)
@@ -37,6 +76,12 @@ class Example:
         Number of the action from 1; in the form ``cb`` whatever names it.
     listed : list, optional
         The actions that could be taken, in the form ``cb``.
+    id, time, weight
+        As the columns of these names.
+    action : id
+        The action taken, by the id that the caller wants.
+    eligible : list, optional
+        Ids of those that could be taken.
     """
 
     line: int
@@ -47,8 +92,10 @@ class Example:
     pscore: float
     listed: list[Any] | None = None
     id: str | None = None
-    time: str | None = None
+    time: datetime | None = None
     weight: float = 1.0
+    action: Any = None
+    eligible: list[Any] | None = None
 
 
 @dataclass(slots=True)
@@ -59,6 +106,14 @@ class Skipped:
     why: str
 
 
+def attempted(read: Callable[[], Example | Skipped]) -> Example | Skipped | ExampleError:
+    """Return an example, or the error that says why it cannot be read."""
+    try:
+        return read()
+    except ExampleError as error:
+        return error
+
+
 class Names:
     """Names of columns: one for each feature of a file."""
 
@@ -66,7 +121,7 @@ class Names:
         self._columns: dict[tuple[str, str], str] = {}
         self._owners: dict[str, tuple[str, str]] = {}
 
-    def column(self, namespace: str, name: str, where: str) -> str:
+    def column(self, namespace: str, name: str, where: Place) -> str:
         """``namespace.name``, or the name alone where there is no namespace."""
         key = namespace, name
         found = self._columns.get(key)
@@ -84,7 +139,7 @@ class Collected:
     """Features of one line, put together as Vowpal Wabbit does: a number that comes twice is added up."""
 
     names: Names
-    where: str
+    where: Place
     found: Features = field(default_factory=dict)
     _anonymous: dict[str, int] = field(default_factory=dict)
 
@@ -111,24 +166,31 @@ class Collected:
         if not isinstance(held, str):
             raise self._both(column)
         if held != text:
-            raise LogError(
-                f"{self.where}: {column!r} is {held!r} and {text!r}. A column has one value in a row; give the "
-                "features names of their own, or numbers."
+            raise ExampleError(
+                self.where,
+                f"{column!r} is {held!r} and {text!r}. A column has one value in a row; give the features names of "
+                "their own, or numbers.",
+                column,
+                "two texts",
+                text,
             )
 
-    def _both(self, column: str) -> LogError:
-        return LogError(
-            f"{self.where}: {column!r} is a number and a text in one example. Rename one of them."
+    def _both(self, column: str) -> ExampleError:
+        return ExampleError(
+            self.where,
+            f"{column!r} is a number and a text in one example. Rename one of them.",
+            column,
+            "a number and a text",
         )
 
 
-def number(text: str, where: str, what: str) -> float:
-    """Read a finite number: a whole one of 64 bits where it is written so.
+def number(text: str, where: Place, what: str, column: str) -> float:
+    """Read a finite number of a column: a whole one of 64 bits where it is written so.
 
     Raises
     ------
-    LogError
-        It is none.
+    ExampleError
+        It is none; ``what`` says of what it was to be the number.
     """
     try:
         whole = int(text) if text.lstrip("+-").isdecimal() and len(text) <= _LONGEST else None
@@ -136,8 +198,12 @@ def number(text: str, where: str, what: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise LogError(
-            f"{where}: {what} {text!r} is not a finite number. Is the line torn, or of another form?"
+        raise ExampleError(
+            where,
+            f"{what} {text!r} is not a finite number. Is the line torn, or of another form?",
+            column,
+            NO_NUMBER,
+            text,
         )
     return value
 

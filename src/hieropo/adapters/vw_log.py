@@ -3,18 +3,31 @@
 import gzip
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from hieropo.adapters.vw_example import OWN, Candidate, Example, Names, Skipped
+from hieropo.adapters.vw_aside import Aside
+from hieropo.adapters.vw_example import (
+    OWN,
+    Candidate,
+    Example,
+    ExampleError,
+    NamelessError,
+    Names,
+    Place,
+    Skipped,
+    attempted,
+)
 from hieropo.adapters.vw_json import read_dsjson
 from hieropo.adapters.vw_survey import TYPES, survey
 from hieropo.adapters.vw_text import read_adf, read_cb
 from hieropo.core.ids import abbreviate
 from hieropo.errors import InputError, LogError, SchemaError, warn
+from hieropo.sources.listing import check_listing
 from hieropo.sources.log_source import BATCH_ROWS
 from hieropo.text import counted
 
@@ -23,7 +36,7 @@ Form = Literal["cb", "cb_adf", "dsjson"]
 _MOST_COLUMNS = 1000
 _MARK = "\ufeff"  # of UTF-8, at the beginning of a file, and within one that was put together from several
 _Row = dict[str, Any]
-_Read = Callable[..., Iterator[Example | Skipped]]
+_Read = Callable[..., Iterator[Example | Skipped | ExampleError]]
 
 
 def from_vw(
@@ -34,6 +47,8 @@ def from_vw(
     columns: Sequence[str] | None = None,
     one_hot: Sequence[str] = (),
     quoted: bool = False,
+    lenient: bool = False,
+    rejects: str | os.PathLike[str] | None = None,
 ) -> "VWLog":
     """Open a contextual-bandit file of Vowpal Wabbit as a log; it is read once for its columns and again by every pass.
 
@@ -58,6 +73,12 @@ def from_vw(
         have no such feature, ``name:absent`` is 1 there.
     quoted : bool
         Names were percent-encoded, as :func:`to_vw` does.
+    lenient : bool
+        Whether examples that cannot be read (no number, no JSON, no such action, ...) are set aside, counted in
+        ``rejected`` and warned about, and refused where they are more than half. If not, the first one is an error.
+        Values that can be read and not used, such as a propensity of 0, are judged where the log is used.
+    rejects : path, optional
+        A .parquet or .csv file that lists all such examples: file, line, column, value, reason.
 
     Returns
     -------
@@ -69,11 +90,18 @@ def from_vw(
     Raises
     ------
     LogError
-        A line that is not of this form, by its number; no example with a label.
+        A line that is not of this form, by its number; no example with a label; more than half set aside.
     SchemaError
         A column that is a number in one line and a text in another, or is not there.
     InputError
-        No such file or form; too many columns.
+        No such file or form; too many columns; ``rejects`` is of another format.
+    ArtifactError
+        ``rejects`` cannot be written.
+
+    Warns
+    -----
+    HieropoWarning
+        Examples are left out, having no label, or were set aside: how many, and why.
     """
     if form not in get_args(Form):
         raise InputError(f"form={form!r} is none of {', '.join(map(repr, get_args(Form)))}.")
@@ -82,11 +110,21 @@ def from_vw(
         read = partial(read_cb if form == "cb" else read_adf, quoted=quoted)
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"A path to a file is needed, not {path!r}.")
-    return VWLog(Path(path), read, action, columns, tuple(one_hot))
+    check_listing(rejects, path)
+    aside = Aside(lenient=lenient, file=rejects) if lenient or rejects is not None else None
+    return VWLog(Path(path), read, action, columns, tuple(one_hot), aside)
 
 
 class VWLog:
-    """A file of Vowpal Wabbit as a source of rows; ``left_out`` counts the examples that are no rows, by reason."""
+    """A file of Vowpal Wabbit as a source of rows.
+
+    Attributes
+    ----------
+    left_out : dict
+        How many examples are no rows, by reason.
+    rejected : Rejected or None
+        What was set aside; None where the first such example was to be an error.
+    """
 
     rereadable = True
 
@@ -97,12 +135,14 @@ class VWLog:
         action: str | None,
         columns: Sequence[str] | None,
         one_hot: tuple[str, ...],
+        aside: Aside | None,
     ) -> None:
         self.name = f"Vowpal Wabbit file {path}"
-        self._path, self._read, self._action = path, read, action
+        self._path, self._read, self._action, self._lenient = path, read, action, aside is not None
         self._stamp = _stamp(path)
-        self._seen = seen = survey(self._examples(), self._identify, path)
+        self._seen = seen = survey(self._examples(aside), path)
         self.left_out = dict(seen.skipped)
+        self.rejected = None if aside is None else aside.settle(seen.rows)
         if not seen.rows:
             raise LogError(
                 f"The {self.name} has no example with a label{_said(self.left_out)}. Is it the right form?"
@@ -138,18 +178,23 @@ class VWLog:
     def _batch(self, rows: list[_Row], fields: list[pa.Field]) -> pa.RecordBatch:
         arrays = []
         for each in fields:
-            if each.name == "time":
-                arrays.append(_times([row["time"] for row in rows], self.name))
-            else:
-                empty = None if pa.types.is_string(each.type) or each.name in OWN else 0
-                values = [row.get(each.name, empty) for row in rows]
-                if pa.types.is_floating(each.type):
-                    values = [value if value is None else float(value) for value in values]
-                arrays.append(pa.array(values, each.type))
+            empty = None if pa.types.is_string(each.type) or each.name in OWN else 0
+            values = [row.get(each.name, empty) for row in rows]
+            if pa.types.is_floating(each.type):
+                values = [value if value is None else float(value) for value in values]
+            arrays.append(pa.array(values, each.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _examples(self) -> Iterator[Example | Skipped]:
-        return self._read(_lines(self._path), str(self._path), Names())
+    def _examples(self, aside: Aside | None = None) -> Iterator[Example | Skipped]:
+        """Read the file; what cannot be read goes ``aside``, where the reading is lenient, or is an error."""
+        for each in self._read(_lines(self._path), str(self._path), Names()):
+            found = attempted(partial(self._identified, each)) if isinstance(each, Example) else each
+            if not isinstance(found, ExampleError):
+                yield found
+            elif not self._lenient:
+                raise found
+            elif aside is not None:
+                aside.add(found, str(self._path))
 
     def _row(self, example: Example) -> _Row:
         """Everything of an example, by column."""
@@ -161,36 +206,39 @@ class VWLog:
             column = indicators.get(row.get(name))
             if column is not None:
                 row[column] = 1
-        taken, eligible = self._identify(example)
         found = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
                  "weight": example.weight}  # fmt: skip
-        return (
-            row
-            | found
-            | {"action": taken, "eligible": list(self._seen.ids) if eligible is None else eligible}
-        )
+        listed = list(self._seen.ids) if example.eligible is None else example.eligible
+        return row | found | {"action": example.action, "eligible": listed}
 
-    def _identify(self, example: Example) -> tuple[Any, list[Any] | None]:
-        """Find the ids of the action taken, and of those that could be."""
+    def _identified(self, example: Example) -> Example:
+        """Return an example with the ids of the action taken, and of those that could be."""
         if not example.candidates:
-            return example.taken, example.listed
-        ids = [self._id(each, k, example.line) for k, each in enumerate(example.candidates, 1)]
+            return replace(example, action=example.taken, eligible=example.listed)
+        where = Place(str(self._path), example.line)
+        ids = [self._id(each, k, where) for k, each in enumerate(example.candidates, 1)]
         if len(set(ids)) != len(ids):
-            raise LogError(
-                f"{self._path}, line {example.line}: two actions of the example have the same {self._action!r}, "
-                f"{abbreviate(ids, 8)}. Name a column that tells them apart."
+            raise ExampleError(
+                where,
+                f"two actions of the example have the same {self._action!r}, {abbreviate(ids, 8)}. Name a column that "
+                "tells them apart.",
+                str(self._action),
+                "two actions of one name",
+                next(each for each in ids if ids.count(each) > 1),
             )
-        return ids[example.taken - 1], ids
+        return replace(example, action=ids[example.taken - 1], eligible=ids)
 
-    def _id(self, candidate: Candidate, number: int, line: int) -> Any:
+    def _id(self, candidate: Candidate, number: int, where: Place) -> Any:
         if self._action is None:
             return number
         found = candidate.tag if self._action == "tag" else candidate.features.get(self._action)
         if found is None:
             has = ["tag"] * (candidate.tag is not None) + list(candidate.features)
-            raise SchemaError(
-                f"{self._path}, line {line}: action {number} has no {self._action!r} to name it; it has "
-                f"{abbreviate(has, 20) or 'nothing'}."
+            raise NamelessError(
+                where,
+                f"action {number} has no {self._action!r} to name it; it has {abbreviate(has, 20) or 'nothing'}.",
+                self._action,
+                "missing",
             )
         return found
 
@@ -262,14 +310,3 @@ def _lines(path: Path) -> Iterable[tuple[int, str]]:
                 yield number, text.rstrip("\r\n").removeprefix(_MARK)
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise LogError(f"{path} cannot be read: {error}. Is it torn, or not a text in UTF-8?") from error
-
-
-def _times(texts: list[str | None], name: str) -> pa.Array:
-    try:
-        return (
-            pa.array(texts, pa.string())
-            .cast(pa.timestamp("ns", "UTC"))
-            .cast(pa.timestamp("us", "UTC"), safe=False)
-        )
-    except pa.ArrowException as error:
-        raise LogError(f"The {name} has a Timestamp that is no time with a zone: {error}") from error

@@ -1,7 +1,7 @@
 """What a file of Vowpal Wabbit holds: one reading, in memory that grows with its columns and not with its rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,12 +107,8 @@ class Survey:
             ) from None
 
 
-def survey(
-    examples: Iterable[Example | Skipped],
-    identify: Callable[[Example], tuple[Any, list[Any] | None]],
-    path: object,
-) -> Survey:
-    """Read a file once; ``identify`` gives the action taken and those that could be."""
+def survey(examples: Iterable[Example | Skipped], path: object) -> Survey:
+    """Read a file once."""
     found = Survey()
     for each in examples:
         if isinstance(each, Skipped):
@@ -122,11 +118,10 @@ def survey(
         found.shared.note(each.shared, each.line, path)
         if each.candidates:
             found.own.note(each.candidates[each.taken - 1].features, each.line, path)
-        taken, eligible = identify(each)
-        found.ids.setdefault(taken)
-        if eligible is not None:
+        found.ids.setdefault(each.action)
+        if each.eligible is not None:
             found.listed = True
-            found.ids.update(dict.fromkeys(eligible))
+            found.ids.update(dict.fromkeys(each.eligible))
         found.extras.update(name for name in _EXTRAS if getattr(each, name) is not None)
         if each.weight != 1.0:
             found.extras.add("weight")

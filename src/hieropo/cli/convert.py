@@ -1,10 +1,11 @@
 """``hieropo convert``: from another tool's file to a log, and back."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from hieropo.cli.console import example, names, print_json, shared_options, usage_error
+from hieropo.cli.console import example, names, print_json, shared_options, takes_rejects, usage_error
 from hieropo.cli.decide import FOREIGN
 from hieropo.cli.progress import Line
 from hieropo.text import counted
@@ -42,6 +43,16 @@ _ROLES = ("task", "reward", "pscore", "context", "eligible")
     help="With --from: features of text to be spread over columns of 0 and 1.",
 )
 @click.option("--quoted", is_flag=True, help="With --from: names were written by --to.")
+@click.option(
+    "--lenient/--strict", default=False, show_default=True,
+    help="With --from: set examples aside that cannot be read (no number, no JSON, no such action, ...), count them "
+    "and go on, unless they are more than half. Strict: stop at the first.",
+)  # fmt: skip
+@click.option(
+    "--rejects", metavar="FILE",
+    help="With --from: list all such examples in this .parquet or .csv file: file, line (from 1), column, value, "
+    "reason.",
+)  # fmt: skip
 @click.option("--task", metavar="COL", help="With --to: the column of tasks.")
 @click.option("--reward", metavar="COL", help="With --to: the column of rewards.")
 @click.option("--pscore", metavar="COL", help="With --to: the column of propensities.")
@@ -58,10 +69,12 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
         usage_error(
             "Give --from, the form of the file that is read, or --to, that of the file that is written."
         )
-    found = _read(source, output, given) if given["origin"] else _written(source, output, given)
+    found, aside = _read(source, output, given) if given["origin"] else _written(source, output, given)
     if as_json:
         print_json(found)
         return
+    if aside is not None:
+        click.echo(f"Set aside: {aside.counted()}.")
     click.echo(f"{output} holds {counted(found['rows'], 'decision')}.")
     if "columns" in found:
         click.echo("Columns: " + ", ".join(found["columns"]) + ".")
@@ -69,7 +82,8 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
         click.echo("Actions from 1: " + ", ".join(map(str, found["actions"])) + ".")
 
 
-def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
+def _read(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Make a log of a file of Vowpal Wabbit; what to print of it, and what was set aside."""
     from hieropo.adapters import from_vw
     from hieropo.cli.watched import Watched
     from hieropo.sources.writing import write_tables
@@ -82,24 +96,30 @@ def _read(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
         usage_error(
             f"{output} is no name of a Parquet file, and a log is written as Parquet. Give another -o."
         )
-    options = {"columns": given["columns"] or None, "one_hot": given["one_hot"]}
-    log = from_vw(source, given["origin"], action=given["action"], quoted=given["quoted"], **options)
+    if given["rejects"] is not None and Path(given["rejects"]).resolve() == Path(output).resolve():
+        usage_error(
+            f"The log and the list of what was set aside would both be {output}. Give another --rejects."
+        )
+    options = {name: given[name] for name in ("action", "one_hot", "quoted", "lenient", "rejects")}
+    log = from_vw(source, given["origin"], columns=given["columns"] or None, **options)
     with Line() as line:
         rows = write_tables(output, Watched(log, line).batches(log.schema.names))
-    return {"log": output, "rows": rows, "columns": log.schema.names, "left_out": log.left_out}
+    rejected = None if log.rejected is None else log.rejected.to_dict()
+    found = {"log": output, "rows": rows, "columns": log.schema.names, "left_out": log.left_out}
+    return found | {"rejected": rejected}, log.rejected
 
 
-def _written(source: str, output: str, given: dict[str, Any]) -> dict[str, Any]:
+def _written(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], None]:
     from hieropo.adapters import to_vw
     from hieropo.cli.watched import Watched
     from hieropo.sources import open_log
 
-    if given["columns"] or given["one_hot"] or given["quoted"]:
-        usage_error("--columns, --one-hot and --quoted are for --from.")
+    if given["columns"] or given["one_hot"] or given["quoted"] or takes_rejects(given):
+        usage_error("--columns, --one-hot, --quoted, --lenient and --rejects are for --from.")
     missing = [f"--{role}" for role in ("task", "action", "reward", "pscore") if given[role] is None]
     if missing:
         usage_error(f"{', '.join(missing)} must be named to write for Vowpal Wabbit.")
     roles = {role: given[role] for role in (*_ROLES, "action")}
     with Line() as line:
         done = to_vw(Watched(open_log(source), line), output, given["target"], **roles)
-    return {"file": output, "rows": done.rows, "actions": list(done.actions)}
+    return {"file": output, "rows": done.rows, "actions": list(done.actions)}, None

@@ -1,12 +1,16 @@
 """What was set aside of a log, as a value."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from hieropo.errors import LogError
 
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
 NO_NUMBER = "not a number"  # the reason of text where a number is needed
 ROUNDED = "an id that may be rounded"  # the reason of floats so large that different whole numbers become one
 LIST_ROUNDED = "a list with an id that may be rounded"
+
+_MOST = 0.5  # share of rows that may be set aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +20,13 @@ class Reason:
     Parameters
     ----------
     column, reason : str
+        The column is empty where it is a whole line of a file.
     rows : int
     first_row : int
-        Number in the whole log, from 0.
+        Number in the whole log, from 0; where the unit is a line, that of the line in its file, from 1.
     value : str or None
         What stood there; None where nothing did.
+    unit : "row" or "line"
     """
 
     column: str
@@ -28,11 +34,20 @@ class Reason:
     rows: int
     first_row: int
     value: str | None
+    unit: Literal["row", "line"] = "row"
 
     def __str__(self) -> str:
-        what = self.reason if self.reason == NO_NUMBER else f"with {self.reason}"
+        what = self.reason if self.reason == NO_NUMBER or not self.column else f"with {self.reason}"
+        place = f" in {self.column!r}" if self.column else ""
         value = "" if self.value is None or self.reason in NOTHING else f": {_short(self.value)}"
-        return f"{self.rows:,} {what} in {self.column!r} (first in row {self.first_row:,}{value})"
+        return f"{self.rows:,} {what}{place} (first in {self.unit} {self.first_row:,}{value})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types."""
+        return {
+            "column": self.column, "reason": self.reason, "rows": self.rows,
+            f"first_{self.unit}": self.first_row, "value": self.value,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +110,45 @@ class Rejected:
         why = ", ".join(str(reason) for reason in self.reasons)
         return f"{self.rows:,} of {self.read:,} rows ({self.share:.2%})" + (f": {why}" if why else "")
 
+    @property
+    def listed(self) -> str:
+        """A sentence, after a space, that says where the rows are listed; empty where they are not."""
+        return "" if self.file is None else f" Each is listed in {self.file}."
+
+    def check(
+        self, *, lenient: bool, cause: str = "Is it the right column, and was a join complete?"
+    ) -> None:
+        """Refuse what is left of a log where it cannot stand for the whole.
+
+        Parameters
+        ----------
+        lenient : bool
+            Whether rows may be set aside.
+        cause : str
+            What to look for where they are too many.
+
+        Raises
+        ------
+        LogError
+            Rows had to be set aside and may not be; more than half were.
+        """
+        if self.rows and not lenient:
+            raise LogError(
+                f"{self.counted()} cannot be used.{self.listed} Mend or drop them, or have such rows set aside: "
+                "lenient=True, on the command line --lenient."
+            )
+        if self.share > _MOST:
+            raise LogError(
+                f"{self.counted()} would have to be set aside, and what is left does not stand for the log."
+                f"{self.listed} {cause} If the other rows are a log of their own, hand over those."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types; ids that it lacks become text."""
         return {
             "read": self.read,
             "rows": self.rows,
-            "reasons": [
-                {name: getattr(each, name) for name in ("column", "reason", "rows", "first_row", "value")}
-                for each in self.reasons
-            ],
+            "reasons": [each.to_dict() for each in self.reasons],
             "uneven_actions": [
                 {"action": _written(each.action), "rows": each.rows, "expected": each.expected}
                 for each in self.uneven
