@@ -45,6 +45,35 @@ def gram_blocks(moments: Moments, features: FeatureMap) -> NDArray[np.float64]:
     return np.asarray(gram.reshape(blocks, p, blocks, p)[at, :, at, :])
 
 
+def open_actions(moments: Moments, features: FeatureMap, size: NDArray[np.float64]) -> list[int]:
+    """Return the codes of actions with coefficients of their own that rows leave open.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of some rows of a log, as what is left of the moments of all.
+    features : FeatureMap
+    size : (K, p) array
+        :func:`sizes` of all rows, beside which a row is told from rounding.
+    """
+    if not _apart(features):
+        return []
+    safe = np.where(size > 0, size, 1.0)
+    values = np.linalg.eigvalsh(gram_blocks(moments, features) / (safe[:, :, None] * safe[:, None, :]))
+    found: list[int] = np.flatnonzero(values[:, 0] < _room(features)).tolist()
+    return found
+
+
+def sizes(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return roots of the sums of squares of features (K, p), from :func:`gram_blocks`."""
+    return np.asarray(np.sqrt(np.diagonal(blocks, axis1=1, axis2=2)))
+
+
+def _room(features: FeatureMap) -> float:
+    """Eigenvalue of a scaled Gram matrix below which it is as good as 0."""
+    return 1e3 * features.dim * float(np.finfo(np.float64).eps)
+
+
 def _apart(features: FeatureMap) -> bool:
     return features.actions is not None and getattr(features, "table", 0) is None
 
@@ -56,10 +85,10 @@ def undetermined(
 
     The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
     """
-    size = np.sqrt(np.diagonal(blocks, axis1=1, axis2=2))
+    size = sizes(blocks)
     safe = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(blocks / (safe[:, :, None] * safe[:, None, :]))
-    room = 1e3 * features.dim * float(np.finfo(np.float64).eps) if tolerance is None else tolerance
+    room = _room(features) if tolerance is None else tolerance
     free = values < room
     if not free.any():
         return None

@@ -1,7 +1,7 @@
 """HierOPO in scikit-learn's manner: a thin edge over the core."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
@@ -20,7 +20,7 @@ from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
-from hieropo.doctor.fitting import heed, of_learning, of_moments, of_rows
+from hieropo.doctor.fitting import heed, of_counts, of_learning, of_moments, of_rows
 from hieropo.doctor.watching import Watch
 from hieropo.errors import InputError, SchemaError
 from hieropo.feature_choice import FeatureChoice, check_choice, has_origin
@@ -224,7 +224,11 @@ class HierOPO(Fitted, Parameters):
         self._seconds, self.rejected_, self._seen = {}, None, None
         log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
         moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
-        return self._learn(moments, log.features, log.roles, found.placement, found.sketch)
+        rare: Iterable[Finding] = ()
+        if isinstance(log.moments, UnitMoments):
+            own = self._settings_of().coefficients(log.features)
+            rare = of_counts(log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, own)
+        return self._learn(moments, log.features, log.roles, found.placement, found.sketch, rare)
 
     def _apart(self, features: FeatureMap) -> bool:
         """Say whether sums are kept for each action; refuse features that the settings are not for."""
@@ -334,15 +338,16 @@ class HierOPO(Fitted, Parameters):
         varied = self._seen is not None and self._seen.reward.kind != "constant"
         yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
         if self._seen is not None:
-            yield from of_rows(self._seen)
+            yield from of_rows(self._seen, self._settings_of().coefficients(features))
 
     def _learn(
-        self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch
-    ) -> Self:
+        self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch,
+        more: Iterable[Finding] = (),
+    ) -> Self:  # fmt: skip
         checked = told_by_rows(moments, features)
         if self.known is None:
             refuse_undetermined(*checked)
-        findings = heed(self._findings(moments, features, roles))
+        findings = heed((*self._findings(moments, features, roles), *more))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*checked):

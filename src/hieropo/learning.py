@@ -146,6 +146,11 @@ class Settings:
                 f"have; this learner has {features!r}. Name a column of actions, or leave {setting} out."
             )
 
+    def coefficients(self, features: FeatureMap) -> int:
+        """Count the coefficients of each action that nothing but its own rows tells; 0 where others tell of them."""
+        own = one_action(features)
+        return 0 if own is None or self.known is not None or self.hyper != "flat" else own.dim
+
     def _has_shape(self, *shapes: str) -> bool:
         return _is_one_of(self.task_cov, shapes)
 

@@ -12,12 +12,15 @@ from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
-from hieropo.core.packed import packed_size, triangle
+from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.core.regions import Spots, packed_spots
 from hieropo.core.statistics import Moments, check_rows
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
+
+_PIECE = 2048  # tasks that are worked on at once
+_ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
 
 
 def one_action(features: FeatureMap | None) -> Crossed | None:
@@ -198,6 +201,52 @@ class UnitMoments:
             place = np.concatenate([action * p + np.arange(p), [d, d + 1]])
             sums[:, place[j] * (place[j] + 1) // 2 + place[i]] += self.sums[:, action]
         return Moments(self.keys, d, sums, self.rows.sum(axis=1), self.log_weight.sum(axis=1), self.features)
+
+
+def without_actions(
+    moments: Moments, features: Crossed, actions: Sequence[int], size: Array
+) -> tuple[Moments, Crossed]:
+    """Return the moments of d = K p features, and the map, without actions that have coefficients of their own.
+
+    The coefficients of action a in a task are taken out as free ones, S - S_.a S_aa^+ S_a.: rows that they fit exactly
+    leave no trace, and others what they say of the noise.
+
+    Parameters
+    ----------
+    moments : Moments
+    features : Crossed
+        That made them, with coefficients of its own for each action.
+    actions : sequence of int
+        Codes of the actions that go.
+    size : (K, p) array
+        Roots of the sums of squares of each action's features in a log that holds these rows, beside which a row is
+        told from rounding.
+    """
+    K, p, d = len(features.actions), features.dim // len(features.actions), moments.dim
+    kept = np.setdiff1d(np.arange(K), actions)
+    fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
+    place = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
+    sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
+    for start in range(0, len(moments), _PIECE):
+        part = slice(start, start + _PIECE)
+        whole = unpack(moments.sums[part], d + 2)
+        for action in actions:
+            own = np.arange(action * p, (action + 1) * p)
+            said, rank = _said(whole[:, own[:, None], own], whole[:, own[:, None], [d, d + 1]], size[action])
+            whole[:, d:, d:] -= said
+            rows[part] -= rank
+        sums[part] = pack(whole[:, place[:, None], place])
+    return Moments(moments.keys, fewer.dim, sums, rows, moments.log_weight, fewer.fingerprint), fewer
+
+
+def _said(G: Array, c: Array, size: Array) -> tuple[Array, Codes]:
+    """Return c' G^+ c (n, 2, 2) for G (n, p, p), with entries of ``size`` (p,), and c (n, p, 2); and ranks (n,)."""
+    safe = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(G / np.outer(safe, safe))
+    told = values > _ROUNDING
+    along = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
+    scaled = along * np.where(told, 1.0 / np.where(told, values, 1.0), 0.0)[:, :, None]
+    return np.swapaxes(along, 1, 2) @ scaled, told.sum(axis=1)
 
 
 def _numbers(rows: Codes, n_actions: int) -> Codes:

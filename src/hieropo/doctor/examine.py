@@ -101,6 +101,10 @@ def _findings(seen: Collected, found: rules_incumbent.Incumbent | None) -> Itera
     if seen.roles.action is not None:
         yield from rules_tasks.few_or_many_actions(seen.roles.action, seen.actions.values, seen.usable)
     yield from rules_tasks.chosen(seen)
+    coefficients = 1 + len(seen.roles.context)
+    yield from rules_tasks.rare_actions(
+        seen.roles.action, seen.actions.values, seen.cells.actions, coefficients
+    )
     yield from rules_time.repeats(seen)
     yield from rules_propensities.propensities(seen)
     yield from rules_incumbent.logging(seen, found)

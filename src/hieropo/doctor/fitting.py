@@ -1,6 +1,7 @@
 """What a fit says of its log: the rules of the doctor, on what it saw in its pass and on the moments that it made."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,19 +80,35 @@ def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] 
     return np.asarray(gram_blocks(units, features).sum(axis=0))
 
 
-def of_rows(seen: Collected) -> Iterator[Finding]:
-    """What rows show; of counts only where all were seen."""
+def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
+    """What rows show; of counts only where all were seen.
+
+    Parameters
+    ----------
+    seen : Collected
+    coefficients : int
+        Of each action, where nothing but its own rows tells them; else 0.
+    """
     if not seen.usable:
         return
     yield from rules_values.sign(seen)
     if seen.rows == seen.all_rows:
         yield from rules_values.variation(seen)
         yield from rules_tasks.chosen(seen)
+        yield from of_counts(seen.cells.actions, seen.actions.values, seen.roles, coefficients)
     yield from rules_time.repeats(seen)
     yield from rules_propensities.propensities(seen)
     yield from rules_incumbent.reacting(seen, rules_incumbent.reaction_of(seen))
     yield from rules_time.drift(seen)
     yield from rules_time.times(seen)
+
+
+def of_counts(
+    rows: NDArray[np.int64], actions: Sequence[Any] | NDArray[Any], roles: Roles, coefficients: int
+) -> Iterator[Finding]:
+    """What the rows of each action (K,) show where nothing but these tells its ``coefficients``; 0 where others do."""
+    if coefficients:
+        yield from rules_tasks.rare_actions(roles.action, actions, rows, coefficients)
 
 
 def of_learning(

@@ -1,6 +1,7 @@
 """Rules about tasks and actions: are there several, do they come often enough, do they overlap."""
 
 from collections.abc import Iterator, Sequence
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ _HALF = 0.5
 _FEW_ROWS = 10  # rows that say nothing of how often an action comes
 _EXPECTED = 20.0  # rows of an action in a task that chance would give: none of them is then no chance (e^-20)
 _SHOWN = 3
+_FOLDS, _LOST = (
+    5,
+    0.01,
+)  # parts that an evaluation leaves out in turn, and a chance of losing an action that matters
+_RARE = 10.0  # times that the mean action comes more often than one that is rare
 
 
 def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
@@ -123,6 +129,38 @@ def _rare(seen: Collected) -> Iterator[Finding]:
             "between tasks is not told.",
             "Leave them out, put them together, or let actions share a prior: hyper='shared'.",
         )  # fmt: skip
+
+
+def rare_actions(
+    column: str | None, actions: Sequence[Any] | NDArray[Any], rows: NDArray[np.int64], coefficients: int
+) -> Iterator[Finding]:
+    """Actions with so few of the ``rows`` (K,) that without a fifth of all rows their coefficients may be left open.
+
+    That is said of ``coefficients`` that nothing but an action's own rows tells.
+    """
+    if column is None or len(actions) < 2:
+        return
+    few = np.flatnonzero((rows > 0) & (_RARE * rows * len(actions) <= rows.sum()))
+    lost = [k for k in few.tolist() if _chance_lost(int(rows[k]), coefficients) > _LOST]
+    if lost:
+        names = [f"{plain(actions[k])!r} ({counted(int(rows[k]), 'row')})" for k in lost[:_SHOWN]]
+        more = f", ... ({len(lost) - _SHOWN:,} more)" if len(lost) > _SHOWN else ""
+        s, be, them = ("s", "are", "them") if len(lost) > 1 else ("", "is", "it")
+        yield Finding(
+            "limits", "rare actions", f"column {column!r}, action {plain(actions[lost[0]])!r}",
+            f"The action{s} {', '.join(names)}{more} of {counted(int(rows.sum()), 'row')} {be} so rare that chance "
+            f"decides whether the policy takes {them}, and weighted rewards of a policy that does may be withheld.",
+            "Leave rare actions out, put them together, or let actions share a prior: hyper='shared'.",
+        )  # fmt: skip
+
+
+def _chance_lost(rows: int, coefficients: int) -> float:
+    """Bound the probability that a fold takes so many of an action's rows that fewer than its coefficients are left."""
+    if rows > 3 * coefficients + _FEW_ROWS:
+        return 0.0
+    share = 1.0 / _FOLDS
+    taken = range(max(rows - coefficients + 1, 0), rows + 1)
+    return _FOLDS * sum(comb(rows, k) * share**k * (1.0 - share) ** (rows - k) for k in taken)
 
 
 def structural_zeros(counts: Array) -> NDArray[np.bool_]:

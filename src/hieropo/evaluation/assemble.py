@@ -1,7 +1,7 @@
 """Two or three passes over a log, put together to an evaluation."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ from hieropo.errors import InputError, LogError
 from hieropo.evaluation.by_model import ByModel, by_model
 from hieropo.evaluation.by_weights import Weighing
 from hieropo.evaluation.checking import Checking
+from hieropo.evaluation.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.incumbency import Reacting, finding
 from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reader, judge
@@ -101,7 +102,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     chances = propensities_of(options.propensities, glance, options.seed)
     refused = chances.refused or _gate_on_own_rows(subject, seen)
 
-    rows = glance.counts.sum(axis=1)
+    rows, actions = glance.counts.sum(axis=1), glance.counts.sum(axis=0)
     sums, contexts = FeatureSums(features, len(glance.keys)), Contexts(rows, _CONTEXTS)
     means = np.asarray(posterior.table().means)[
         np.asarray(posterior.moments.keys.require(glance.keys.values))
@@ -113,9 +114,15 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         checking = Checking(posterior, features, glance.keys, learned_from=seen == "yes")
         readers.append(checking)
     terms = OffPolicySums(glance.low, glance.high, int(rows.sum()))
+    fitted = CrossFit((), refused=refused)
+    if refused is None:
+        fitted = _fitted(subject, seen, glance, batches, posterior, options)
+        refused = fitted.refused
+    weighing = None
     if refused is None and chances.of is not None:
-        policies = _judges(subject, seen, glance, batches, posterior, options)
-        readers.append(Weighing(terms, chances.of, features, policies, glance.keys, options.seed))
+        judges = [Judge(each, glance.keys, features) for each in fitted.policies]
+        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost)
+        readers.append(weighing)
     judge(batches(), subject.policy, glance.keys, readers)
 
     rng = np.random.default_rng(options.seed)
@@ -125,12 +132,17 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     )  # fmt: skip
     estimates: tuple[ValueEstimate, ...] = ()
     task_estimates, any_n = None, None
-    if refused is None:
+    if weighing is not None:
         weighted = terms.moments()
         if chances.kind == "logged" and glance.logged is not None:
             any_n = bernstein(weighted, 1.0 / glance.logged.low, level=options.level)
         estimates = values(weighted, level=options.level, rng=rng)
         task_estimates = _task_estimates(weighted, glance, options.level)
+        astray = weighing.lost_rows(len(glance.keys))
+        if astray.any():
+            why = fitted.withheld(features, actions, int(astray.sum()))
+            estimates, any_n = tuple(replace(each, withheld=why) for each in estimates), None
+            task_estimates[astray > 0] = np.nan
         if options.show_all:
             estimates = tuple(each.shown() for each in estimates)
     return Evaluation(
@@ -146,7 +158,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         propensities="none" if refused else chances.kind,
         learned_from=seen,
         checks=None if checking is None else checking.checks(),
-        limits=_limits(subject, chances, reacting, seen, model),
+        limits=(*_limits(subject, chances, reacting, seen, model), *fitted.limits(features, actions)),
         max_harm=options.max_harm,
     )
 
@@ -171,16 +183,16 @@ def _gate_on_own_rows(subject: Subject, seen: Seen) -> str | None:
     )
 
 
-def _judges(
+def _fitted(
     subject: Subject, seen: Seen, glance: Survey, batches: Batches, posterior: Any, options: Options
-) -> list[LCBPolicy]:
+) -> CrossFit:
     """Policies whose predictions weigh the rows: one, or those learned without each fold."""
     if seen == "no":
-        return [LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism)]
+        return CrossFit((LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism),))
     apart = isinstance(subject.moments, UnitMoments)
     parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart)
     base: AnyMoments = subject.moments if seen == "yes" else glance.moments
-    return subject.without(parts, base)
+    return cross_fit(subject, parts, glance.counts.sum(axis=0), base)
 
 
 def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:

@@ -14,6 +14,7 @@ from hieropo.core.uncertainty import condition_with
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError
 from hieropo.evaluation.assemble import Options, evaluate
+from hieropo.evaluation.crossfit import cross_fit
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.evaluation.propensity import propensities_of
@@ -39,8 +40,12 @@ def subject_of(learner: Any) -> Subject:
         moments=learner.moments_,
         posterior=learner.posterior_,
         condition=condition,
-        relearn=lambda moments: (
-            learner.learned_from(moments, learner.features_, learner._placement).posterior
+        relearn=lambda moments, features: (
+            learner.learned_from(moments, features, learner._placement).posterior
+        ),
+        by_words=all(
+            isinstance(learner.get_params().get(name, ""), str | None)
+            for name in ("task_cov", "hyper", "known", "mu")
         ),
         sketch=learner._sketch,
         logging=learner.logging,
@@ -123,4 +128,11 @@ def best_pessimism(
             f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
         )
     parts = fold_moments(rows(), features, FOLDS, 0, apart=apart)
-    return choose_pessimism(subject, rows(), parts, chances.of, glance.keys)
+    actions = glance.counts.sum(axis=0)
+    fitted = cross_fit(subject, parts, actions)
+    if fitted.refused is not None:
+        raise InputError(
+            f"A pessimism cannot be chosen from this log. {fitted.refused} Or give pessimism a number."
+        )
+    found = choose_pessimism(fitted, rows(), features, chances.of, glance.keys)
+    return replace(found, limits=fitted.limits(features, actions))

@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.ties import ROUNDING, first_largest
 from hieropo.errors import InputError
-from hieropo.evaluation.judging import Predictions
+from hieropo.evaluation.crossfit import CrossFit, Judge
 from hieropo.evaluation.propensity import Propensity
-from hieropo.evaluation.subject import AnyMoments, Subject
+from hieropo.evaluation.subject import AnyMoments
 from hieropo.evaluation.survey import eligible, fold_of
 from hieropo.text import paragraph, table
 
@@ -39,17 +40,21 @@ class PessimismChoice:
     chosen : float
         The smallest whose value is within one standard error of the largest: acting on the mean is best on average
         where the model is right, so that more pessimism has to earn its place.
+    limits : tuple of str
+        What limits trust in it.
     """
 
     grid: Array
     value: Array
     se: Array
     chosen: float
+    limits: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON's types."""
         return {
             "chosen": self.chosen, "grid": self.grid.tolist(), "value": self.value.tolist(), "se": self.se.tolist(),
+            "limits": list(self.limits),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -65,14 +70,14 @@ class PessimismChoice:
         )
         return f"{table(rows)}\n\n" + paragraph(
             f"Chosen: {self.chosen:g}, the smallest within one standard error of the best, by doubly robust values on "
-            f"rows that were not learned from. {told}"
+            f"rows that were not learned from. {' '.join([told, *self.limits])}"
         )
 
 
 def choose_pessimism(
-    subject: Subject,
+    fitted: CrossFit,
     batches: Iterable[Batch],
-    parts: Sequence[AnyMoments],
+    features: FeatureMap,
     propensity: Propensity,
     keys: Keys,
     *,
@@ -86,11 +91,12 @@ def choose_pessimism(
 
     Parameters
     ----------
-    subject : Subject
+    fitted : CrossFit
+        Policies that were learned without each fold, as :func:`survey.fold_moments` cuts the log for the same seed.
     batches : iterable of Batch
         The log, once more.
-    parts : sequence of Moments or UnitMoments
-        Of each fold, as :func:`survey.fold_moments` gives them for the same seed.
+    features : FeatureMap
+        Of the policy.
     propensity : callable
         Of a batch, the rows of its tasks, its logged actions and eligible ones: the probability with which each was
         logged, (n,).
@@ -106,29 +112,29 @@ def choose_pessimism(
     """
     if not len(grid):
         raise InputError("The grid of pessimisms is empty; name at least one.")
-    features = subject.features
-    learned = subject.without(parts)
-    folded = [[LCBPolicy(each.table, features, pessimism=alpha) for alpha in grid] for each in learned]
-    predictions = [Predictions(np.asarray(each.table.means), features) for each in learned]
+    folded = [
+        [Judge(LCBPolicy(each.table, each.features, pessimism=alpha), keys, features) for alpha in grid]
+        for each in fitted.policies
+    ]
     total = Accumulator(len(grid))
     for batch in batches:
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         mask = eligible(features, batch, codes)
-        chance = propensity(batch, np.asarray(keys.require(batch.task)), codes, mask)
-        fold = fold_of(batch.first_row, len(batch), len(parts), seed)
+        place = np.asarray(keys.require(batch.task))
+        chance = propensity(batch, place, codes, mask)
+        fold = fold_of(batch.first_row, len(batch), len(folded), seed)
         worth = np.zeros((len(batch), len(grid)))
-        for k, policies in enumerate(folded):
+        for k, judges in enumerate(folded):
             own = np.flatnonzero(fold == k)
             if not own.size:
                 continue
-            tasks, context = batch.task[own], batch.context[own]
+            tasks, context, at = batch.task[own], batch.context[own], place[own]
             allowed = None if mask is None else mask[own]
-            place = np.asarray(learned[k].table.keys.locate(tasks))
-            miss = (batch.reward[own] - predictions[k].of(place, context, codes[own])) / chance[own]
-            for j, policy in enumerate(policies):
-                found = policy.choose_many(tasks, context, eligible=allowed)
-                same = found.index[:, 0] == codes[own]
-                worth[own, j] = found.mean[:, 0] + np.where(same, miss, 0.0)
+            miss = (batch.reward[own] - judges[0].predict(at, context, codes[own])) / chance[own]
+            for j, judge in enumerate(judges):
+                index = judge.choose(tasks, context, allowed)
+                same = index == codes[own]
+                worth[own, j] = judge.predict(at, context, index) + np.where(same, miss, 0.0)
         total.add(batch.task, worth, batch.reward, batch.weight)
     return _chosen(np.asarray(grid, dtype=np.float64), total.moments())
 

@@ -1,7 +1,6 @@
 """What is evaluated: a policy, the posterior that it acts on, and how to learn it again from other rows."""
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
-from hieropo.errors import HieropoWarning, InputError
+from hieropo.errors import InputError
 
 AnyMoments = Moments | UnitMoments
 AnyPolicy = LCBPolicy | GatedPolicy
@@ -34,7 +33,9 @@ class Subject:
     condition : callable
         Other moments to the posterior under the same hierarchy.
     relearn : callable
-        Other moments to the posterior under the hierarchy that is learned from them.
+        Other moments, and the map that made them, to the posterior under the hierarchy that is learned from them.
+    by_words : bool
+        Whether no setting of the hierarchy is given as numbers for each feature, so that fewer actions can be learned.
     sketch : RowSketch
         A fingerprint of the rows that the policy was learned from.
     placed : bool
@@ -47,8 +48,9 @@ class Subject:
     moments: AnyMoments
     posterior: Any
     condition: Callable[[Any], Any]
-    relearn: Callable[[Any], Any]
+    relearn: Callable[[Any, FeatureMap], Any]
     sketch: RowSketch
+    by_words: bool = True
     placed: bool = False
     logging: str = "unknown"
 
@@ -80,20 +82,6 @@ class Subject:
         if (np.asarray(self.moments.keys.locate(keys.values)) >= 0).all():
             return self.posterior
         return self.condition(_covering(self.moments, keys))
-
-    def without(self, parts: Sequence[AnyMoments], base: AnyMoments | None = None) -> list[LCBPolicy]:
-        """Return, for each part of the rows of ``base``, the policy that is learned from the others alone.
-
-        ``base`` are the moments that the policy was learned from, unless others are given.
-        """
-        whole = self.moments if base is None else base
-        found = []
-        for part in parts:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
-                posterior = self.relearn(whole - part)  # type: ignore[operator]  # both are of one kind
-            found.append(LCBPolicy(posterior, self.features, pessimism=self.plain.pessimism))
-        return found
 
 
 def _covering(moments: AnyMoments, keys: Keys) -> AnyMoments:

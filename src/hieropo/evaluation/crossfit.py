@@ -1,0 +1,195 @@
+"""Policies that were learned without some rows of a log, by which those rows are judged."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.crossed import Crossed
+from hieropo.core.features import FeatureMap
+from hieropo.core.ids import plain
+from hieropo.core.keys import Keys
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.statistics import Moments
+from hieropo.core.units import without_actions
+from hieropo.determined import gram_blocks, open_actions, sizes
+from hieropo.errors import HieropoWarning, NumericalError
+from hieropo.evaluation.judging import Predictions
+from hieropo.evaluation.subject import AnyMoments, Subject
+from hieropo.text import counted
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_SHOWN = 5
+CURE = (
+    "Leave rare actions out, put them together, let actions share a prior (hyper='shared'), or judge on rows that came "
+    "later."
+)
+
+
+class Judge:
+    """A policy and its predictions, by the codes of a feature map of which it may lack actions.
+
+    Parameters
+    ----------
+    policy : LCBPolicy
+    log : Keys
+        The tasks of the log, all of which it knows.
+    features : FeatureMap
+        The map whose codes are used.
+    """
+
+    def __init__(self, policy: LCBPolicy, log: Keys, features: FeatureMap) -> None:
+        assert policy.features is not None
+        keys: Any = policy.table.keys  # of a table with ids
+        self.policy = policy
+        self._at = np.asarray(keys.require(log.values))
+        self._predictions = Predictions(np.asarray(policy.table.means), policy.features)
+        self._kept: Codes | None = None
+        if policy.features.fingerprint != features.fingerprint:
+            self._kept = features.action_codes(policy.features.actions)
+            self._own = np.full(len(features.actions or ()), -1)
+            self._own[self._kept] = np.arange(self._kept.size)
+
+    def choose(self, tasks: Any, context: Array, mask: Mask | None) -> Codes:
+        """Return the action (n,) that it takes; the first eligible one in rows where it knows none of them."""
+        if self._kept is None:
+            return np.asarray(self.policy.choose_many(tasks, context, eligible=mask).index[:, 0])
+        if mask is None:
+            return np.asarray(self._kept[self.policy.choose_many(tasks, context).index[:, 0]])
+        known = mask[:, self._kept]
+        found: Codes = mask.argmax(axis=1)
+        rows = np.flatnonzero(known.any(axis=1))
+        if rows.size:
+            best = self.policy.choose_many(tasks[rows], context[rows], eligible=known[rows]).index[:, 0]
+            found[rows] = self._kept[best]
+        return found
+
+    def predict(self, place: Codes, context: Array, codes: Codes) -> Array:
+        """Predict the rewards of actions (n,) in contexts (n, c) of the log's tasks at ``place`` (n,).
+
+        Of an action that it lacks, the mean prediction of all others.
+        """
+        at = self._at[place]
+        if self._kept is None:
+            return self._predictions.of(at, context, codes)
+        own = self._own[codes]
+        found, lost = self._predictions.of(at, context, np.maximum(own, 0)), np.flatnonzero(own < 0)
+        if lost.size:
+            every = range(self._kept.size)
+            others = [self._predictions.of(at[lost], context[lost], np.full(lost.size, k)) for k in every]
+            found[lost] = np.mean(others, axis=0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Policies of which each was learned without one part of some rows.
+
+    Attributes
+    ----------
+    policies : tuple of LCBPolicy
+        One for each part; none where they could not be learned.
+    lost : tuple of int
+        Codes of actions that no policy has, since the rows without a part leave their coefficients open.
+    refused : str or None
+        Why there are no policies.
+    """
+
+    policies: tuple[LCBPolicy, ...]
+    lost: tuple[int, ...] = ()
+    refused: str | None = None
+
+    def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
+        """Say what it means for weighted rewards that actions are lost, of which the log has ``counts`` (K,) rows."""
+        if not self.lost or self.refused is not None:
+            return ()
+        text = (
+            f"Without a fifth of the rows the coefficients of {named(features, self.lost, counts)} are left open: "
+            f"weighted rewards are those of policies that were learned without {self._them}. {CURE}"
+        )
+        return (text,)
+
+    def withheld(self, features: FeatureMap, counts: Codes, rows: int) -> str:
+        """Say why no weighted reward tells the value of a policy that takes lost actions in so many rows."""
+        return (
+            f"in {counted(rows, 'row')} the policy takes {named(features, self.lost, counts)}, and policies that were "
+            f"learned without a fifth of the rows cannot take {self._them}"
+        )
+
+    @property
+    def _them(self) -> str:
+        return "it" if len(self.lost) == 1 else "them"
+
+
+def cross_fit(
+    subject: Subject, parts: Sequence[AnyMoments], counts: Codes, base: AnyMoments | None = None
+) -> CrossFit:
+    """Learn, for each part of the rows of ``base``, a policy from the others alone.
+
+    Where these leave the coefficients of some actions open, all policies are learned without those actions.
+
+    Parameters
+    ----------
+    subject : Subject
+    parts : sequence of Moments or UnitMoments
+    counts : (K,) int array
+        Rows of each action, for messages.
+    base : Moments or UnitMoments, optional
+        Those that the policy was learned from, unless others are given.
+    """
+    whole, features = subject.moments if base is None else base, subject.features
+    rests: list[Any] = [whole - part for part in parts]  # type: ignore[operator]  # both are of one kind
+    lost: tuple[int, ...] = ()
+    try:
+        if isinstance(whole, Moments):
+            size = sizes(gram_blocks(whole, features))
+            lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
+            if lost:
+                rests, features = _without(rests, subject, lost, size)
+        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost)
+    except NumericalError as error:
+        return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
+
+
+def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPolicy:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
+        posterior = subject.relearn(rest, features)
+    return LCBPolicy(posterior, features, pessimism=subject.plain.pessimism)
+
+
+def _without(
+    rests: list[Any], subject: Subject, lost: tuple[int, ...], size: Array
+) -> tuple[list[Moments], FeatureMap]:
+    features = subject.features
+    assert isinstance(features, Crossed)
+    if not subject.by_words:
+        raise NumericalError("Settings that were given as numbers are for all actions.")
+    if len(lost) == len(features.actions):
+        raise NumericalError("No action is left.")
+    fewer = [without_actions(rest, features, lost, size) for rest in rests]
+    return [moments for moments, _ in fewer], fewer[0][1]
+
+
+def _refusal(features: FeatureMap, lost: tuple[int, ...], counts: Codes, error: NumericalError) -> str:
+    needed = "Weighted rewards of rows that were learned from need policies that were learned without them"
+    if lost:
+        return (
+            f"{needed}, and without a fifth of the rows the coefficients of {named(features, lost, counts)} are left "
+            f"open. {error} {CURE}"
+        )
+    return f"{needed}, and without a fifth of the rows none could be learned. {error}"
+
+
+def named(features: FeatureMap, codes: tuple[int, ...], counts: Codes) -> str:
+    """Name actions, with the rows that each has."""
+    actions = features.actions or ()
+    texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_SHOWN]]
+    more = f", ... ({len(codes) - _SHOWN} more)" if len(codes) > _SHOWN else ""
+    return f"the action{'s' * (len(codes) > 1)} {', '.join(texts)}{more}"
