@@ -447,8 +447,6 @@ class TestInspect:
         assert stored.hyper is not None
         assert stored.hierarchy is not None
         assert [each["mean"] for each in found["features"]] == stored.hyper.mean.tolist()
-        between = [each["between_tasks_sd"] for each in found["features"]]
-        np.testing.assert_allclose(np.square(between), np.diagonal(stored.hierarchy.task_cov), atol=1e-15)
         assert (found["tasks"], found["rows"], found["actions"]) == (8, 400, ["coupon", "gift", "none"])
 
     def test_dates_are_short_and_equal_tasks_are_said(self, tmp_path: Path) -> None:
@@ -587,6 +585,25 @@ class TestInspectHowTasksAreAlike:
         assert found["uncertainty"] == way
         doubt = hieropo.load_policy(tmp_path / "p").doubt
         assert found["hierarchies"] == (len(doubt) if way == "integrated" else None)
+
+    @pytest.mark.parametrize("way", ["integrated", "first-order", "plug-in"])
+    @pytest.mark.parametrize("levels", [(), ("--levels", "town")])
+    def test_one_policy_has_the_same_numbers_after_fit_and_in_inspect(
+        self, shop: Path, tmp_path: Path, way: str, levels: tuple[str, ...]
+    ) -> None:
+        if levels and way == "first-order":
+            return
+        placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731
+        log = edited(shop / "log.parquet", tmp_path / "log.parquet", placed)
+        fit = ("fit", log, "-o", tmp_path / "p", *FIT, "--uncertainty", way, *levels, "--json")
+        told = json.loads(answers(*fit))["summary"]
+        found = json.loads(answers("inspect", tmp_path / "p", "--json"))
+        assert found["noise_sd"] == told["noise_sd"]["value"]
+        for each, other in zip(found["features"], told["coefficients"], strict=True):
+            assert each["mean"] == pytest.approx(other["mean"]["value"], rel=1e-12)
+            assert each["between_tasks_sd"] == other["between"]["value"]
+            if levels:
+                assert each["between_town_sd"] == other["levels"][0]["value"]
 
     def test_columns_of_groups_and_metadata_are_named(self, shop: Path, tmp_path: Path) -> None:
         placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731

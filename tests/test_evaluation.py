@@ -421,3 +421,17 @@ def test_pessimism_can_be_chosen_from_the_log() -> None:
         pytest.raises(InputError, match="cannot be chosen"),
     ):
         HierOPO(pessimism="cv", logging="random").fit(log(5, p=np.ones(3000)), pscore="p", **COLUMNS)
+
+
+@pytest.mark.parametrize("seed", [6, 20])
+@pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
+def test_rewards_that_are_mostly_zero_are_judged_on_the_rows_that_were_learned_from(seed: int) -> None:
+    """Subtracting a fold leaves rounding where all rewards that are left are 0."""
+    rng = np.random.default_rng(seed)
+    n = 2000
+    store, offer = rng.integers(50, size=n), rng.integers(4, size=n)
+    profit = np.where(rng.random(n) < 0.03, rng.gamma(2, 10, size=n).round(2), 0.0)
+    table = pa.table({"store": store, "offer": offer, "profit": profit})
+    roles = {"task": "store", "action": "offer", "reward": "profit"}
+    found = HierOPO(logging="random").fit(table, **roles).evaluate(table)
+    assert found.estimate("SNDR").se > 0

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from strategies import Array, id_column, seeds, task_ids
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.packed import packed_size
+from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError
 
@@ -181,6 +184,27 @@ def test_a_task_whose_rows_are_all_taken_away_leaves_no_rounding_behind(seed: in
     assert not any(sums)
     assert rows == 0
     assert log_weight == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_are_left_have_sums_of_squares_that_rows_can_have(seed: int) -> None:
+    """Rewards that are mostly zero: where those taken away hold all that are not, rounding is left of their squares."""
+    rng = np.random.default_rng(seed)
+    n = 400
+    task, part = rng.integers(20, size=n), rng.integers(4, size=n)
+    phi = np.eye(3)[rng.integers(3, size=n)] * rng.normal(size=(n, 1))
+    reward = np.where((part > 0) & (rng.random(n) < 0.3), rng.gamma(2.0, 10.0, size=n), 0.0)
+
+    def of(rows: Array) -> Moments:
+        return Moments.from_arrays(task[rows], phi[rows], reward[rows])
+
+    left, kept = of(part >= 0), np.ones(n, dtype=bool)
+    for k in rng.permutation([1, 2, 3]):
+        left, kept = left - of(part == k), kept & (part != k)
+        assert (left.sums[:, [packed_size(j + 1) - 1 for j in range(5)]] >= 0).all()
+    near = of(kept).covering(left.keys).select(left.tasks)
+    np.testing.assert_allclose(left.sums, near.sums, atol=1e-9 * np.square(reward).sum())
+    condition(left, Hierarchy(None, np.eye(3), 1.0))
 
 
 @given(logs())

@@ -9,7 +9,7 @@ import numpy as np
 
 from hieropo.core.estimation import SAME_SCORE, compare
 from hieropo.core.gaussian import Array
-from hieropo.core.hyper_intervals import mean_intervals
+from hieropo.core.hyper_intervals import estimates, level_name, mean_intervals
 from hieropo.core.mixed import single
 from hieropo.core.packed import packed_size
 from hieropo.core.shared_actions import SharedActions
@@ -199,17 +199,8 @@ def likeness(
     """
     moments, hierarchy = learned.moments, learned.hierarchy
     ranges = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
-    levels = [lv.name or f"level {k}" for k, lv in enumerate(hierarchy.levels)]
-    covs = {
-        "": hierarchy.task_cov,
-        **{f"{n} ": lv.cov for n, lv in zip(levels, hierarchy.levels, strict=True)},
-    }
-    plain = {
-        f"{prefix}sd[{j}]": Range(float(np.sqrt(max(cov[j, j], 0.0))))
-        for prefix, cov in covs.items()
-        for j in range(moments.dim)
-    }
-    known = {"noise sd": Range(float(np.sqrt(hierarchy.noise_var)))} | plain | ranges
+    levels = [level_name(hierarchy, k) for k in range(len(hierarchy.levels))]
+    known = {name: Range(value) for name, value in estimates(learned.doubt, hierarchy).items()} | ranges
     need = _rows_needed(moments.sums.sum(axis=0), moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
     coefficients = tuple(
         Coefficient(

@@ -12,6 +12,7 @@ from hieropo.artifacts.table import StoredUnits
 from hieropo.core.corrected import HyperError
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
+from hieropo.core.hyper_intervals import estimates, level_name
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions
@@ -37,12 +38,12 @@ def summary(stored: Any) -> dict[str, Any]:
         "pessimism": policy.pessimism,
         "unseen": policy.unseen,
         "gate": _gate(policy),
-        "noise_sd": None if hierarchy is None else float(hierarchy.noise_var**0.5),
+        "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
         "actions_share_a_prior": isinstance(policy.table, StoredUnits),
         **_uncertainty(stored),
-        "features": _features(policy, hierarchy, stored.hyper),
+        "features": _features(stored),
     }
 
 
@@ -69,12 +70,13 @@ def _uncertainty(stored: Any) -> dict[str, Any]:
     return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None}
 
 
-def _features(policy: Any, hierarchy: Any, hyper: Any) -> list[dict[str, Any]]:
+def _features(stored: Any) -> list[dict[str, Any]]:
+    policy, hyper = stored.policy, stored.hyper
     if isinstance(policy.table, StoredUnits):
         names, root = _unit_names(policy), hyper
     else:
         names, root = _names(policy), policy.table.prior if hyper is None else hyper
-    spreads = {name: _sds(cov) for name, cov in _covariances(hierarchy).items()}
+    spreads = _spreads(stored, len(names))
     return [
         {
             "name": name,
@@ -86,20 +88,32 @@ def _features(policy: Any, hierarchy: Any, hyper: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _covariances(hierarchy: Any) -> dict[str, Any]:
-    """What lies between the population and a task, from the tasks upwards."""
-    found = {"between_tasks_sd": getattr(hierarchy, "task_cov", None)}
+def _spreads(stored: Any, width: int) -> dict[str, Any]:
+    """Standard deviations (d,) of what lies between the population and a task, from the tasks upwards."""
+    hierarchy = stored.hierarchy
+    if hierarchy is None:
+        return {"between_tasks_sd": None}
     if isinstance(hierarchy, SharedActions):
+        found = {"between_tasks_sd": _sds(hierarchy.task_cov)}
         if hierarchy.effect_cov is not None:
-            found["between_tasks_in_all_actions_sd"] = hierarchy.effect_cov
-        return {**found, "between_actions_sd": hierarchy.action_cov}
-    for k, level in enumerate(getattr(hierarchy, "levels", ())):
-        found[f"between_{level.name or k}_sd"] = level.cov
-    return found
+            found["between_tasks_in_all_actions_sd"] = _sds(hierarchy.effect_cov)
+        return {**found, "between_actions_sd": _sds(hierarchy.action_cov)}
+    told = _estimates(stored)
+    prefixes = {"between_tasks_sd": ""}
+    for k, level in enumerate(hierarchy.levels):
+        prefixes[f"between_{level.name or k}_sd"] = f"{level_name(hierarchy, k)} "
+    return {name: [told[f"{prefix}sd[{j}]"] for j in range(width)] for name, prefix in prefixes.items()}
+
+
+def _estimates(stored: Any) -> dict[str, float]:
+    """Estimates as `hieropo fit` shows them."""
+    if isinstance(stored.hierarchy, SharedActions):
+        return {"noise sd": float(stored.hierarchy.noise_var**0.5)}
+    return estimates(stored.doubt, stored.hierarchy)
 
 
 def _sds(cov: Any) -> Any:
-    return None if cov is None else np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+    return np.sqrt(np.maximum(np.diagonal(cov), 0.0))
 
 
 def _unit_names(policy: Any) -> tuple[str, ...]:

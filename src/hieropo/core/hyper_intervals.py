@@ -21,7 +21,8 @@ class HyperInterval(NamedTuple):
     name : str
         "noise sd", "mean[j]", "sd[j]", "correlation[i, j]", or the same of a level, as in "store sd[j]".
     estimate, lower, upper : float
-        The median for "integrated", else the estimate; and the ends.
+        The estimate, and the ends. Of the population means it is the posterior mean; of all else, for "integrated", the
+        median of the draws.
     """
 
     name: str
@@ -33,15 +34,37 @@ class HyperInterval(NamedTuple):
 def mean_intervals(parts: Components, dim: int, level: float) -> list[HyperInterval]:
     """Intervals of the population means, and of what metadata move; mixture quantiles."""
     sds = np.sqrt(np.maximum(np.diagonal(parts.covs, axis1=1, axis2=2), 0.0)).T
-    lower, middle, upper = (
+    lower, upper = (
         normal_mixture_quantile(parts.weights, parts.means.T, sds, at)
-        for at in ((1 - level) / 2, 0.5, (1 + level) / 2)
+        for at in ((1 - level) / 2, (1 + level) / 2)
     )
-    names = [f"mean[{j}]" if j < dim else f"kappa[{j - dim}]" for j in range(len(middle))]
+    mean = parts.gaussian().mean
+    names = [f"mean[{j}]" if j < dim else f"kappa[{j - dim}]" for j in range(len(mean))]
     return [
-        HyperInterval(*row)
-        for row in zip(names, middle.tolist(), lower.tolist(), upper.tolist(), strict=True)
+        HyperInterval(*row) for row in zip(names, mean.tolist(), lower.tolist(), upper.tolist(), strict=True)
     ]
+
+
+def estimates(doubt: HyperDraws | HyperError | None, hierarchy: Hierarchy) -> dict[str, float]:
+    """Return the estimates of the noise sd and of the sds of all levels, by the names of their intervals."""
+    covs = {
+        "": hierarchy.task_cov,
+        **{f"{level_name(hierarchy, k)} ": at.cov for k, at in enumerate(hierarchy.levels)},
+    }
+    found = {"noise sd": float(np.sqrt(hierarchy.noise_var))}
+    for prefix, cov in covs.items():
+        sds = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+        found |= {f"{prefix}sd[{j}]": float(sd) for j, sd in enumerate(sds)}
+    if isinstance(doubt, HyperDraws):
+        found |= {
+            each.name: each.estimate for each in draw_intervals(doubt, hierarchy, 0.5) if each.name in found
+        }
+    return found
+
+
+def level_name(hierarchy: Hierarchy, k: int) -> str:
+    """Return the name of a level above the tasks, or "level k"."""
+    return hierarchy.levels[k].name or f"level {k}"
 
 
 def draw_intervals(draws: HyperDraws, hierarchy: Hierarchy, level: float) -> list[HyperInterval]:
@@ -49,7 +72,7 @@ def draw_intervals(draws: HyperDraws, hierarchy: Hierarchy, level: float) -> lis
     ends = (0.5, (1 - level) / 2, (1 + level) / 2)
     found = [HyperInterval("noise sd", *_quantiles(np.sqrt(draws.noise_vars), draws.weights, ends))]
     covs = [("", draws.task_covs)]
-    covs += [(f"{at.name or f'level {k}'} ", draws.level_covs[:, k]) for k, at in enumerate(hierarchy.levels)]
+    covs += [(f"{level_name(hierarchy, k)} ", draws.level_covs[:, k]) for k in range(len(hierarchy.levels))]
     for prefix, each in covs:
         sds = np.sqrt(np.maximum(np.diagonal(each, axis1=1, axis2=2), 0.0))
         for j, values in enumerate(sds.T):

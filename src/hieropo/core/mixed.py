@@ -19,6 +19,7 @@ from hieropo.core.gaussian import Array, Gaussian, frozen
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.core.posterior import Posterior, PosteriorTable, Unseen, condition
+from hieropo.core.spread import about_fit, sizes
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, MismatchError
 
@@ -315,12 +316,6 @@ def prior_scales(moments: Moments) -> tuple[float, Array]:
     scale : (d,) array
         s over the root mean square of each feature, in units of theta.
     """
-    d, n = moments.dim, moments.n_rows
-    joint = unpack(moments.sums.sum(axis=0), d + 2)
-    C, b, c = joint[:d, :d], joint[:d, d], float(joint[d, d])
-    size = np.sqrt(np.diagonal(C))
-    size = np.where(size > 0, size, 1.0)
-    fit = np.linalg.lstsq(C / np.outer(size, size), b / size, rcond=1e-12)[0]
-    least = max(1e-13 * c, float(np.finfo(np.float64).tiny))
-    s2 = max(c - float(fit @ (b / size)), least) / max(n - d, 1)
-    return s2, np.sqrt(s2 * n) / size
+    s2 = about_fit(moments)
+    gram = unpack(moments.sums.sum(axis=0), moments.dim)
+    return s2, np.sqrt(s2 * moments.n_rows) / sizes(gram)

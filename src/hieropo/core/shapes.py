@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.cones import congruence, feature_root, to_matrix, to_vector
 from hieropo.core.packed import Array, Index, packed_size, triangle, unpack
+from hieropo.core.spread import about_fit, about_mean
 from hieropo.core.statistics import Moments
 
 FULL_DIM = 16  # features up to which full covariances are tried without being asked for
@@ -19,7 +20,10 @@ FULL_DIM = 16  # features up to which full covariances are tried without being a
 Named = Literal["full", "diag", "isotropic"]
 Name = Literal["full", "diag", "isotropic", "block", "scaled"]
 
-_UNTOLD = 1e-2  # of the mean squared reward: least noise_var where no task shows the noise
+_UNTOLD = (
+    1e-2  # of the residual variance of one fit to all rows: least noise_var where no task shows the noise
+)
+_NOISELESS = 1e-13  # of the variance of rewards: least noise_var where tasks show it
 _MOST_TASKS = 10_000
 
 
@@ -216,10 +220,12 @@ def bent(inside: tuple[Array, ...], shape: Shape) -> Array:
     return form.reshape(b * q, b * q)
 
 
-def noise_inside(moments: Moments) -> tuple[float, float, str]:
-    """Residual variance inside tasks, the smallest noise_var that is allowed, and what makes both doubtful, or ""."""
-    size = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum()) / moments.n_rows
-    floor = 1e-13 * (size or 1.0)
+def noise_inside(moments: Moments, node: str = "task") -> tuple[float, float, str]:
+    """Residual variance inside tasks, the smallest noise_var that is allowed, and what makes both doubtful, or "".
+
+    ``node`` is what the moments are of, for the message.
+    """
+    floor = _NOISELESS * (about_mean(moments) or 1.0)
     few = min(2000, max(100, 10**8 // moments.dim**3))
     most = np.argsort(-moments.rows, kind="stable")[:few]
     squares, free = _residuals(moments, most)
@@ -227,11 +233,12 @@ def noise_inside(moments: Moments) -> tuple[float, float, str]:
         squares, free = _residuals(moments, np.arange(0, len(moments), -(-len(moments) // _MOST_TASKS)))
     if not (free > 0).any():
         doubt = (
-            f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between "
-            "tasks are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the mean squared "
-            "reward. More rows a task, or fewer features, would tell."
+            f"No {node} has more rows than its features ({moments.dim}) can fit, so noise and differences between "
+            "tasks are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the residual variance "
+            f"of one fit to all rows. More rows of each {node}, or fewer features, would tell."
         )
-        return max(size, floor), max(_UNTOLD * size, floor), doubt
+        whole = about_fit(moments)
+        return max(whole, floor), max(_UNTOLD * whole, floor), doubt
     noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
     doubt = f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
     return max(noise_var, floor), floor, doubt if noise_var <= floor else ""

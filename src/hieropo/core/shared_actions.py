@@ -309,7 +309,10 @@ def unit_tree(moments: UnitMoments) -> Tree:
     seen = np.flatnonzero(moments.units.rows)
     parents = seen % moments.n_actions, np.zeros(moments.n_actions, dtype=np.int64)
     log_weight = float(moments.units.log_weight.sum())
-    return Tree(moments.units.sums[seen], moments.unit_dim, parents, moments.n_rows, log_weight)
+    return Tree(
+        moments.units.sums[seen], moments.unit_dim, parents, moments.n_rows, log_weight,
+        names=("task_cov", "action_cov"), lowest="action of a task", remedy="use hyper='flat'",
+    )  # fmt: skip
 
 
 def _refuse_negative(moments: UnitMoments) -> None:

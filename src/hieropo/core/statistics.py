@@ -8,12 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.arrays import normalised, sealed
 from hieropo.core.keys import Codes, Keys
-from hieropo.core.packed import pack, packed_size, unpack
+from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
 
 _PIECE = 1024  # tasks that are looked at together, while they are in the cache
+_LEFT = 1e-9  # of what is taken away: more than rounding leaves behind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,6 +210,7 @@ class Moments:
         log_weight[place] += sign * other.log_weight
         if sign < 0:
             _clear_emptied(sums, rows, log_weight, place, other.sums)
+            _clear_rounding(sums, place, other.sums, self.dim + 2)
         if not np.isfinite(sums).all():
             refuse_overflow(left.keys, sums)
         return type(self)(left.keys, self.dim, sums, rows, log_weight, features)
@@ -264,9 +266,24 @@ def turned(sums: Array, T: Array) -> Array:
 def _clear_emptied(sums: Array, rows: Codes, log_weight: Array, place: Codes, taken: Array) -> None:
     """Where every row of a task was taken away, drop what rounding left behind."""
     rest = np.abs(sums[place]).max(axis=1, initial=0.0)
-    gone = (rows[place] == 0) & (rest <= 1e-9 * np.abs(taken).max(axis=1, initial=0.0))
+    gone = (rows[place] == 0) & (rest <= _LEFT * np.abs(taken).max(axis=1, initial=0.0))
     sums[place[gone]] = 0.0
     log_weight[place[gone]] = 0.0
+
+
+def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:
+    """Where a sum of squares ended below 0 by rounding, that entry of z is 0 in all rows that are left.
+
+    More below 0 than that is left as it is, to be refused: more was taken away than there was.
+    """
+    squares = [packed_size(j + 1) - 1 for j in range(size)]
+    left = sums[place[:, None], squares]
+    below = (left < 0) & (left >= -_LEFT * taken[:, squares])
+    some = np.flatnonzero(below.any(axis=1))
+    if some.size:
+        i, j = triangle(size)
+        gone = below[some]
+        sums[place[some]] = np.where(gone[:, i] | gone[:, j], 0.0, sums[place[some]])
 
 
 def refuse_overflow(keys: Keys, sums: Array) -> None:

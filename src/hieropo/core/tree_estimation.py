@@ -6,6 +6,7 @@ quadratic with the exact slope. Its curvature, approximate for a tree, is correc
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def estimate_levels(
     d = moments.dim
     known = [Level(np.zeros((d, d)), parent, name) for name, parent in (levels or {}).items()]
     shape_of = Hierarchy(None, np.zeros((d, d)), 1.0, tuple(known), metadata)
-    best = estimate_units(active, _tree(active, shape_of), task_cov, criterion)
+    tree = _tree(active, shape_of)
+    _warn_of_levels(tree, shape_of)
+    best = estimate_units(active, tree, task_cov, criterion)
     hierarchy = replace(
         shape_of,
         task_cov=best.covs[0],
@@ -123,7 +126,7 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     task_cov, criterion
         As :func:`estimate_levels`.
     """
-    noise_var, floor = noise_to_start(moments)
+    noise_var, floor = noise_to_start(moments, tree.lowest)
     start, d, m = first_guess(moments, noise_var) / noise_var, tree.dim, len(tree.rows)
     names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
     if task_cov == "auto" and full_is_possible(d, m):
@@ -146,7 +149,28 @@ def _tree(moments: Moments, hierarchy: Hierarchy) -> Tree:
     metadata = hierarchy.metadata
     design = None if metadata is None else metadata.design(hierarchy.dim, moments.keys)
     log_weight = float(moments.log_weight.sum())
-    return Tree(moments.sums, moments.dim, tuple(parents), moments.n_rows, log_weight, design)
+    names = ("task_cov", *(f"the covariance of level {_name(hierarchy, k)}" for k in range(len(parents) - 1)))
+    return Tree(moments.sums, moments.dim, tuple(parents), moments.n_rows, log_weight, design, names)
+
+
+def _name(hierarchy: Hierarchy, k: int) -> str:
+    return repr(hierarchy.levels[k].name or k)
+
+
+def _warn_of_levels(tree: Tree, hierarchy: Hierarchy) -> None:
+    """Warn of a level whose covariance no log can tell: it has one node, or a node for each of its children."""
+    for k, (below, above) in enumerate(pairwise(tree.parents)):
+        child = "task" if k == 0 else f"node of level {_name(hierarchy, k - 1)}"
+        problem = "one node, so that nothing shows how its nodes differ"
+        if above.size == below.size > 1:
+            problem = (
+                f"a node for each {child}, so that nothing tells how its nodes differ from how these differ"
+            )
+        if above.size in (1, below.size):
+            warn(
+                f"Level {_name(hierarchy, k)} has {problem}. Its standard deviation is not learned from this log. "
+                "Leave the level out, or name groups of several tasks, and several of them."
+            )
 
 
 def estimate_tree(tree: Tree, shape: Shape, criterion: Criterion, start: Array, floor: float) -> TreeFit:
@@ -226,11 +250,16 @@ def _descend(
         if near:
             ratios = np.array([shape.matrix(v) for v in x.reshape(levels, -1)])
             return ratios, here, evaluations, promise
+    simpler = "" if shape.size == 1 else "Try task_cov='diag', or "
     raise NumericalError(
-        f"The covariances of {levels} levels of dimension {tree.dim} did not converge in {evaluations} evaluations; "
-        f"the next step still promises {promise:.3g} of deviance: the log says too little about so many entries. Try "
-        "task_cov='diag', or leave out a level that has few nodes."
+        f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} evaluations; "
+        f"the next step still promises {promise:.3g} of deviance: the log says too little about so many entries. "
+        f"{_sentence(simpler + tree.remedy)}"
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _dual(slope: Array, shape: Shape) -> Array:
@@ -278,8 +307,10 @@ def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
     """Minimiser of the quadratic over the cone, found in coordinates S = T X T' of each block in which it is round."""
     blocks, p, _ = frame.shape
     turn = congruence(frame)
-    own = (turn.T @ form @ turn).reshape(blocks, packed_size(p), blocks, packed_size(p))
-    size = np.einsum("bibi->b", own) / packed_size(p)
+    size = _sizes(turn.T @ form @ turn, blocks)
+    if (size <= 0).any():
+        form = _magnitudes(form, frame)
+        size = _sizes(turn.T @ form @ turn, blocks)
     frame = frame / np.maximum(size, np.finfo(np.float64).tiny)[:, None, None] ** 0.25
     half = np.linalg.solve(frame, to_matrix(x.reshape(blocks, -1), p))
     here = to_vector(np.linalg.solve(frame, half.swapaxes(1, 2))).ravel()
@@ -287,8 +318,8 @@ def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
     slope, form = turn.T @ g, turn.T @ form @ turn
     if not (np.isfinite(slope).all() and np.isfinite(form).all() and np.abs(form).max() < _LOST):
         raise NumericalError(
-            "The covariances of the levels cannot be told from this log: the likelihood has no curvature left. Where "
-            "no task has more rows than features, more rows a task would help, or fewer levels."
+            "The likelihood of the covariances is not finite near the estimate: features or rewards are so large, or "
+            "so small, that products of them do not fit a float64. Rescale such columns."
         )
     values, vectors = np.linalg.eigh(form)
     if values[0] < 0:  # what the approximation left out
@@ -296,6 +327,24 @@ def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
     goal = minimise(slope, form, here, lambda v: nearest_psd(v, p))
     move = goal - here
     return turn @ goal, -float(slope @ move + move @ form @ move / 2)
+
+
+def _sizes(form: Array, blocks: int) -> Array:
+    """Mean curvature of each block."""
+    return np.asarray(np.diagonal(form).reshape(blocks, -1).mean(axis=1))
+
+
+def _magnitudes(form: Array, frame: Array) -> Array:
+    """The curvature with the magnitude of each eigenvalue, taken in coordinates X, S = T X T', of each block.
+
+    Where the level's own curvature is nearly all that of noise_var, as with one row a node, the approximation can be
+    negative on the whole. A step of a length of that size then goes downhill all the same.
+    """
+    turn = congruence(frame)
+    one = np.broadcast_to(np.eye(frame.shape[1]), frame.shape)
+    back = congruence(np.asarray(np.linalg.solve(frame, one), dtype=np.float64))
+    values, vectors = np.linalg.eigh(turn.T @ form @ turn)
+    return np.asarray(back.T @ ((vectors * np.abs(values)) @ vectors.T) @ back)
 
 
 def _frame(expected: Array, shape: Shape) -> Array:

@@ -24,11 +24,11 @@ from hieropo.core.mixed import (
     HyperDraws,
     MixedPosterior,
     mix,
-    prior_scales,
     single,
 )
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import Posterior, condition
+from hieropo.core.spread import about_fit, about_mean
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, warn
 
@@ -41,7 +41,7 @@ _FEW = 300  # tasks up to which the hierarchy is integrated, whatever it costs
 _WORK = 100_000  # tasks times squared features up to which that costs a second or two
 _OPEN = 4.0  # standard errors above zero below which a variance is open; see _chosen
 _COSTLY = 10_000  # tasks of a tree, for which there is no first order, up to which it is integrated
-_NOTHING = 2e-13  # share of the mean squared reward that is rounding
+_NOTHING = 2e-13  # share of the variance of rewards that is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +233,8 @@ def _plan(
 
 
 def _explained(moments: Moments) -> bool:
-    squares = float(moments.sums[:, packed_size(moments.dim + 1) - 1].sum()) / moments.n_rows
-    return squares == 0 or prior_scales(moments)[0] <= _NOTHING * squares
+    spread = about_mean(moments)
+    return spread == 0 or about_fit(moments) <= _NOTHING * spread
 
 
 def _chosen(
