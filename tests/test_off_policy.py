@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.core.off_policy import Floor, OffPolicyMoments, OffPolicySums
 from hieropo.core.shrinkage import shrink
 from hieropo.core.value_estimates import (
     NAMES,
@@ -298,6 +298,17 @@ def pareto_weights(d: dict[str, Any]) -> dict[str, Any]:
     return {**d, "p": 1 / (1 + 0.05 * RNG(2).pareto(1.1, 3000)), "pi": np.ones(3000)}
 
 
+def halved_weights(d: dict[str, Any]) -> dict[str, Any]:
+    """Weights with a tail of index 1 that are powers of 2, a third of them tied at 1."""
+    w = 2.0 ** np.floor(np.log2(1 + RNG(5).pareto(1.0, 3000)))
+    return {**d, "p": 1 / w, "pi": np.ones(3000)}
+
+
+def few_large(d: dict[str, Any]) -> dict[str, Any]:
+    w = np.where(np.arange(3000) < 3, 100.0, 1.0)
+    return {**d, "p": 1 / w, "pi": np.where(np.arange(3000) < 1000, 1.0, 0.0)}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -314,6 +325,8 @@ def pareto_weights(d: dict[str, Any]) -> dict[str, Any]:
         (lambda d: {**d, "r": (np.arange(3000) >= 6) * 1.0}, "rarer rewards"),
         (lambda d: {**d, "r": np.where(np.arange(3000) == 7, 1e6, d["r"])}, "rarer rewards"),
         (pareto_weights, "Pareto tail 0.[789]|Pareto tail 1"),
+        (halved_weights, r"the squares of the weights count as [1-4]\.\d rows"),
+        (few_large, r"the squares of the weights count as 3\.\d rows"),
     ],
 )
 def test_what_cannot_be_trusted_is_withheld_with_the_reason(
@@ -324,6 +337,46 @@ def test_what_cannot_be_trusted_is_withheld_with_the_reason(
     assert re.search(reason, ips.withheld), ips.withheld
     assert ips.shown().withheld is None
     assert all(each.withheld is None for each in values(summed(**world), rng=RNG(0)))
+
+
+def epsilon_greedy(seed: int, epsilon: float, rows: int = 1000, K: int = 4) -> dict[str, Any]:
+    """A log of which chance chose a share, and a policy that often does something else than its greedy choice."""
+    rng, m = RNG(seed), 30
+    task, greedy = rng.integers(m, size=rows), rng.integers(K, size=m)
+    policy = np.where(rng.random(m) < 0.3, greedy, rng.integers(K, size=m))
+    action = np.where(rng.random(rows) < epsilon, rng.integers(K, size=rows), greedy[task])
+    p = np.where(action == greedy[task], 1 - epsilon + epsilon / K, epsilon / K)
+    theta = rng.normal(size=(m, K))
+    return {
+        "task": task, "r": theta[task, action] + rng.normal(size=rows), "p": p, "pi": 1.0 * (action == policy[task]),
+        "q": 0.8 * theta[task, action], "v": 0.8 * theta[task, policy[task]],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.4, 0.8])
+def test_tied_weights_that_are_bounded_have_no_heavy_tail(epsilon: float) -> None:
+    for seed in range(8):
+        found = summed(**epsilon_greedy(seed, epsilon))
+        assert found.top[0] == pytest.approx(4 / epsilon)
+        assert found.floor.propensity == pytest.approx(epsilon / 4)
+        assert [each.withheld for each in values(found, rng=RNG(0))] == [None] * 8
+
+
+def test_the_least_propensity_is_that_of_all_rows_that_count(world: dict[str, Any]) -> None:
+    p = np.where(np.arange(3000) % 100 == 7, 0.01, np.maximum(world["p"], 0.011))
+    p[4] = 0.01 * (1 + 1e-14)  # equal but for rounding
+    weight = np.where(np.arange(3000) < 1000, 2.0, 1.0)
+    weight[7] = 0.0
+    made = OffPolicySums(world["r"].min(), world["r"].max(), 3000)
+    for part in np.array_split(np.arange(3000), 4):
+        rows = ({**world, "p": p}[key][part] for key in ("task", "r", "p", "pi", "q", "v"))
+        made.add(*rows, weight=weight[part])
+    assert made.moments().floor.propensity == 0.01
+    assert made.moments().floor.rows == 9 * 2 + 20 + 2
+    assert (made.moments() + summed(**world, switch=made.switch)).floor.propensity == min(
+        0.01, world["p"].min()
+    )
+    assert OffPolicySums(0.0, 1.0, 1).moments().floor == Floor(1.0, 0.0)
 
 
 def test_a_policy_that_no_row_follows_has_no_value_by_weights(world: dict[str, Any]) -> None:

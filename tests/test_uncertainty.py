@@ -166,6 +166,18 @@ def test_the_tail_of_weights_is_that_of_the_pareto_law_they_follow(k) -> None:
     assert pareto_tail(-k * np.log(uniform)) == pytest.approx(k, abs=0.1)
 
 
+def test_tied_weights_have_the_tail_of_a_bounded_law_or_none_that_can_be_told() -> None:
+    ones = np.zeros(200)
+    assert pareto_tail(ones) == -np.inf
+    half = np.where(np.arange(200) < 100, 3.0, 0.0)
+    assert pareto_tail(half) == pareto_tail(half + 1e-15 * np.arange(200)) == -np.inf
+    few = np.where(np.arange(200) < 4, 3.0, 0.0)
+    assert np.isnan(pareto_tail(few))
+    assert np.isnan(pareto_tail(ones[:20]))
+    several = np.where(np.arange(200) < 10, 3.0, 0.0)
+    assert pareto_tail(several) == -np.inf
+
+
 def test_a_density_that_no_t_distribution_is_like_is_said_to_be_bad() -> None:
     heavy = lambda x: -0.6 * np.log1p((x * x).sum(axis=1) * 1e4)  # noqa: E731 - as short as it is
     _, _, diagnosis = sample(heavy, np.zeros(12))

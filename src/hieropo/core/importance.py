@@ -13,6 +13,8 @@ from math import lgamma, log, pi
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.ties import ROUNDING
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Density = Callable[[Array], Array]
@@ -21,6 +23,7 @@ _DOF = 5.0  # of the proposals
 _STEP = 0.02  # of finite differences, where variables vary by about 1
 _ROUNDS = 6
 _ENOUGH = 100  # effective points to be trusted; no further round is drawn from twice as many on
+_EXCEEDANCES = 5  # to which a distribution can be fitted
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 MOST_VARIABLES = len(_PRIMES) - 1
 
@@ -175,15 +178,22 @@ def resampled(weights: Array, order: Index, count: int) -> tuple[Index, Array]:
 def pareto_tail(log_weights: Array) -> float:
     """Shape k of a generalised Pareto distribution, fitted to the largest weights.
 
+    Weights that are equal but for rounding are ties. Where all of the largest are tied, the distribution ends there and
+    k is -inf. Where fewer than five exceed the others nothing can be fitted, and it is NaN.
+
     Source: Zhang and Stephens, Technometrics 51, 2009: the posterior mean over a grid, without iteration.
     """
     n = log_weights.size
     count = int(min(n / 5, 3 * np.sqrt(n)))
+    if count < _EXCEEDANCES:
+        return np.nan
     sorted_weights = np.sort(np.exp(log_weights - log_weights.max()))
     excess = sorted_weights[-count:] - sorted_weights[-count - 1]
-    excess = excess[excess > 0]
-    if excess.size < 5:
-        return np.inf
+    excess = excess[excess > ROUNDING]
+    if not excess.size or (excess.size >= _EXCEEDANCES and excess[-1] - excess[0] <= ROUNDING):
+        return -np.inf
+    if excess.size < _EXCEEDANCES:
+        return np.nan
     grid = 30 + int(np.sqrt(excess.size))
     quartile = excess[int(excess.size / 4 + 0.5) - 1]
     b = 1 / excess[-1] + (1 - np.sqrt(grid / (np.arange(1, grid + 1) - 0.5))) / (3 * quartile)

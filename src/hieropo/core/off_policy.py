@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo.core.accumulation import Accumulator
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import ROUNDING
 from hieropo.errors import InputError, LogError, MismatchError
 
 Array = NDArray[np.float64]
@@ -58,6 +59,8 @@ class OffPolicyMoments:
         The largest weights, descending; at most 200.
     groups : (101, k) array
         Sums of z = (c, r, 1) over every 101st row.
+    floor : Floor
+        The least propensity of all rows, those that the policy would not have taken among them.
     """
 
     moments: Moments
@@ -69,6 +72,7 @@ class OffPolicyMoments:
     predicted: bool
     top: Array
     groups: Array
+    floor: "Floor"
 
     @cached_property
     def names(self) -> dict[str, int]:
@@ -126,7 +130,30 @@ class OffPolicyMoments:
         return OffPolicyMoments(
             self.moments + other.moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
             self.predicted or other.predicted, _largest(self.top, other.top), self.groups + other.groups,
+            self.floor + other.floor,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least propensity, 1 where there are no rows, and how many rows have it; of parts of a log it adds."""
+
+    propensity: float = 1.0
+    rows: float = 0.0
+
+    def __add__(self, other: "Floor") -> "Floor":
+        least = min(self.propensity, other.propensity)
+        rows = sum(each.rows for each in (self, other) if each.propensity <= least * (1.0 + ROUNDING))
+        return Floor(least, rows)
+
+    @classmethod
+    def of(cls, propensities: Array, counts: Array) -> "Floor":
+        """Find it among propensities (n,) of rows that count so often (n,)."""
+        present = propensities[counts > 0]
+        if not present.size:
+            return cls()
+        least = float(present.min())
+        return cls(least, float(counts[propensities <= least * (1.0 + ROUNDING)].sum()))
 
 
 def column(kind: str, parameter: float) -> str:
@@ -173,6 +200,7 @@ class OffPolicySums:
     _top: Array = field(init=False, repr=False)
     _seen: int = field(init=False, repr=False, default=0)
     _predicted: bool = field(init=False, repr=False, default=False)
+    _floor: Floor = field(init=False, repr=False, default=Floor())
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
@@ -242,6 +270,7 @@ class OffPolicySums:
         counts = None if weight is None else np.asarray(weight, dtype=np.float64)  # checked by then
         self._group(z if counts is None else z * counts[:, None])
         self._top = _largest(self._top, w[(w > 0) & (True if counts is None else counts > 0)])
+        self._floor += Floor.of(p, np.ones(p.size) if counts is None else counts)
         self._predicted |= bool(v.any() or q.any())
 
     def _group(self, z: Array) -> None:
@@ -274,7 +303,7 @@ class OffPolicySums:
         """Return the sums of all batches so far."""
         return OffPolicyMoments(
             self._total.moments(), self.switch, self.shrink, self.smoothing, self.low, self.high,
-            self._predicted, self._top.copy(), self._groups.copy(),
+            self._predicted, self._top.copy(), self._groups.copy(), self._floor,
         )  # fmt: skip
 
 

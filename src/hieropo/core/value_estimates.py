@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hieropo.core.importance import pareto_tail
 from hieropo.core.off_policy import OffPolicyMoments, column
 from hieropo.core.packed import triangle
-from hieropo.core.ties import exceeds, first_smallest, reaches
+from hieropo.core.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.core.value_intervals import Interval, Ratios, Sample, empirical_bernstein
 from hieropo.errors import InputError
 
@@ -21,6 +21,7 @@ _FEW_EVENTS = 5.0
 _HANDFUL, _MUCH = 5, 0.5  # so many weights may not hold so much of all
 _OFF = 0.05  # by which the mean weight may differ from 1
 _LIKE = 3.0  # the largest weight over the median of the largest, below which they have no tail
+_FLOOR = 20.0  # rows at the least propensity: propensities below it are then 6 times as rare, or would have been seen
 _TAIL = 0.7  # of a generalised Pareto distribution, above which a mean of weights is not told
 
 
@@ -258,9 +259,30 @@ def _withheld(moments: OffPolicyMoments, sample: Sample) -> str | None:
             f"the rarer rewards of the rows that take what the policy takes count as {events:.1f} rows, too few to "
             "tell how rare they are"
         )
-    if top.size >= 25 and top[0] > _LIKE * np.median(top) and (tail := pareto_tail(np.log(top))) > _TAIL:
+    return _heavy(moments) or _unsupported(moments, sample)
+
+
+def _heavy(moments: OffPolicyMoments) -> str | None:
+    """Say why the largest weights leave no mean or no interval; None where they are alike, or bounded.
+
+    They are bounded where many rows of the log share its least propensity, as the rows that chance chose in an
+    epsilon-greedy log do: no weight exceeds its inverse. Elsewhere a Pareto distribution is fitted to the largest
+    weights. It does not fit weights that are tied; then their squares have to come from enough rows, (sum w^2)^2 /
+    sum w^4. With a tail of index k above 1/2 these are about 2k / (2k - 1), however many rows there are (Albrecher and
+    Teugels, Scandinavian Actuarial Journal, 2006).
+    """
+    top = moments.top
+    if top.size < 25 or top[0] <= _LIKE * np.median(top) or reaches(moments.floor.rows, _FLOOR):
+        return None
+    tail = pareto_tail(np.log(top))
+    if tail > _TAIL:
         return f"the largest weights grow so fast (Pareto tail {tail:.2f}) that no mean of them is told"
-    return _unsupported(moments, sample)
+    tied = bool((np.diff(-top[: top.size // 5 + 1]) <= ROUNDING * top[0]).any())
+    w = moments.form(w=1.0)
+    spread = float(w @ moments.squares @ w) ** 2 / float((top**4).sum())
+    if tied and not reaches(spread, _FEW_EVENTS):
+        return f"the squares of the weights count as {spread:.1f} rows, too few to tell how far the estimate is off"
+    return None
 
 
 def _events(moments: OffPolicyMoments) -> float:
