@@ -1,12 +1,13 @@
 """Sums of tasks and actions add in order, and the tests made of them are what permutations and definitions say."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hieropo.core import cells as at
-from hieropo.core.cell_tests import difference, grouped_by_action, reaction, sorted_by_reward, trend
+from hieropo.core.cell_tests import difference, reaction, trend
 from hieropo.core.cells import Cells, CellSums
 from hieropo.core.kinds import Numbers
 from hieropo.core.repeats import Repeats
@@ -190,16 +191,6 @@ def test_shares_that_differ_are_told_from_equal_ones() -> None:
     assert difference(np.zeros((3, 2))) is None
 
 
-def test_rows_sorted_by_action_or_by_reward_are_recognised() -> None:
-    place, code, reward = frozen(1)
-    assert not grouped_by_action(collected(place, code, reward))
-    assert not sorted_by_reward(collected(place, code, reward))
-    order = np.lexsort((code, place))
-    assert grouped_by_action(collected(place[order], code[order], reward[order]))
-    order = np.argsort(-reward)
-    assert sorted_by_reward(collected(place[order], code[order], reward[order]))
-
-
 def test_repeated_rows_are_counted_and_beyond_the_limit_estimated() -> None:
     rng = np.random.default_rng(7)
     hashes = rng.integers(2**64, size=20_000, dtype=np.uint64)
@@ -270,20 +261,48 @@ def test_times_do_not_depend_on_how_a_log_is_cut_and_see_a_gap() -> None:
     appended.append(line(mixed[1000:], 3), np.arange(5), 5)
     joined = appended.timeline()
     assert joined is not None
-    assert (joined.back, joined.back_in_task) == (shuffled.back, shuffled.back_in_task)
+    for name in ("steps", "back", "steps_in_task", "back_in_task", "same_in_task"):
+        assert getattr(joined, name) == getattr(shuffled, name)
     np.testing.assert_allclose(joined.sums, one.sums, atol=1e-9)
 
 
-def test_steps_back_within_tasks_are_counted_by_their_definition() -> None:
+def test_steps_within_tasks_are_counted_by_their_definition() -> None:
     rng = np.random.default_rng(11)
     time, place = rng.integers(50, size=300).astype(float), rng.integers(4, size=300)
     time[::7] = np.nan
-    found = Times()
+    found, first = Times(), Times()
     found.add(time, place, np.zeros(300), 4)
+    first.add(time[:120], place[:120], np.zeros(120), 4)
+    later = Times()
+    later.add(time[120:], place[120:], np.zeros(180), 4)
+    first.append(later, np.arange(4), 4)
+    own = [time[(place == s) & ~np.isnan(time)] for s in range(4)]
+    steps = [b - a for each in own for a, b in pairwise(each)]
+    for line in (found.timeline(), first.timeline()):
+        assert line is not None
+        assert line.back_in_task == sum(step < 0 for step in steps)
+        assert line.same_in_task == sum(step == 0 for step in steps)
+        assert line.steps_in_task == len(steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda time: time, None),
+        (lambda time: np.zeros(time.size), "one time"),
+        (lambda time: -time, "not in the order of time"),
+        (lambda time: time // 40, "many rows have the time of the row before"),
+        (lambda time: np.where(time == 100, 99, time), None),
+    ],
+)
+def test_order_is_that_of_time_where_times_of_a_task_grow(change: Any, why: str | None) -> None:
+    time = np.arange(400.0)
+    found = Times()
+    found.add(change(time), np.arange(400) % 4, np.zeros(400), 4)
     line = found.timeline()
     assert line is not None
-    own = [time[(place == s) & ~np.isnan(time)] for s in range(4)]
-    assert line.back_in_task == sum(b < a for each in own for a, b in pairwise(each))
+    said = line.disorder()
+    assert said is None if why is None else why in str(said)
 
 
 @pytest.mark.parametrize(

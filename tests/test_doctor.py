@@ -268,6 +268,56 @@ def test_a_finding_is_there_where_the_log_has_it(
     assert each.next.endswith((".", "?"))
 
 
+ORDERED = {"adaptive logging", "actions flee rewards", "drift"}  # kinds of findings that take order for time
+
+
+def moving(log: Columns) -> Columns:
+    return {**log, "profit": log["profit"] + np.linspace(0, 1.5, log["x"].size)}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (learning, "adaptive logging"), (lambda log: learning(log, -1.0), "actions flee rewards"), (moving, "drift"),
+    ],
+)  # fmt: skip
+def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_so(
+    change: Callable[[Columns], Columns], kind: str
+) -> None:
+    log = change(sound(each=120))
+    roles = WITHOUT_P | {"context": []}
+    assert kind in kinds(examined(log, **roles))
+    few = {**log, "day": log["day"] // 25}  # of each task many rows have one time: their order says nothing
+    ties = {**log, "day": np.full(log["x"].size, 3.0)}
+    mixed = {**log, "day": log["day"][::-1]}
+    for columns, time, why in (
+        (log, None, "no column of times is named"), (few, "day", "many rows have the time of the row before them"),
+        (ties, "day", "all rows have one time"), (mixed, "day", "rows are not in the order of time"),
+    ):  # fmt: skip
+        found = examined(columns, **roles, time=time)
+        assert not ORDERED & set(kinds(found)), found
+        facts = found.facts["incumbent"]
+        assert facts["reacts_to_rewards"] is None
+        assert why in facts["order_tells_nothing"]
+        assert facts["seems"] in ("frozen or adaptive", "random")
+        assert f"whether it reacts to rewards is not told: {why}" in str(found)
+        learner, heard = fitted(columns, **roles, time=time)
+        assert not ORDERED & {each.kind for each in learner.findings_}
+        assert not [each for each in heard if "rewarded well" in each or "later rows" in each], heard
+
+
+def test_an_incumbent_that_knew_or_learned_is_named_as_both_where_order_does_not_tell() -> None:
+    found = examined(knowing(sound(each=120)), time=None)
+    (text,) = [str(each) for each in found.findings if each.kind == "the incumbent knew something"]
+    assert (
+        "or learned from these rows (no column of times is named, so that the log does not tell which)"
+        in text
+    )
+    assert "name it (time=, --time)" in text
+    _, heard = fitted(knowing(sound(each=120)), time=None)
+    assert any("no column of times is named" in each for each in heard)
+
+
 def test_findings_come_by_severity() -> None:
     log = at_row("p", 0.0)({**sound(), "y": 1e4 * sound()["y"], "profit": sound()["profit"] + 1e7})
     order = [each.severity for each in examined(log).findings]
@@ -493,7 +543,7 @@ def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path
     for start in range(0, 2000, 500):
         pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
     source = open_log(tmp_path)
-    roles = Roles("store", "offer", "profit", "p")
+    roles = Roles("store", "offer", "profit", "p", time="day")
     watch = Watch(source, roles, most=1000)
     for part in reversed(list(watch.parts(roles.columns))):
         rows = sum(batch.num_rows for batch in part.batches())
@@ -502,7 +552,8 @@ def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path
     assert seen is not None
     assert (seen.all_rows, seen.rows) == (2000, 1000)
     some = np.concatenate([np.arange(start, start + 250) for start in range(0, 2000, 500)])
-    direct = examine(table.take(pa.array(some)), task="store", action="offer", reward="profit", pscore="p")
+    named = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p", "time": "day"}
+    direct = examine(table.take(pa.array(some)), **named)
     mine = rules_incumbent.reaction_of(seen)
     assert mine is not None
     assert mine.z == pytest.approx(direct.facts["incumbent"]["reacts_to_rewards"]["z"])

@@ -383,9 +383,9 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
             times[np.arange(m), action] += 1
             rows.append((np.arange(m), action, reward))
         task, action, reward = (np.concatenate(each) for each in zip(*rows, strict=True))
-        return pa.table({"store": task, "offer": action, "profit": reward})
+        return pa.table({"store": task, "offer": action, "profit": reward, "when": np.arange(reward.size)})
 
-    columns = {"task": "store", "action": "offer", "reward": "profit"}
+    columns = {"task": "store", "action": "offer", "reward": "profit", "time": "when"}
     for kind, logging, match in (
         ("knows", "random", "Fit with logging='frozen'"), ("learns", "random", "Say so, logging='adaptive'"),
         ("learns", "frozen", "counts the same rewards twice"), ("knows", "frozen", None), ("learns", "adaptive", None),
@@ -397,6 +397,19 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
         assert match is None or match in limits[0]
     with pytest.warns(HieropoWarning, match="the incumbent knew something"):
         HierOPO().fit(table("knows"), **columns)
+    rows = table("learns")
+    learner = HierOPO(logging="random").fit(rows, **columns)
+    mixed = rows.set_column(3, "when", rows["when"].take(pa.array(rng.permutation(len(rows)))))
+    for later, time, why in (
+        (rows, False, "no column of times is named"), (rows.drop(["when"]), None, "no column of times is named"),
+        (mixed, None, "rows are not in the order of time"),
+    ):  # fmt: skip
+        (limit,) = learner.evaluate(later, propensities="none", time=time).limits  # type: ignore[arg-type]
+        assert "or it learned from these rows. The log does not tell which, since " + why in limit
+    with pytest.raises(SchemaError, match="'hour'"):
+        learner.evaluate(rows, time="hour")
+    frozen = HierOPO(logging="frozen").fit(rows, **columns)
+    assert frozen.evaluate(rows, propensities="none", time=False).limits == ()
 
 
 def test_pessimism_can_be_chosen_from_the_log() -> None:

@@ -137,6 +137,7 @@ class Fitted:
         *,
         pscore: str | None = None,
         eligible: str | Literal[False] | None = None,
+        time: str | Literal[False] | None = None,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
@@ -151,6 +152,10 @@ class Fitted:
             Column of logged propensities, by default as in the fit.
         eligible : str or False, optional
             Column that lists the actions that could be taken, by default as in the fit; False where all could.
+        time : str or False, optional
+            Column that says when the action was chosen, by default as in the fit where the log has it. Whether the
+            incumbent learned from these rows is told by their order alone, where such a column says that it is that of
+            time; False where it does not.
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
@@ -165,11 +170,12 @@ class Fitted:
 
         policy = self._fitted()
         roles = replace(
-            self.roles_, levels=(), metadata=(), time=None,
+            self.roles_, levels=(), metadata=(), time=time or None,
             pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._listed_in(policy)),
         )  # fmt: skip
         taker = asked(log, lenient=lenient, file=rejects, features=self.features_)
-        return evaluated(subject_of(self), log, roles, options, taker)
+        usual = self.roles_.time if time is None else None
+        return evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
 
     def save(
         self,

@@ -157,7 +157,8 @@ class HierOPO(Fitted, Parameters):
             Names of columns. ``pscore`` is checked, and not used for learning.
         time, eligible : str
             Columns that say when the action was chosen, and list those that could be. Checked, and not used for
-            learning; :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
+            learning. Only with a ``time``, and rows in its order, is it told whether choices react to rewards and
+            whether rewards move. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
         context : sequence of str
             Context columns, in the order of the features.
         levels : sequence of str

@@ -19,6 +19,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def agreeing(number: float, one: str, many: str) -> str:
+    """Return the word that goes with a number: ``is`` or ``are``, ``differs`` or ``differ``."""
+    return one if number == 1 else many
+
+
 def percent(share: float) -> str:
     """Write a share, with two digits where it is small."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

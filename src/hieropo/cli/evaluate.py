@@ -25,6 +25,7 @@ FORMATS = (".parquet", ".pq")
 _SETTINGS = (
     "pscore",
     "propensities",
+    "time",
     "level",
     "seed",
     "max_harm",
@@ -53,6 +54,11 @@ _SETTINGS = (
     "judge by the model alone.",
 )  # fmt: skip
 @eligible_options
+@click.option(
+    "--time", metavar="COL",
+    help="Column that says when the action was chosen. Default: as in the log of the fit, where this log has it. Only "
+    "an order in time tells whether the incumbent learned from these rows.",
+)  # fmt: skip
 @click.option("--per-task", metavar="FILE.parquet", help="Write a row for each task; replaced if there.")
 @click.option(
     "--gate", metavar="DIR", help="Save the policy with a gate here: it acts only where its harm is unlikely."

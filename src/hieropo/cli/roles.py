@@ -42,7 +42,11 @@ _ROLES = (
         help="Column with a list of the actions that could be taken; not used for the fit. Requests have it too, and a "
         "choice never leaves its list.",
     ),
-    click.option("--time", metavar="COL", help="Column that says when the action was chosen; checked."),
+    click.option(
+        "--time", metavar="COL",
+        help="Column that says when the action was chosen; not learned from. Only with it, and rows in its order, is "
+        "it told whether choices react to rewards and whether rewards move.",
+    ),
     click.option(
         "--guess/--no-guess", default=True, show_default=True,
         help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "

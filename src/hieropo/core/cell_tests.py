@@ -6,7 +6,8 @@ its cell and h_t any number made of the choices, then has the mean 0 and the var
 
     sum over cells of  sum e_t^2 / (n - 1)  *  sum (h_t - mean h)^2
 
-exactly, whatever the incumbent knew, whatever the law of rewards. Two h are looked at: how much more often the action
+exactly, whatever the incumbent knew, whatever the law of rewards. That rows come in the order of time has to be known
+otherwise (:meth:`hieropo.core.times.Timeline.disorder`). Two h are looked at: how much more often the action
 comes among the later rows of its task than in all of them (a reaction), and how late the row is (a trend).
 """
 
@@ -21,9 +22,6 @@ from hieropo.core.cells import Cells
 Array = NDArray[np.float64]
 
 _RARE = 20  # rows below which actions are put together
-_FREE = 30.0  # changes of action that chance would make, below which order cannot be judged
-_GROUPED = 0.05  # share of those that are made where rows are ordered by action
-_SORTED = 100  # steps of the reward within tasks that tell whether it is sorted
 
 
 class Sign(NamedTuple):
@@ -118,24 +116,6 @@ def _sign(score: Array, spread: Array, n: Array, total: Array, within: Array) ->
     sd = float(np.sqrt((within * (n - 1.0))[telling].sum() / (n - 1.0)[telling].sum()))
     z = float(score.sum() / np.sqrt(variance[telling].sum()))
     return Sign(z, float(score.sum()) / size / sd, int(n[telling].sum()))
-
-
-def grouped_by_action(found: Cells) -> bool:
-    """Whether the rows of a task lie in one run for each action, so that their order is not that of time."""
-    n, counts = found.rows[: len(found.cells)], found.counts
-    several = n >= 2
-    least = float((np.count_nonzero(counts, axis=1) - 1)[several].sum())
-    n, counts = n[several], counts[several]
-    expected = float((n - 1.0 - (counts * (counts - 1.0)).sum(axis=1) / n).sum())
-    made = float(found.tasks[: len(found.cells), at.SWITCHES].sum())
-    return expected - least >= _FREE and made - least <= _GROUPED * (expected - least)
-
-
-def sorted_by_reward(found: Cells) -> bool:
-    """Whether rewards only rise, or only fall, within tasks."""
-    ups, downs = float(found.tasks[:, at.UPS].sum()), float(found.tasks[:, at.DOWNS].sum())
-    several = float((found.rows - 1.0).clip(0.0).sum())
-    return ups + downs >= _SORTED and min(ups, downs) == 0.0 and several > 0
 
 
 def effective(weights: Array, squares: Array) -> float:

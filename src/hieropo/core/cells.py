@@ -21,7 +21,7 @@ MOST_BITS = 2**29  # of tasks times actions, up to which it is known which task 
 ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LOW, HIGH, SHARED, SHARED2 = (
     range(16)
 )
-TASK_ROWS, FIRST, LAST, SWITCHES, SEVERAL, REWARD, UPS, DOWNS, FIRST_REWARD = range(9)
+TASK_ROWS, FIRST, SEVERAL = range(3)
 _NOTHING, _NO_BITS = np.zeros(0), np.zeros((0, 0), dtype=np.uint8)
 _CHUNK = 10_000  # tasks whose bits are spread at a time
 
@@ -36,9 +36,8 @@ class Cells:
         Of the first m tasks: rows n, sums of r, r^2, r i, r j, j, j^2, i j; of rows with a usable propensity p their
         number, sums of 1/p, 1/p^2, log p, least and largest p, sums of u/p and of its square, where u is what a
         uniform policy gives an eligible action.
-    tasks : (m', 9) array
-        Of all tasks: rows, first action, last action, changes of action from row to row, whether there were several
-        actions, last reward, rises and falls of the reward from row to row, first reward.
+    tasks : (m', 3) array
+        Of all tasks: rows, first action, whether there were several actions.
     actions : (K,) int array
         Rows of each action, in all tasks.
     taken : (m', b) uint8 array or None
@@ -95,7 +94,7 @@ class CellSums:
         self._most, self._width = most, 1
         self._m, self._n_tasks, self._n_actions = 0, 0, 0
         self._cells = np.zeros((0, 16))
-        self._tasks = np.zeros((0, 9))
+        self._tasks = np.zeros((0, 3))
         self._actions = np.zeros(1, dtype=np.int64)
         self._taken: Bits | None = np.zeros((0, 1), dtype=np.uint8)
 
@@ -124,7 +123,7 @@ class CellSums:
     def _grow(self, tasks: int, actions: int) -> None:
         if tasks > len(self._tasks):
             more = max(tasks, 2 * len(self._tasks)) - len(self._tasks)
-            self._tasks = np.concatenate([self._tasks, np.zeros((more, 9))])
+            self._tasks = np.concatenate([self._tasks, np.zeros((more, 3))])
         self._n_tasks, self._n_actions = max(self._n_tasks, tasks), max(self._n_actions, actions)
         width = self._width if self._width >= actions else max(actions, 2 * self._width)
         m = min(self._n_tasks, max(1, self._most // width))
@@ -205,14 +204,7 @@ def _followed(one: Array, rows: Array, two: Array) -> Array:
 def _tasks_followed(one: Array, two: Array, code: Codes) -> Array:
     found, (had, has) = one + two, (each[:, TASK_ROWS] > 0 for each in (one, two))
     both = had & has
-    first, last = (code[two[:, each].astype(np.int64)] for each in (FIRST, LAST))
-    found[:, SWITCHES] += both & (one[:, LAST] != first)
+    first = code[two[:, FIRST].astype(np.int64)]
     found[:, FIRST] = np.where(had, one[:, FIRST], first)
-    found[:, LAST] = np.where(has, last, one[:, LAST])
-    several = (one[:, SEVERAL] > 0) | (two[:, SEVERAL] > 0) | (both & (one[:, FIRST] != first))
-    found[:, SEVERAL] = several
-    found[:, REWARD] = np.where(has, two[:, REWARD], one[:, REWARD])
-    found[:, UPS] += both & (two[:, FIRST_REWARD] > one[:, REWARD])
-    found[:, DOWNS] += both & (two[:, FIRST_REWARD] < one[:, REWARD])
-    found[:, FIRST_REWARD] = np.where(had, one[:, FIRST_REWARD], two[:, FIRST_REWARD])
+    found[:, SEVERAL] = (one[:, SEVERAL] > 0) | (two[:, SEVERAL] > 0) | (both & (one[:, FIRST] != first))
     return found

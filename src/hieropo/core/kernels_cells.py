@@ -15,7 +15,7 @@ def add_cells(place, code, reward, pscore, share, width, cells, tasks, actions, 
 
     place, code (n,): rows with a negative one are left out. reward (n,) finite. pscore (n,) or empty: NaN where it
     cannot be used. share (n,) or empty: how much of a uniform policy an eligible action gets. cells (m width, 16) and
-    tasks (m', 9) are laid out as :mod:`hieropo.core.cells` says; rows of tasks from m on get no cells. actions (K,):
+    tasks (m', 3) are laid out as :mod:`hieropo.core.cells` says; rows of tasks from m on get no cells. actions (K,):
     rows of each. taken (m', b): a bit for each action that the task took, or no bytes.
     """
     logged, shared = pscore.size > 0, share.size > 0
@@ -30,18 +30,8 @@ def add_cells(place, code, reward, pscore, share, width, cells, tasks, actions, 
         r, j, task = reward[t], tasks[s, 0], tasks[s]
         if j == 0.0:
             task[1] = a
-            task[8] = r
-        else:
-            if task[2] != a:
-                task[3] += 1.0
-                if a != task[1]:
-                    task[4] = 1.0
-            if r > task[5]:
-                task[6] += 1.0
-            elif r < task[5]:
-                task[7] += 1.0
-        task[2] = a
-        task[5] = r
+        elif a != task[1]:
+            task[2] = 1.0
         task[0] = j + 1.0
         if s >= m:
             continue
@@ -82,10 +72,11 @@ def add_squares(bins, reward, sums):
 
 @compiled
 def follow(place, time, first, last, counts):
-    """Count steps back in time: from row to row, and from row to row of a task; NaN is left out.
+    """Count steps in time: from row to row, and from row to row of a task; NaN is left out.
 
     place, time (n,); first, last (m + 1,): time of the first and the last row of each task and, at the end, of all; NaN
-    before there is one. counts (2,): steps back from row to row, steps back within a task.
+    before there is one. counts (4,): steps back from row to row; within tasks steps back, steps to the same time, and
+    all steps.
     """
     end = last.size - 1
     for t in range(time.size):
@@ -102,6 +93,8 @@ def follow(place, time, first, last, counts):
             continue
         if np.isnan(first[s]):
             first[s] = now
-        elif now < last[s]:
-            counts[1] += 1
+        else:
+            counts[1] += now < last[s]
+            counts[2] += now == last[s]
+            counts[3] += 1
         last[s] = now

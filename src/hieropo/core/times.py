@@ -17,6 +17,10 @@ Codes = NDArray[np.int64]
 
 BINS = 512
 _LEAST = -40  # log2 of the smallest width
+_BACK, _SAME = (
+    0.01,
+    0.1,
+)  # shares of steps within tasks that go back in time, or nowhere, from which on order is not time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +35,10 @@ class Timeline:
         Rows, sum and sum of squares of the reward in each bin.
     low, high : float
         Range of the times.
-    steps, back, back_in_task : int
-        Rows after the first, and how many of them are earlier than the row before, than the task's row before.
+    steps, back : int
+        Rows after the first, and how many of them are earlier than the row before.
+    steps_in_task, back_in_task, same_in_task : int
+        Rows after the first of their task, and how many of them are earlier than the task's row before, or of its time.
     """
 
     first: float
@@ -42,7 +48,19 @@ class Timeline:
     high: float
     steps: int
     back: int
+    steps_in_task: int
     back_in_task: int
+    same_in_task: int
+
+    def disorder(self) -> str | None:
+        """Say why the order of rows within tasks is not told to be that of time; None where it is."""
+        if self.low == self.high:
+            return "all rows have one time"
+        if self.back_in_task > _BACK * self.steps_in_task:
+            return "rows are not in the order of time"
+        if self.same_in_task > _SAME * self.steps_in_task:
+            return "many rows have the time of the row before them of the same task"
+        return None
 
     def longest_gap(self) -> tuple[float, float]:
         """Begin and end of the longest run of bins without rows; equal where there is none."""
@@ -68,7 +86,7 @@ class Times:
         self._start, self._sums = 0, np.zeros((0, 3))
         self._low, self._high = np.inf, -np.inf
         self._first, self._last = np.array([np.nan]), np.array([np.nan])
-        self._counts = np.zeros(2, dtype=np.int64)
+        self._counts = np.zeros(4, dtype=np.int64)
         self._rows = 0
 
     def add(self, time: Array, place: Codes, reward: Array, tasks: int) -> None:
@@ -100,9 +118,10 @@ class Times:
         later._grow(place.size)
         own = np.append(np.arange(place.size), later._last.size - 1)
         first, last = later._first[own], later._last[own]
-        back = first < self._last[at]
+        before = self._last[at]
+        steps = first < before, first == before, ~(np.isnan(first) | np.isnan(before))
         self._counts += later._counts
-        self._counts += np.array([int(back[-1]), int(back[:-1].sum())])
+        self._counts += [int(steps[0][-1]), *(int(each[:-1].sum()) for each in steps)]
         self._first[at] = np.where(np.isnan(self._first[at]), first, self._first[at])
         self._last[at] = np.where(np.isnan(last), self._last[at], last)
         if later._log_width is None:
@@ -138,7 +157,7 @@ class Times:
         width = float(np.ldexp(1.0, self._log_width))
         return Timeline(
             self._start * width, width, self._sums, self._low, self._high, max(self._rows - 1, 0),
-            int(self._counts[0]), int(self._counts[1]),
+            int(self._counts[0]), int(self._counts[3]), int(self._counts[1]), int(self._counts[2]),
         )  # fmt: skip
 
 

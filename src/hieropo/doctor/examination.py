@@ -14,6 +14,7 @@ _SEEMS = {
     "adaptive": "it reacts to rewards: it learned from these rows, or both move with time",
     "in turns": "shares of actions are more alike than chance makes them: each action once a task, or in turns",
     "frozen": "shares of actions differ between tasks, and no reaction to rewards is seen",
+    "frozen or adaptive": "shares of actions differ between tasks",
     "random": "shares of actions are about the same in all tasks, as with a choice by chance alone",
     "unknown": "too few rows tell",
 }
@@ -147,7 +148,7 @@ def _incumbent(found: dict[str, Any] | None, tasks: int) -> list[list[str]]:
 
 
 def _time(found: dict[str, Any] | None) -> list[list[str]]:
-    if found is None or "first" not in found:
+    if found is None:
         return []
     return [["time", f"{found['first']} to {found['last']}"]]
 

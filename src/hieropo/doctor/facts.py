@@ -99,17 +99,16 @@ def _incumbent(found: Incumbent) -> dict[str, Any]:
 
 
 def _time(seen: Collected) -> dict[str, Any] | None:
-    line, cells = seen.timeline, seen.cells.whole()
-    moved = None if unordered(seen, cells) else trend(cells)
-    drift = None if moved is None else moved._asdict()
+    line = seen.timeline
     if line is None:
-        return None if drift is None else {"drift": drift}
+        return None
+    moved = None if unordered(seen) else trend(seen.cells.whole())
     begin, end = line.longest_gap()
     return {
         "first": written(seen, line.low), "last": written(seen, line.high), "steps_back": line.back,
         "steps_back_within_tasks": line.back_in_task,
         "longest_gap": None if begin == end else [written(seen, begin), written(seen, end)],
-        "drift": drift,
+        "drift": None if moved is None else moved._asdict(),
     }  # fmt: skip
 
 

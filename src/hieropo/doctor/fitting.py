@@ -118,9 +118,14 @@ def of_learning(
     if found.estimate is None or isinstance(moments, UnitMoments):
         return
     z = knowledge(moments, features, found.estimate.hierarchy)
-    reacts = None if seen is None else rules_incumbent.reaction_of(seen)
-    if z is not None and abs(z) > KNEW:
-        yield from rules_incumbent.knowing(z, roles, reacts)
+    if z is None or abs(z) <= KNEW:
+        return
+    if seen is None:
+        yield from rules_incumbent.knowing(z, roles, None, "moments do not hold the order of rows")
+    else:
+        yield from rules_incumbent.knowing(
+            z, roles, rules_incumbent.reaction_of(seen), rules_incumbent.unordered(seen)
+        )
 
 
 def heed(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hieropo.core import cells as at
 from hieropo.core.action_shares import always_one_action, learn_shares
-from hieropo.core.cell_tests import Sign, difference, effective, grouped_by_action, reaction, sorted_by_reward
+from hieropo.core.cell_tests import Sign, difference, effective, reaction
 from hieropo.core.cells import Cells
 from hieropo.core.estimation import estimate
 from hieropo.core.features import indicator
@@ -26,15 +26,15 @@ from hieropo.errors import HieropoError
 
 Array = NDArray[np.float64]
 
-Seems = Literal["without chance", "adaptive", "frozen", "in turns", "random", "unknown"]
+Seems = Literal["without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"]
 
 REACTED = 3.5  # standard errors
 DIFFERS, BY = (
     4.0,
     0.005,
 )  # standard errors, and 1 / (1 + c): shares within about 7 % of themselves are as good as equal
+NO_TIME = "no column of times is named"
 _TASKS, _ACTIONS = 2_000, 8  # that are looked at for what the incumbent knew
-_BACK = 0.01  # share of steps back in time within tasks, from which on the order of rows is not that of time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Incumbent:
 
     Attributes
     ----------
-    seems : {"without chance", "adaptive", "frozen", "in turns", "random", "unknown"}
-        "frozen": it differed between tasks, and did not react to rewards; "in turns": shares are more alike than chance
-        makes them; "unknown": that cannot be told.
+    seems : {"without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"}
+        "frozen": it differed between tasks, and did not react to rewards, which "frozen or adaptive" leaves open; "in
+        turns": shares are more alike than chance makes them; "unknown": that cannot be told.
     difference, reaction : Sign or None
         Between tasks, and to rewards; None where they cannot be tested.
     knew : float or None
         z of whether actions were taken more often where they pay.
     unordered : str or None
-        Why the order of rows is not that of time.
+        Why the order of rows is not told to be that of time.
     effective : dict
         Effective rows for a uniform and a greedy target.
     varying : bool
@@ -75,8 +75,7 @@ def incumbent(seen: Collected) -> Incumbent | None:
     """Look at the policy that made the log; None without actions to choose from."""
     if seen.roles.action is None or len(seen.actions) < 2 or not seen.usable:
         return None
-    found = seen.cells.whole()
-    why = unordered(seen, found)
+    found, why = seen.cells.whole(), unordered(seen)
     differs, reacts = difference(found.counts), None if why else reaction(found)
     size = seen.usable, len(found.cells)
     varying = bool((found.cells[:, :, at.LOW] < found.cells[:, :, at.HIGH]).any())
@@ -95,17 +94,16 @@ def _seems(differs: Sign | None, reacts: Sign | None) -> Seems:
         return "unknown"
     if differs.z < -DIFFERS:
         return "in turns"
-    return "frozen" if differs.z > DIFFERS and differs.effect > BY else "random"
+    if differs.z <= DIFFERS or differs.effect <= BY:
+        return "random"
+    return "frozen or adaptive" if reacts is None else "frozen"
 
 
-def unordered(seen: Collected, found: Cells) -> str | None:
-    """Say why the order of rows tells nothing of time; None where it may be that of time."""
-    line = seen.timeline
-    if line is not None and line.back_in_task > _BACK * max(line.steps, 1):
-        return "rows are not in the order of time"
-    if line is None and grouped_by_action(found):
-        return "rows are sorted by action"
-    return "rows are sorted by reward" if sorted_by_reward(found) else None
+def unordered(seen: Collected) -> str | None:
+    """Say why the order of rows tells nothing of time; None where a column of times says that it is that of time."""
+    if seen.roles.time is None:
+        return NO_TIME
+    return "no time can be used" if seen.timeline is None else seen.timeline.disorder()
 
 
 def _knew(found: Cells) -> float | None:
@@ -194,13 +192,12 @@ def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
 
 def reaction_of(seen: Collected) -> Sign | None:
     """Whether actions react to rewards; None where that cannot be tested."""
-    found = seen.cells.whole()
-    return None if seen.roles.action is None or unordered(seen, found) else reaction(found)
+    return None if seen.roles.action is None or unordered(seen) else reaction(seen.cells.whole())
 
 
 def reacting(seen: Collected, reacts: Sign | None) -> Iterator[Finding]:
     """What it means that actions react to rewards."""
-    place = f"column {seen.roles.action!r}, by the order of rows"
+    place = f"column {seen.roles.action!r}, in order of column {seen.roles.time!r}"
     if reacts is None or abs(reacts.z) <= REACTED:
         return
     if reacts.z < 0:
@@ -235,7 +232,8 @@ def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None =
         f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
         f"tasks, or learned from these rows{untold}.",
         "Say which: logging='frozen' if it did not learn from them, which then uses how often it took each action; "
-        "logging='adaptive' if it did.",
+        "logging='adaptive' if it did."
+        + (" Where rows have a time, name it (time=, --time): their order then tells." if unordered == NO_TIME else ""),
     )  # fmt: skip
 
 

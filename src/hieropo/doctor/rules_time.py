@@ -9,12 +9,11 @@ from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.doctor.rules_incumbent import unordered
 from hieropo.sources.looks import time_text
-from hieropo.text import percent
+from hieropo.text import agreeing, counted, percent
 
 _GAP = 0.1  # of the whole time without a row: with 100 rows evenly spread, chance makes one with 100 e^-10
 _ROWS = 100
 _DRIFT, _BY = 4.0, 0.2  # standard errors, and sds of a reward: a small effect in Cohen's words
-_BACK = 0.01  # share of rows that are earlier than the row before
 
 
 def times(seen: Collected) -> Iterator[Finding]:
@@ -32,12 +31,14 @@ def times(seen: Collected) -> Iterator[Finding]:
             "It says nothing of order.",
         )
         return
-    if line.back_in_task > _BACK * max(line.steps, 1):
+    if (why := line.disorder()) is not None:
         yield Finding(
             "note", "not in order of time", place,
-            f"{line.back_in_task:,} rows are earlier than the row before them of the same task.",
-            "Sort the log by time: the order of rows tells whether choices reacted to rewards, and whether rewards "
-            "moved.",
+            f"{why[0].upper()}{why[1:]}: {counted(line.back_in_task, 'step')} from a row of a task to its next one "
+            f"{agreeing(line.back_in_task, 'goes', 'go')} back in time and {line.same_in_task:,} nowhere, of "
+            f"{line.steps_in_task:,}.",
+            "Sort the log by a time that tells the rows of a task apart: their order tells whether choices reacted to "
+            "rewards, and whether rewards moved.",
         )  # fmt: skip
     begin, end = line.longest_gap()
     share = (end - begin) / (line.high - line.low)
@@ -56,13 +57,13 @@ def written(seen: Collected, value: float) -> str:
 
 
 def drift(seen: Collected) -> Iterator[Finding]:
-    """Whether rewards move: within tasks and actions by the order of rows, and over all rows by time."""
-    found = seen.cells.whole()
-    moved = None if unordered(seen, found) else trend(found)
+    """Whether rewards move: within tasks and actions by the order of rows, where that is time, and over all rows."""
+    moved = None if unordered(seen) else trend(seen.cells.whole())
     if moved is not None and abs(moved.z) > _DRIFT and abs(moved.effect) > _BY:
         told = bool(seen.roles.context)
         yield Finding(
-            "note" if told else "limits", "drift", f"column {seen.roles.reward!r}, by the order of rows",
+            "note" if told else "limits", "drift",
+            f"column {seen.roles.reward!r}, in order of column {seen.roles.time!r}",
             f"{'A task' if seen.roles.action is None else 'The same action in the same task'} brings "
             f"{'more' if moved.effect > 0 else 'less'} in later rows: by "
             f"{abs(moved.effect):.2g} standard deviations of a reward from a task's first row to its last (z = "

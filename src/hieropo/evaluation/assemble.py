@@ -205,7 +205,7 @@ def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) ->
 def _limits(
     subject: Subject, chances: Propensities, reacting: Reacting, seen: Seen, model: ByModel
 ) -> tuple[str, ...]:
-    found = [finding(subject, reacting.z)]
+    found = [finding(subject, reacting.reacted())]
     if seen == "no":
         found.append(reacting.misfit(subject.posterior.hierarchy.noise_var**0.5, model.incumbent.sd))
     told = [*(each for each in found if each is not None), *chances.findings]

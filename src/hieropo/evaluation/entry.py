@@ -54,9 +54,27 @@ def subject_of(learner: Any) -> Subject:
 
 
 def evaluated(
-    subject: Subject, log: Any, roles: Roles, options: Mapping[str, Any], rejects: Rejects | None = None
+    subject: Subject,
+    log: Any,
+    roles: Roles,
+    options: Mapping[str, Any],
+    rejects: Rejects | None = None,
+    *,
+    usual_time: str | None = None,
 ) -> Evaluation:
-    """Evaluate a policy on a log that plays these roles; ``rejects`` takes the rows that cannot be used.
+    """Evaluate a policy on a log that plays these roles.
+
+    Parameters
+    ----------
+    subject : Subject
+    log : anything that ``open_log`` takes
+    roles : Roles
+    options : mapping
+        Fields of :class:`assemble.Options`.
+    rejects : Rejects, optional
+        Takes the rows that cannot be used.
+    usual_time : str, optional
+        The column of times of the log of the fit, which is read where this log has it and ``roles`` name none.
 
     Raises
     ------
@@ -71,6 +89,8 @@ def evaluated(
         roles = replace(roles, pscore=None)
     source = open_log(log, rereadable=True, lenient=rejects is not None)
     check_listed(source.schema, roles.eligible, source.name)
+    if roles.time is None and usual_time in source.schema.names:
+        roles = replace(roles, time=usual_time)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
     found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None)

@@ -1,11 +1,14 @@
 """What the log says of its incumbent: whether it knew something of the tasks, or learned from these rows."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import KNEW, Reactions, knowledge
 from hieropo.core.statistics import Moments
+from hieropo.core.times import Times
 from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.subject import Subject
 
@@ -14,6 +17,21 @@ Codes = NDArray[np.int64]
 _REACTED = 3.5  # standard errors
 _SCALE = 2.0  # that the noise may have changed by
 _ENOUGH = 50  # rows that tell it
+
+
+class Reacted(NamedTuple):
+    """Whether actions react to rewards before them.
+
+    Parameters
+    ----------
+    z : float or None
+        About standard normal where they do not; None where the order of rows is not told to be that of time.
+    untold : str
+        Why it is not.
+    """
+
+    z: float | None
+    untold: str = ""
 
 
 class Reacting:
@@ -28,22 +46,26 @@ class Reacting:
     """
 
     def __init__(self, counts: Codes, predictions: Predictions) -> None:
-        self._reactions, self._predictions = Reactions(counts), predictions
+        self._reactions, self._predictions, self._tasks = Reactions(counts), predictions, len(counts)
+        self._times = Times()
         self._rows, self._sum, self._squares = 0, 0.0, 0.0
 
     def add(self, rows: Rows) -> None:
         """Take some rows."""
         expected = self._predictions.of(rows.place, rows.batch.context, rows.codes)
         away = rows.batch.reward - expected
-        self._reactions.add(rows.place, rows.codes, away)
+        if rows.batch.time is not None:
+            self._times.add(_numbers(rows.batch.time), rows.place, away, self._tasks)
+            self._reactions.add(rows.place, rows.codes, away)
         self._rows += away.size
         self._sum += float(away.sum())
         self._squares += float(away @ away)
 
-    @property
-    def z(self) -> float:
-        """About standard normal where they do not react."""
-        return self._reactions.reaction().z
+    def reacted(self) -> Reacted:
+        """Return the test of all rows so far."""
+        line = self._times.timeline()
+        untold = "no column of times is named" if line is None else line.disorder()
+        return Reacted(self._reactions.reaction().z) if untold is None else Reacted(None, untold)
 
     def misfit(self, noise_sd: float, sd: float) -> str | None:
         """Say where rewards are on another scale than those that the policy was learned from.
@@ -70,8 +92,14 @@ class Reacting:
         return None
 
 
-def finding(subject: Subject, z: float) -> str | None:
-    """Say what limits the model because of what the incumbent knew; ``z`` tells whether actions react to rewards."""
+def _numbers(time: NDArray[Any]) -> NDArray[np.float64]:
+    """Times as numbers, in the unit of the column."""
+    return np.asarray(time.astype(np.int64) if time.dtype.kind == "M" else time, dtype=np.float64)
+
+
+def finding(subject: Subject, test: Reacted) -> str | None:
+    """Say what limits the model because of what the incumbent knew."""
+    z = 0.0 if test.z is None else test.z
     reacted = z > _REACTED
     if reacted and subject.logging == "frozen":
         return (
@@ -90,6 +118,13 @@ def finding(subject: Subject, z: float) -> str | None:
             f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and come more often after they "
             f"were rewarded well (z = {z:.1f}): the incumbent seems to have learned from these rows, which the model "
             "allows for. Say so, logging='adaptive'."
+        )
+    if test.z is None:
+        return (
+            f"Actions were taken more often in tasks where they pay (z = {knew:.1f}): the incumbent knew something of "
+            "the tasks, or it learned from these rows. The log does not tell which, since "
+            f"{test.untold}. In the first case the model claims too much where an action was rare: fit with "
+            "logging='frozen', which uses how often each action was taken. In the second fit with logging='adaptive'."
         )
     return (
         f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and do not react to rewards: the "
