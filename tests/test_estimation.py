@@ -608,6 +608,35 @@ def test_every_task_for_itself_has_its_mean_at_zero() -> None:
     assert best.deviance == pytest.approx(found.fun, rel=1e-8)
 
 
+@pytest.mark.parametrize("shift", [0.0, 50.0])
+def test_every_task_for_itself_varies_around_one_level_of_rewards(shift: float) -> None:
+    rng = np.random.default_rng(5)
+    task, action = np.repeat(np.arange(12), 8), rng.integers(2, size=96)
+    phi = np.eye(2)[action]
+    reward = shift + (phi * (1.0 + rng.standard_normal((12, 2)))[task]).sum(axis=1) + rng.standard_normal(96)
+
+    def brute(sizes: np.ndarray) -> float:
+        cov = np.eye(96) + (task[:, None] == task[None, :]) * (phi @ np.diag(sizes) @ phi.T)
+        half = np.linalg.cholesky(cov)
+        y, one = np.linalg.solve(half, np.column_stack([reward, np.ones(96)])).T
+        squares = y @ y - (y @ one) ** 2 / (one @ one)
+        return 96 * (np.log(2 * np.pi * squares / 96) + 1) + np.linalg.slogdet(cov)[1]
+
+    best = compare(Moments.from_arrays(task, phi, reward))[0]
+    assert (best.shape, best.parameters) == ("separate", 3)
+    from scipy.optimize import minimize
+
+    found = minimize(lambda log_sizes: brute(np.exp(log_sizes)), np.zeros(2), tol=1e-10)
+    assert best.deviance == pytest.approx(found.fun, rel=1e-8)
+
+
+def test_a_level_of_rewards_alone_leaves_nothing_to_be_separate_in() -> None:
+    rng = np.random.default_rng(6)
+    reward = np.repeat(rng.standard_normal(20), 5) + rng.standard_normal(100)
+    fits = compare(Moments.from_arrays(np.repeat(np.arange(20), 5), np.ones((100, 1)), reward))
+    assert [fit.shape for fit in fits] == ["pooled", "isotropic", "diag", "full"]
+
+
 @pytest.mark.parametrize("kind", ["two tasks", "all tasks identical", "one row a task", "one enormous task",
                                   "reward constant", "reward zero", "constant feature"])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")

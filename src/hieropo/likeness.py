@@ -24,7 +24,7 @@ _CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 t
 _SHOWN = 20
 _WORK = 2e9  # tasks times cubed features up to which models are compared without being asked for
 _MEANING = {
-    "separate": "every task for itself, around zero",
+    "separate": "every task for itself, around one level of rewards",
     "pooled": "all tasks are the same",
     "isotropic": "coefficients differ between tasks, each by the same sd, independently",
     "diag": "coefficients differ between tasks, each by an sd of its own, independently",
@@ -304,14 +304,15 @@ def _verdict(models: Sequence[Model]) -> str:
         lead += f", by {gap:.3g} over {models[1].name!r}: clear."
     of = {m.name: m.evidence for m in models}
     shared = max(of[name] for name in of if name not in ("separate", "pooled"))
-    if shared - of["pooled"] > _CLEAR and shared - of["separate"] > _CLEAR:
+    alone = of.get("separate", -np.inf)
+    if shared - of["pooled"] > _CLEAR and shared - alone > _CLEAR:
         return f"{lead} Tasks differ and have much in common: sharing pays."
     if best.name == "pooled":
         return f"{lead} No difference between tasks is shown: one answer for all may do as well."
-    if of["separate"] - shared > -_CLEAR:
+    if alone - shared > -_CLEAR:
         return (
-            f"{lead} No mean that tasks have in common is shown, only how much they vary: sharing brings little, and "
-            "each could be taken alone."
+            f"{lead} Beyond the level of rewards no mean that tasks have in common is shown, only how much they vary: "
+            "sharing brings little, and each could be taken alone."
         )
     return f"{lead} How much tasks have in common is not told by this log."
 

@@ -21,6 +21,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.core.packed import packed_size
 from hieropo.core.shapes import FULL_DIM, Name, Named, Shape, full_is_possible, named, noise_inside, scaled
+from hieropo.core.spread import constant
 from hieropo.core.statistics import Moments
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, LogError, NumericalError, warn
@@ -45,7 +46,8 @@ class Fit:
     Attributes
     ----------
     shape : {"full", "diag", "isotropic", "block", "scaled", "pooled", "separate"}
-        "pooled" is Sigma_0 = 0; "separate" is every task for itself, N(0, diagonal).
+        "pooled" is Sigma_0 = 0; "separate" is every task for itself, N(l v, diagonal), where v' phi = 1 in all rows and
+        l is the level of all rewards; N(0, diagonal) where features have no such v.
     deviance : float
         -2 log likelihood by the estimate's criterion; smaller is better.
     parameters : int
@@ -198,8 +200,9 @@ def compare(moments: Moments) -> tuple[Fit, ...]:
     Returns
     -------
     tuple of Fit
-        "separate" (every task for itself, theta_s ~ N(0, diagonal)), "pooled", "isotropic", "diag" and, for at most 16
-        features and more tasks than features, "full". ``parameters`` are the free entries of Sigma_0 and of mu.
+        "separate" (every task for itself, around one level of rewards), "pooled", "isotropic", "diag" and, for at most
+        16 features and more tasks than features, "full". ``parameters`` are the free entries of Sigma_0 and of mu.
+        Where nothing but the level of rewards is a feature, "separate" is "diag", and left out.
 
     Raises
     ------
@@ -211,8 +214,12 @@ def compare(moments: Moments) -> tuple[Fit, ...]:
     noise_var, floor, _ = noise_inside(active)
     problem = Problem(active, "ml", floor)
     start = first_guess(active, noise_var) / noise_var
-    alone = _fit(replace(problem, known=True), named("diag", d), start).fit
-    fits = [replace(alone, shape="separate"), Fit("pooled", pooled(problem).deviance, d, 1, 0.0)]
+    level = constant(active)
+    span = np.zeros((0, d)) if level is None else level[None]
+    fits = [Fit("pooled", pooled(problem).deviance, d, 1, 0.0)]
+    if len(span) < d:
+        alone = _fit(replace(problem, span=span), named("diag", d), start).fit
+        fits.insert(0, replace(alone, shape="separate", parameters=alone.parameters + len(span)))
     kinds: tuple[Named, ...] = (
         ("isotropic", "diag", "full") if d <= FULL_DIM and d < len(active) else ("isotropic", "diag")
     )

@@ -55,7 +55,7 @@ class Profile:
     mean, information : (d,) and (d, d) arrays
         mu, and P.
     half, spread : (d, d) arrays
-        half' half = P^-1, or 0 where mu is known; V.
+        half' half = P^-1, on the span of mu where that is given; V.
     degrees : int
         N.
     rounding : float
@@ -153,14 +153,14 @@ class Problem:
     criterion : {"reml", "ml"}
     floor : float
         Smallest noise_var, in squared reward units, for rewards without noise.
-    known : bool
-        mu is zero, and known ("ml" only).
+    span : (k, d) array or None
+        mu is a combination of these rows, and zero without any ("ml" only); None lets it be anything.
     """
 
     moments: Moments
     criterion: Criterion
     floor: float
-    known: bool = False
+    span: Array | None = None
 
     @cached_property
     def total(self) -> Array:
@@ -184,7 +184,10 @@ class Problem:
 
     def turned(self, turn: Array) -> "Problem":
         """Return the problem in features T phi, in which S is T'^-1 S T^-1; see :meth:`shift`."""
-        return replace(self, moments=self.moments.transformed(turn))
+        span = self.span
+        if span is not None:
+            span = np.asarray(np.linalg.solve(turn.T, span.T).T, dtype=np.float64)
+        return replace(self, moments=self.moments.transformed(turn), span=span)
 
     def shift(self, turn: Array | None) -> float:
         """What the deviance gains in features T phi: that of log|P|."""
@@ -252,9 +255,10 @@ def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
     P, b = joint[:d, :d], joint[:d, d]
     half, mean, spread = np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
     degrees = problem.moments.n_rows - (d if problem.criterion == "reml" else 0)
-    if not problem.known:
-        root = feature_root(P)
-        half = np.asarray(np.linalg.solve(root, np.eye(d)), dtype=np.float64)
+    span = np.eye(d) if problem.span is None else problem.span
+    if len(span):
+        root = feature_root(span @ P @ span.T)
+        half[: len(span)] = np.linalg.solve(root, span)
         mean = half.T @ (half @ b)
         if problem.criterion == "reml":
             spread = half.T @ half

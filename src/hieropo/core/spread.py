@@ -6,6 +6,7 @@ from hieropo.core.packed import Array, packed_size, unpack
 from hieropo.core.statistics import Moments
 
 _ROUNDING = 1e-13  # share of a sum of squares that is the rounding of it
+_CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding
 
 
 def about_mean(moments: Moments) -> float:
@@ -31,6 +32,21 @@ def about_fit(moments: Moments) -> float:
     fit = np.linalg.lstsq(joint[:d, :d] / np.outer(size, size), b, rcond=1e-12)[0]
     least = max(_ROUNDING * about_mean(moments) * n, float(np.finfo(np.float64).tiny))
     return max(c - float(fit @ b), least) / max(n - d, 1)
+
+
+def constant(moments: Moments) -> Array | None:
+    """Return v (d,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where features have none.
+
+    An affine change of rewards is one of the population mean along v alone.
+    """
+    d = moments.dim
+    joint = unpack(moments.sums.sum(axis=0), d + 2)
+    size = sizes(joint[:d, :d])
+    first, weight = joint[:d, d + 1] / size, float(joint[d + 1, d + 1])
+    gram = joint[:d, :d] / np.outer(size, size)
+    v = np.linalg.lstsq(gram, first, rcond=1e-12)[0]
+    away = weight - 2 * float(first @ v) + float(v @ gram @ v)
+    return v / size if weight > 0 and away <= _CONSTANT * weight else None
 
 
 def sizes(gram: Array) -> Array:
