@@ -485,6 +485,9 @@ class TestInspect:
     def test_errors(self, shop: Path) -> None:
         policy = shop / "policy"
         assert "Task '8' is not among the 8 tasks" in refuses(1, "inspect", policy, "--task", "8")
+        assert f"Task '{2**60}' is not among" in refuses(
+            1, "inspect", policy, "--task", 2**60
+        )  # no float of it is tried
         assert "--at needs --task" in refuses(2, "inspect", policy, "--at", "visits=1")
         for at in ("visits", "visits=x", "visits=nan"):
             assert "is not NAME=NUMBER" in refuses(2, "inspect", policy, "--task", "1", "--at", at)

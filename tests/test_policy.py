@@ -1,11 +1,14 @@
 """Policies: bounds, choices, ties, eligible actions, unseen tasks, sampling and its propensities."""
 
+import datetime as dt
+import re
 import subprocess
 import sys
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from scipy.stats import chisquare, norm
 from hieropo.core.features import Columns, embedding, indicator, per_action
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.laws import kernels
 from hieropo.core.packed import pack
@@ -391,6 +395,42 @@ def test_a_known_id_of_another_type_is_not_taken_for_a_new_task_silently() -> No
         policy.choose_many(["5"], phi=phi)
     with pytest.warns(HieropoWarning, match="Task 3 is of type int and unknown, but '3' of type str"):
         LCBPolicy(table(2, ["3"])).choose(3, phi=phi[0])
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        ("100", " 100"), ("100", "0100"), ("100", 100.0), ("North", "north"), ("a", b"a"), (100, "100.0"),
+        (True, "true"), (np.datetime64("2024-01-05", "ns"), "2024-01-05"),
+        (dt.date(2024, 1, 5), "2024-01-05"), ("2024-01-05", dt.date(2024, 1, 5)), (0.5, "0.50"),
+        ("2024-01-05", dt.datetime(2024, 1, 5)), (UUID(int=7), str(UUID(int=7))),
+        (dt.datetime(2024, 1, 5, 10, tzinfo=dt.UTC), "2024-01-05 10:00Z"),
+        (dt.datetime(2024, 1, 5, 10, tzinfo=dt.UTC), dt.datetime(2024, 1, 5, 10)),
+    ],
+)  # fmt: skip
+def test_a_task_that_reads_as_a_known_one_is_not_answered_silently(known: Any, asked: Any) -> None:
+    phi = np.eye(2)[None]
+    laws = table(2, np.array([known]) if isinstance(known, np.datetime64) else [known])
+    policy, shown = LCBPolicy(laws), re.escape(repr(plain(known)))
+    for call in (
+        lambda: policy.choose(asked, phi=phi[0]),
+        lambda: policy.choose_many([asked, asked], phi=phi.repeat(2, axis=0)),
+        lambda: SamplingPolicy(laws, random_state=0).choose(asked, phi=phi[0]),
+    ):
+        with pytest.warns(
+            HieropoWarning, match=rf"Task .*unknown, but {shown} .*is known; the prior is used\. \w+"
+        ):
+            call()
+    with pytest.raises(UnknownTaskError, match=f"among them {shown}"):
+        LCBPolicy(laws, unseen="error").choose(asked, phi=phi[0])
+
+
+@pytest.mark.parametrize(
+    "asked", ["new", "+", "1e400", "", "9" * 40, 2.5, b"\xff", dt.date(2024, 1, 5), UUID(int=8)]
+)
+def test_a_task_that_reads_as_no_other_is_a_new_one(asked: Any) -> None:
+    policy = LCBPolicy(table(2, ["100", 7, "North"]))
+    assert policy.choose(asked, phi=np.eye(2)) == policy.choose("another", phi=np.eye(2))
 
 
 @pytest.mark.parametrize("null", [None, float("nan"), np.datetime64("NaT")])

@@ -1,5 +1,8 @@
 """What other tools get wrong without a word has to be loud here, or right: DESIGN's list, each from log to decision."""
 
+import datetime as dt
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +20,7 @@ from hieropo.core.features import indicator
 from hieropo.errors import (
     ArtifactError,
     HieropoError,
+    HieropoWarning,
     InputError,
     LogError,
     NumericalError,
@@ -352,3 +356,71 @@ class TestWholeNumbersThatBecameFloatsAreNoIds:
         found = learner().fit(pa.table(log(store=lambda k, _: float(2**53 - 1 - k % 8))), **COLUMNS)
         assert len(found.moments_) == 8
         assert found.moments_.keys.find(float(2**53 - 8)) >= 0
+
+
+DAYS = [dt.date(2024, 1, day) for day in range(1, 9)]
+STRANGE = {  # tasks of the log, one of requests of which it has none, and what is said
+    "blanks": (
+        [str(100 + k) for k in range(8)],
+        " 100",
+        "Task ' 100' (row 0) is unknown, but '100' is known",
+    ),
+    "dates as text": (
+        DAYS,
+        "2024-01-05",
+        "Task '2024-01-05' (row 0) is of type str and unknown, but datetime.date",
+    ),
+    "text for numbers": (
+        list(range(8)),
+        "7",
+        "Task '7' (row 0) is of type str and unknown, but 7 of type int",
+    ),
+    "other text": (
+        list("abcdefgh"),
+        "x",
+        "No request is of a task that the log had, .* 'x', those of the log such as 'a'",
+    ),
+    "another day": (DAYS, "2024-02-01", "type str, such as '2024-02-01', those of the log of type date"),
+}
+
+
+@pytest.mark.parametrize(("ids", "asked", "said"), STRANGE.values(), ids=STRANGE)
+class TestRequestsOfWhichNoneIsKnown:
+    def fitted(self, ids, tmp_path):
+        found = learner().fit(pa.table(log(store=lambda k, _: ids[k % 8])), **COLUMNS)
+        return found, found.save(tmp_path / "policy")
+
+    def test_are_warned_about_where_they_are_answered(self, ids, asked, said, tmp_path):
+        found, place = self.fitted(ids, tmp_path)
+        requests, texts = pa.table({"store": [asked, asked]}), set()
+        pq.write_table(requests, tmp_path / "requests.parquet")
+        for call in (
+            lambda: found.predict(requests),
+            lambda: load_learner(place).predict(requests),
+            lambda: list(decide(found.policy_, requests, task="store")),
+            lambda: list(decide(load_policy(place).policy, tmp_path / "requests.parquet", task="store")),
+        ):
+            with pytest.warns(HieropoWarning) as caught:
+                call()
+            texts.update(str(each.message) for each in caught)
+        command = ["decide", place, tmp_path / "requests.parquet", "-o", tmp_path / "out.parquet", "--json"]
+        done = subprocess.run(
+            [sys.executable, "-c", "from hieropo.cli import main; main()", *map(str, command)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts.update(json.loads(done.stdout)["warnings"])
+        (text,) = texts  # the same from Python and on the command line
+        assert re.search(said.replace("(", r"\(").replace(")", r"\)"), text)
+        assert (
+            "None of these 2 requests is of a known task" in text
+            or "No request is of a task that the log had" in text
+        )
+
+
+def test_requests_of_some_new_tasks_are_not_warned_about():
+    found = learner().fit(pa.table(log()), **COLUMNS)
+    requests = pa.table({"store": [*range(8), 99]})
+    assert len(found.predict(requests)) == 9
+    assert [part.unseen for part in decide(found.policy_, requests, task="store")] == [1]

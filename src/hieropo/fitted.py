@@ -83,6 +83,11 @@ class Fitted:
         ------
         SchemaError, LogError, UnknownTaskError, UnknownActionError
             A column is missing, or a request cannot be used; says which, and what to do.
+
+        Warns
+        -----
+        HieropoWarning
+            No request is of a task that the log had, or an unknown task reads as one that it had.
         """
         policy = self._fitted()
         if self.features_.actions is None:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.policy import LCBPolicy
-from hieropo.scrutiny import warn_of_ids
-from hieropo.sources.requests import Requests
+from hieropo.sources.requests import Requests, Strangers
 
 
 def chosen(policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests]) -> NDArray[Any]:
@@ -18,20 +17,18 @@ def chosen(policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests]) -> NDA
     Warns
     -----
     HieropoWarning
-        No task is known, and their ids are of another type than those of the log.
+        No request is of a task that the policy knows.
     """
     features = policy.features
-    keys: Any = policy.table.keys  # of both kinds, with ids
     assert features is not None
-    actions, unseen = features.actions or (), 0
+    actions, strangers = features.actions or (), Strangers(policy.table.keys)
     found: list[Any] = []
     for batch in requests:
         mask = batch.eligible_mask(features)
         best = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
         found.extend(actions[i] if i >= 0 else None for i in best.index[:, 0])
-        unseen += int(np.count_nonzero(np.asarray(keys.locate(batch.task)) < 0))
-    if unseen == len(found) and len(keys):
-        warn_of_ids(keys.values[0], batch.task[0], "request")
+        strangers.add(batch.task)
+    strangers.finish()
     answer: NDArray[Any] = np.empty(len(found), dtype=object)
     answer[:] = found
     return answer

@@ -7,7 +7,7 @@ import numpy as np
 
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
-from hieropo.core.ids import plain
+from hieropo.core.ids import other_type
 from hieropo.core.moving import remote
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
@@ -61,28 +61,6 @@ def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: st
             f"Column {reward!r} lies around {mean:.6g} with a standard deviation of {sd:.3g}: so far from 0 digits are "
             "lost, and estimates can be wrong. Subtract a number near its mean."
         )
-
-
-def other_type(known: Any, task: Any, row: str) -> str | None:
-    """Text of a warning where tasks, none of them known, are of another type than those of the log; else None.
-
-    Parameters
-    ----------
-    known, task : id
-        A task of the log, and one of those that are unknown.
-    row : str
-        What a row is, such as "request".
-    """
-    if type(known) is type(task):
-        return None
-    mine, theirs = plain(known), plain(task)
-    if type(mine) is type(theirs):
-        return None
-    return (
-        f"No {row} is of a task that the log had: their ids are of type {type(theirs).__name__}, such as {theirs!r}, "
-        f"those of the log of type {type(mine).__name__}, such as {mine!r}. Is it the right column? Bring its ids to "
-        "the type that they had in the log."
-    )
 
 
 def warn_of_ids(known: Any, task: Any, row: str) -> None:

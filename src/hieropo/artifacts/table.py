@@ -15,7 +15,8 @@ from hieropo.artifacts.layout import LOOKUP, TASKS, damaged
 from hieropo.artifacts.mapped import MappedFile
 from hieropo.artifacts.rows import RowBytes
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.ids import abbreviate, id_array, refuse_rounded
+from hieropo.core.ids import id_array, refuse_rounded
+from hieropo.core.keys import unknown_text
 from hieropo.core.packed import unpack
 from hieropo.errors import ArtifactError, UnknownTaskError
 
@@ -181,29 +182,11 @@ class StoredKeys:
 
     def unknown_message(self, key: object, row: int | None = None) -> str:
         """Say what is wrong with an id that is not here."""
-        key = key.item() if isinstance(key, np.integer) else key
-        place = "" if row is None else f" (row {row})"
-        text = f"Task {key!r}{place} is unknown; {len(self)} tasks are known"
-        for twin in _twins(key):
-            if self.find(twin) >= 0:
-                return (
-                    f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type "
-                    f"{type(key).__name__}. Hand ids in as the type that the log had."
-                )
-        first = [self.id_of(number) for number in range(min(len(self), 3))]
-        return f"{text} ({abbreviate(first)}). Check the id, or ask for a new task's answer."
+        return unknown_text(key, row, self)
 
 
 def _items(array: NDArray[Any]) -> Any:
     return array if array.dtype.kind == "M" else array.tolist()
-
-
-def _twins(key: object) -> Iterator[object]:
-    if not isinstance(key, str):
-        yield str(key)
-        return
-    with suppress(ValueError):
-        yield int(key)
 
 
 @dataclass(frozen=True, eq=False)

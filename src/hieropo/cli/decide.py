@@ -65,8 +65,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
         found = _decided(policy, Watched(Rows.of(requests, given).open(), line), task, given)
-        rows = write_tables(output, _counted(found, counts, task))
-    _compare_ids(policy, counts)
+        rows = write_tables(output, _counted(found, counts))
     if as_json:
         print_json(
             {"decisions": output, "rows": rows, "requests": counts["requests"],
@@ -134,20 +133,8 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
     return decide_candidates(policy, source, task=task, request=request, top=top)
 
 
-def _compare_ids(policy: Any, counts: dict[str, Any]) -> None:
-    keys = policy.table.keys
-    if counts["unseen"] == counts["requests"] and len(keys):
-        from hieropo.errors import warn
-        from hieropo.scrutiny import other_type
-
-        text = other_type(keys.id_of(0), counts["task"], "request")
-        if text is not None:
-            warn(text)
-
-
-def _counted(decided: Iterator[Any], counts: dict[str, Any], task: str) -> Iterator[Any]:
+def _counted(decided: Iterator[Any], counts: dict[str, Any]) -> Iterator[Any]:
     for part in decided:
-        counts["task"] = part.table[task][0].as_py()
         counts["requests"] += part.requests
         counts["unseen"] += part.unseen
         counts["kept"] += part.kept

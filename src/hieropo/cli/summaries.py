@@ -1,10 +1,6 @@
 """What a policy directory holds, as values that JSON can hold."""
 
-import datetime as dt
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 
@@ -13,6 +9,7 @@ from hieropo.core.corrected import HyperError
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hyper_intervals import estimates, level_name
+from hieropo.core.ids import readings
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions
@@ -195,7 +192,7 @@ def _rewards(policy: Any, task: Any, laws: list[Gaussian], phi: Any) -> list[dic
 
 
 def _find(keys: Any, text: str) -> tuple[Any, int]:
-    for reading in _readings(text):
+    for reading in (text, *readings(text)):
         row = keys.find(reading)
         if row >= 0:
             return keys.id_of(row), row
@@ -204,18 +201,6 @@ def _find(keys: Any, text: str) -> tuple[Any, int]:
         f"Task {text!r} is not among the {len(keys):,} tasks of this policy (such as {first}). Check its "
         "spelling; a new task gets the population's answer, which inspect shows without --task."
     )
-
-
-def _readings(text: str) -> Iterator[Any]:
-    """What an id written like this may have been in the log."""
-    yield text
-    readers: tuple[Callable[[str], Any], ...] = (
-        int, float, dt.date.fromisoformat, dt.datetime.fromisoformat, np.datetime64, UUID,
-    )  # fmt: skip
-    for reader in readers:
-        with suppress(ValueError, OverflowError):
-            yield reader(text)
-    yield from {"true": (True,), "false": (False,)}.get(text.lower(), ())
 
 
 def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) -> Any:

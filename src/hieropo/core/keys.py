@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.arrays import normalised
-from hieropo.core.ids import id_array, instant, plain, refuse_rounded
+from hieropo.core.ids import KnownIds, id_array, instant, known_alike, plain, refuse_rounded
 from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
 
@@ -25,6 +25,24 @@ def _apart(values: NDArray[Any]) -> list[Any]:
 
 def _as_ids(ids: object) -> NDArray[Any]:
     return id_array(ids, "task")
+
+
+def unknown_text(key: object, row: int | None, known: KnownIds) -> str:
+    """Say what is wrong with an id that is not among the known ones, and what to do."""
+    with suppress(InputError):
+        key = plain(key)
+    place = "" if row is None else f" (row {row})"
+    text = f"Task {key!r}{place} is unknown; {len(known)} tasks are known"
+    twin = known_alike(key, known)
+    if twin is None:
+        first = ", ".join(repr(known.id_of(number)) for number in range(min(len(known), 3)))
+        return f"{text} ({first}{', ...' if len(known) > 3 else ''}). Check the id, or ask for a new task's answer."
+    if type(twin) is type(key):
+        return f"{text}, among them {twin!r}. Are they one task? Hand ids in as they were written in the log."
+    return (
+        f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type {type(key).__name__}. Hand "
+        "ids in as the type that the log had."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,19 +195,13 @@ class Keys:
             raise UnknownTaskError(self.unknown_message(_as_ids(ids)[row], row))
         return rows
 
+    def id_of(self, row: int) -> Any:
+        """Return the id of one row."""
+        return _apart(self.values[row : row + 1])[0]
+
     def unknown_message(self, key: object, row: int | None = None) -> str:
         """Say what is wrong with an id that is not here."""
-        key = key.item() if isinstance(key, np.integer) else key
-        place = "" if row is None else f" (row {row})"
-        text = f"Task {key!r}{place} is unknown; {len(self)} tasks are known"
-        twin = next((known for known in _apart(self.values[:100_000]) if str(known) == str(key)), None)
-        if twin is not None:
-            return (
-                f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type "
-                f"{type(key).__name__}. Hand ids in as the type that the log had."
-            )
-        sample = ", ".join(repr(value) for value in _apart(self.values[:3]))
-        return f"{text} ({sample}{', ...' if len(self) > 3 else ''}). Check the id, or ask for a new task's answer."
+        return unknown_text(key, row, self)
 
     def union(self, other: "Keys") -> tuple["Keys", Codes]:
         """These keys, then the new ones of ``other``; and the row of each of ``other``'s in the union."""

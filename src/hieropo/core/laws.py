@@ -1,5 +1,7 @@
 """The laws of tasks as a policy reads them, from a table in memory or mapped from files."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -8,7 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.arrays import normalised
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.ids import id_array, is_null
+from hieropo.core.ids import KnownIds, id_array, is_null, known_alike, plain
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 
@@ -16,15 +18,11 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
 
+LOOKED_AT = 10  # unknown tasks of a batch that are compared with those that are known
 
-class TaskKeys(Protocol):
+
+class TaskKeys(KnownIds, Protocol):
     """Where a task stands in a table."""
-
-    def __len__(self) -> int:
-        """Count the tasks."""
-
-    def find(self, key: Any, /) -> int:
-        """Row of one id, or -1."""
 
     def locate(self, ids: Any, /) -> Rows:
         """Row of each id (n,), -1 where unknown."""
@@ -187,7 +185,8 @@ class Laws:
         """
         row = self._keys.find(task)
         if row < 0:
-            self._check_unknown(task, None)
+            self._check_null(task, None)
+            self._check_unknown([(task, None)])
         return self.at(row)
 
     def at(self, row: int) -> Law:
@@ -209,7 +208,10 @@ class Laws:
             if not (isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"):
                 for row in unknown.tolist():
                     self._check_null(ids[row], first_row + row)
-            self._check_unknown(ids[unknown[0]], first_row + int(unknown[0]))
+            first: dict[Any, int] = {}
+            for row in unknown[:LOOKED_AT].tolist():
+                first.setdefault(ids[row], first_row + row)
+            self._check_unknown(list(first.items()), rows.size if unknown.size == rows.size > 1 else 0)
         return rows
 
     @staticmethod
@@ -218,28 +220,37 @@ class Laws:
             place = "The task of a request" if row is None else f"The task of row {row}"
             raise LogError(f"{place} is {task!r}. A request names its task.")
 
-    def _check_unknown(self, task: Any, row: int | None) -> None:
-        self._check_null(task, row)
-        if self.unseen == "error":
-            raise UnknownTaskError(self._keys.unknown_message(task, row))
-        twin = self._twin(task)
-        if twin is not None:
-            place = "" if row is None else f" (row {row})"
-            warn(
-                f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {twin!r} of type "
-                f"{type(twin).__name__} is known; the prior is used. Hand ids in as the log's type.",
-            )
+    def _check_unknown(self, tasks: Sequence[tuple[Any, int | None]], everything: int = 0) -> None:
+        """Refuse unknown tasks, each with its row, or warn of the first that reads as one that is known.
 
-    def _twin(self, task: Any) -> Any:
-        """Find a known id that reads the same as an unknown one, or None."""
-        for kind in (str, int):
-            try:
-                other = kind(task)
-            except (TypeError, ValueError, OverflowError):
-                continue
-            if str(other) == str(task) and self._keys.find(other) >= 0:
-                return other
-        return None
+        ``everything`` is the number of all tasks where none of them is known.
+        """
+        if self.unseen == "error":
+            raise UnknownTaskError(self._keys.unknown_message(*tasks[0]))
+        for task, row in tasks:
+            twin = known_alike(task, self._keys)
+            if twin is not None:
+                warn(
+                    _unlike(task, row, twin)
+                    + (f" None of these {everything:,} requests is of a known task." if everything else "")
+                )
+                return
+
+
+def _unlike(task: Any, row: int | None, twin: Any) -> str:
+    """Say that an unknown task reads as a known one."""
+    place = "" if row is None else f" (row {row})"
+    with suppress(InputError):
+        task = plain(task)
+    if type(task) is type(twin):
+        return (
+            f"Task {task!r}{place} is unknown, but {twin!r} is known; the prior is used. Are they one task? Hand ids "
+            "in as they were written in the log."
+        )
+    return (
+        f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {twin!r} of type "
+        f"{type(twin).__name__} is known; the prior is used. Hand ids in as the log's type."
+    )
 
 
 def _prior(table: TaskTable | UnitTable) -> tuple[Array, Array]:

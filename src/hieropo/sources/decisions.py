@@ -13,7 +13,7 @@ from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
-from hieropo.sources.requests import Requests, read_requests
+from hieropo.sources.requests import Requests, Strangers, read_requests
 from hieropo.sources.writing import id_column
 
 Rows = NDArray[np.int64]
@@ -76,6 +76,11 @@ def decide(
     ------
     SchemaError, LogError, UnknownTaskError, UnknownActionError, InputError
         A column or a row that cannot be used; the policy lists no actions.
+
+    Warns
+    -----
+    HieropoWarning
+        At the end: no request is of a task that the policy knows.
     """
     features = policy.features
     if features is None or features.actions is None:
@@ -85,6 +90,7 @@ def decide(
         )
     _refuse_own_names(task, request)
     actions = id_column(features.actions)
+    strangers = Strangers(policy.table.keys)
     for requests in read_requests(source, task, features.columns, eligible, request):
         mask = requests.eligible_mask(features)
         choices = policy.choose_many(
@@ -99,7 +105,8 @@ def decide(
         table = _table(columns, choices, place, ranked)
         if isinstance(policy, GatedPolicy):
             table = table.append_column("kept_incumbent", pa.array(kept[place]))
-        yield Decisions(table, len(requests), _unseen(policy, requests.task), int(np.count_nonzero(kept)))
+        yield Decisions(table, len(requests), strangers.add(requests.task), int(np.count_nonzero(kept)))
+    strangers.finish()
 
 
 def decide_candidates(
@@ -113,6 +120,11 @@ def decide_candidates(
     ------
     SchemaError, LogError, UnknownTaskError, InputError
         A column or a row that cannot be used, a request that names two tasks; the policy lists actions.
+
+    Warns
+    -----
+    HieropoWarning
+        As :func:`decide`.
     """
     features = policy.features
     if features is None or features.actions is not None:
@@ -133,14 +145,15 @@ def decide_candidates(
         np.concatenate([part.request for part in parts if part.request is not None]),
     )
     groups = _Groups(everything, task, request)
-    phi = features.phi(everything.context)
+    phi, strangers = features.phi(everything.context), Strangers(policy.table.keys)
     for rows in groups.pieces(phi.shape[1]):
         tasks = everything.task[rows[:, 0]]
         choices = _choose(policy, tasks, phi, rows, min(top, rows.shape[1]))
         place, ranked = np.nonzero(choices.index >= 0)
         chosen = rows[place, choices.index[place, ranked]]
         columns = {"row": chosen, **_identity(everything, chosen, task, request)}
-        yield Decisions(_table(columns, choices, place, ranked), len(rows), _unseen(policy, tasks))
+        yield Decisions(_table(columns, choices, place, ranked), len(rows), strangers.add(tasks))
+    strangers.finish()
 
 
 def _choose(
@@ -159,10 +172,6 @@ def _kept(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any]) -> NDArray[np.bo
     if isinstance(policy, GatedPolicy):
         return np.logical_not(policy.passes(tasks))
     return np.zeros(len(tasks), dtype=np.bool_)
-
-
-def _unseen(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any]) -> int:
-    return int(np.count_nonzero(policy.table.keys.locate(tasks) < 0))
 
 
 def _refuse_own_names(task: str, request: str | None) -> None:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
-from hieropo.core.ids import Ids
-from hieropo.errors import SchemaError
+from hieropo.core.ids import Ids, known_alike, other_type, plain
+from hieropo.core.laws import LOOKED_AT, TaskKeys
+from hieropo.errors import SchemaError, warn
 from hieropo.sources.arrays import ids, lists
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.sources.opening import open_log
@@ -57,6 +58,52 @@ class Requests:
             As :meth:`Eligible.mask`.
         """
         return None if self._eligible is None else self._eligible.mask(features)
+
+
+class Strangers:
+    """Counts requests of tasks that a policy does not know.
+
+    Parameters
+    ----------
+    keys : TaskKeys
+        Ids of the tasks that it knows.
+    """
+
+    def __init__(self, keys: TaskKeys) -> None:
+        self._keys = keys
+        self._requests = self._unknown = 0
+        self._first: list[Any] = []
+
+    def add(self, tasks: Ids) -> int:
+        """Count the tasks of further requests; return how many of them are unknown."""
+        unknown = int(np.count_nonzero(np.asarray(self._keys.locate(tasks)) < 0))
+        if not self._requests:
+            self._first = list(tasks[:LOOKED_AT])
+        self._requests += len(tasks)
+        self._unknown += unknown
+        return unknown
+
+    def finish(self) -> None:
+        """Warn where no task of all requests is known, unless the policy did, one of them reading as one that it knows.
+
+        Warns
+        -----
+        HieropoWarning
+            Says what their ids and those of the log are like.
+        """
+        if not self._requests or self._unknown < self._requests or not len(self._keys):
+            return
+        if any(known_alike(task, self._keys) is not None for task in self._first):
+            return
+        known, task = self._keys.id_of(0), self._first[0]
+        text = other_type(known, task, "request")
+        warn(
+            "No request is of a task that the log had, so no answer uses rows of its own task: their ids are such as "
+            f"{plain(task)!r}, those of the log such as {plain(known)!r}. Is it the right column, and are ids written "
+            "as in the log? Where all tasks are new, nothing is amiss."
+            if text is None
+            else text
+        )
 
 
 def read_requests(
