@@ -318,6 +318,87 @@ def test_an_incumbent_that_knew_or_learned_is_named_as_both_where_order_does_not
     assert any("no column of times is named" in each for each in heard)
 
 
+FEW_TASKS = {"task": "t", "action": "a", "reward": "r"}
+
+
+def few_tasks(n: int, seed: int = 0, **at: float) -> Columns:
+    """Six tasks and two actions, of which the second is better, with noise N(0, 1) and some rewards replaced."""
+    rng = np.random.default_rng(seed)
+    action = rng.integers(2, size=n)
+    reward = 0.5 * action + rng.normal(size=n)
+    for row, value in at.items():
+        reward[int(row[1:])] = value
+    return {"t": rng.integers(6, size=n), "a": action, "r": reward}
+
+
+@pytest.mark.parametrize("n", [40, 300, 3000])
+@pytest.mark.parametrize("rows", [["r17"], ["r3", "r17", "r39"]])
+def test_a_reward_far_from_all_others_is_named_by_its_row(n: int, rows: list[str]) -> None:
+    log = few_tasks(n, **dict.fromkeys(rows, -999.0))
+    named = "row 17" if len(rows) == 1 else "rows 3, 17, 39"
+    found = examine(pa.table(log), guess=False, **FEW_TASKS)
+    (each,) = [each for each in found.findings if each.kind == "a reward outweighs"]
+    assert (each.severity, each.place) == ("limits", f"column 'r', {named}")
+    assert f"in {named}, -999, lie" in each.text
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        learner = HierOPO(pessimism=0.0).fit(pa.table(log), **FEW_TASKS)
+    assert str(each) in [str(warning.message) for warning in heard]
+    assert each in learner.findings_
+    clean = {name: np.delete(values, [int(row[1:]) for row in rows]) for name, values in log.items()}
+    if n >= 300:
+        learner, texts = fitted_to(clean)
+        assert texts == []
+        assert learner.predict(pa.table({"t": np.arange(6)})).tolist() == [1] * 6
+
+
+def fitted_to(log: Columns) -> tuple[HierOPO, list[str]]:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        learner = HierOPO(pessimism=0.0).fit(pa.table(log), **FEW_TASKS)
+    return learner, [str(each.message) for each in heard]
+
+
+def test_a_reward_beside_which_all_others_lose_their_digits_is_refused() -> None:
+    log = few_tasks(300, r17=3.4e38)
+    (each,) = examine(pa.table(log), guess=False, **FEW_TASKS).of("stops")
+    assert each.place == "column 'r', row 17"
+    assert "keep no digit" in each.text
+    with pytest.raises(
+        hieropo.LogError, match=r"The reward in row 17, 3.4e\+38, lies .* Correct it, or leave that row"
+    ):
+        HierOPO().fit(pa.table(log), **FEW_TASKS)
+
+
+def test_it_is_named_in_rows_too_that_a_fit_of_a_long_log_does_not_look_at(tmp_path: Path) -> None:
+    table = pa.table({**few_tasks(2000, r1900=-999.0), "r32": few_tasks(2000)["r"].astype(np.float32)})
+    for start in range(0, 2000, 500):
+        pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
+    for reward, rows in (("r", (1900,)), ("r32", None)):
+        watch = Watch(open_log(tmp_path), Roles("t", "a", reward), most=1000)
+        for part in watch.parts(["t", "a", reward]):
+            assert sum(batch.num_rows for batch in part.batches()) == part.n_rows
+        seen = watch.collected()
+        assert seen is not None
+        found = seen.extremes.outlying(seen.all_rows)
+        assert (None if found is None else found.rows) == rows
+
+
+def test_an_evaluation_names_it_too_and_calls_nothing_else_noise() -> None:
+    learner, _ = fitted_to(few_tasks(300, r17=-999.0))
+    found = learner.evaluate(pa.table(few_tasks(300, r17=-999.0)), propensities="none")
+    assert found.checks is not None
+    (text,) = found.checks.findings
+    assert text.startswith("The reward of row 17, task ")
+    assert "Correct it or leave that row out" in text
+    log = few_tasks(310, seed=1, r27=-999.0)
+    log["r"][:10] = np.nan  # which are set aside, and counted
+    with pytest.warns(hieropo.HieropoWarning, match="10 of 310 rows"):
+        found = learner.evaluate(pa.table(log), propensities="none", lenient=True)
+    assert found.checks is not None
+    assert found.checks.outliers[0].row == 27
+
+
 def test_findings_come_by_severity() -> None:
     log = at_row("p", 0.0)({**sound(), "y": 1e4 * sound()["y"], "profit": sound()["profit"] + 1e7})
     order = [each.severity for each in examined(log).findings]

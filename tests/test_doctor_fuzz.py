@@ -105,7 +105,7 @@ def test_the_doctor_answers_or_says_why_not(seed: int) -> None:
         ) == len(table)
         watched = watch.collected()
         assert watched is not None
-        assert all(each.severity in SEVERITIES for each in of_rows(watched))
+        assert all(each.severity in SEVERITIES for each in of_rows(watched, 2))
         assert str(found)
         json.dumps(found.to_dict(), allow_nan=False, default=str)
     assert min(seen["stops"], seen["goes"], seen["SchemaError"], seen["LogError"]) > 5, seen

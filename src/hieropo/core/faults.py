@@ -24,6 +24,7 @@ _LIKE = 1.4  # of squared distances
 _MANY = 0.02  # share of tasks
 _NAMED = 3  # tasks or columns in a sentence
 _ENOUGH = 30  # rows that tell an sd
+_HALF = 0.5  # of all squares
 ALONG = "noise along numbers"
 _WEIGH = (
     "Intervals are too wide where it is small, and too narrow where it is large; a weight in proportion to "
@@ -120,6 +121,13 @@ def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Fau
     return Fault(ALONG, min(p.size * float(p[at]), 1.0), float(effect[at]), said if matters else None)
 
 
+def outweighing(every: Residuals, outliers: Sequence[Outlier]) -> float:
+    """Return the share of one row in the squares of all residuals, where it is more than a half; else 0."""
+    square = float(every.of("square").sum())
+    share = outliers[0].residual ** 2 / square if outliers and square > 0 else 0.0
+    return share if share > _HALF else 0.0
+
+
 def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[Outlier]) -> Fault | None:
     """Heavy tails within the groups of every partition; None where rows are too few.
 
@@ -129,6 +137,15 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
     found = heavy_tails(partitions) or heavy_tails([partitions[0].all])
     if found is None:
         return None
+    if share := outweighing(partitions[0].all, outliers):
+        row, task, residual = outliers[0]
+        said = (
+            f"The reward of row {row:,}, task {plain(task)!r}, is far from what all others say of it: by "
+            f"{residual:+.3g} sds of a noise that it makes up itself, with {share:.0%} of all squares. Is it an error, "
+            "or does it stand for a missing value? Correct it or leave that row out, and fit again: it widens all "
+            "intervals, and hides what else there is."
+        )
+        return Fault("heavy tails", found.p, found.excess, said)
     worst = ""
     if outliers:
         row, task, residual = outliers[0]

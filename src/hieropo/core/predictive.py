@@ -119,6 +119,8 @@ class Checks:
         context: ArrayLike | None,
         reward: ArrayLike,
         weight: ArrayLike | None = None,
+        *,
+        number: ArrayLike | None = None,
     ) -> None:
         """Add rows; those of weight 0 count as absent.
 
@@ -132,6 +134,8 @@ class Checks:
             Of the columns that the map reads.
         reward, weight : (n,) array
             As the posterior was learned from.
+        number : (n,) int, optional
+            By which outliers are named; by default rows are counted as they come.
 
         Raises
         ------
@@ -149,10 +153,12 @@ class Checks:
         x = contexts(context, self._features.columns, rows=r.size)
         if len(x) != r.size:
             raise InputError(f"{len(x)} contexts do not fit {r.size} rewards; one of each a row is needed.")
+        numbers = self._seen + np.arange(r.size) if number is None else np.asarray(number, dtype=np.int64)
         step = max(1, _PIECE // max(self._means.shape[1], len(self._tasks)))
         for start in range(0, r.size, step):
             part = slice(start, start + step)
             self._piece(
+                numbers[part],
                 rows[part],
                 None if codes is None else codes[part],
                 x[part],
@@ -160,12 +166,10 @@ class Checks:
                 np.ones(r[part].size) if weight is None else w[part],
             )
 
-    def _piece(self, task: Codes, action: Codes | None, x: Array, r: Array, w: Array) -> None:
+    def _piece(self, number: Codes, task: Codes, action: Codes | None, x: Array, r: Array, w: Array) -> None:
         none = np.zeros(task.size, dtype=np.int64)
         phi = self._own.phi(x, none) if self._own is not None else self._features.phi(x, action)
-        rows = _Rows(
-            task, none if action is None else action, self._standardised(x), self._seen + np.arange(r.size)
-        )
+        rows = _Rows(task, none if action is None else action, self._standardised(x), number)
         self._seen += r.size
         if not w.all():
             kept = np.flatnonzero(w)

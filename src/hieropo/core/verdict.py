@@ -19,6 +19,7 @@ from hieropo.core.task_distances import TaskDistances
 from hieropo.core.ties import ordered
 
 LEVEL = 0.01
+_OF_VALUES = ("heavy tails", "few values")  # kinds of faults that single rewards show
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,6 +102,8 @@ class PredictiveChecks:
         that is more than ``level``, or where what was found is too small to matter.
         """
         made = list(self._faults())
+        if faults.outweighing(self.by_task.all, self.outliers):  # that row makes up what else would be said
+            made = [each if each.kind in _OF_VALUES else each._replace(said=None) for each in made]
         found = []
         for each in made:
             p = min(each.p * len(made), 1.0)
@@ -114,8 +117,9 @@ class PredictiveChecks:
 
     def _faults(self) -> Iterator[Fault]:
         noise, tails = list(self._noise_faults()), None
-        if self.values is not None and self.rows >= 2 * len(self.values):
-            yield faults.of_values(self.values, self.by_action, self.sd)
+        values = self.values if self._has_few_values else None
+        if values is not None:
+            yield faults.of_values(values, self.by_action, self.sd)
             noise = [each._replace(said=None) for each in noise]  # it follows from the values
         else:
             parts = [self.by_task] if self.by_action is None else [self.by_task, self.by_action]
@@ -132,6 +136,13 @@ class PredictiveChecks:
             yield faults.of_actions(self.by_action, self.actions)
         if self.distances is not None and self.distances.free.any():
             yield from faults.of_tasks(self.distances, self.keys, self.level)
+
+    @property
+    def _has_few_values(self) -> bool:
+        """Whether rewards are few values; not where one of three or more stands far from the others in one row."""
+        if self.values is None or self.rows < 2 * len(self.values):
+            return False
+        return len(self.values) <= 2 or not faults.outweighing(self.by_task.all, self.outliers)
 
     def _noise_faults(self) -> Iterator[Fault]:
         if self._task_noise is not None:

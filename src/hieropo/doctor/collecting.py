@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
 from hieropo.core.cells import MOST_CELLS, Cells, CellSums
+from hieropo.core.extremes import Extremes
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.kinds import Numbers
@@ -18,8 +19,9 @@ from hieropo.core.statistics import Moments
 from hieropo.core.times import Timeline, Times
 from hieropo.errors import LogError
 from hieropo.placement import Placement
-from hieropo.sources.looks import Look, Looker, Unusable
+from hieropo.sources.looks import Look, Looker, Unusable, rewards_of
 from hieropo.sources.row_hashes import row_hashes
+from hieropo.sources.schema import holds_text
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -43,6 +45,8 @@ class Collected:
     cells : Cells
     numbers : dict
         Of each column of numbers, by name; the values that its role can take.
+    extremes : Extremes
+        Of the rewards of all rows, also of those that were not looked at.
     faults : tuple of Unusable
         Values that a role cannot take, one for each column and reason.
     timeline : Timeline or None
@@ -66,6 +70,7 @@ class Collected:
     actions: Keys
     cells: Cells
     numbers: dict[str, Numbers]
+    extremes: Extremes
     faults: tuple[Unusable, ...]
     timeline: Timeline | None
     time_kind: Any
@@ -123,6 +128,7 @@ class Collector:
         self._all = not choices_only
         self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats(distinct)
         self._numbers: dict[str, Numbers] = {}
+        self._extremes = Extremes()
         self._faults: dict[tuple[str, str], Unusable] = {}
         self._contexts: Accumulator | None = None
         self._origin = np.zeros(len(roles.context))
@@ -153,6 +159,8 @@ class Collector:
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
         usable = (look.task >= 0) & (code >= 0) & ~np.isnan(reward)
         self._usable += int(np.count_nonzero(usable))
+        weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
+        self._extremes.add(np.where(usable & (weight != 0.0), reward, np.nan), look.first_row)
         place = np.where(usable, look.task, -1)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
@@ -166,6 +174,12 @@ class Collector:
             self._times.add(look.time, place, reward, tasks)
         if roles.context and self._all:
             self._add_contexts(look, code, reward, usable)
+
+    def glance(self, found: Any, first_row: int) -> None:
+        """See whether a record batch, from this row on, holds rewards that lie far from all others."""
+        column = found.column(self._roles.reward)
+        if not holds_text(column.type):
+            self._extremes.add(rewards_of(column), first_row, counted=False)
 
     def append(self, later: "Collector") -> None:
         """Add what was collected of the rows that come next; both look at choices only."""
@@ -183,6 +197,7 @@ class Collector:
             self._fault(fault)
         for column, numbers in later._numbers.items():
             self._numbers.setdefault(column, Numbers()).update(numbers)
+        self._extremes.update(later._extremes)
 
     def _fault(self, fault: Unusable) -> None:
         key = fault.column, fault.reason
@@ -235,7 +250,7 @@ class Collector:
         contexts = None if self._contexts is None else self._contexts.moments()
         return Collected(
             self._name, self._roles, self._rows, self._rows, self._usable, tasks, actions, self._cells.collected(),
-            self._numbers,
+            self._numbers, self._extremes,
             tuple(self._faults.values()), self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed,
             contexts, self._origin, self._misplaced,
         )  # fmt: skip

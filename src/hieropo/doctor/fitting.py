@@ -92,6 +92,7 @@ def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
     if not seen.usable:
         return
     yield from rules_values.sign(seen)
+    yield from rules_values.outlying(seen)
     if seen.rows == seen.all_rows:
         yield from rules_values.variation(seen)
         yield from rules_tasks.chosen(seen)

@@ -18,6 +18,7 @@ _EVENTS_PER_ACTION = 5
 # that has half, half of the noise is gone.
 _OUTWEIGHS, _HALF = 0.1, 0.5
 _ROWS_FOR_WEIGHT = 1_000  # from which on one row's weight is telling
+_LOST = 1e15  # standard deviations at which the sum with another reward keeps none of its digits
 _FAR = 1e5  # sds between the mean reward and 0: sums of squares lose 10 of their 16 digits
 _DROP = "lenient=True, on the command line --lenient, sets such rows aside and counts them."
 
@@ -86,6 +87,7 @@ def reward(seen: Collected) -> Iterator[Finding]:
         yield constant(column, found.low)
         return
     yield from sign(seen)
+    yield from outlying(seen)
     yield from variation(seen)
     if abs(found.mean) > _FAR * found.sd:
         yield Finding(
@@ -101,14 +103,48 @@ def variation(seen: Collected) -> Iterator[Finding]:
     if found.kind == "constant":
         return
     yield from _events(seen)
-    if found.rows >= _ROWS_FOR_WEIGHT and (weight := _heaviest(seen)) > _OUTWEIGHS:
-        far = found.high if found.high - found.mean > found.mean - found.low else found.low
+    if (
+        found.kind == "binary"
+        or found.rows < _ROWS_FOR_WEIGHT
+        or seen.extremes.outlying(seen.all_rows) is not None
+    ):
+        return
+    if (weight := _heaviest(seen)) > _OUTWEIGHS:
+        low, high = seen.extremes.ends()
+        row, far = high if found.high - found.mean > found.mean - found.low else low
         yield Finding(
-            "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}",
-            f"One reward, {far:.6g} where the mean is {found.mean:.3g}, makes {percent(weight)} of how much all "
-            "rewards vary.",
+            "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}, row {row:,}",
+            f"One reward, {far:.6g} in row {row:,} where the mean is {found.mean:.3g}, makes {percent(weight)} of how "
+            "much all rewards vary.",
             "Is it an error? If not, clip large rewards or take their logarithm: that row decides too much.",
         )  # fmt: skip
+
+
+def outlying(seen: Collected) -> Iterator[Finding]:
+    """Rewards that lie far from all others, by their rows; of two different rewards, :func:`variation` says enough."""
+    found = seen.extremes.outlying(seen.all_rows)
+    if found is None or seen.reward.kind == "binary":
+        return
+    lost, one = found.distance > _LOST, len(found.rows) == 1
+    rows = f"row {found.rows[0]:,}" if one else f"rows {', '.join(f'{row:,}' for row in found.rows)}"
+    low, high = min(found.values), max(found.values)
+    weight = (
+        "Sums with other rewards keep no digit of those."
+        if lost
+        else f"{'It makes' if one else 'They make'} {percent(found.share)} of how much all rewards vary."
+    )
+    yield Finding(
+        "stops" if lost else "limits", "a reward outweighs", f"column {seen.roles.reward!r}, {rows}",
+        f"The {'reward' if one else 'rewards'} in {rows}, {low:.6g}{'' if low == high else f' to {high:.6g}'}, "
+        f"{'lies' if one else 'lie at least'} {_sds(found.distance)} standard deviations of all others from their "
+        f"mean, {found.mean:.3g}; the farthest of the others lies {found.farthest:.2g}. {weight}",
+        "Is it an error, or does it stand for a missing value? Correct it, or leave "
+        f"{'that row' if one else 'those rows'} out. If it is right, clip large rewards or take their logarithm.",
+    )  # fmt: skip
+
+
+def _sds(distance: float) -> str:
+    return f"{distance:,.0f}" if 100 <= distance < 1e6 else f"{distance:.3g}"
 
 
 def constant(column: str, value: float) -> Finding:

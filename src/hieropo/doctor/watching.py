@@ -22,8 +22,8 @@ MOST_DISTINCT = 2**15
 class Watch(Wrapped):
     """A source of rows that are looked at while they are read; otherwise as the source itself.
 
-    Of each part the first rows are looked at, by its share of ``most``, and the parts are put together in the order of
-    the log, whichever thread was faster.
+    Of each part the first rows are looked at, by its share of ``most``, of all others the rewards alone; and the parts
+    are put together in the order of the log, whichever thread was faster.
 
     Parameters
     ----------
@@ -64,6 +64,8 @@ class Watch(Wrapped):
         for batch in part.batches():
             if rows < quota:
                 found.add(batch.slice(0, quota - rows))
+            if (seen := max(quota - rows, 0)) < batch.num_rows:
+                found.glance(batch.slice(seen), part.first_row + rows + seen)
             rows += batch.num_rows
             yield batch
         self.done(p, found, rows)

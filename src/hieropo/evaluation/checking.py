@@ -31,7 +31,10 @@ class Checking:
     def add(self, rows: Rows) -> None:
         """Take some rows."""
         batch = rows.batch
-        self._checks.add(self._at[rows.place], rows.codes, batch.context, batch.reward, batch.weight)
+        number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
+        self._checks.add(
+            self._at[rows.place], rows.codes, batch.context, batch.reward, batch.weight, number=number
+        )
 
     def checks(self) -> PredictiveChecks:
         """Return the checks of all rows so far."""

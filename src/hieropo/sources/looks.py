@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
+from hieropo.core.rules import HUGE
 from hieropo.sources.arrays import decoded, ids, is_uuid, plain_texts, without_views
 from hieropo.sources.schema import holds_text
 from hieropo.sources.sifting import Fault, sift
@@ -150,6 +151,14 @@ def _numbers(column: pa.Array, good: Mask) -> Array:
         column = column.cast(pa.float64(), safe=False)
     values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     return values if good.all() else np.where(good, values, np.nan)
+
+
+def rewards_of(column: pa.Array) -> Array:
+    """Return the rewards of a column of numbers (n,), NaN where one cannot be used."""
+    values = _numbers(column, np.ones(len(column), dtype=np.bool_))
+    if values.size and not (values.min() >= -HUGE and values.max() <= HUGE):
+        values = np.where(np.abs(values) <= HUGE, values, np.nan)
+    return values
 
 
 def _times(column: pa.Array, good: Mask) -> Array:
