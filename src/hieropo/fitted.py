@@ -19,6 +19,7 @@ from hieropo.core.uncertainty import Doubt
 from hieropo.errors import InputError
 from hieropo.feature_choice import origin_note
 from hieropo.likeness import Likeness, likeness, shared_likeness
+from hieropo.new_tasks import NewTasks
 from hieropo.placement import Placement
 from hieropo.predicting import chosen
 from hieropo.saving import origin
@@ -71,7 +72,8 @@ class Fitted:
         Parameters
         ----------
         requests : as ``log`` in :meth:`fit`
-            With the task and context columns of the log, and its lists of eligible actions where it had such.
+            With the task and context columns of the log, its lists of eligible actions where it had such, and its
+            levels and metadata where a task is new.
         eligible : str or False, optional
             Column that lists the actions that can be taken, by default as in the log; False where all can.
 
@@ -96,7 +98,9 @@ class Fitted:
                 "policy_.choose(task, phi=...) or the command line's `decide --request`."
             )
         listed = column_of(eligible, self._listed_in(policy))
-        return chosen(policy, read_requests(requests, self.roles_.task, self.features_.columns, listed))
+        new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._placement))
+        columns = self.roles_.task, self.features_.columns, listed
+        return chosen(policy, read_requests(requests, *columns, new_tasks=new_tasks), new_tasks)
 
     def _listed_in(self, policy: LCBPolicy | GatedPolicy) -> str | None:
         """Return the column of eligible actions that a policy was learned with, or its gate was judged with."""

@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.policy import LCBPolicy
-from hieropo.sources.requests import Requests, Strangers
+from hieropo.sources.decisions import choices_of
+from hieropo.sources.requests import NewTaskPolicies, Requests, Strangers
 
 
-def chosen(policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests]) -> NDArray[Any]:
+def chosen(
+    policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests], new_tasks: NewTaskPolicies | None = None
+) -> NDArray[Any]:
     """Choose an action for each request, (n,); None where a gate leaves it to the incumbent.
 
     Warns
@@ -24,8 +27,7 @@ def chosen(policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests]) -> NDA
     actions, strangers = features.actions or (), Strangers(policy.table.keys)
     found: list[Any] = []
     for batch in requests:
-        mask = batch.eligible_mask(features)
-        best = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
+        best = choices_of(policy, batch, new_tasks)
         found.extend(actions[i] if i >= 0 else None for i in best.index[:, 0])
         strangers.add(batch.task)
     strangers.finish()

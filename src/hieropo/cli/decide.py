@@ -61,7 +61,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     task = given["task"] or _columns(stored).get("task")
     if task is None:
         usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
-    given["eligible"] = _listed(stored, named)
+    given["eligible"], given["new_tasks"] = _listed(stored, named), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
         found = _decided(policy, Watched(Rows.of(requests, given).open(), line), task, given)
@@ -76,9 +76,10 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     if counts["kept"]:
         click.echo(f"Requests that the gate leaves to the incumbent: {counts['kept']:,}.")
     if counts["unseen"] and not hasattr(policy, "passes"):
-        click.echo(
-            f"Requests of tasks that the log did not have, which got the population's answer: {counts['unseen']:,}."
+        answer = (
+            "the population's answer" if given["new_tasks"] is None else "that of their groups and metadata"
         )
+        click.echo(f"Requests of tasks that the log did not have, which got {answer}: {counts['unseen']:,}.")
 
 
 def _columns(stored: Any) -> dict[str, Any]:
@@ -94,6 +95,20 @@ def _listed(stored: Any, named: Any) -> str | None:
     if stored.features is None or stored.features.actions is None:  # candidates are rows: those there are
         return named or None
     return column_of(named, getattr(stored.policy, "eligible", None) or _columns(stored).get("eligible"))
+
+
+def _new_tasks(stored: Any) -> Any:
+    """Return what is known of tasks that the log did not have; the posterior is made where one comes."""
+    from hieropo.core.logs import Roles
+    from hieropo.loading import load_learner
+    from hieropo.new_tasks import NewTasks
+
+    def known() -> tuple[Any, Any]:
+        learner = load_learner(stored.path)
+        return learner.posterior_, learner._placement
+
+    columns = _columns(stored)
+    return NewTasks.of(Roles(**columns), known) if columns else None
 
 
 def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
@@ -115,14 +130,16 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
     from hieropo.errors import InputError
     from hieropo.sources.decisions import decide, decide_candidates
 
-    request, eligible, top = given["request"], given["eligible"], given["top"]
+    request, eligible, top, new_tasks = (given[name] for name in ("request", "eligible", "top", "new_tasks"))
     if policy.features is None:
         raise InputError(
             "This policy was saved without a feature map, so requests cannot be turned into features here. In "
             "Python: load_policy(...).policy.choose(task, phi=...); or save it with its features."
         )
     if policy.features.actions is not None:
-        return decide(policy, source, task=task, eligible=eligible, request=request, top=top)
+        return decide(
+            policy, source, task=task, eligible=eligible, request=request, top=top, new_tasks=new_tasks
+        )
     if request is None:
         usage_error(
             "This policy lists no actions, so each row of the requests is a candidate. Give --request, the "
@@ -130,7 +147,7 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
         )
     if eligible is not None:
         usage_error("This policy lists no actions for --eligible; leave out the rows that cannot be chosen.")
-    return decide_candidates(policy, source, task=task, request=request, top=top)
+    return decide_candidates(policy, source, task=task, request=request, top=top, new_tasks=new_tasks)
 
 
 def _counted(decided: Iterator[Any], counts: dict[str, Any]) -> Iterator[Any]:

@@ -166,23 +166,26 @@ class Posterior:
             raise UnknownTaskError(self.moments.keys.unknown_message(task))
         return self.new_task()
 
-    def new_task(self, parent: object = None, *, metadata: ArrayLike | None = None) -> Gaussian:
+    def new_task(
+        self, parent: object = None, *, level: int = 0, metadata: ArrayLike | None = None
+    ) -> Gaussian:
         """Return the posterior of a task that has no rows, N(mu-bar, Sigma_0 + ... + Sigma-bar).
 
         Parameters
         ----------
-        parent : node of the first level, optional
+        parent : node, optional
             The group that the task belongs to, where the hierarchy has groups; without it the task may hang anywhere.
+        level : int
+            Of the group: 0 is the level just above the tasks. Of a higher one, the groups between are new too.
         metadata : (c,) array, optional
             What is known of the task, where the hierarchy has metadata; without them they are drawn from those of the
             tasks of the log.
         """
         above, cov = self.hyper, self.hierarchy.task_cov
         if parent is not None:
-            above = self._node(0, parent)
-        else:
-            for level in self.hierarchy.levels:
-                cov = cov + level.cov
+            above = self._node(level, parent)
+        for new in self.hierarchy.levels[: None if parent is None else level]:
+            cov = cov + new.cov
         known, design = self.hierarchy.metadata, self.stages[0].design
         if known is None or design is None:
             if metadata is not None:

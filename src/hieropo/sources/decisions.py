@@ -13,7 +13,7 @@ from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.policy import Choices, LCBPolicy
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
-from hieropo.sources.requests import Requests, Strangers, read_requests
+from hieropo.sources.requests import NewTaskPolicies, Requests, Strangers, read_requests
 from hieropo.sources.writing import id_column
 
 Rows = NDArray[np.int64]
@@ -48,6 +48,46 @@ class Decisions:
     kept: int = 0
 
 
+def choices_of(
+    policy: LCBPolicy | GatedPolicy,
+    requests: Requests,
+    new_tasks: NewTaskPolicies | None = None,
+    *,
+    top: int = 1,
+) -> Choices:
+    """Choose for requests among the actions of the policy's feature map, by what is known of new tasks, too.
+
+    Raises
+    ------
+    SchemaError, LogError, UnknownTaskError, UnknownActionError
+        As :meth:`LCBPolicy.choose_many`; a new task has no place, or two.
+    """
+    assert policy.features is not None
+    mask = requests.eligible_mask(policy.features)
+    found = policy.choose_many(
+        requests.task, requests.context, eligible=mask, top=top, first_row=requests.first_row
+    )
+    new = _new(policy, requests.task, new_tasks)
+    if new.size and new_tasks is not None and isinstance(policy, LCBPolicy):
+        some = requests.placed(new)
+        allowed = None if mask is None else mask[new]
+        here = new_tasks.policy(some, policy).choose_many(some.task, some.context, eligible=allowed, top=top)
+        _put(found, new, here)
+    return found
+
+
+def _new(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any], new_tasks: NewTaskPolicies | None) -> Rows:
+    """Find the rows of tasks that a policy does not know and of which requests may say more; no gate lets such pass."""
+    if new_tasks is None or isinstance(policy, GatedPolicy):
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.asarray(policy.table.keys.locate(tasks)) < 0)
+
+
+def _put(found: Choices, rows: Rows, here: Choices) -> None:
+    for array, part in zip(found, here, strict=True):
+        array[rows, : part.shape[1]] = part
+
+
 def decide(
     policy: LCBPolicy | GatedPolicy,
     source: Any,
@@ -56,6 +96,7 @@ def decide(
     eligible: str | None = None,
     request: str | None = None,
     top: int = 1,
+    new_tasks: NewTaskPolicies | None = None,
 ) -> Iterator[Decisions]:
     """Decide for each row of ``source``; the feature map makes the candidates, one for each action.
 
@@ -71,6 +112,8 @@ def decide(
     request : str, optional
         Column with the caller's own names of the requests.
     top : int
+    new_tasks : NewTaskPolicies, optional
+        What is known of tasks that the log did not have.
 
     Raises
     ------
@@ -91,11 +134,8 @@ def decide(
     _refuse_own_names(task, request)
     actions = id_column(features.actions)
     strangers = Strangers(policy.table.keys)
-    for requests in read_requests(source, task, features.columns, eligible, request):
-        mask = requests.eligible_mask(features)
-        choices = policy.choose_many(
-            requests.task, requests.context, eligible=mask, top=top, first_row=requests.first_row
-        )
+    for requests in read_requests(source, task, features.columns, eligible, request, new_tasks=new_tasks):
+        choices = choices_of(policy, requests, new_tasks, top=top)
         shown, kept = choices.index >= 0, _kept(policy, requests.task)
         shown[kept, 0] = True
         place, ranked = np.nonzero(shown)
@@ -110,7 +150,13 @@ def decide(
 
 
 def decide_candidates(
-    policy: LCBPolicy | GatedPolicy, source: Any, *, task: str, request: str, top: int = 1
+    policy: LCBPolicy | GatedPolicy,
+    source: Any,
+    *,
+    task: str,
+    request: str,
+    top: int = 1,
+    new_tasks: NewTaskPolicies | None = None,
 ) -> Iterator[Decisions]:
     """Decide among rows of ``source`` that are candidates; those of one request share a value of ``request``.
 
@@ -138,22 +184,35 @@ def decide_candidates(
             "GatedPolicy.policy, where GatedPolicy.passes(tasks) says so."
         )
     _refuse_own_names(task, request)
-    parts = list(read_requests(source, task, features.columns, None, request))
-    everything = Requests(
-        np.concatenate([part.task for part in parts]),
-        np.concatenate([part.context for part in parts]),
-        np.concatenate([part.request for part in parts if part.request is not None]),
-    )
+    parts = list(read_requests(source, task, features.columns, None, request, new_tasks=new_tasks))
+    everything = _together(parts)
     groups = _Groups(everything, task, request)
     phi, strangers = features.phi(everything.context), Strangers(policy.table.keys)
     for rows in groups.pieces(phi.shape[1]):
         tasks = everything.task[rows[:, 0]]
-        choices = _choose(policy, tasks, phi, rows, min(top, rows.shape[1]))
+        most = min(top, rows.shape[1])
+        choices = _choose(policy, tasks, phi, rows, most)
+        new = _new(policy, tasks, new_tasks)
+        if new.size and new_tasks is not None:
+            some = everything.placed(rows[new, 0])
+            _put(choices, new, _choose(new_tasks.policy(some, policy), some.task, phi, rows[new], most))
         place, ranked = np.nonzero(choices.index >= 0)
         chosen = rows[place, choices.index[place, ranked]]
         columns = {"row": chosen, **_identity(everything, chosen, task, request)}
         yield Decisions(_table(columns, choices, place, ranked), len(rows), strangers.add(tasks))
     strangers.finish()
+
+
+def _together(parts: list[Requests]) -> Requests:
+    known = [part.metadata for part in parts if part.metadata is not None]
+    return Requests(
+        np.concatenate([part.task for part in parts]),
+        np.concatenate([part.context for part in parts]),
+        np.concatenate([part.request for part in parts if part.request is not None]),
+        levels=tuple(np.concatenate(groups) for groups in zip(*(part.levels for part in parts), strict=True)),
+        metadata=np.concatenate(known) if known else None,
+        absent=parts[0].absent,
+    )
 
 
 def _choose(

@@ -1,8 +1,8 @@
 """Reading requests: the rows for which a decision is wanted."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import Ids, known_alike, other_type, plain
 from hieropo.core.laws import LOOKED_AT, TaskKeys
+from hieropo.core.policy import LCBPolicy
 from hieropo.errors import SchemaError, warn
 from hieropo.sources.arrays import ids, lists
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, empty
@@ -33,6 +34,14 @@ class Requests:
         The caller's own names of the rows.
     first_row : int
         Number of the first row, counted from 0.
+    levels : tuple of (n,) ids
+        Groups that each row's task belongs to, the widest first.
+    metadata : (n, c) float, optional
+        Numbers known of each row's task.
+    absent : tuple of str
+        Columns of levels and metadata that the source lacks; none of the others is read then.
+    numbers : (n,) int, optional
+        Numbers of the rows, where they do not follow ``first_row``.
     """
 
     task: Ids
@@ -40,9 +49,23 @@ class Requests:
     request: Ids | None = None
     first_row: int = 0
     _eligible: Eligible | None = field(default=None, repr=False)
+    levels: tuple[Ids, ...] = ()
+    metadata: NDArray[np.float64] | None = None
+    absent: tuple[str, ...] = ()
+    numbers: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return int(self.task.size)
+
+    def placed(self, rows: NDArray[np.int64]) -> "Requests":
+        """Return some rows (n,), with what is known of their tasks and without eligible actions."""
+        numbers = self.first_row + rows if self.numbers is None else self.numbers[rows]
+        return replace(
+            self, task=self.task[rows], context=self.context[rows], request=None, _eligible=None,
+            levels=tuple(groups[rows] for groups in self.levels),
+            metadata=None if self.metadata is None else self.metadata[rows],
+            first_row=int(numbers[0]), numbers=numbers,
+        )  # fmt: skip
 
     @property
     def eligible(self) -> list[list[Any]] | None:
@@ -106,6 +129,16 @@ class Strangers:
         )
 
 
+class NewTaskPolicies(Protocol):
+    """What knows of tasks that the log did not have, by columns of the requests."""
+
+    levels: tuple[str, ...]
+    metadata: tuple[str, ...]
+
+    def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
+        """Return a policy as another one for the tasks of requests, none of which the log had."""
+
+
 def read_requests(
     source: Any,
     task: str,
@@ -113,6 +146,7 @@ def read_requests(
     eligible: str | None = None,
     request: str | None = None,
     *,
+    new_tasks: NewTaskPolicies | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[Requests]:
     """Read requests as validated batches, in order; the counterpart of ``read`` for decisions.
@@ -128,6 +162,8 @@ def read_requests(
         Column with a list of the action ids that can be taken in each row.
     request : str, optional
         Column with the caller's own names of the rows.
+    new_tasks : NewTaskPolicies, optional
+        Names columns of levels and metadata, which are read where all of them are there.
 
     Raises
     ------
@@ -143,35 +179,55 @@ def read_requests(
     names = context_names(context)
     roles += [("context", column) for column in names]
     log = open_log(source)
+    levels, metadata = ((), ()) if new_tasks is None else (new_tasks.levels, new_tasks.metadata)
+    absent = tuple(column for column in (*levels, *metadata) if column not in log.schema.names)
+    if absent:
+        levels = metadata = ()
+    roles += [*(("level", column) for column in levels), *(("metadata", column) for column in metadata)]
     check_listed(log.schema, eligible, log.name)
     check_columns(log.schema, roles, log.name)
-    return _batches(log, names, columns, batch_rows)
+    return _batches(log, _Reading(names, columns, levels, metadata, absent), batch_rows)
 
 
-def _batches(
-    log: LogSource, context: tuple[str, ...], columns: dict[str, str | None], batch_rows: int
-) -> Iterator[Requests]:
-    used = [column for column in columns.values() if column is not None]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Columns that are read, by their roles; and those of a place that are absent."""
+
+    context: tuple[str, ...]
+    single: dict[str, str | None]
+    levels: tuple[str, ...]
+    metadata: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Each column once."""
+        named = [column for column in self.single.values() if column is not None]
+        return tuple(dict.fromkeys([*named, *self.context, *self.levels, *self.metadata]))
+
+
+def _batches(log: LogSource, reading: _Reading, batch_rows: int) -> Iterator[Requests]:
     row = 0
-    for found in log.batches(tuple(dict.fromkeys([*used, *context])), batch_rows):
-        yield _requests(found, context, columns, row)
+    for found in log.batches(reading.columns, batch_rows):
+        yield _requests(found, reading, row)
         row += found.num_rows
     if not row:
         raise empty(log.name)
 
 
-def _requests(
-    found: pa.RecordBatch, context: tuple[str, ...], columns: dict[str, str | None], row: int
-) -> Requests:
+def _requests(found: pa.RecordBatch, reading: _Reading, row: int) -> Requests:
     def named(column: str | None) -> Ids | None:
         return None if column is None else ids(found.column(column), column, row)
 
-    column, eligible = columns["eligible"], None
+    column, eligible = reading.single["eligible"], None
     if column is not None:
         eligible = Eligible(*lists(found.column(column), column, row), row)
-    task = named(columns["task"])
+    task, context = named(reading.single["task"]), reading.context
     assert task is not None
     return Requests(
-        task, contexts(context_matrix(found, context, row), context, row), named(columns["request"]), row,
-        eligible,
+        task, contexts(context_matrix(found, context, row), context, row), named(reading.single["request"]), row,
+        _eligible=eligible,
+        levels=tuple(ids(found.column(column), column, row) for column in reading.levels),
+        metadata=context_matrix(found, reading.metadata, row) if reading.metadata else None,
+        absent=reading.absent,
     )  # fmt: skip

@@ -1,0 +1,114 @@
+"""Tasks that the log did not have, where requests say the groups that they belong to or numbers known of them."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from hieropo.core.gaussian import Gaussian
+from hieropo.core.ids import plain
+from hieropo.core.keys import Keys
+from hieropo.core.logs import Batch, Roles
+from hieropo.core.packed import pack
+from hieropo.core.policy import LCBPolicy
+from hieropo.core.posterior import PosteriorTable
+from hieropo.errors import SchemaError, UnknownTaskError
+from hieropo.placement import Placement
+from hieropo.sources.requests import Requests
+
+
+class NewTasks:
+    """Policies for tasks that a log with levels or metadata did not have.
+
+    Such a task gets the posterior of a task without rows in its group, at its metadata. Of a group that the log did not
+    have either it is that of a new group in the one above.
+
+    Parameters
+    ----------
+    roles : Roles
+        Of the log.
+    known : callable
+        Gives the posterior, and where the tasks of the log stand; called when the first such task comes.
+    """
+
+    def __init__(self, roles: Roles, known: Callable[[], tuple[Any, Placement]]) -> None:
+        self.levels, self.metadata = roles.levels, roles.metadata
+        self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
+        self._known, self._posterior = known, None
+        self._placement = Placement(self._roles)
+        self._laws: dict[Any, Gaussian] = {}
+
+    @classmethod
+    def of(cls, roles: Roles, known: Callable[[], tuple[Any, Placement]]) -> Self | None:
+        """Return what is known of new tasks; None where a log has neither levels nor metadata."""
+        return cls(roles, known) if roles.levels or roles.metadata else None
+
+    def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
+        """Return a policy as another one for the tasks of requests, none of which the log had.
+
+        Raises
+        ------
+        SchemaError
+            The requests lack a column of levels or metadata.
+        LogError
+            A task, or a group, is in two groups of one level; metadata differ within a task, or are not finite.
+        """
+        if requests.absent:
+            raise SchemaError(self._unplaced(requests))
+        if self._posterior is None:
+            self._posterior, before = self._known()
+            self._placement = before.copy()
+        n = len(requests)
+        self._placement.add(
+            Batch(
+                requests.task, None, np.zeros(n), None,  # type: ignore[arg-type]  # no context is needed
+                first_row=requests.first_row, roles=self._roles, levels=requests.levels, metadata=requests.metadata,
+                rows=requests.numbers,
+            )
+        )  # fmt: skip
+        keys, _ = Keys.factorize(requests.task)
+        parents, values = tuple(self._placement.levels().values()), self._placement.known
+        laws = [self._law(task, parents, values) for task in keys.values.tolist()]
+        table = PosteriorTable(
+            keys, np.array([law.mean for law in laws]), pack(np.array([law.cov for law in laws])),
+            np.zeros(len(keys), dtype=np.int64), laws[0],
+        )  # fmt: skip
+        return LCBPolicy(table, like.features, pessimism=like.pessimism)
+
+    def _law(self, task: Any, parents: Any, values: Any) -> Gaussian:
+        groups, child = [], task
+        for parent in parents:
+            child = parent[child]
+            groups.append(child)
+        numbers = values.get(task)
+        key = tuple(groups), None if numbers is None else numbers.tobytes()
+        if key not in self._laws:
+            self._laws[key] = self._of_group(groups, numbers)
+        return self._laws[key]
+
+    def _of_group(self, groups: list[Any], numbers: Any) -> Gaussian:
+        known: dict[str, Any] = {} if numbers is None else {"metadata": numbers}
+        posterior: Any = self._posterior
+        for level, group in enumerate(groups):
+            try:
+                posterior.node(level, group)
+            except UnknownTaskError:
+                continue
+            found: Gaussian = posterior.new_task(group, level=level, **known)
+            return found
+        above: Gaussian = posterior.new_task(**known)
+        return above
+
+    def _unplaced(self, requests: Requests) -> str:
+        column = requests.absent[0]
+        role = "level" if column in self.levels else "metadata"
+        what = (
+            "the group whose tasks it is like"
+            if role == "level"
+            else "a number that its coefficients move with"
+        )
+        return (
+            f"Row {requests.first_row} is of task {plain(requests.task[0])!r}, which the log did not have, and column "
+            f"{column!r} (role {role}) is not in the requests: it says {what}. Add the column, or leave out requests "
+            "of such tasks."
+        )
