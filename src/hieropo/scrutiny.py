@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.alike import other_type
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
-from hieropo.core.ids import other_type
 from hieropo.core.moving import remote
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from hieropo.artifacts.table import StoredUnits
+from hieropo.core.alike import readings
 from hieropo.core.corrected import HyperError
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hyper_intervals import estimates, level_name
-from hieropo.core.ids import readings
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions

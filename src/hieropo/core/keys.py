@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.alike import KnownIds, known_alike
 from hieropo.core.arrays import normalised
-from hieropo.core.ids import KnownIds, id_array, instant, known_alike, plain, refuse_rounded
+from hieropo.core.ids import id_array, instant, plain, refuse_rounded
 from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
 

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.alike import KnownIds, known_alike
 from hieropo.core.arrays import normalised
 from hieropo.core.gaussian import Gaussian
-from hieropo.core.ids import KnownIds, id_array, is_null, known_alike, plain
+from hieropo.core.ids import id_array, is_null, plain
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 

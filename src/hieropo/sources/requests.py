@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo.core.alike import known_alike, other_type
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
-from hieropo.core.ids import Ids, known_alike, other_type, plain
+from hieropo.core.ids import Ids, plain
 from hieropo.core.laws import LOOKED_AT, TaskKeys
 from hieropo.core.policy import LCBPolicy
 from hieropo.errors import SchemaError, warn
