@@ -487,9 +487,9 @@ def test_assumptions_are_told_apart() -> None:
 
 def test_assumptions_say_what_was_found() -> None:
     words = {each.name: each.words for each in assumptions(crooked())}
-    assert "1 of 1 tasks never tried some direction" in words["well-explored tasks (Assumptions 2 and 3)"]
-    assert "above 1 in 1 of 1 tasks" in words["the proof of theorem 2, claim 1"]
-    assert "sums of phi phi' of 1 tasks" in words["one feature a row, diagonal covariances (Assumption 4)"]
+    assert "1 of 1 task never tried some direction" in words["well-explored tasks (Assumptions 2 and 3)"]
+    assert "above 1 in 1 of 1 task;" in words["the proof of theorem 2, claim 1"]
+    assert "sums of phi phi' of 1 task." in words["one feature a row, diagonal covariances (Assumption 4)"]
     assert held(assumptions(crooked()))["the proof of theorem 2, claim 1"] is False
 
 

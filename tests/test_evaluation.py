@@ -1,6 +1,7 @@
 """What a policy is worth and whom it would hurt: whole evaluations, against the truth and against brute force."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -410,6 +411,16 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
         learner.evaluate(rows, time="hour")
     frozen = HierOPO(logging="frozen").fit(rows, **columns)
     assert frozen.evaluate(rows, propensities="none", time=False).limits == ()
+
+
+def test_an_action_is_named_by_its_id_where_propensities_do_not_match() -> None:
+    rows = log(2, 6000)
+    wrong = log(2, 6000, p=np.minimum(1.5 * rows["p"].to_numpy(), 1.0))
+    learner = HierOPO(logging="random").fit(log(1), pscore="p", **COLUMNS)
+    (text,) = [each for each in learner.evaluate(wrong).limits if "do not match" in each]
+    named = re.search(r"1 / p of action ('?\w+'?) averages", text)
+    assert named is not None
+    assert named.group(1) in {repr(action) for action in learner.features_.actions}
 
 
 def test_pessimism_can_be_chosen_from_the_log() -> None:

@@ -75,7 +75,7 @@ NAN, INF = float("nan"), float("inf")
         ({"context": [["a", 2.0], ["b", 3.0], ["c", 4.0]]}, "'price', row 100: 'a' of type str"),
         ({"context": [[1.0], [3.0], [5.0]]}, r"shape \(3, 1\); shape \(n, 2\) is needed.*'price', 'age'"),
         ({"context": [1.0, 3.0, 5.0]}, r"shape \(3,\).*reshape"),
-        ({"context": [[1.0, 2.0]]}, "context has 1 rows but task has 3"),
+        ({"context": [[1.0, 2.0]]}, "context has 1 row but task has 3"),
         ({"pscore": [0.5, 0.0, 1.0]}, "'p', row 101: 0.0 is the propensity of an action that was taken"),
         ({"pscore": [0.5, -0.1, 1.0]}, "'p', row 101: -0.1 is the propensity"),
         ({"pscore": [0.5, 50.0, 1.0]}, "'p', row 101: 50.0 is a propensity above 1. Is it a percentage"),

@@ -527,6 +527,23 @@ def test_the_noise_of_two_values_is_explained_once() -> None:
     assert not any(each.kind == "heavy tails" for each in found.misfits)
 
 
+def test_rewards_of_two_values_that_scatter_alike_everywhere_are_no_limit() -> None:
+    """As where each action in each task has half of its rewards 1."""
+    n, arms = 1200, indicator(["a", "b"])
+    task, action, reward = np.arange(n) % 3, np.arange(n) // 3 % 2, np.arange(n) // 6 % 2
+    mean = 0.5 * np.ones((3, 2))
+    for shift, listed in ((0.0, False), (0.45, True)):
+        chance = np.where(action == 1, 0.5 + shift, mean[task, action])
+        rewards = reward * 1.0 if not shift else (np.arange(n) * 0.618 % 1 < chance) * 1.0
+        moments = Moments.from_arrays(task, arms.phi(None, action), rewards)
+        posterior = condition(moments, Hierarchy(None, 0.01 * np.eye(2), 0.25))
+        checks = Checks(posterior, arms, learned_from=True)
+        checks.add(posterior.moments.keys.require(task), action, None, rewards)
+        said = [each for each in checks.checks().findings if "two values only" in each]
+        assert bool(said) == listed
+        assert not any("1 to 1 times" in each for each in said)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(set(SAID) - {"few values", "likeness", "scale"}))
 def test_one_fault_does_not_pass_for_another(fault: str) -> None:

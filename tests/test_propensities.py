@@ -440,7 +440,7 @@ def test_counts_that_are_none_are_refused(counts):
 
 
 def checked(task, action, pscore, K, mask=None, step=10_000):
-    total = LoggedPscores(K)
+    total = LoggedPscores([f"action {a}" for a in range(K)])
     for start in range(0, len(task), step):
         part = slice(start, start + step)
         total.add(task[part], action[part], pscore[part], None if mask is None else mask[part])
@@ -497,7 +497,7 @@ def test_of_two_actions_that_are_equally_far_off_the_first_is_named():
         z = np.abs((found.inverse - 1) / found.inverse_se)
         assert z[0] == pytest.approx(z[1], rel=1e-12)
         (text,) = [each for each in found.findings if "do not match" in each]
-        assert "of action number 0 " in text
+        assert "of action 'action 0' " in text
 
 
 def test_logging_with_probability_one_is_named_and_single_choices_are_none():
@@ -510,7 +510,7 @@ def test_logging_with_probability_one_is_named_and_single_choices_are_none():
 
 
 def test_bad_logged_propensities_are_refused():
-    total = LoggedPscores(2)
+    total = LoggedPscores("ab")
     with pytest.raises(InputError, match="no rows with propensities"):
         total.check()
     for bad in (0.0, 1.2, np.nan):

@@ -27,6 +27,7 @@ from hieropo.sources import open_log
 from hieropo.sources.rejected import Rejected
 from hieropo.sources.rejects import asked
 from hieropo.sources.rows import check_log
+from hieropo.text import counted
 
 _SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
 _CHECKED = (
@@ -168,7 +169,7 @@ class LogMoments:
 
     def __repr__(self) -> str:
         actions = "" if self.features.actions is None else f", actions {self.features.actions}"
-        return f"LogMoments({len(self)} tasks, {self.n_rows} rows{actions})"
+        return f"LogMoments({counted(len(self), 'task')}, {counted(self.n_rows, 'row')}{actions})"
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() works

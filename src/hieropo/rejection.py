@@ -7,6 +7,7 @@ from hieropo.core.statistics import Moments
 from hieropo.errors import LogError, warn
 from hieropo.sources.rejected import NO_NUMBER, NOTHING, Rejected
 from hieropo.sources.rejects import Rejects
+from hieropo.text import agreeing, counted
 
 
 def constant_reward(moments: Moments) -> float | None:
@@ -56,15 +57,15 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
     if not found.rows:
         return found
     found.check(lenient=rejects.lenient)
-    nothing = (*NOTHING, NO_NUMBER)
+    nothing, were = (*NOTHING, NO_NUMBER), agreeing(found.rows, "was", "were")
     unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in nothing]
     if unrewarded and constant is not None:
         raise LogError(
-            f"{found.counted()} were set aside, and all others have the reward {constant:g}, of which nothing can be "
+            f"{found.counted()} {were} set aside, and all others have the reward {constant:g}, of which nothing can be "
             f"learned.{found.listed} Does a missing reward stand for another one, such as 0? Then write that in column "
             f"{roles.reward!r}."
         )
-    warn(" ".join([f"{found.counted()} were set aside.{found.listed}", *_doubts(found, bool(unrewarded))]))
+    warn(" ".join([f"{found.counted()} {were} set aside.{found.listed}", *_doubts(found, bool(unrewarded))]))
     return found
 
 
@@ -77,11 +78,12 @@ def _doubts(found: Rejected, unrewarded: bool) -> list[str]:  # noqa: FBT001 - p
             "that is learned is too good."
         )
     told.extend(
-        f"Of action {each.action!r} {each.rows:,} rows were set aside, where {each.expected:,.0f} are expected "
-        "if that had nothing to do with the action: what is left of it may differ from what is gone."
+        f"Of action {each.action!r} {counted(each.rows, 'row')} {agreeing(each.rows, 'was', 'were')} set aside, where "
+        f"{each.expected:,.0f} are expected if that had nothing to do with the action: what is left of it may differ "
+        "from what is gone."
         for each in found.uneven[:3]
     )
     if found.lost:
         names = ", ".join(repr(task) for task in found.lost_tasks) + (", ..." if found.lost > 3 else "")
-        told.append(f"No row is left of {found.lost:,} task{'s' * (found.lost > 1)} ({names}).")
+        told.append(f"No row is left of {counted(found.lost, 'task')} ({names}).")
     return told

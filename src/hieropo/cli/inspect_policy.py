@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.text import counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, table
 
 SHOWN = 40  # features that the text lists
 _UNCERTAINTY = {
@@ -76,11 +76,10 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
 
 
 def _aside(rejected: dict[str, Any] | None) -> str:
-    return (
-        f"; {rejected['rows']:,} others of the last log were set aside"
-        if rejected and rejected["rows"]
-        else ""
-    )
+    if not rejected or not rejected["rows"]:
+        return ""
+    number = rejected["rows"]
+    return f"; {counted(number, 'other row')} of the last log {agreeing(number, 'was', 'were')} set aside"
 
 
 def _origin(about: dict[str, Any]) -> str:
@@ -107,13 +106,10 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         facts.append(["measured from", ", ".join(found["measured_from"].values())])
     gate = found["gate"]
     if gate is not None:
-        rest = "left to the incumbent" if gate["incumbent"] is None else f"get {gate['incumbent']}"
-        facts.append(
-            [
-                "gate",
-                f"{gate['passed']:,} tasks pass at a harm of {gate['max_harm']:g}; {gate['kept']:,} {rest}",
-            ]
-        )
+        gets = agreeing(gate["kept"], "gets", "get")
+        rest = "left to the incumbent" if gate["incumbent"] is None else f"{gets} {gate['incumbent']}"
+        passed = f"{counted(gate['passed'], 'task')} {agreeing(gate['passed'], 'passes', 'pass')}"
+        facts.append(["gate", f"{passed} at a harm of {gate['max_harm']:g}; {gate['kept']:,} {rest}"])
     if found["noise_sd"] is not None:
         facts.append(["noise sd", f"{found['noise_sd']:.4g} of a reward, within a task"])
         facts.append(["uncertainty", _UNCERTAINTY[found["uncertainty"]].format(found["hierarchies"])])

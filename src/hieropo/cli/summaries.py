@@ -15,6 +15,7 @@ from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.feature_choice import measured_from
+from hieropo.text import counted
 
 
 def summary(stored: Any) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _find(keys: Any, text: str) -> tuple[Any, int]:
             return keys.id_of(row), row
     first = ", ".join(str(_plain(keys.id_of(row))) for row in range(min(3, len(keys))))
     raise UnknownTaskError(
-        f"Task {text!r} is not among the {len(keys):,} tasks of this policy (such as {first}). Check its "
+        f"Task {text!r} is not among the {counted(len(keys), 'task')} of this policy (such as {first}). Check its "
         "spelling; a new task gets the population's answer, which inspect shows without --task."
     )
 

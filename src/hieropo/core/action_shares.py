@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hieropo.core.arrays import sealed
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -167,7 +168,6 @@ def always_one_action(counts: Counts) -> str | None:
         return None
     if (pdtr(mixed, times @ (1.0 - single)) if mixed else np.exp(times @ np.log(single))) >= _CHANCE:
         return None
-    return (
-        f"{'every task' if not mixed else f'all but {mixed:,} tasks'} with several rows got one and the same action in "
-        f"all of them ({int(np.count_nonzero(alone)):,} tasks)"
-    )
+    which = f"all but {counted(mixed, 'task')}" if mixed else "every task"
+    same = counted(int(np.count_nonzero(alone)), "task")
+    return f"{which} with several rows got one and the same action in all of them ({same})"

@@ -17,6 +17,7 @@ from hieropo.core.statistics import Moments
 from hieropo.core.steps import pivot_tolerance, square_roots
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, MismatchError
+from hieropo.text import agreeing, counted
 
 PROVED = float(np.exp(-1.0))  # largest delta for which the paper's alpha is proved
 
@@ -271,9 +272,12 @@ def _explored(moments: Moments, gamma: Array) -> Assumption:
     without = int((seen == 0).sum())
     words = f"gamma is {seen.min():.3g} for the worst task and {np.median(seen):.3g} for the median one"
     if without:
-        words += f"; {without} of {seen.size} tasks never tried some direction, where rows do not tighten the theorems"
+        words += (
+            f"; {without} of {counted(seen.size, 'task')} never tried some direction, where rows do not tighten the "
+            "theorems"
+        )
     if empty:
-        words += f"; {empty} tasks have no rows"
+        words += f"; {counted(empty, 'task')} {agreeing(empty, 'has', 'have')} no rows"
     return Assumption(name, not without, words + ".")
 
 
@@ -291,8 +295,8 @@ def _stepwise(step: ProofStep) -> Assumption:
     wrong = int((step.ratio > 1 + 1e-9).sum())
     words = (
         f"The norm of Sigma~_s Sigma_0^-1 is {step.norm.max(initial=0.0):.3g} at most, above 1 in {high} of "
-        f"{step.norm.size} tasks; what is concluded from it is wrong in {wrong}. Theorem 2, claim 1, holds without "
-        "that step."
+        f"{counted(step.norm.size, 'task')}; what is concluded from it is wrong in {wrong}. Theorem 2, claim 1, holds "
+        "without that step."
     )
     return Assumption("the proof of theorem 2, claim 1", high == 0, words)
 
@@ -389,4 +393,4 @@ def not_diagonal(posterior: Posterior, target: Array) -> list[str]:
         named["Sigma_q"] = prior.cov[None]
     wrong = [name for name, matrices in named.items() if _mixed(matrices).any()]
     sums = sum(int(_mixed(unpack(moments.sums[part], d)).sum()) for part in pieces(len(moments)))
-    return [*wrong, f"sums of phi phi' of {sums} tasks"] if sums else wrong
+    return [*wrong, f"sums of phi phi' of {counted(sums, 'task')}"] if sums else wrong

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.rules import RULES, Rule
 from hieropo.errors import LogError, SchemaError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -84,7 +85,7 @@ class Checked:
         if not count:
             return
         row = int(bad.argmax())
-        more = f" (and {count - 1} more in this batch of {bad.size} rows)" if count > 1 else ""
+        more = f" (and {count - 1} more in this batch of {counted(bad.size, 'row')})" if count > 1 else ""
         value = float(self.array[row])
         raise LogError(f"Column {self.column!r}, row {self.first_row + row}: {value!r}{more} {why}")
 

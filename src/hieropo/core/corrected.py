@@ -35,6 +35,7 @@ from hieropo.core.posterior import PosteriorTable, Unseen, condition
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import up, upper_factor
 from hieropo.errors import InputError, MismatchError
+from hieropo.text import counted
 
 _PIECE = 2**20  # entries worked on at once
 
@@ -339,7 +340,7 @@ class CorrectedPosterior:
         return PosteriorTable(plain.keys, plain.means, whole, plain.rows, self.new_task())
 
     def __repr__(self) -> str:
-        return f"CorrectedPosterior({len(self.moments)} tasks, {self.dim} features)"
+        return f"CorrectedPosterior({counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')})"
 
 
 def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:

@@ -14,6 +14,7 @@ from hieropo.core.keys import Keys
 from hieropo.core.residual_tests import NoiseTest, Residuals, heavy_tails, noise_along, wrong_scale
 from hieropo.core.task_distances import TaskDistances
 from hieropo.core.ties import first_largest, first_smallest, ordered
+from hieropo.text import agreeing
 
 _VARIATION, _RATIO = 0.1, 1.25  # of noise sds: between groups, and of one group to all
 _ALONG = 0.1  # change of the noise sd with one sd of a number
@@ -54,8 +55,8 @@ def off(ratio: float) -> float:
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 
-def of_values(values: Sequence[float], groups: Residuals | None, sd: float) -> Fault:
-    """Few distinct rewards."""
+def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals]], sd: float) -> Fault:
+    """Few distinct rewards, by groups of each kind; nothing is said where they scatter alike in all groups of each."""
     if len(values) == 1:
         said = f"All rewards are {values[0]:g}: there is nothing to learn from them."
         return Fault("few values", 0.0, 1.0, said)
@@ -64,17 +65,22 @@ def of_values(values: Sequence[float], groups: Residuals | None, sd: float) -> F
         if len(values) == 2
         else f"{len(values)} values only"
     )
-    between = ""
-    if groups is not None:
+    ends = {}
+    for kind, groups in partitions:
         sds = groups.sd[groups.rows >= _ENOUGH] / max(sd, 1e-300)
         if sds.size > 1:
-            between = f" (by action {sds.min():.2g} to {sds.max():.2g} times that of all rows)"
+            ends[kind] = float(sds.min()), float(sds.max())
+    differ = {kind for kind, (low, high) in ends.items() if high > (1.0 + _VARIATION) * low}
+    between = ""
+    if "action" in differ:
+        low, high = ends["action"]
+        between = f" (by action {low:.2g} to {high:.2g} times that of all rows)"
     said = (
         f"Rewards take {shown}. How far they scatter then depends on their mean{between}, where the model has one noise"
         " for all: means are estimated sensibly, their intervals are too wide where rewards scatter little and too "
         "narrow where they scatter much, and an interval for a single reward means nothing."
     )
-    return Fault("few values", 0.0, float(len(values)), said)
+    return Fault("few values", 0.0, float(len(values)), None if ends and not differ else said)
 
 
 def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Fault:
@@ -228,7 +234,8 @@ def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
             "tasks, by levels or metadata."
         )
     else:
-        more = f", and {beyond - 1:,} more are too far off" if beyond > 1 else ""
+        others = beyond - 1
+        more = f", and {others:,} more {agreeing(others, 'is', 'are')} too far off" if others > 0 else ""
         unlike = (
             f"Task {name!r} is unlike the others: {far}{more}. Is it one of the family? It makes all tasks look less "
             "alike; leave it out, or put it in a group of its own."

@@ -11,6 +11,7 @@ from hieropo.core.laws import TaskTable, UnitTable, Unseen
 from hieropo.core.policy import Choice, Choices, LCBPolicy
 from hieropo.core.ties import at_most
 from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -62,8 +63,8 @@ class GatedPolicy:
         harm = np.array(self.harm, dtype=np.float64)
         if harm.shape != (len(self.policy.table.keys),):
             raise MismatchError(
-                f"harm has shape {harm.shape}, and the policy {len(self.policy.table.keys)} tasks; one probability for "
-                "each is needed."
+                f"harm has shape {harm.shape}, and the policy {counted(len(self.policy.table.keys), 'task')}; one "
+                "probability for each is needed."
             )
         if not 0.0 <= float(self.max_harm) <= 1.0:
             raise InputError(f"max_harm={self.max_harm!r} is not a probability in [0, 1]; 5 % is 0.05.")
@@ -75,8 +76,8 @@ class GatedPolicy:
             self._incumbent_code()
 
     def __repr__(self) -> str:
-        passed = int(np.count_nonzero(self.passed))
-        return f"GatedPolicy({self.policy!r}, <{passed} of {self.harm.size} tasks pass>, max_harm={self.max_harm!r})"
+        passed = f"{np.count_nonzero(self.passed)} of {counted(self.harm.size, 'task')} pass"
+        return f"GatedPolicy({self.policy!r}, <{passed}>, max_harm={self.max_harm!r})"
 
     @property
     def table(self) -> TaskTable | UnitTable:

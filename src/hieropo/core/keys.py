@@ -12,6 +12,7 @@ from hieropo.core.arrays import normalised
 from hieropo.core.ids import id_array, instant, plain, refuse_rounded
 from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
+from hieropo.text import agreeing, counted
 
 Codes = NDArray[np.int64]
 
@@ -33,7 +34,7 @@ def unknown_text(key: object, row: int | None, known: KnownIds) -> str:
     with suppress(InputError):
         key = plain(key)
     place = "" if row is None else f" (row {row})"
-    text = f"Task {key!r}{place} is unknown; {len(known)} tasks are known"
+    text = f"Task {key!r}{place} is unknown; {counted(len(known), 'task')} {agreeing(len(known), 'is', 'are')} known"
     twin = known_alike(key, known)
     if twin is None:
         first = ", ".join(repr(known.id_of(number)) for number in range(min(len(known), 3)))

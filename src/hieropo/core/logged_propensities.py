@@ -6,7 +6,9 @@ each task, shrunk and without the row itself, predict the actions better, the pr
 miss noise in them that has nothing to do with the actions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from scipy.special import ndtr
 
 from hieropo.core.action_calibration import FEW_TASKS
 from hieropo.core.action_shares import learn_shares
+from hieropo.core.ids import plain
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
 
@@ -78,17 +81,17 @@ class LoggedPscores:
 
     Parameters
     ----------
-    n_actions : int
-        K.
+    actions : sequence of K ids
+        Names of the actions, for messages.
     """
 
-    def __init__(self, n_actions: int) -> None:
-        if n_actions < 1:
-            raise InputError(f"n_actions={n_actions}; at least one action is needed.")
-        self._width = n_actions
+    def __init__(self, actions: Sequence[Any]) -> None:
+        if not len(actions):
+            raise InputError("There are no actions; at least one is needed.")
+        self._actions, self._width = tuple(actions), len(actions)
         # of each task and action: rows, rows in which it was eligible, 1 / p, log p
-        self._sums = np.zeros((0, n_actions, 4))
-        self._squares = np.zeros(n_actions)
+        self._sums = np.zeros((0, self._width, 4))
+        self._squares = np.zeros(self._width)
         self._low, self._high, self._ones, self._choices = np.inf, -np.inf, 0, 0
 
     def add(self, task: Codes, action: Codes, pscore: Array, mask: Mask | None = None) -> None:
@@ -150,25 +153,29 @@ class LoggedPscores:
         sums = self._sums[self._sums[:, :, 0].sum(axis=1) > 0]
         if not sums.size:
             raise InputError("There are no rows with propensities to check.")
-        return check_pscores(sums, self._squares, self._low, self._high, self._ones, self._choices)
+        range_, rows = (self._low, self._high), (self._ones, self._choices)
+        return check_pscores(self._actions, sums, self._squares, range_, rows)
 
 
 def check_pscores(
-    sums: Array, squares: Array, low: float, high: float, ones: int, choices: int
+    actions: Sequence[Any], sums: Array, squares: Array, range_: tuple[float, float], certain: tuple[int, int]
 ) -> PscoreCheck:
     """Say what propensities are, from their sums.
 
     Parameters
     ----------
+    actions : sequence of K ids
+        Names of the actions, for messages.
     sums : (m, K, 4) array
         Of each task and action: rows, rows in which it was eligible, sums of 1 / p and of log p.
     squares : (K,) array
         Sum of 1 / p^2 of each action.
-    low, high : float
-        Range of p.
-    ones, choices : int
+    range_ : pair of float
+        The least and the largest p.
+    certain : pair of int
         Rows with a choice that were logged with probability 1, and all rows with a choice.
     """
+    ones, choices = certain
     counts, eligible, inverse, logs = np.moveaxis(sums, 2, 0)
     mean, se = _means(inverse, eligible, squares)
     total = counts.sum(axis=0).astype(np.int64)
@@ -183,9 +190,9 @@ def check_pscores(
         why = "no row had more than one eligible action"
     elif share >= _CERTAIN:
         why = f"{share:.1%} of the rows were logged with propensity 1"
-    findings = [] if why else [*_odd_means(mean, se, z), *_odd_rest(gain, gain_z, share)]
+    findings = [] if why else [*_odd_means(actions, mean, se, z), *_odd_rest(gain, gain_z, share)]
     n = int(counts.sum())
-    return PscoreCheck(n, low, high, share, total, mean, se, p_value, gain, gain_z, why, tuple(findings))
+    return PscoreCheck(n, *range_, share, total, mean, se, p_value, gain, gain_z, why, tuple(findings))
 
 
 def _means(inverse: Array, eligible: Array, squares: Array) -> tuple[Array, Array]:
@@ -216,7 +223,7 @@ def _score_gain(counts: Array, logs: Array) -> tuple[float, float]:
     return mean, mean * float(counts.sum()) / spread if spread > 0 else 0.0
 
 
-def _odd_means(mean: Array, se: Array, z: Array) -> list[str]:
+def _odd_means(actions: Sequence[Any], mean: Array, se: Array, z: Array) -> list[str]:
     a = int(first_largest(np.abs(z)))  # of two actions both are equally far off
     if abs(z[a]) < _FAR or abs(mean[a] - 1.0) < _APART:
         return []
@@ -226,8 +233,8 @@ def _odd_means(mean: Array, se: Array, z: Array) -> list[str]:
         else "they are too small, or are those of another action"
     )
     text = (
-        f"Propensities do not match how often actions were taken: 1 / p of action number {a} averages {mean[a]:.3g} "
-        f"over the rows where it was eligible (standard error {se[a]:.2g}), and 1 is right; {cause}."
+        f"Propensities do not match how often actions were taken: 1 / p of action {plain(actions[a])!r} averages "
+        f"{mean[a]:.3g} over the rows where it was eligible (standard error {se[a]:.2g}), and 1 is right; {cause}."
     )
     return [text]
 

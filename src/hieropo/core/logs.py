@@ -12,6 +12,7 @@ from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, id_array
 from hieropo.core.rules import RULES
 from hieropo.errors import LogError, SchemaError
+from hieropo.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ class Batch:
         for name, array in found.items():
             if array is not None and len(array) != task.size:
                 raise LogError(
-                    f"{name} has {len(array)} rows but task has {task.size}. Each row of a log is one "
+                    f"{name} has {counted(len(array), 'row')} but task has {task.size}. Each row of a log is one "
                     "decision: were columns of different tables put together, or filtered apart?"
                 )
             object.__setattr__(self, name, None if array is None else _read_only(array))

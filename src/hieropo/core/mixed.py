@@ -22,6 +22,7 @@ from hieropo.core.posterior import Posterior, PosteriorTable, Unseen, condition
 from hieropo.core.spread import about_fit, sizes
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, MismatchError
+from hieropo.text import counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,9 +282,8 @@ class MixedPosterior:
         return PosteriorTable(self.moments.keys, centre + mean, covs, self.moments.rows, prior)
 
     def __repr__(self) -> str:
-        return (
-            f"MixedPosterior({len(self.moments)} tasks, {self.dim} features, {len(self.draws)} hierarchies)"
-        )
+        size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"
+        return f"MixedPosterior({size}, {len(self.draws)} hierarchies)"
 
 
 def _side_by_side(weights: Array, laws: list[Gaussian]) -> Components:

@@ -12,6 +12,7 @@ from hieropo.core.laws import HasTable, Laws, TaskTable, UnitTable, Unseen, kern
 from hieropo.core.sampling import SampledChoice, SampledChoices, SamplingPolicy
 from hieropo.core.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
+from hieropo.text import counted
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
 
@@ -123,7 +124,7 @@ class LCBPolicy:
 
     def __repr__(self) -> str:
         return (
-            f"LCBPolicy(<{len(self.table.keys)} tasks, dimension {self._laws.dim}>, {self.features!r}, "
+            f"LCBPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
             f"pessimism={self.pessimism!r}, unseen={self.unseen!r})"
         )
 

@@ -17,6 +17,7 @@ from hieropo.core.statistics import Moments
 from hieropo.core.steps import Parents, down, square_roots, up, upper_factor
 from hieropo.core.ties import ordered
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
+from hieropo.text import counted
 
 Unseen = Literal["prior", "error"]
 
@@ -258,9 +259,8 @@ class Posterior:
         return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
 
     def __repr__(self) -> str:
-        return (
-            f"Posterior({len(self.moments)} tasks, {self.dim} features, log evidence {self.log_evidence:.6g})"
-        )
+        size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"
+        return f"Posterior({size}, log evidence {self.log_evidence:.6g})"
 
 
 def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
@@ -377,9 +377,9 @@ def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
         unseen = unseen * np.sign(unseen[main[0]])  # an eigenvector has either sign
         named = ", ".join(f"{i} ({unseen[i]:+.2f})" for i in main if abs(unseen[i]) > 1e-6)
         raise NumericalError(
-            f"With a flat hyper-prior the population mean is not determined by this log: of {d} features, the "
-            f"combination of feature {named} never varies. A feature is constant zero, or features are copies of each "
-            "other. Leave one out, or hand in a proper hyper-prior: Hierarchy(hyper=Gaussian(mean, cov), ...)."
+            f"With a flat hyper-prior the population mean is not determined by this log: of {counted(d, 'feature')}, "
+            f"the combination of feature {named} never varies. A feature is constant zero, or features are copies of "
+            "each other. Leave one out, or hand in a proper hyper-prior: Hierarchy(hyper=Gaussian(mean, cov), ...)."
         )
     correlation = P / np.outer(scale, scale)
     cov = np.linalg.solve(correlation, np.eye(d)) / np.outer(scale, scale)

@@ -15,6 +15,7 @@ from hieropo.core.action_calibration import Calibration, Nearest, calibration, c
 from hieropo.core.action_logit import ActionLogit, Sample, learn_logit, normalised
 from hieropo.core.action_shares import Counts, Shares, always_one_action, learn_shares
 from hieropo.errors import InputError, LogError
+from hieropo.text import agreeing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -254,7 +255,8 @@ def _findings(found: Calibration, shares: Shares) -> tuple[str, ...]:
     never = int(np.count_nonzero(shares.population == 0))
     if never:
         told.append(
-            f"{never} of {shares.n_actions} actions were never taken; what they bring no weighting of rows can say."
+            f"{never} of {shares.n_actions} actions {agreeing(never, 'was', 'were')} never taken; what "
+            f"{agreeing(never, 'it brings', 'they bring')} no weighting of rows can say."
         )
     return tuple(told)
 

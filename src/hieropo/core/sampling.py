@@ -9,6 +9,7 @@ from hieropo.core.candidates import Candidates
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import HasTable, Law, Laws, TaskTable, UnitTable, Unseen, kernels
 from hieropo.errors import InputError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -122,7 +123,7 @@ class SamplingPolicy:
 
     def __repr__(self) -> str:
         return (
-            f"SamplingPolicy(<{len(self.table.keys)} tasks, dimension {self._laws.dim}>, {self.features!r}, "
+            f"SamplingPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
             f"n_samples={self.n_samples}, uniform={self.uniform!r}, unseen={self.unseen!r})"
         )
 

@@ -10,6 +10,7 @@ from hieropo.core.arrays import normalised, sealed
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 
@@ -123,7 +124,7 @@ class Moments:
         return len(self.keys)
 
     def __repr__(self) -> str:
-        return f"Moments({len(self)} tasks, {self.n_rows} rows, {self.dim} features)"
+        return f"Moments({counted(len(self), 'task')}, {counted(self.n_rows, 'row')}, {counted(self.dim, 'feature')})"
 
     def gram(self, task: object) -> Array:
         """Return sum w phi phi' of one task, shape (d, d)."""

@@ -31,6 +31,7 @@ from hieropo.core.posterior import Posterior, condition
 from hieropo.core.spread import about_fit, about_mean
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, warn
+from hieropo.text import counted
 
 Uncertainty = Literal["auto", "integrated", "first-order", "plug-in"]
 Method = Literal["integrated", "first-order", "plug-in"]
@@ -221,7 +222,7 @@ def _plan(
     if uncertainty == "first-order":
         return _Plan("first-order", "asked for")
     freedom, parameters = _freedom(moments, found, task_cov)
-    why = f"{active} tasks, {parameters} free parameters"
+    why = f"{counted(active, 'task')}, {counted(parameters, 'free parameter')}"
     if uncertainty == "auto":
         return _chosen(moments, found, task_cov, freedom, parameters)
     if parameters > MOST_VARIABLES:
@@ -247,7 +248,10 @@ def _chosen(
     """
     active = int(np.count_nonzero(moments.rows))
     tree = bool(found.hierarchy.levels) or found.hierarchy.metadata is not None
-    why, small = f"{active} tasks, {parameters} free parameters", parameters <= MOST_VARIABLES
+    why, small = (
+        f"{counted(active, 'task')}, {counted(parameters, 'free parameter')}",
+        parameters <= MOST_VARIABLES,
+    )
     if small and active <= (_COSTLY if tree else _FEW):
         return _Plan("integrated", f"{why}: few enough to integrate", freedom)
     if not tree:
@@ -299,8 +303,8 @@ def _integrated(
     if diagnosis.good:
         return _learned(moments, found, draws, plan.why, diagnosis)
     bad = (
-        f"The hierarchy is uncertain, with {np.count_nonzero(moments.rows)} tasks, and draws from its posterior are "
-        f"bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
+        f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from its "
+        f"posterior are bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
     )
     if fall_back and found.expected_curvature is not None:
         warn(f"{bad} Its error is carried to first order instead; intervals may be too narrow.")

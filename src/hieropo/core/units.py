@@ -16,6 +16,7 @@ from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.core.regions import Spots, packed_spots
 from hieropo.core.statistics import Moments, check_rows
 from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 
@@ -126,8 +127,8 @@ class UnitMoments:
 
     def __repr__(self) -> str:
         return (
-            f"UnitMoments({len(self)} tasks of {self.n_actions} actions, {self.n_rows} rows, "
-            f"{self.unit_dim} features each)"
+            f"UnitMoments({counted(len(self), 'task')} of {counted(self.n_actions, 'action')}, "
+            f"{counted(self.n_rows, 'row')}, {counted(self.unit_dim, 'feature')} each)"
         )
 
     def select(self, tasks: object) -> Self:

@@ -12,6 +12,7 @@ from hieropo.core.packed import triangle
 from hieropo.core.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.core.value_intervals import Interval, Ratios, Sample, empirical_bernstein
 from hieropo.errors import InputError
+from hieropo.text import agreeing, counted
 
 Array = NDArray[np.float64]
 
@@ -253,7 +254,9 @@ def _withheld(moments: OffPolicyMoments, sample: Sample) -> str | None:
     if exceeds(handful, _MUCH * total):
         return f"the {_HANDFUL} largest weights hold {handful / total:.0%} of all"
     if not reaches(ess, FEW_EFFECTIVE):
-        return f"the {moments.rows:,.0f} rows count as {ess:.1f}: too few take what the policy takes"
+        rows = round(moments.rows)
+        count = agreeing(rows, "counts", "count")
+        return f"the {counted(rows, 'row')} {count} as {ess:.1f}: too few take what the policy takes"
     if not reaches(events := _events(moments), _FEW_EVENTS):
         return (
             f"the rarer rewards of the rows that take what the policy takes count as {events:.1f} rows, too few to "

@@ -17,6 +17,7 @@ from hieropo.core.keys import Codes, Keys
 from hieropo.core.residual_tests import SHARES, NoiseTest, Residuals, noise_between
 from hieropo.core.task_distances import TaskDistances
 from hieropo.core.ties import ordered
+from hieropo.text import counted
 
 LEVEL = 0.01
 _OF_VALUES = ("heavy tails", "few values")  # kinds of faults that single rewards show
@@ -119,7 +120,9 @@ class PredictiveChecks:
         noise, tails = list(self._noise_faults()), None
         values = self.values if self._has_few_values else None
         if values is not None:
-            yield faults.of_values(values, self.by_action, self.sd)
+            kinds = [("action", self.by_action), ("task", self.by_task)]
+            told = [(kind, groups) for kind, groups in kinds if groups is not None]
+            yield faults.of_values(values, told, self.sd)
             noise = [each._replace(said=None) for each in noise]  # it follows from the values
         else:
             parts = [self.by_task] if self.by_action is None else [self.by_task, self.by_action]
@@ -210,8 +213,8 @@ class PredictiveChecks:
 
     def __repr__(self) -> str:
         return (
-            f"PredictiveChecks({self.rows:,} rows, sd {self.sd:.3f}, {self.coverage[2]:.1%} in 95 % intervals, "
-            f"{len(self.findings)} findings)"
+            f"PredictiveChecks({counted(self.rows, 'row')}, sd {self.sd:.3f}, "
+            f"{self.coverage[2]:.1%} in 95 % intervals, {counted(len(self.findings), 'finding')})"
         )
 
 

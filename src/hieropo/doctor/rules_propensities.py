@@ -1,6 +1,7 @@
 """Rules about logged propensities: can they be what they say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ def propensities(seen: Collected) -> Iterator[Finding]:
     if seen.roles.eligible is not None:  # sums over the actions of a task then span several lists
         yield from _of_lists(found, place)
         return
-    checked = check(found)
+    checked = check(seen.actions.values, found)
     yield from _sums(seen, checked, found, place)
     if checked.deterministic is not None:
         yield Finding(
@@ -55,18 +56,17 @@ def propensities(seen: Collected) -> Iterator[Finding]:
         yield wrong
 
 
-def check(found: Array) -> PscoreCheck:
-    """Check the propensities of cells (m, K, 16)."""
+def check(actions: Sequence[Any] | NDArray[Any], found: Array) -> PscoreCheck:
+    """Check the propensities of cells (m, K, 16) of K actions."""
     own = found[found[:, :, at.ROWS].sum(axis=1) > 0]
     counts = own[:, :, at.LOGGED]
     rows = np.broadcast_to(counts.sum(axis=1, keepdims=True), counts.shape)
     sums = np.stack([counts, rows, own[:, :, at.INVERSE], own[:, :, at.LOGS]], axis=2)
     some = counts > 0
     ones = float(counts[some & (own[:, :, at.LOW] == 1.0)].sum())  # cells in which all propensities are 1
-    return check_pscores(
-        sums, own[:, :, at.INVERSE2].sum(axis=0), float(own[:, :, at.LOW][some].min()),
-        float(own[:, :, at.HIGH][some].max()), int(ones), int(counts.sum()) if found.shape[1] > 1 else 0,
-    )  # fmt: skip
+    range_ = float(own[:, :, at.LOW][some].min()), float(own[:, :, at.HIGH][some].max())
+    certain = int(ones), int(counts.sum()) if found.shape[1] > 1 else 0
+    return check_pscores(actions, sums, own[:, :, at.INVERSE2].sum(axis=0), range_, certain)  # type: ignore[arg-type]
 
 
 def _off(found: PscoreCheck, table: Array) -> Array:

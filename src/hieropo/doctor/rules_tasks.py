@@ -12,7 +12,7 @@ from hieropo.core.action_shares import always_one_action
 from hieropo.core.ids import plain
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
-from hieropo.text import counted, percent
+from hieropo.text import agreeing, counted, percent
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.float64] | NDArray[np.int64]
@@ -125,9 +125,10 @@ def _rare(seen: Collected) -> Iterator[Finding]:
         yield Finding(
             "note" if lonely.size <= _HALF * len(seen.actions) else "limits", "actions of one task",
             f"actions such as {listed(names)}",
-            f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} came in one task only: how they differ "
-            "between tasks is not told.",
-            "Leave them out, put them together, or let actions share a prior: hyper='shared'.",
+            f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} came in one task only: how "
+            f"{agreeing(lonely.size, 'it differs', 'they differ')} between tasks is not told.",
+            f"Leave {agreeing(lonely.size, 'it', 'them')} out, put rare actions together, or let actions share a "
+            "prior: hyper='shared'.",
         )  # fmt: skip
 
 

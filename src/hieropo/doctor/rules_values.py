@@ -7,7 +7,7 @@ from hieropo.doctor.finding import Finding
 from hieropo.sources.guessing import like_a_cost
 from hieropo.sources.looks import Unusable
 from hieropo.sources.rejected import LIST_ROUNDED, ROUNDED
-from hieropo.text import counted, percent
+from hieropo.text import agreeing, counted, percent
 
 # A mean of fewer rarer rewards is known to no better than about 18 %.
 _FEW_EVENTS = 30
@@ -186,8 +186,9 @@ def _events(seen: Collected) -> Iterator[Finding]:
     if rare < _FEW_EVENTS:
         yield Finding(
             "limits", "few events", f"column {column!r}",
-            f"Only {rare:,} of {found.rows:,} rewards differ from {usual:g}: a mean of so few is known to no better "
-            f"than {percent(1 / max(rare, 1) ** 0.5)}.", "Collect more rows, or take an outcome that is less rare.",
+            f"Only {rare:,} of {found.rows:,} rewards {agreeing(rare, 'differs', 'differ')} from {usual:g}: a mean of "
+            f"so few is known to no better than {percent(1 / max(rare, 1) ** 0.5)}.",
+            "Collect more rows, or take an outcome that is less rare.",
         )  # fmt: skip
     elif found.kind == "binary" and rare < _EVENTS_PER_ACTION * len(seen.actions):
         yield Finding(

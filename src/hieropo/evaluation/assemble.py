@@ -25,6 +25,7 @@ from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reade
 from hieropo.evaluation.propensity import Propensities, propensities_of
 from hieropo.evaluation.subject import AnyMoments, Subject
 from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, survey
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Source = Literal["auto", "logged", "estimated", "none"]
@@ -168,8 +169,8 @@ def _new_tasks(subject: Subject, glance: Survey) -> int:
     if new.size and subject.placed:
         task = glance.keys.values[new[:1]].tolist()[0]
         raise LogError(
-            f"Task {task!r} is not known to the policy ({new.size:,} such tasks), and with levels or metadata a new "
-            "task has no place in its hierarchy. Leave their rows out, or fit again with them."
+            f"Task {task!r} is not known to the policy ({counted(new.size, 'such task')}), and with levels or "
+            "metadata a new task has no place in its hierarchy. Leave their rows out, or fit again with them."
         )
     return int(new.size)
 

@@ -18,6 +18,7 @@ from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
 from hieropo.sources.rejected import Rejected
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -262,5 +263,6 @@ class Evaluation:
     def __repr__(self) -> str:
         gain = self.model.difference
         return (
-            f"Evaluation({self.rows:,} rows, {len(self.keys):,} tasks, gain {gain.mean:.4g} +- {gain.sd:.2g})"
+            f"Evaluation({counted(self.rows, 'row')}, {counted(len(self.keys), 'task')}, "
+            f"gain {gain.mean:.4g} +- {gain.sd:.2g})"
         )

@@ -87,7 +87,7 @@ def survey(
     places = Places()
     counts = np.zeros((0, width), dtype=np.int64)
     total, sketcher = accumulator(features, apart=apart), RowSketcher(features.actions)
-    logged, taken = LoggedPscores(width), None
+    logged, taken = LoggedPscores(features.actions or ()), None
     if estimating:
         rng = np.random.default_rng(seed)
         taken = LoggedActions(width, rng=rng, columns=len(features.columns), folds=FOLDS)

@@ -6,7 +6,7 @@ from typing import Any
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.value_estimates import ValueEstimate
 from hieropo.evaluation.evaluation import Evaluation
-from hieropo.text import counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, table
 
 _SHOWN = 5  # tasks at either end
 
@@ -132,7 +132,7 @@ def _task(each: dict[str, Any]) -> list[str]:
 def _limits(found: Evaluation) -> str:
     lines = list(found.limits)
     if found.rejected is not None and found.rejected.rows:
-        lines.append(f"{found.rejected.counted()} were set aside.")
+        lines.append(f"{found.rejected.counted()} {agreeing(found.rejected.rows, 'was', 'were')} set aside.")
     if found.checks is not None:
         lines.extend(found.checks.findings)
     if not lines:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.ids import Ids, refuse_rounded_in
 from hieropo.errors import LogError
+from hieropo.text import counted
 
 Array = NDArray[np.float64]
 
@@ -208,7 +209,7 @@ def _without_nulls(column: pa.Array, name: str, first_row: int) -> pa.Array:
     if column.null_count:
         row = pc.index(column.is_null(), value=True).as_py()
         rest = column.null_count - 1
-        more = f" (and {rest} more in this batch of {len(column)} rows)" if rest else ""
+        more = f" (and {rest} more in this batch of {counted(len(column), 'row')})" if rest else ""
         raise LogError(
             f"Column {name!r}, row {first_row + row}: null{more}. Nothing is filled in or dropped "
             "silently: drop such rows, or fill the value in. pandas hands NaN and None over as null."

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from hieropo.errors import LogError, SchemaError
 from hieropo.sources.log_source import BATCH_ROWS, Piece, regroup
+from hieropo.text import counted
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # what Arrow raises where a file is not whole
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
@@ -167,7 +168,7 @@ def unreadable(path: Path, kind: str, error: Exception, rows: int | None = None)
         return LogError(
             f"{text}: it is empty (0 bytes). Was it still being written? Write it anew or remove it."
         )
-    after = f" after {rows} rows" if rows else ""
+    after = f" after {counted(rows, 'row')}" if rows else ""
     reason = str(error).strip().rstrip(".")
     return LogError(
         f"{text}{after}: {reason}. Was it cut off while it was written or copied, or is it another format? "

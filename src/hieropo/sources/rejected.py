@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hieropo.errors import LogError
+from hieropo.text import counted
 
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
 NO_NUMBER = "not a number"  # the reason of text where a number is needed
@@ -108,7 +109,9 @@ class Rejected:
     def counted(self) -> str:
         """Say how many rows and why."""
         why = ", ".join(str(reason) for reason in self.reasons)
-        return f"{self.rows:,} of {self.read:,} rows ({self.share:.2%})" + (f": {why}" if why else "")
+        return f"{self.rows:,} of {counted(self.read, 'row')} ({self.share:.2%})" + (
+            f": {why}" if why else ""
+        )
 
     @property
     def listed(self) -> str:

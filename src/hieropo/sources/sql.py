@@ -18,6 +18,7 @@ from hieropo.sources.log_source import BATCH_ROWS, LogSource, regroup
 from hieropo.sources.paths import short
 from hieropo.sources.postgres import SqlColumn, postgres_column
 from hieropo.sources.tables import RelationSource
+from hieropo.text import counted
 
 POSTGRES = ("postgresql://", "postgres://")
 _SETTINGS = (  # one state of the tables, and their rows in one order, for all passes over a log
@@ -224,7 +225,9 @@ class SqlSource:
         except StopIteration:
             return None
         except Exception as error:  # its class is that of a driver
-            raise LogError(f"The {self.name} breaks off after {row} rows: {_reason(error)}") from error
+            raise LogError(
+                f"The {self.name} breaks off after {counted(row, 'row')}: {_reason(error)}"
+            ) from error
 
     def _cursor(self) -> Any:
         cursor = _tried(self._connection.cursor, f"The {self.name} cannot run")

@@ -9,6 +9,7 @@ from hieropo.errors import HieropoError, InputError, LogError, SchemaError
 from hieropo.sources.files import UNREADABLE
 from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, empty, regroup
+from hieropo.text import counted
 
 
 class StreamSource:
@@ -52,7 +53,7 @@ class StreamSource:
                 rows += batch.num_rows
         except UNREADABLE as error:
             raise LogError(
-                f"The {self.name} breaks off after {rows} rows: {str(error).strip()} Is its source whole?"
+                f"The {self.name} breaks off after {counted(rows, 'row')}: {str(error).strip()} Is its source whole?"
             ) from error
 
 

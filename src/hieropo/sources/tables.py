@@ -10,6 +10,7 @@ from hieropo.sources.files import UNREADABLE
 from hieropo.sources.filter_text import sql_name
 from hieropo.sources.filters import Filter
 from hieropo.sources.log_source import BATCH_ROWS, regroup
+from hieropo.text import counted
 
 
 class TableSource:
@@ -72,7 +73,9 @@ class RelationSource:
                     yield batch
                     rows += batch.num_rows
         except Exception as error:  # its classes are those of DuckDB
-            raise LogError(f"The {self.name} breaks off after {rows} rows: {str(error).strip()}") from error
+            raise LogError(
+                f"The {self.name} breaks off after {counted(rows, 'row')}: {str(error).strip()}"
+            ) from error
 
 
 class DatasetSource:
