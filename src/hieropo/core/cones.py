@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.packed import Array, Index, packed_size, triangle
+from hieropo.core.ties import first_smallest
 from hieropo.errors import NumericalError
 
 Mask = NDArray[np.bool_]
@@ -79,8 +80,8 @@ def feature_root(matrix: Array) -> Array:
         ) from error
     if np.diagonal(lower).min() < _LEAST_PIVOT:
         raise NumericalError(
-            f"The population mean is not determined: feature {int(np.diagonal(lower).argmin())} is, in every task, the "
-            "same combination of other features. Leave it out."
+            f"The population mean is not determined: feature {int(first_smallest(np.diagonal(lower)))} is, in every "
+            "task, the same combination of other features. Leave it out."
         )
     root: Array = lower * scale[:, None]
     return root

@@ -30,6 +30,7 @@ from hieropo.core.metadata import Metadata
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
+from hieropo.core.ties import ROUNDING
 from hieropo.errors import InputError, NumericalError
 
 Array = NDArray[np.float64]
@@ -102,7 +103,11 @@ def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None
         logits = choice_logits(counts, *_context_sums(moments, count))
         values[:, :, 0, 0], values[:, :, 1:, 1] = logits[:, :, 0], logits[:, :, 1:]
     values = values.reshape(m, moments.dim, -1)
-    differ = np.ptp(values, axis=0).max(axis=0) >= (_SPREAD if width == 1 else 1e-300) if m > 1 else []
+    if m < 2:
+        return None
+    size = np.abs(values).max(axis=(0, 1))
+    least = np.full_like(size, _SPREAD) if width == 1 else np.maximum(ROUNDING * size, 1e-300)
+    differ = np.ptp(values, axis=0).max(axis=0) >= least
     if not np.any(differ):
         return None
     names = np.array([NAME, WHERE])[: values.shape[2]][differ]

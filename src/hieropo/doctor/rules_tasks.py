@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hieropo.core import cells as at
 from hieropo.core.action_shares import always_one_action
 from hieropo.core.ids import plain
+from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.text import agreeing, counted, percent
@@ -57,7 +58,7 @@ def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
             "Name a column of units that come back.",
         )  # fmt: skip
     if rows.size > 2 and rows.max() > _HALF * rows.sum():
-        task = plain(ids[int(rows.argmax())])
+        task = plain(ids[int(first_largest(rows))])
         yield Finding(
             "note", "one task holds most rows", f"task {task!r}",
             f"Task {task!r} has {percent(rows.max() / rows.sum())} of all rows.",

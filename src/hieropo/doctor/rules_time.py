@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hieropo.core.cell_tests import trend
+from hieropo.core.ties import first_largest, first_smallest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.doctor.rules_incumbent import unordered
@@ -80,7 +81,7 @@ def drift(seen: Collected) -> Iterator[Finding]:
     if len(parts) < 2:
         return
     errors = np.sqrt(np.maximum(parts[:, 2] / parts[:, 0] - means**2, 0.0) / parts[:, 0])
-    low, high = int(means.argmin()), int(means.argmax())
+    low, high = int(first_smallest(means)), int(first_largest(means))
     apart, error = means[high] - means[low], float(np.hypot(errors[low], errors[high]))
     if apart > _BY * seen.reward.sd and apart > 2 * _DRIFT * error:
         yield Finding(
