@@ -96,7 +96,7 @@ class Log:
         from hieropo.summing import sums
 
         moments = sums(self.source, self.features, self.roles, threads=self.threads).moments
-        return int(moments.sums.nbytes + moments.rows.nbytes + moments.log_weight.nbytes)
+        return int(moments.sums.nbytes + moments.rows.nbytes + moments.log_precision.nbytes)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
@@ -192,7 +192,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
         sums.running.places.of_checked(np.arange(known))
         sketcher = RowSketcher(None)
         way = column_pass.ColumnPass(log.features, sums.running, sketcher)
-        sums.running.running(weighted=False)  # takes the memory
+        sums.running.running()  # takes the memory
 
         def work() -> None:
             for each, code in zip(found, which, strict=True):

@@ -32,7 +32,7 @@ def moments_of(tasks: int, dim: int, seed: int) -> hieropo.Moments:
     z[:, :, -1] = 1.0
     distinct = pack(np.einsum("tni,tnj->tij", z, z))
     sums = np.tile(distinct, (tasks // 4096 + 1, 1))[:tasks]
-    rows = np.full(tasks, 20 + dim)
+    rows = np.full(tasks, 20.0 + dim)
     return hieropo.Moments(Keys(np.arange(tasks)), dim, sums, rows, np.zeros(tasks))
 
 

@@ -127,7 +127,7 @@ class Stand:
         found = LogMoments.load(self.result)
         stored = stored_sums(found.summed)
         moments = found.moments
-        arrays = (moments.sums, moments.rows, moments.log_weight)
+        arrays = (moments.sums, moments.rows, moments.log_precision)
         hashed = hashlib.sha256(b"".join(array.tobytes() for array in arrays))
         known = {task: values.tolist() for task, values in stored.known.items()}
         hashed.update(repr((moments.tasks.tolist(), stored.sketch.to_dict(), stored.levels, known)).encode())

@@ -101,18 +101,18 @@ def problems(
     with_weights = draw(st.booleans()) if weighted is None else weighted
     task = [s for s, own in zip(ids, rows, strict=True) for _ in own]
     phi = np.concatenate([np.zeros((0, dim)), *rows])
-    weight = rng.uniform(0.2, 5.0, len(task)) if with_weights else np.ones(len(task))
+    precision = rng.uniform(0.2, 5.0, len(task)) if with_weights else np.ones(len(task))
     hyper_mean = rng.standard_normal(dim)
     theta = {s: hyper_mean + rng.standard_normal(dim) for s in ids}
     signal = np.array([own @ theta[s] for s, own in zip(task, phi, strict=True)]).reshape(len(task))
-    reward = signal + rng.standard_normal(len(task)) * np.sqrt(noise_var / weight)
+    reward = signal + rng.standard_normal(len(task)) * np.sqrt(noise_var / precision)
     # In a log the rows of one task do not stand together.
     order = rng.permutation(len(task))
     return Problem(
         task=[task[t] for t in order],
         phi=phi[order],
         reward=reward[order],
-        weight=weight[order],
+        precision=precision[order],
         task_cov=task_cov,
         noise_var=noise_var,
         hyper_mean=hyper_mean,
@@ -134,7 +134,9 @@ def moments_of(problem: Problem) -> Moments:
     """Moments of the rows of a problem."""
     if not problem.task:
         return Moments.zero(problem.dim)
-    return Moments.from_arrays(id_column(problem.task), problem.phi, problem.reward, problem.weight)
+    return Moments.from_arrays(
+        id_column(problem.task), problem.phi, problem.reward, precision=problem.precision
+    )
 
 
 def hierarchy_of(problem: Problem) -> Hierarchy:

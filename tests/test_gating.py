@@ -112,11 +112,8 @@ def test_a_gate_comes_back_from_disk(policy: LCBPolicy, tmp_path: Path, incumben
         assert np.array_equal(before, after, equal_nan=True)
 
 
-def test_a_damaged_gate_is_refused_by_name_and_earlier_releases_refuse_a_gated_policy(
-    policy: LCBPolicy, gated: GatedPolicy, tmp_path: Path
-) -> None:
+def test_a_damaged_gate_is_refused_by_name(policy: LCBPolicy, gated: GatedPolicy, tmp_path: Path) -> None:
     place = save_policy(gated, tmp_path / "policy")
-    assert layout.decode((place / layout.POLICY.document).read_bytes(), place, layout.POLICY)["version"] == 3
     raw = bytearray((place / layout.GATE).read_bytes())
     raw[len(raw) // 2] ^= 1
     (place / layout.GATE).write_bytes(bytes(raw))
@@ -124,7 +121,6 @@ def test_a_damaged_gate_is_refused_by_name_and_earlier_releases_refuse_a_gated_p
         load_policy(place)
     save_policy(policy, place)
     assert not (place / layout.GATE).exists()
-    assert layout.decode((place / layout.POLICY.document).read_bytes(), place, layout.POLICY)["version"] == 1
 
 
 def test_decisions_say_what_is_left_to_the_incumbent(policy: LCBPolicy, gated: GatedPolicy) -> None:

@@ -119,6 +119,7 @@ def test_a_shared_prior_still_asks_that_all_rows_together_tell_each_feature() ->
         HierOPO(hyper="shared").fit(table(visits=pa.array(np.ones(720))), **COLUMNS)
 
 
+@pytest.mark.filterwarnings("ignore:The action 'rare':hieropo.HieropoWarning")
 def test_an_action_that_hardly_says_how_metadata_matter_is_told_in_words() -> None:
     with pytest.raises(NumericalError) as caught:
         HierOPO().fit(with_rare(), **ROLES, metadata=["size"])
@@ -337,6 +338,7 @@ def fit(log: Path, output: Path, *words: str):
     ],
     ids=["shared", "block", "integrated", "first-order", "plug-in", "tree"],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:The action 'rare':hieropo.HieropoWarning")
 def test_the_command_line_makes_the_policy_of_the_learner(words, settings, columns, log, tmp_path) -> None:
     if "metadata" in columns:
         log = tmp_path / "plain.parquet"

@@ -110,10 +110,10 @@ def test_roles_list_their_columns_once():
 
 
 def test_roles_come_back_from_json():
-    roles = Roles("s", "a", "r", "p", "w", ("x",), ("region",), ("size",), "can", "day")
+    roles = Roles("s", "a", "r", "p", "w", "v", "q", ("x",), ("region",), ("size",), "can", "day")
     assert Roles(**json.loads(json.dumps(roles.to_dict()))) == roles
     assert tuple(roles.to_dict()) == Roles.names()
-    assert set(roles.columns) == {"s", "a", "r", "p", "w", "x", "region", "size", "can", "day"}
+    assert set(roles.columns) == {"s", "a", "r", "p", "w", "v", "q", "x", "region", "size", "can", "day"}
 
 
 def test_levels_may_end_in_the_task():

@@ -1,7 +1,7 @@
 """The laws of the moments: a commutative group of sums, blind to how the rows came."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strategies import Array, id_column, seeds, task_ids
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.columns import RowWeights
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import condition
@@ -29,13 +30,20 @@ class Rows:
     phi: Array
     reward: Array
     weight: Array | None
+    precision: Array | None = None
+    sampling: Array | None = None
+
+    def weights(self, at: Any = slice(None)) -> RowWeights:
+        return RowWeights(self.weight, self.precision, self.sampling).some(at)
 
     def moments(self, at: Any = slice(None), features: str | None = None) -> Moments:
         task = [self.task[t] for t in np.arange(len(self.task))[at]]
         if not task:
             return Moments.zero(self.phi.shape[1], features=features)
-        weight = None if self.weight is None else self.weight[at]
-        return Moments.from_arrays(id_column(task), self.phi[at], self.reward[at], weight, features=features)
+        weights = self.weights(at)._asdict()
+        return Moments.from_arrays(
+            id_column(task), self.phi[at], self.reward[at], **weights, features=features
+        )
 
 
 @st.composite
@@ -45,21 +53,35 @@ def logs(draw: st.DrawFn, *, weighted: bool | None = None) -> Rows:
     dim, n = draw(st.integers(1, 5)), draw(st.integers(0, 40))
     rng = np.random.default_rng(draw(seeds))
     with_weights = draw(st.booleans()) if weighted is None else weighted
+    with_precisions, with_samples = draw(st.booleans()), draw(st.booleans())
     return Rows(
         ids=ids,
         task=[ids[i] for i in rng.integers(0, len(ids), n)],
         phi=rng.integers(-64, 65, (n, dim)) / 16,
         reward=rng.integers(-64, 65, n) / 16,
         weight=rng.integers(1, 9, n) / 4 if with_weights else None,
+        precision=2.0 ** rng.integers(-2, 3, n) if with_weights and with_precisions else None,
+        sampling=rng.integers(1, 9, n) / 2 if with_weights and with_samples else None,
     )
 
 
 def by_task(moments: Moments) -> dict[Hashable, tuple[Any, ...]]:
     """What is stored of each task, whatever their order."""
     return {
-        s: (moments.sums[i].tolist(), int(moments.rows[i]), round(float(moments.log_weight[i]), 9))
+        s: (
+            moments.sums[i].tolist(),
+            float(moments.rows[i]),
+            round(float(moments.log_precision[i]), 9) + 0.0,
+            None if moments.squares is None else moments.squares[i].tolist(),
+        )
         for i, s in enumerate(moments.keys.values.tolist())
     }
+
+
+def nothing_of(stored: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is stored of a task without rows."""
+    none = [0.0] * len(stored[0])
+    return none, 0.0, 0.0, None if stored[3] is None else none
 
 
 def assert_equal(one: Moments, other: Moments) -> None:
@@ -75,25 +97,35 @@ def assert_equal(one: Moments, other: Moments) -> None:
 def test_they_are_the_sums_of_their_definition(rows: Rows) -> None:
     moments, dim = rows.moments(), rows.phi.shape[1]
     assert moments.dim == dim
-    assert moments.n_rows == len(rows.task)
+    assert moments.n_rows == rows.weights().counts(len(rows.task)).sum()
     assert set(moments.tasks.tolist()) == set(rows.task)
     for i, s in enumerate(moments.keys.values.tolist()):
         own = [t for t, other in enumerate(rows.task) if other == s]
-        weight = np.ones(len(own)) if rows.weight is None else rows.weight[own]
+        c, v, q = (
+            np.ones(len(own)) if each is None else each[own]
+            for each in (rows.weight, rows.precision, rows.sampling)
+        )
+        weight = c * v * q
         z = np.column_stack([rows.phi[own], rows.reward[own], np.ones(len(own))])
         full = z.T @ (weight[:, None] * z)
         packed = [full[k, j] for j in range(dim + 2) for k in range(j + 1)]
         np.testing.assert_array_equal(moments.sums[i], packed)
         np.testing.assert_array_equal(moments.gram(s), full[:dim, :dim])
         np.testing.assert_array_equal(moments.cross(s), full[:dim, dim])
-        assert moments.rows[i] == len(own)
-        assert moments.log_weight[i] == pytest.approx(np.log(weight).sum(), abs=1e-12)
+        assert moments.rows[i] == (c * q).sum()
+        assert moments.log_precision[i] == pytest.approx((c * q * np.log(v)).sum(), abs=1e-12)
+        if rows.sampling is not None:
+            assert moments.squares is not None
+            full = z.T @ ((c * (q * v) ** 2)[:, None] * z)
+            np.testing.assert_array_equal(
+                moments.squares[i], [full[k, j] for j in range(dim + 2) for k in range(j + 1)]
+            )
 
 
 @given(logs())
 def test_they_are_values(rows: Rows) -> None:
     moments = rows.moments()
-    for array in (moments.sums, moments.rows, moments.log_weight, moments.tasks):
+    for array in (moments.sums, moments.rows, moments.log_precision, moments.tasks):
         assert not array.flags.writeable
     before = by_task(moments)
     _ = moments + moments
@@ -124,8 +156,9 @@ def test_an_accumulator_gives_the_same(rows: Rows, seed: int) -> None:
     accumulator = Accumulator(rows.phi.shape[1])
     for at in np.split(np.arange(len(rows.task)), cuts):
         if at.size:
-            weight = None if rows.weight is None else rows.weight[at]
-            accumulator.add(id_column([rows.task[t] for t in at]), rows.phi[at], rows.reward[at], weight)
+            accumulator.add(
+                id_column([rows.task[t] for t in at]), rows.phi[at], rows.reward[at], *rows.weights(at)
+            )
     assert_equal(accumulator.moments(), rows.moments())
 
 
@@ -162,10 +195,10 @@ def test_plus_commutes_associates_and_has_an_inverse(rows: Rows, seed: int) -> N
     nothing = a - a
     assert not nothing.sums.any()
     assert not nothing.rows.any()
-    assert np.abs(nothing.log_weight).max(initial=0.0) == 0.0
+    assert np.abs(nothing.log_precision).max(initial=0.0) == 0.0
     assert nothing.n_rows == 0
     for s, stored in by_task((a + b) - b).items():
-        assert stored == by_task(a).get(s, ([0.0] * a.sums.shape[1], 0, 0.0))
+        assert stored == by_task(a).get(s, nothing_of(stored))
 
 
 @given(seeds)
@@ -175,15 +208,15 @@ def test_a_task_whose_rows_are_all_taken_away_leaves_no_rounding_behind(seed: in
     task = np.array(["stays"] * 4 + ["goes"] * 5)
 
     def part(at: Array) -> Moments:
-        return Moments.from_arrays(task[at], phi[at], reward[at], weight[at])
+        return Moments.from_arrays(task[at], phi[at], reward[at], weight[at], precision=weight[::-1][at])
 
     everything = part(rng.permutation(9))
     for row in rng.permutation(np.arange(4, 9)):
         everything = everything - part(np.array([row]))
-    sums, rows, log_weight = by_task(everything)["goes"]
+    sums, rows, log_precision, _ = by_task(everything)["goes"]
     assert not any(sums)
     assert rows == 0
-    assert log_weight == 0.0
+    assert log_precision == 0.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -222,22 +255,32 @@ def test_plus_keeps_the_union_of_tasks(rows: Rows) -> None:
 def test_a_weight_of_k_is_k_repetitions(rows: Rows, k: int) -> None:
     repeated = Rows(rows.ids, rows.task * k, np.tile(rows.phi, (k, 1)), np.tile(rows.reward, k), None)
     weighted = Rows(rows.ids, rows.task, rows.phi, rows.reward, np.full(len(rows.task), float(k)))
-    one, other = repeated.moments(), weighted.moments()
-    for s in one.keys.values.tolist():
-        np.testing.assert_array_equal(one.gram(s), other.gram(s))
-        np.testing.assert_array_equal(one.cross(s), other.cross(s))
-    for s, stored in by_task(one).items():
-        assert stored[0] == by_task(other)[s][0]
+    assert_equal(repeated.moments(), weighted.moments())
+
+
+@given(logs(weighted=True))
+def test_the_log_twice_with_half_the_sampling_weight_has_the_same_sums(rows: Rows) -> None:
+    q = np.ones(len(rows.task)) if rows.sampling is None else rows.sampling
+    assert rows.weight is not None
+    precision = None if rows.precision is None else np.tile(rows.precision, 2)
+    once = Rows(rows.ids, rows.task, rows.phi, rows.reward, rows.weight, rows.precision, q)
+    phi, reward, weight = np.tile(rows.phi, (2, 1)), np.tile(rows.reward, 2), np.tile(rows.weight, 2)
+    twice = Rows(rows.ids, rows.task * 2, phi, reward, weight, precision, np.tile(q / 2, 2))
+    for (sums, n, logs_, squares), other in zip(
+        by_task(once.moments()).values(), by_task(twice.moments()).values(), strict=True
+    ):
+        assert (sums, n, logs_) == other[:3]
+        np.testing.assert_array_equal(squares, 2 * np.asarray(other[3]))
 
 
 @given(logs(weighted=True), seeds)
 def test_a_row_of_weight_zero_counts_as_absent(rows: Rows, seed: int) -> None:
     absent = np.random.default_rng(seed).random(len(rows.task)) < 0.5
     assert rows.weight is not None
-    zeroed = Rows(rows.ids, rows.task, rows.phi, rows.reward, np.where(absent, 0.0, rows.weight))
+    zeroed = replace(rows, weight=np.where(absent, 0.0, rows.weight))
     seen = by_task(rows.moments(~absent))
     for s, stored in by_task(zeroed.moments()).items():
-        assert stored == seen.get(s, ([0.0] * len(stored[0]), 0, 0.0))
+        assert stored == seen.get(s, nothing_of(stored))
 
 
 @given(logs(), st.sampled_from([0.25, 0.5, 1.0, 2.0]), st.sampled_from([0.5, 1.0, 4.0]))
@@ -250,9 +293,9 @@ def test_scaling_is_linear(rows: Rows, c: float, e: float) -> None:
         (moments.scale(c).scale(e), moments.scale(c * e)),
         (moments.scale(1.0), moments),
     ]:
-        sums = {s: stored[0] for s, stored in by_task(one).items()}
-        assert sums == {s: stored[0] for s, stored in by_task(other).items()}
+        assert_equal(one, other)
     np.testing.assert_array_equal(moments.scale(c).sums, c * moments.sums)
+    np.testing.assert_array_equal(moments.scale(c).rows, c * moments.rows)
 
 
 @pytest.mark.parametrize("factor", [-1.0, 0.0, np.nan, np.inf])
@@ -268,7 +311,8 @@ def test_select_keeps_what_is_asked_for(rows: Rows, seed: int) -> None:
     some = [s for s in moments.keys.values.tolist() if rng.random() < 0.5]
     part = moments.select(some)
     assert by_task(part) == {s: stored for s, stored in by_task(moments).items() if s in some}
-    assert part.n_rows == sum(s in some for s in rows.task)
+    counts = rows.weights().counts(len(rows.task))
+    assert part.n_rows == sum(c for s, c in zip(rows.task, counts.tolist(), strict=True) if s in some)
 
 
 def test_select_names_a_task_that_is_not_there() -> None:

@@ -112,7 +112,7 @@ def graded(exponent: int, rank: int, *, flat: bool, dim: int = 4) -> Problem:
         task=task,
         phi=phi,
         reward=reward,
-        weight=np.linspace(0.5, 2.0, len(task)),
+        precision=np.linspace(0.5, 2.0, len(task)),
         task_cov=np.eye(dim) / 4,
         noise_var=noise_var,
         hyper_mean=np.arange(dim) / dim,
@@ -154,7 +154,7 @@ def test_features_that_nearly_coincide_cost_no_digits(exponent: int, size: float
             task=["a"] * n,
             phi=size * np.column_stack([column[name] for name in order]),
             reward=size * rng.standard_normal(n),
-            weight=np.ones(n),
+            precision=np.ones(n),
             task_cov=np.eye(3),
             noise_var=1.0,
             hyper_mean=np.zeros(3),
@@ -262,7 +262,7 @@ def test_order_of_rows_and_names_of_tasks_do_not_matter(problem: Problem, seed: 
         task=[names[problem.task[t]] for t in order],
         phi=problem.phi[order],
         reward=problem.reward[order],
-        weight=problem.weight[order],
+        precision=problem.precision[order],
         levels=tuple(
             (cov, {names[s] if k == 0 else s: node for s, node in up.items()})
             for k, (cov, up) in enumerate(problem.levels)
@@ -338,7 +338,7 @@ def kept(problem: Problem, keep: Array) -> Problem:
         task=[s for s, k in zip(problem.task, keep, strict=True) if k],
         phi=problem.phi[keep],
         reward=problem.reward[keep],
-        weight=problem.weight[keep],
+        precision=problem.precision[keep],
     )
 
 

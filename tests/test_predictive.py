@@ -53,7 +53,8 @@ class Log:
         self.task = np.concatenate([np.arange(M), rng.integers(0, M, N - M)])
         self.action = None if kind == "columns" else rng.integers(0, K, N)
         self.context = rng.standard_normal((N, len(self.features.columns)))
-        self.reward, self.weight = 2 * rng.standard_normal(N), rng.uniform(0.3, 3.0, N)
+        self.reward, self.precision = 2 * rng.standard_normal(N), rng.uniform(0.3, 3.0, N)
+        self.weight = np.ones(N)
         self.phi = self.features.phi(self.context, self.action)
         d = self.features.dim
         self.cov, self.noise = COVS[0][:d, :d], 0.7
@@ -64,14 +65,20 @@ class Log:
         if self.kind.startswith("units"):
             sums = UnitAccumulator(self.features)
             sums.add(
-                self.task[rows], self.action[rows], self.context[rows], self.reward[rows], self.weight[rows]
+                self.task[rows],
+                self.action[rows],
+                self.context[rows],
+                self.reward[rows],
+                self.weight[rows],
+                self.precision[rows],
             )
             effect = COVS[2][:2, :2] if self.kind == "units with effect" else None
             hyper = Gaussian([0.5, -0.5], COVS[1][:2, :2])
             shared = SharedActions(hyper, COVS[1][2:4, 2:4], self.cov[:2, :2], self.noise, effect)
             return condition_shared(sums.moments(), shared)
         moments = Moments.from_arrays(
-            self.task[rows], self.phi[rows], self.reward[rows], self.weight[rows], features=self.features.fingerprint
+            self.task[rows], self.phi[rows], self.reward[rows], self.weight[rows],
+            precision=self.precision[rows], features=self.features.fingerprint,
         )  # fmt: skip
         return condition(moments, self.hierarchy)
 
@@ -98,7 +105,14 @@ class Log:
         at = posterior.moments.keys.require(self.task)
         for part in np.array_split(np.arange(N)[rows], batches):
             action = None if self.action is None else self.action[part]
-            found.add(at[part], action, self.context[part], self.reward[part], self.weight[part])
+            found.add(
+                at[part],
+                action,
+                self.context[part],
+                self.reward[part],
+                self.weight[part],
+                self.precision[part],
+            )
         return found.checks()
 
 
@@ -127,7 +141,7 @@ def test_of_equal_residuals_those_of_the_first_rows_are_shown() -> None:
 
 
 def residual(log: Log, law: Gaussian, row: int) -> float:
-    spread = log.phi[row] @ law.cov @ log.phi[row] + log.noise / log.weight[row]
+    spread = log.phi[row] @ law.cov @ log.phi[row] + log.noise / log.precision[row]
     return float((log.reward[row] - log.phi[row] @ law.mean) / np.sqrt(spread))
 
 
@@ -241,7 +255,7 @@ def test_a_task_is_compared_with_what_is_learned_without_it(log: Log) -> None:
     for task in range(M):
         own = np.flatnonzero(log.task == task)
         law = log.unseen(log.learn(np.flatnonzero(log.task != task)), task)
-        phi, w, r = log.phi[own], log.weight[own], log.reward[own]
+        phi, w, r = log.phi[own], log.precision[own], log.reward[own]
         cov, away = phi @ law.cov @ phi.T + np.diag(log.noise / w), r - phi @ law.mean
         # the rewards' whole distance, less what is left of them around the best coefficients of this task alone
         scaled = phi * np.sqrt(w)[:, None]
@@ -276,9 +290,9 @@ def test_distances_to_what_all_say_are_expected_to_be_as_said(log: Log) -> None:
     for _ in range(worlds):
         mu = log.hyper.sample(draws, 1)[0]
         theta = mu + draws.multivariate_normal(np.zeros(6), log.cov, M)
-        noise = np.sqrt(log.noise / log.weight) * draws.standard_normal(N)
+        noise = np.sqrt(log.noise / log.precision) * draws.standard_normal(N)
         reward = np.einsum("nd,nd->n", log.phi, theta[log.task]) + noise
-        moments = Moments.from_arrays(log.task, log.phi, reward, log.weight)
+        moments = Moments.from_arrays(log.task, log.phi, reward, precision=log.precision)
         total += task_distances(condition(moments, log.hierarchy)).kept.sum()
     expected = found.expected.sum()
     assert abs(total / worlds / expected - 1) < 5 * np.sqrt(2 / expected / worlds)
@@ -293,7 +307,7 @@ def missing(log: Log, column: int, action: int, rows: Array) -> Array:
     psi = np.where(own, 1.0, 0.0)
     if column < 0:
         return psi
-    x, w = log.context[rows][own, column], np.sqrt(log.weight[rows][own])
+    x, w = log.context[rows][own, column], np.sqrt(log.precision[rows][own])
     have = log.phi[rows][own] if log.kind == "embedding" else np.stack([np.ones(x.size), x], axis=1)
     have = np.column_stack([have, np.ones(x.size)])
     psi[own] = x**2 - have @ np.linalg.lstsq(have * w[:, None], x**2 * w, rcond=1e-12)[0]
@@ -303,7 +317,7 @@ def missing(log: Log, column: int, action: int, rows: Array) -> Array:
 def joint_cov(log: Log, hyper_cov: Array) -> Array:
     """Covariance of all rewards, two levels."""
     own = np.where(log.task[:, None] == log.task, log.phi @ log.cov @ log.phi.T, 0.0)
-    return own + log.phi @ hyper_cov @ log.phi.T + np.diag(log.noise / log.weight)
+    return own + log.phi @ hyper_cov @ log.phi.T + np.diag(log.noise / log.precision)
 
 
 @pytest.mark.parametrize("kind", ["two levels", "flat", "embedding"])
@@ -342,7 +356,7 @@ def test_a_missing_feature_of_new_rows_counts_what_is_not_known_yet() -> None:
     ]
     assert [(each.column, each.action) for each in found] == tested
     for each in found:
-        psi = log.weight[new] * missing(log, each.column, each.action, new)
+        psi = log.precision[new] * missing(log, each.column, each.action, new)
         np.testing.assert_allclose(each.score, psi @ e / np.sqrt(psi @ ahead @ psi), rtol=1e-7)
 
 

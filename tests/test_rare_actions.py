@@ -9,9 +9,9 @@ import pytest
 
 from hieropo import Evaluation, HierOPO, HieropoWarning, LogMoments, examine
 from hieropo.core.packed import unpack
-from hieropo.core.units import UnitMoments, without_actions
+from hieropo.core.units import UnitMoments
 from hieropo.determined import gram_blocks, sizes
-from hieropo.evaluation.crossfit import Judge, cross_fit
+from hieropo.evaluation.crossfit import Judge, cross_fit, without_actions
 from hieropo.evaluation.entry import subject_of
 from hieropo.evaluation.survey import FOLDS, fold_moments, fold_of
 from hieropo.sources import Roles, read

@@ -25,7 +25,7 @@ def example(*, flat: bool) -> Problem:
         task=[int(s) for s in rng.integers(0, 2, n)],
         phi=rng.standard_normal((n, DIM)),
         reward=rng.standard_normal(n),
-        weight=rng.uniform(0.5, 2.0, n),
+        precision=rng.uniform(0.5, 2.0, n),
         task_cov=definite(rng),
         noise_var=NOISE,
         hyper_mean=rng.standard_normal(DIM),
@@ -60,8 +60,8 @@ def by_precision(p: Problem) -> tuple[Array, Array, Array, Array]:
     )
     centre = np.concatenate([p.hyper_mean, np.zeros(6 * DIM)])
     design = np.stack([row @ pick(s) for s, row in zip(p.task, p.phi, strict=True)])
-    cov = inverse(prior + design.T @ np.diag(p.weight / p.noise_var) @ design)
-    mean = cov @ (prior @ centre + design.T @ (p.weight / p.noise_var * p.reward))
+    cov = inverse(prior + design.T @ np.diag(p.precision / p.noise_var) @ design)
+    mean = cov @ (prior @ centre + design.T @ (p.precision / p.noise_var * p.reward))
     return mean, cov, design, prior
 
 
@@ -92,7 +92,7 @@ def test_evidence_is_the_density_of_the_rewards() -> None:
     p = example(flat=False)
     _, _, design, prior = by_precision(p)
     law = stats.multivariate_normal(
-        p.phi @ p.hyper_mean, design @ inverse(prior) @ design.T + np.diag(p.noise_var / p.weight)
+        p.phi @ p.hyper_mean, design @ inverse(prior) @ design.T + np.diag(p.noise_var / p.precision)
     )
     assert Dense(p).log_evidence == pytest.approx(law.logpdf(p.reward), rel=1e-12)
 
@@ -114,7 +114,7 @@ def test_rewards_in_one_dimension_by_hand() -> None:
         task=["a"],
         phi=np.array([[2.0]]),
         reward=np.array([7.0]),
-        weight=np.array([2.0]),
+        precision=np.array([2.0]),
         task_cov=np.array([[1.0]]),
         noise_var=4.0,
         hyper_mean=np.zeros(1),

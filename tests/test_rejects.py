@@ -30,7 +30,16 @@ from hieropo.summing import sums
 
 NAN, INF, BIG = float("nan"), float("inf"), 2**53 + 1
 ROLES = Roles(
-    "task", "action", "reward", "pscore", "weight", ("x", "k"), ("region",), ("size",), "can", "when"
+    "task",
+    "action",
+    "reward",
+    "pscore",
+    "weight",
+    context=("x", "k"),
+    levels=("region",),
+    metadata=("size",),
+    eligible="can",
+    time="when",
 )
 
 # Of each role: Arrow type, good values, and bad ones with their reasons.

@@ -42,7 +42,7 @@ def test_tasks_have_the_joint_prior_of_the_dense_truth() -> None:
         task=[],
         phi=np.zeros((0, 2)),
         reward=np.zeros(0),
-        weight=np.zeros(0),
+        precision=np.zeros(0),
         task_cov=prior.task_cov,
         noise_var=1.0,
         hyper_mean=prior.hyper.mean,

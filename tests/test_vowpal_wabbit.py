@@ -20,7 +20,7 @@ pyvw = pytest.importorskip("vowpalwabbit.pyvw", reason="Vowpal Wabbit is not ins
 
 DATA = Path(__file__).parent / "data"
 CONSTANT = 128  # the namespace that Vowpal Wabbit adds to every example
-COLUMNS = {"action", "reward", "pscore", "eligible", "id", "time", "weight"}
+COLUMNS = {"action", "reward", "pscore", "eligible", "id", "time", "sampling_weight"}
 
 
 def opened(path, form, **options):
@@ -248,7 +248,8 @@ def test_features_of_json(tmp_path):
     decision = {"_label_cost": -1, "_label_probability": 0.5, "_labelIndex": 1, "c": context, "pdrop": 0.75}
     (row,) = rows(lines(tmp_path, json.dumps(decision), "dsjson"))
     assert row == {
-        "action": 2, "reward": 1.0, "pscore": 0.5, "eligible": [1, 2], "weight": 4.0, "n.a": 1, "n.b": 1, "n.c": 0,
+        "action": 2, "reward": 1.0, "pscore": 0.5, "eligible": [1, 2], "sampling_weight": 4.0, "n.a": 1,
+        "n.b": 1, "n.c": 0,
         "n.e.f": 2.5, "v[0]": 1, "v[1]": 2.5, "o.x": 1, "o.y": "z", "k": 7, "action.k": 2,
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.packed import unpack
 from hieropo.core.statistics import Moments
 from hieropo.errors import NumericalError
+from hieropo.text import thousands
 
 _SHOWN = 6
 
@@ -79,7 +80,7 @@ def _apart(features: FeatureMap) -> bool:
 
 
 def undetermined(
-    blocks: NDArray[np.float64], rows: int, features: FeatureMap, tolerance: float | None = None
+    blocks: NDArray[np.float64], rows: float, features: FeatureMap, tolerance: float | None = None
 ) -> Undetermined | None:
     """Say which coefficients ``rows`` rows with these :func:`gram_blocks` leave open; None where they leave none.
 
@@ -121,14 +122,14 @@ def explained(moments: Moments, features: FeatureMap) -> Iterator[None]:
     except np.linalg.LinAlgError as error:
         refuse_undetermined(moments, features, tolerance=1e-5)
         raise NumericalError(
-            f"A factorization failed ({error}), though {moments.n_rows:,} rows determine all {features.dim} "
+            f"A factorization failed ({error}), though {thousands(moments.n_rows)} rows determine all {features.dim} "
             "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
         ) from error
 
 
-def _cause(rows: int, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:
+def _cause(rows: float, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:
     if rows < features.dim:
-        return f"It has fewer rows ({rows:,}) than there are features ({features.dim:,}): name fewer columns."
+        return f"It has fewer rows ({thousands(rows)}) than there are features ({features.dim:,}): name fewer columns."
     if not size[concerned].any():
         return "They are 0 in every row: leave that column out."
     actions, intercept = features.actions, bool(getattr(features, "intercept", False))

@@ -26,6 +26,7 @@ from hieropo.saving import origin
 from hieropo.sources import read_requests
 from hieropo.sources.rejected import Rejected
 from hieropo.sources.rejects import asked
+from hieropo.text import whole
 
 if TYPE_CHECKING:
     from hieropo.evaluation import Evaluation
@@ -211,7 +212,7 @@ class Fitted:
         saved = self._fitted() if policy is None else policy
         roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        about = origin(type(self).__name__, said, roles, self.moments_.n_rows)
+        about = origin(type(self).__name__, said, roles, whole(self.moments_.n_rows))
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

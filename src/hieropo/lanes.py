@@ -229,14 +229,14 @@ def add_rows(
     rows: Any = slice(None),
 ) -> None:
     """Add some rows of a batch, whose actions have these codes (n,)."""
-    weight = None if batch.weight is None else batch.weight[rows]
+    weights = batch.weights.some(rows)
     own = None if codes is None else codes[rows]
     task, context, reward = batch.task[rows], batch.context[rows], batch.reward[rows]
     if isinstance(total, UnitAccumulator):
         assert own is not None
-        total.add(task, own, context, reward, weight)
+        total.add(task, own, context, reward, *weights)
     else:
-        total.add(task, features.phi(context, own), reward, weight)
+        total.add(task, features.phi(context, own), reward, *weights)
 
 
 @contextmanager

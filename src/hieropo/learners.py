@@ -137,6 +137,8 @@ class HierOPO(Fitted, Parameters):
         action: str | None = None,
         pscore: str | None = None,
         weight: str | None = None,
+        precision: str | None = None,
+        sampling_weight: str | None = None,
         time: str | None = None,
         eligible: str | None = None,
         context: Sequence[str] = (),
@@ -151,10 +153,11 @@ class HierOPO(Fitted, Parameters):
         Parameters
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
-            A Parquet file or folder, or anything that offers the Arrow C stream. Or :class:`LogMoments`, or the path
-            where they lie; moments know their columns and features, which then need not be named.
-        task, reward, action, pscore, weight : str
+            Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which know columns and features.
+        task, reward, action, pscore : str
             Names of columns. ``pscore`` is checked, and not used for learning.
+        weight, precision, sampling_weight : str
+            Columns of counts or discounts, a row of weight k being k rows; of 1 / relative variances; of 1 / P(kept).
         time, eligible : str
             Columns that say when the action was chosen, and list those that could be. Checked, and not used for
             learning. Only with a ``time``, and rows in its order, is it told whether choices react to rewards and
@@ -162,8 +165,7 @@ class HierOPO(Fitted, Parameters):
         context : sequence of str
             Context columns, in the order of the features.
         levels : sequence of str
-            Columns of groups that tasks belong to, the widest first, such as ``["region", "store"]`` for customers.
-            The covariance of each level is learned.
+            Columns of groups of tasks, the widest first, such as ``["region", "store"]``. Each covariance is learned.
         metadata : sequence of str
             Columns of numbers known of a task, the same in all its rows: coefficients move with them.
         lenient : bool
@@ -172,8 +174,8 @@ class HierOPO(Fitted, Parameters):
         rejects : path, optional
             A .parquet or .csv file that lists all such rows: file, row, column, value, reason.
         checkpoint : path, optional
-            A directory that keeps, after every file of the log, what was summed so far. A fit that was killed goes on
-            from there, and ends with the same bits. It stays, and is refused once a file that was read has changed.
+            A directory that keeps what was summed after every file. A fit that was killed goes on from there, and ends
+            with the same bits. It stays, and is refused once a file that was read has changed.
 
         Raises
         ------
@@ -185,16 +187,17 @@ class HierOPO(Fitted, Parameters):
         self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        given = (task, action, reward, pscore, weight, columns, levels, metadata, eligible, time)
+        chosen = task, action, reward, pscore, weight, precision, sampling_weight
+        given = (*chosen, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
         taker = asked(log, lenient=lenient, file=rejects)
         if stored is not None:
             _refuse_taking(taker, checkpoint)
             return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
         roles = Roles(*given)  # type: ignore[arg-type]  # it checks
+        self._check_roles(roles)
         source = open_log(log, rereadable=True, lenient=taker is not None)
         check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
-        self._check_roles(roles)
         watch = Watch(source, roles, taker)
         features, found = features_and_sums(
             watch, self.features, roles, self._apart, rejects=taker, checkpoint=checkpoint
@@ -246,8 +249,7 @@ class HierOPO(Fitted, Parameters):
 
     def _check_roles(self, roles: Roles) -> None:
         """Refuse columns that this learner has no use for."""
-        if roles.levels or roles.metadata:
-            self._settings_of().check_placed()
+        self._settings_of().check_roles(roles)
 
     def _check_settings(self) -> None:
         """Before a long pass over the log."""
@@ -327,8 +329,8 @@ class HierOPO(Fitted, Parameters):
         self._seen = None
         common_roles(roles, stored.roles)
         same = stored.within(self.features_)
-        found = same.summed
-        return Summed(same.for_learning(apart=apart), self._placement + found.placement, found.sketch)
+        both = self._placement + same.summed.placement
+        return replace(same.summed, moments=same.for_learning(apart=apart), placement=both)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
@@ -336,10 +338,9 @@ class HierOPO(Fitted, Parameters):
     def _findings(self, moments: Any, features: FeatureMap, roles: Roles) -> Iterator[Finding]:
         """What is said of the log before anything is learned from it."""
         learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
-        varied = self._seen is not None and self._seen.reward.kind != "constant"
+        varied = (seen := self._seen) is not None and seen.reward.kind != "constant"
         yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
-        if self._seen is not None:
-            yield from of_rows(self._seen, self._settings_of().coefficients(features))
+        yield from () if seen is None else of_rows(seen, self._settings_of().coefficients(features))
 
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch,

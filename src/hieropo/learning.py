@@ -13,17 +13,17 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import Logging, informed_metadata
+from hieropo.core.logs import Roles
 from hieropo.core.moved_priors import (
     moved_coefficients,
     moved_covariance,
     moved_gaussian,
     moved_hierarchy,
 )
-from hieropo.core.posterior import condition
 from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
-from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, learn
+from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, condition_with, learn
 from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import InputError, NumericalError
 from hieropo.placement import Placement
@@ -101,6 +101,33 @@ class Settings:
                 f"With hyper='shared' task_cov has the p features of one action and can be {_quoted(TaskCov)}; got "
                 f"{self._shape()}."
             )
+
+    def check_roles(self, roles: Roles) -> None:
+        """Refuse settings that have no use for the columns of a log.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if roles.levels or roles.metadata:
+            self.check_placed()
+        if roles.sampling_weight is not None:
+            self._check_sampled()
+
+    def _check_sampled(self) -> None:
+        """Refuse what is not derived for rows with sampling weights."""
+        for setting, given in (
+            ("hyper='shared'", self.shared),
+            ("logging='frozen'", self.logging == "frozen"),
+            (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("integrated", "first-order")),
+        ):
+            if given:
+                raise InputError(
+                    f"{setting} does not go with sampling_weight: the robust standard errors of rows that were kept by "
+                    "chance are derived for two levels whose hierarchy is taken as known. Leave the setting out; or, "
+                    "where rows were kept whatever came of them, leave sampling_weight out."
+                )
 
     def check_placed(self) -> None:
         """Refuse what has no use for levels and metadata.
@@ -220,7 +247,7 @@ def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[
 
 def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
     """Condition a hierarchy that is known."""
-    return Learning(hierarchy, condition(moments, hierarchy))
+    return Learning(hierarchy, condition_with(moments, hierarchy, None))
 
 
 def learning(
@@ -250,7 +277,7 @@ def learning(
     learned = _learned(moments, placement, settings, features)
     if isinstance(settings.hyper, Gaussian):
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
-        return Learning(known, condition(moments, known), learned.estimate)
+        return Learning(known, condition_with(moments, known, None), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 

@@ -117,7 +117,7 @@ class Likeness:
     """
 
     tasks: int
-    rows: int
+    rows: float
     noise_sd: Range
     coefficients: tuple[Coefficient, ...]
     levels: tuple[str, ...]
@@ -274,7 +274,7 @@ _NOT_COMPARED = (
 )
 
 
-def _rows_needed(total: Array, n_rows: int, cov: Array, noise_var: float) -> Array:
+def _rows_needed(total: Array, n_rows: float, cov: Array, noise_var: float) -> Array:
     d = len(cov)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d)]) / n_rows
     power = np.diagonal(cov) * squares

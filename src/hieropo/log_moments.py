@@ -27,7 +27,7 @@ from hieropo.sources import open_log
 from hieropo.sources.rejected import Rejected
 from hieropo.sources.rejects import asked
 from hieropo.sources.rows import check_log
-from hieropo.text import counted
+from hieropo.text import counted, thousands
 
 _SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
 _CHECKED = (
@@ -160,8 +160,8 @@ class LogMoments:
         return self.moments.tasks
 
     @property
-    def n_rows(self) -> int:
-        """Rows of all tasks together."""
+    def n_rows(self) -> float:
+        """Rows of all tasks together, by their weights."""
         return self.moments.n_rows
 
     def __len__(self) -> int:
@@ -266,7 +266,7 @@ class LogMoments:
         kept = np.delete(moments.tasks, gone)
         left = moments.select(kept)
         placement = self.summed.placement.without(moments.tasks[gone].tolist())
-        return replace(self, summed=Summed(left, placement, RowSketch.unknown(left.n_rows)))
+        return replace(self, summed=Summed(left, placement, RowSketch.unknown(round(left.n_rows))))
 
     def for_learning(self, *, apart: bool) -> Moments | UnitMoments:
         """Return the moments of units where ``apart``, else of all features of the map.
@@ -347,11 +347,11 @@ def common_roles(one: Roles, other: Roles) -> Roles:
 
 def _refuse_negative(moments: Moments | UnitMoments, before: Moments | UnitMoments) -> None:
     m = len(moments)
-    rows = moments.rows.reshape(m, -1).min(axis=1, initial=0)
+    rows = moments.rows.reshape(m, -1).min(axis=1, initial=0.0)
     if (rows < 0).any():
         task = moments.tasks[rows.argmin()]
         known = before.keys.find(task)
-        have = 0 if known < 0 else int(before.rows[known].sum())
+        have = "none" if known < 0 else thousands(float(before.rows[known].sum()))
         raise MismatchError(
             f"What is subtracted holds rows of task {plain(task)!r} that the first moments, with {have} of it, do not. "
             "Are the two in the wrong order, or were they taken out before?"

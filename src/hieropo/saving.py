@@ -9,7 +9,7 @@ from hieropo.core.gaussian import Gaussian
 from hieropo.core.logs import Roles
 
 
-def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: int) -> dict[str, Any]:
+def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: float) -> dict[str, Any]:
     """Return the provenance of what a learner saves, from which `load_learner` makes it again.
 
     Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.

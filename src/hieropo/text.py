@@ -14,9 +14,21 @@ def paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, such as ``1 task`` or ``2,825 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def whole(number: float) -> int | float:
+    """Return a number of rows as an int where it is one, to rounding; weights can make it a fraction."""
+    near = round(number)
+    return near if abs(number - near) <= 1e-9 * max(abs(number), 1.0) else float(number)
+
+
+def thousands(number: float) -> str:
+    """Write a number of rows with commas: ``2,825``; with one decimal where weights make it a fraction."""
+    rounded = whole(number)
+    return f"{rounded:,}" if isinstance(rounded, int) else f"{rounded:,.1f}"
+
+
+def counted(number: float, noun: str) -> str:
+    """Write a number with its noun, such as ``1 task`` or ``2,825 rows``."""
+    return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def agreeing(number: float, one: str, many: str) -> str:

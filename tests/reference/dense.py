@@ -42,7 +42,7 @@ class Problem:
     task: list[Hashable]
     phi: Array
     reward: Array
-    weight: Array
+    precision: Array
     task_cov: Array
     noise_var: float
     hyper_mean: Array
@@ -174,7 +174,7 @@ class Dense:
         for t, s in enumerate(p.task):
             i = self.unknowns.index(("task", s))
             design[t, i * d : (i + 1) * d] = exact(p.phi[t])
-        noise = [Decimal(p.noise_var) / Decimal(float(w)) for w in p.weight]
+        noise = [Decimal(p.noise_var) / Decimal(float(w)) for w in p.precision]
         reward_cov = design @ cov @ design.T + np.diag(np.array(noise, dtype=object))
         cross = cov @ design.T
         to_mu = np.concatenate([exact(np.eye(d))] * len(paths))

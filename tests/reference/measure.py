@@ -61,7 +61,7 @@ class Measure:
         paths = [self.dense.path(("task", s)) for s in problem.task]
         below = [t for t, path in enumerate(paths) if unknown in path]
         X, reward = problem.phi[below], problem.reward[below]
-        V = np.diag(problem.noise_var / problem.weight[below])
+        V = np.diag(problem.noise_var / problem.precision[below])
         blocks: dict[Unknown, Array] = {}
         for i, t in enumerate(below):
             depth = paths[t].index(unknown) + 1
@@ -90,7 +90,7 @@ class Measure:
     def evidence_room(self) -> float:
         """Distance allowed between log evidences."""
         problem = self.dense.problem
-        room = float((problem.weight * problem.reward**2).sum() / problem.noise_var + len(problem.task))
+        room = float((problem.precision * problem.reward**2).sum() / problem.noise_var + len(problem.task))
         for s in self.stored:
             room += s.mean * (s.score + s.information * s.mean)
         return float(TOLERANCE * abs(self.dense.log_evidence) + ROUNDINGS * (room + problem.dim * self.kappa))

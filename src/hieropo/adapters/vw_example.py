@@ -13,7 +13,7 @@ _LONGEST = 20  # signs of a whole number of 64 bits
 
 Features = dict[str, Any]  # a number or a text, by the name of the column
 
-OWN = ("action", "reward", "pscore", "eligible", "id", "time", "weight")
+OWN = ("action", "reward", "pscore", "eligible", "id", "time", "sampling_weight")
 
 
 class Place(NamedTuple):
@@ -76,7 +76,7 @@ class Example:
         Number of the action from 1; in the form ``cb`` whatever names it.
     listed : list, optional
         The actions that could be taken, in the form ``cb``.
-    id, time, weight
+    id, time, sampling_weight
         As the columns of these names.
     action : id
         The action taken, by the id that the caller wants.
@@ -93,7 +93,7 @@ class Example:
     listed: list[Any] | None = None
     id: str | None = None
     time: datetime | None = None
-    weight: float = 1.0
+    sampling_weight: float = 1.0
     action: Any = None
     eligible: list[Any] | None = None
 

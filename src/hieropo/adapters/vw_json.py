@@ -66,7 +66,8 @@ def _decision(text: str, where: Place, names: Names) -> Example | Skipped:
     return Example(
         where.line, _flat(context, names, where), candidates, _action(found, len(candidates), where),
         reward_of(_number(found, "_label_cost", where)), float(_number(found, "_label_probability", where)),
-        id=None if event is None else str(event), time=_time(found, where), weight=1.0 / (1.0 - _drop(found, where)),
+        id=None if event is None else str(event), time=_time(found, where),
+        sampling_weight=1.0 / (1.0 - _drop(found, where)),
     )  # fmt: skip
 
 

@@ -84,8 +84,8 @@ def from_vw(
     -------
     VWLog
         A source of rows with the columns ``action``, ``reward`` = -cost, ``pscore``, and where the file has them
-        ``eligible``, ``id`` (the tag; EventId), ``time`` (Timestamp, UTC) and ``weight`` (1 / (1 - pdrop)). A feature
-        of such a name gets a dot before it.
+        ``eligible``, ``id`` (the tag; EventId), ``time`` (Timestamp, UTC) and ``sampling_weight`` (1 / (1 - pdrop),
+        to be named as such in a fit). A feature of such a name gets a dot before it.
 
     Raises
     ------
@@ -207,7 +207,7 @@ class VWLog:
             if column is not None:
                 row[column] = 1
         found = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
-                 "weight": example.weight}  # fmt: skip
+                 "sampling_weight": example.sampling_weight}  # fmt: skip
         listed = list(self._seen.ids) if example.eligible is None else example.eligible
         return row | found | {"action": example.action, "eligible": listed}
 
@@ -272,7 +272,7 @@ class VWLog:
             "eligible": pa.list_(kind),
             "id": pa.string(),
             "time": pa.timestamp("us", "UTC"),
-            "weight": pa.float64(),
+            "sampling_weight": pa.float64(),
         }
         types |= {
             name: more[name] for name in more if name in seen.extras or (name == "eligible" and seen.listed)

@@ -123,6 +123,6 @@ def survey(examples: Iterable[Example | Skipped], path: object) -> Survey:
             found.listed = True
             found.ids.update(dict.fromkeys(each.eligible))
         found.extras.update(name for name in _EXTRAS if getattr(each, name) is not None)
-        if each.weight != 1.0:
-            found.extras.add("weight")
+        if each.sampling_weight != 1.0:
+            found.extras.add("sampling_weight")
     return found

@@ -12,7 +12,6 @@ from hieropo.artifacts.mapped import open_directory
 from hieropo.artifacts.sums import Sums, read_sums, write_sums
 from hieropo.artifacts.swap import aside, remove
 from hieropo.core.features import FeatureMap
-from hieropo.errors import ArtifactError
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ def write_checkpoint(path: str | os.PathLike[str], found: StoredCheckpoint) -> N
         Something else stands at ``path``, or it cannot be written.
     """
     document = {
-        **layout.head(layout.CHECKPOINT, layout.CHECKPOINT.version),
+        **layout.head(layout.CHECKPOINT),
         "files_read": found.files,
         "rows": sum(lane.sketch.rows for lane in found.lanes),
         "settings": dict(found.settings),
@@ -79,11 +78,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> StoredCheckpoint | None:
     if not (place.exists() and any(place.iterdir())) and aside(place) is None:
         return None
     folder, document, files = open_directory(place, layout.CHECKPOINT)
-    if document["version"] != layout.CHECKPOINT.version:
-        raise ArtifactError(
-            f"{folder} is a checkpoint of format version {document['version']}, written by {document['written_by']}; "
-            f"this release goes on from version {layout.CHECKPOINT.version} only. Use that release."
-        )
     features = read_features(folder, document, layout.CHECKPOINT)
     assert features is not None
     lanes = [

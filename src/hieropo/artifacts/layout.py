@@ -34,7 +34,7 @@ class Kind:
     called : str
         The same in a sentence.
     version : int
-        The newest that this release reads.
+        The one that this release writes and reads.
     """
 
     name: str
@@ -47,11 +47,9 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 3)
-SUMS = Kind("moments", "moments", 1)
-CHECKPOINT = Kind("checkpoint", "a checkpoint", 1)
-SECOND = 2  # the version of policies without a gate, which earlier releases read
-FIRST = 1  # the version of those that also have one law a task, no doubt and no metadata
+POLICY = Kind("policy", "a policy", 4)
+SUMS = Kind("moments", "moments", 2)
+CHECKPOINT = Kind("checkpoint", "a checkpoint", 2)
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
@@ -88,11 +86,11 @@ def kind_of(folder: Path) -> Kind | None:
     return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)
 
 
-def head(kind: Kind, version: int) -> dict[str, Any]:
+def head(kind: Kind) -> dict[str, Any]:
     """Begin a document."""
     from hieropo import __version__
 
-    return {"format": f"hieropo {kind.name}", "version": version, "written_by": f"hieropo {__version__}"}
+    return {"format": f"hieropo {kind.name}", "version": kind.version, "written_by": f"hieropo {__version__}"}
 
 
 def decode(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
@@ -101,8 +99,20 @@ def decode(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
     Raises
     ------
     ArtifactError
-        Not of this kind, of a newer format, torn or edited.
+        Not of this kind, of another version of the format, torn or edited.
     """
+    document = _whole(raw, folder, kind)
+    if document["version"] != kind.version:
+        raise ArtifactError(
+            f"{folder}: {kind.document} is of format version {document['version']}, written by "
+            f"{document.get('written_by')}; this release reads version {kind.version} alone. Read it with the release "
+            "that wrote it, or make it again with this one."
+        )
+    return document
+
+
+def _whole(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
+    """Read the document of any version."""
     try:
         document = json.loads(raw)
     except ValueError as error:
@@ -110,12 +120,6 @@ def decode(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != f"hieropo {kind.name}":
         raise ArtifactError(
             f"{folder}: {kind.document} does not describe {kind.called} of hieropo. Check the path."
-        )
-    version = document.get("version")
-    if isinstance(version, int) and version > kind.version:
-        raise ArtifactError(
-            f"{folder}: {kind.document} is of format version {version}, written by {document.get('written_by')}; "
-            f"this release reads versions up to {kind.version}. Update hieropo, or make it again with this release."
         )
     length = len(_closing(b""))
     if _closing(raw[:-length]) != raw[-length:]:
@@ -234,7 +238,7 @@ def check_replaceable(target: Path, kind: Kind = POLICY) -> None:
             f"{target} is a directory with other things in it ({_few(names)}), not {kind.called}. {advice}"
         )
     try:
-        document = decode((target / kind.document).read_bytes(), target, kind)
+        document = _whole((target / kind.document).read_bytes(), target, kind)
     except ArtifactError as error:
         raise ArtifactError(f"{target} may be something else than {kind.called}: {error} {advice}") from error
     strange = names - {kind.document} - document["files"].keys()

@@ -211,8 +211,8 @@ def _table(
     ids = stored_ids(tasks, "id")
     codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
     rows = RowBytes(
-        header=Struct("<qQq" if _unsigned(ids.kind) else "<qqq"),
-        counts=tasks.bytes_of("rows").cast("q"),
+        header=Struct("<qQd" if _unsigned(ids.kind) else "<qqd"),
+        counts=tasks.bytes_of("rows").cast("d"),
         checks=tasks.bytes_of("checksum").cast("I"),
         means=tasks.bytes_of("mean"),
         covs=tasks.bytes_of("cov"),
@@ -221,7 +221,7 @@ def _table(
     )
     keys = StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified)
     means, covs = tasks.array("mean", "<f8", dim), tasks.array("cov", "<f8", packed)
-    counts = tasks.array("rows", "<i8")
+    counts = tasks.array("rows", "<f8")
     if actions:
         means, covs = (each.reshape(len(each), actions, each.shape[1] // actions) for each in (means, covs))
         return StoredUnits(keys, means, covs, counts, *layout.to_prior(document["prior"]))

@@ -57,7 +57,7 @@ def write_moments_file(
         An id or an entry of ``provenance`` would not come back equal.
     """
     document = {
-        **layout.head(layout.SUMS, layout.SUMS.version),
+        **layout.head(layout.SUMS),
         "rows": sums.moments.n_rows,
         "tasks": len(sums.moments),
         "features": features.to_dict(),
@@ -86,8 +86,8 @@ def read_moments_file(path: str | os.PathLike[str]) -> StoredMoments:
     sums = read_sums(files, "", document["sums"], features.fingerprint)
     if sums.moments.n_rows != document["rows"] or sums.moments.dim != features.dim:
         raise ArtifactError(
-            f"{folder}: the tables hold {sums.moments.n_rows} rows and {sums.moments.dim} features, and the document "
-            f"says {document['rows']} and {features.dim}. Make it again."
+            f"{folder}: the tables hold {sums.moments.n_rows:g} rows and {sums.moments.dim} features, and the document "
+            f"says {document['rows']:g} and {features.dim}. Make it again."
         )
     return StoredMoments(folder, features, Roles(**document["columns"]), sums, document["provenance"])
 

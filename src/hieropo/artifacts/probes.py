@@ -109,13 +109,14 @@ def check_moments(
 ) -> str | None:
     """Say where, for a few tasks, the table does not follow from moments and hyper-posterior; None where it does.
 
-    With further levels, metadata or effects of tasks, a parent is not the root, and nothing is compared. Where actions
-    have laws of their own, a unit's parent is its action, whose law is an unseen task's less the task covariance.
+    With further levels, metadata or effects of tasks, a parent is not the root, and nothing is compared; nor where rows
+    have sampling weights, since covariances then need all tasks. Where actions have laws of their own, a unit's parent
+    is its action, whose law is an unseen task's less the task covariance.
     """
     from hieropo.core.steps import Parents, down, square_roots, upper_factor
 
     above = _parents(table, hierarchy, hyper)
-    if above is None or not len(moments):
+    if above is None or not len(moments) or moments.squares is not None:
         return None
     tasks = moments.tasks[_spread(len(moments))]
     sums: Array = moments.select(tasks).sums
@@ -164,7 +165,7 @@ def other_posterior(
 ) -> str | None:
     """Say where moments, hierarchy and doubt give another posterior than was ``saved``, else None.
 
-    Compared are hyper-posterior and evidence, and with a doubt the tasks of the table too.
+    Compared are hyper-posterior and evidence, and the tasks of the table too where :func:`check_moments` does not.
     """
     posterior: Any
     if isinstance(moments, UnitMoments) and isinstance(hierarchy, SharedActions):
@@ -181,7 +182,7 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
-    if doubt is not None:
+    if doubt is not None or moments.squares is not None:
         again = posterior.table()
         rows = table.keys.locate(again.keys.values)
         for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):

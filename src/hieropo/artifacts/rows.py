@@ -16,7 +16,7 @@ CHUNK = 1 << 15
 
 
 def row_checksums(
-    codes: NDArray[Any], rows: NDArray[np.int64], means: NDArray[np.float64], covs: NDArray[np.float64]
+    codes: NDArray[Any], rows: NDArray[np.float64], means: NDArray[np.float64], covs: NDArray[np.float64]
 ) -> NDArray[np.uint32]:
     """Checksum of each row (m,): codes and rows (m,), means (m, d), covs (m, d (d + 1) / 2)."""
     dim = means.shape[1]
@@ -28,7 +28,7 @@ def row_checksums(
         count = part.stop - start
         words[:count, 0] = np.arange(start, part.stop)
         words[:count, 1] = codes[part].view("<i8")
-        words[:count, 2] = rows[part]
+        words[:count, 2] = rows[part].view("<i8")
         words[:count, 3 : 3 + dim] = means[part].view("<i8")
         words[:count, 3 + dim :] = covs[part].view("<i8")
         data = words.data.cast("B")
@@ -52,7 +52,7 @@ class RowBytes:
     """
 
     header: Struct
-    counts: memoryview
+    counts: Any
     checks: memoryview
     means: memoryview
     covs: memoryview

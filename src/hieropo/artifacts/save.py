@@ -83,9 +83,9 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
     if doubt is not None:
-        document |= {"version": layout.SECOND, "doubt": doubt_to_dict(doubt)}
+        document["doubt"] = doubt_to_dict(doubt)
     if gate is not None:
-        document |= {"version": layout.POLICY.version, "gate": _gate(gate)}
+        document["gate"] = _gate(gate)
     if sketch is not None:
         document["row_sketch"] = sketch.to_dict()
     document |= {"log_evidence": log_evidence, "provenance": plain_json(provenance or {})}
@@ -151,12 +151,6 @@ def _root_width(hierarchy: Hierarchy | SharedActions | None, width: int) -> int:
     return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else width
 
 
-def _later(policy: LCBPolicy, hierarchy: Hierarchy | SharedActions | None) -> bool:
-    """Whether there is something in it that the first format does not have."""
-    known = isinstance(hierarchy, Hierarchy) and hierarchy.metadata is not None
-    return known or isinstance(policy.table, UnitTable)
-
-
 def _describe(
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
@@ -166,7 +160,7 @@ def _describe(
     features = policy.features
     apart = isinstance(policy.table, UnitTable)
     return {
-        **layout.head(layout.POLICY, layout.SECOND if _later(policy, hierarchy) else layout.FIRST),
+        **layout.head(layout.POLICY),
         "dim": policy.table.dim,
         "tasks": len(policy.table.keys),
         **({"actions_apart": policy.table.means.shape[1]} if apart else {}),

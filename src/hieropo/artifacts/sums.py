@@ -68,9 +68,11 @@ def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) 
     columns = {
         "id": arrow.ids(moments.keys.values),
         "rows": arrow.numbers(moments.rows),
-        "log_weight": arrow.numbers(moments.log_weight),
+        "log_precision": arrow.numbers(moments.log_precision),
         "sums": arrow.numbers(flat(moments.sums if sums is None else sums)),
     }
+    if moments.squares is not None:
+        columns["squares"] = arrow.numbers(flat(moments.squares))
     return arrow.write_table(path, columns)
 
 
@@ -89,14 +91,21 @@ def read_moments(
     keys = Keys(stored_ids(file, "id").values())
     if not actions:
         sums = file.array("sums", "<f8", packed_size(dim + 2))
-        rows, log_weight = file.array("rows", "<i8"), file.array("log_weight", "<f8")
-        return Moments(keys, dim, sums, rows, log_weight, features)
+        rows, log_precision = file.array("rows", "<f8"), file.array("log_precision", "<f8")
+        squares = file.array("squares", "<f8", packed_size(dim + 2)) if _sampled(file) else None
+        return Moments(keys, dim, sums, rows, log_precision, features, squares)
     p = dim // actions
     sums = file.array("sums", "<f8", actions * packed_size(p + (1 if short else 2)))
-    rows, log_weight = file.array("rows", "<i8", actions), file.array("log_weight", "<f8", actions)
+    rows, log_precision = (file.array(name, "<f8", actions) for name in ("rows", "log_precision"))
     if short:
         sums = _lengthened(sums, len(keys) * actions, p)
-    return UnitMoments.of(keys, p, sums, rows, log_weight, features)
+    squares = file.array("squares", "<f8", actions * packed_size(p + 2)) if _sampled(file) else None
+    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares)
+
+
+def _sampled(file: MappedFile) -> bool:
+    """Return whether the table holds the sums that sampling weights need."""
+    return "squares" in file.entry["columns"]
 
 
 def _doubled(p: int) -> NDArray[np.int64]:

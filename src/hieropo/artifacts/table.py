@@ -202,7 +202,7 @@ class StoredTable:
     covs : (m, d (d + 1) / 2) array
         Posterior covariances, upper triangles packed by columns.
     rows : (m,) array
-        Number of rows of the log for each task.
+        Rows of the log for each task, by their weights.
     prior : Gaussian
         For tasks that are not among the keys.
     """
@@ -210,7 +210,7 @@ class StoredTable:
     keys: StoredKeys
     means: NDArray[np.float64]
     covs: NDArray[np.float64]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.float64]
     prior: Gaussian
 
     @property
@@ -239,7 +239,7 @@ class StoredUnits:
     covs : (m, K, p (p + 1) / 2) array
         Posterior covariances, upper triangles packed by columns.
     rows : (m,) array
-        Number of rows of the log for each task.
+        Rows of the log for each task, by their weights.
     prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
         For tasks that are not among the keys.
     """
@@ -247,7 +247,7 @@ class StoredUnits:
     keys: StoredKeys
     means: NDArray[np.float64]
     covs: NDArray[np.float64]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.float64]
     prior_means: NDArray[np.float64]
     prior_covs: NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from hieropo.cli.console import (
 from hieropo.cli.progress import Line
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.cli.source import Rows, source_options
-from hieropo.text import counted, paragraph
+from hieropo.text import counted, paragraph, whole
 
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 
@@ -140,7 +140,7 @@ def _report(
     moments, features = learner.moments_, learner.features_
     actions = None if features.actions is None else len(features.actions)
     found = {
-        "policy": str(path), "learner": type(learner).__name__, "rows": moments.n_rows, "tasks": len(moments),
+        "policy": str(path), "learner": type(learner).__name__, "rows": whole(moments.n_rows), "tasks": len(moments),
         "features": features.dim, "actions": actions, "pessimism": learner.policy_.pessimism,
         "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
         "columns": learner.roles_.to_dict(), "guesses": told,
@@ -156,8 +156,7 @@ def _report(
     note = origin_note(features)  # which a summary says, too
     listed = "candidates are described by columns" if actions is None else counted(actions, "action")
     click.echo(
-        f"{found['learner']} learned from {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')} "
-        f"in {rows}.\n"
+        f"{found['learner']} learned from {_size(learner)} of {counted(len(moments), 'task')} in {rows}.\n"
         + ("" if learner.rejected_ is None else f"Set aside: {learner.rejected_.counted()}.\n")
         + f"The policy is in {output}: {listed}, {counted(features.dim, 'feature')}, "
         f"acting on mean - {learner.policy_.pessimism:.3g} sd.\n\n"
@@ -165,6 +164,18 @@ def _report(
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
         + _next(learner, rows, output)
+    )
+
+
+def _size(learner: Any) -> str:
+    """Say how many rows a learner saw, and how many these stand for where chance kept them of more."""
+    moments = learner.moments_
+    if moments.squares is None:
+        return counted(moments.n_rows, "row")
+    effective = moments.sums[:, -1].sum() ** 2 / moments.squares[:, -1].sum()
+    return (
+        f"rows that chance kept, which stand for {counted(round(moments.n_rows), 'row')} (effective rows: "
+        f"{effective:,.0f}, design effect: {learner.posterior_.design:.3g}),"
     )
 
 

@@ -20,7 +20,7 @@ from hieropo.cli.console import (
 from hieropo.cli.progress import Line
 from hieropo.cli.roles import chosen_features, log_options, roles_of
 from hieropo.cli.source import Rows, source_options
-from hieropo.text import counted
+from hieropo.text import counted, whole
 
 MAKE = "of"
 OUTPUT = click.option(
@@ -179,7 +179,7 @@ def _report(found: Any, output: str, more: dict[str, Any], *, as_json: bool) -> 
     actions = None if features.actions is None else list(features.actions)
     size = sum(path.stat().st_size for path in Path(output).iterdir())
     about = {
-        "moments": output, "rows": found.n_rows, "tasks": len(found), "actions": actions,
+        "moments": output, "rows": whole(found.n_rows), "tasks": len(found), "actions": actions,
         "features": features.dim, "columns": found.roles.to_dict(), "bytes": size, **more,
     }  # fmt: skip
     if as_json:

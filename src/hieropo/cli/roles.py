@@ -28,7 +28,17 @@ _ROLES = (
     ),
     click.option("--context", metavar="A,B,C", callback=names, help="Columns known before the action, numbers."),
     click.option("--pscore", metavar="COL", help="Column of logged propensities; checked, not used for the fit."),
-    click.option("--weight", metavar="COL", help="Column of weights; k counts as k equal rows."),
+    click.option(
+        "--weight", metavar="COL", help="Column of counts or discounts; a row of weight k equals the row k times."
+    ),
+    click.option(
+        "--precision", metavar="COL",
+        help="Column of known relative precisions; the variance of a reward is the noise variance divided by it.",
+    ),
+    click.option(
+        "--sampling-weight", metavar="COL",
+        help="Column of 1 / P(the row was kept), where rows of a larger log were kept by chance.",
+    ),
     click.option(
         "--levels", metavar="A,B", callback=names,
         help="Columns of groups that tasks belong to, the widest first, such as region,store. hier only.",
@@ -50,7 +60,7 @@ _ROLES = (
     click.option(
         "--guess/--no-guess", default=True, show_default=True,
         help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "
-        "pscore or weight that is not named. Each guess is printed.",
+        "pscore, weight or sampling weight that is not named. Each guess is printed.",
     ),
 )  # fmt: skip
 _FEATURES = (
@@ -106,7 +116,7 @@ def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, li
     named = {role: given[role] for role in Roles.names() if role in given}
     named["context"] = given["context"] or getattr(features, "columns", ())
     acting = features != "columns" and getattr(features, "actions", ()) is not None
-    guessed = ("task", "reward", "pscore", "weight", *(["action"] if acting else []))
+    guessed = ("task", "reward", "pscore", "weight", "sampling_weight", *(["action"] if acting else []))
     roles, told = guess_roles(schema, named, guessed if given["guess"] else ())
     for sentence in told:
         click.echo(f"Note: {sentence}", err=True)

@@ -7,25 +7,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo.core.arrays import normalised
+from hieropo.core.columns import RowWeights, check_rows
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys, Places
 from hieropo.core.packed import packed_size
 from hieropo.core.regions import Region, Spots, packed_spots
-from hieropo.core.statistics import Array, Moments, check_rows, refuse_overflow
+from hieropo.core.statistics import Array, Moments, refuse_overflow
 from hieropo.core.turns import Turns
 from hieropo.errors import InputError
 
-_PAIR = np.arange(2)
-
 
 class Sums(NamedTuple):
-    """Running sums as compiled loops take them: addresses of those of code 0, and how they lie.
-
-    ``counted`` is 0 where no row had a weight.
-    """
+    """Running sums as compiled loops take them: the address of those of code 0, and how they lie."""
 
     base: int
-    counted: int
     length: int
     turns: int
     width: int
@@ -40,8 +35,6 @@ class Work(NamedTuple):
 
     right: Array
     left: Array
-    ones: Array
-    weight: Array
     codes: Codes
     places: Codes
 
@@ -52,14 +45,15 @@ class Work(NamedTuple):
 
         right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
         codes, places = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
-        return cls(right, left, np.ones(BLOCK), np.zeros(BLOCK), codes, places)
+        return cls(right, left, codes, places)
 
 
 class RunningSums:
     """Sums of ``w z z'`` in the making, z = (phi, r, 1), ``each`` of them side by side for every task.
 
-    Sum number a of the task in place s has code ``s each + a``. As long as no row has a weight, the sum of w is the
-    number of rows; from the first weight on that and the sum of log w are kept beside it.
+    Sum number a of the task in place s has code ``s each + a``. As long as no row has a precision, the number of rows,
+    sum c q, is the sum of w; from the first one on that and the sum of c q log v are kept beside it. Sums of
+    ``c (q v)^2 z z'`` are kept from the first sampling weight on.
 
     Parameters
     ----------
@@ -69,45 +63,59 @@ class RunningSums:
         Sums of a task.
     """
 
-    def __init__(self, dim: int, each: int = 1) -> None:
+    def __init__(self, dim: int, each: int = 1, places: Places | None = None) -> None:
         self.dim, self.each = dim, each
-        self.places = Places()
+        self.places = Places() if places is None else places
         self.turns = Turns(dim + 2)
+        self.squares: RunningSums | None = None
         self._sums = Region(self.turns.length)
-        self._counted: Region | None = None
+        self._counted: Array | None = None
         self._work: Work | None = None
 
     def __len__(self) -> int:
         return len(self.places)
 
-    @property
-    def weighted(self) -> bool:
-        """Whether a row had a weight."""
-        return self._counted is not None
-
-    def add(self, place: Codes, phi: Array, reward: Array, weight: Array, which: Any = 0) -> None:
+    def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, which: Any = 0) -> None:
         """Add checked rows (n,) of the tasks in these places to the sums number ``which`` (n,) of each."""
+        code = normalised(place * self.each + which)
+        if weights.precision is not None or self._counted is not None:
+            self._count(code, weights)
+        self._add(code, phi, reward, weights.factors())
+        if weights.sampling_weight is not None:
+            if self.squares is None:
+                self.squares = RunningSums(self.dim, self.each, self.places)
+            self.squares._add(code, phi, reward, weights.squared())
+
+    def _add(self, code: Codes, phi: Array, reward: Array, factors: Array) -> None:
         from hieropo.core.kernels_rows import add_matrix
 
         self._work = Work.of(self.turns) if self._work is None else self._work
-        add_matrix(
-            normalised(place * self.each + which), normalised(phi), normalised(reward), normalised(weight),
-            self.running(weighted=weight.size > 0), self._work,
-        )  # fmt: skip
+        add_matrix(code, normalised(phi), normalised(reward), normalised(factors), self.running(), self._work)
 
-    def running(self, *, weighted: bool) -> Sums:
-        """Return the sums of all places for a compiled loop to add rows to, with weights or without."""
+    def _count(self, code: Codes, weights: RowWeights) -> None:
+        """Keep the number of rows and the sum of c q log v of each code."""
+        counted = self._counts()
+        counts = weights.counts(code.size)
+        counted[:, 0] += np.bincount(code, counts, len(counted))
+        if weights.precision is not None:
+            counted[:, 1] += np.bincount(code, counts * np.log(weights.precision), len(counted))
+        self._counted = counted
+
+    def _counts(self) -> Array:
+        """Return both numbers of all codes, (len * each, 2), before more rows are added."""
         codes = len(self) * self.each
-        if weighted and self._counted is None:
-            self._counted = self._counts()
-        self._sums.reach(codes, fill=self.each == 1)
-        counted = 0
-        if self._counted is not None:
-            self._counted.reach(codes)
-            counted = self._counted.address
+        if self._counted is None:
+            pairs = np.zeros((len(self), 2 * self.each))
+            self.add_counts(pairs, np.arange(len(self)))
+            return pairs.reshape(codes, 2)
+        return np.concatenate([self._counted, np.zeros((codes - len(self._counted), 2))])
+
+    def running(self) -> Sums:
+        """Return the sums of all places for a compiled loop to add rows to."""
+        self._sums.reach(len(self) * self.each, fill=self.each == 1)
         turns = self.turns
         return Sums(
-            self._sums.address, counted,
+            self._sums.address,
             turns.length, turns.whole, turns.width, turns.last, turns.count, turns.again, turns.row,
         )  # fmt: skip
 
@@ -119,18 +127,6 @@ class RunningSums:
     def in_large_pages(self) -> None:
         """Ask for large pages, which random access needs."""
         self._sums.in_large_pages()
-
-    def _counts(self) -> Region:
-        """Numbers of rows, and sums of log w, 0 each, of rows without weights."""
-        pairs = np.zeros((len(self), 2 * self.each))
-        self.add_counts(pairs, np.arange(len(self)))
-        counted = Region(2)
-        counted.take(pairs, np.arange(len(self)), self._pairs)
-        return counted
-
-    @property
-    def _pairs(self) -> Spots:
-        return Spots(np.tile(_PAIR, (self.each, 1)), np.arange(2 * self.each).reshape(self.each, 2))
 
     def add_sums(
         self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
@@ -155,33 +151,35 @@ class RunningSums:
         return self._sums.packed(self.own_spots.source[0], tasks, wanted)
 
     def add_counts(self, table: Array, rows: Codes) -> None:
-        """Add number of rows and sum of log w of sum number a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
+        """Add rows and sum of c q log v of sum number a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
         if self._counted is not None:
-            self._counted.reach(len(self) * self.each)
-            self._counted.add_to(table, rows, self._pairs)
+            table[rows] += self._counts().reshape(len(self), 2 * self.each)
             return
         ones = np.full((self.each, 1), self.turns.count - 1)
         self.add_sums(table, rows, Spots(ones, 2 * np.arange(self.each)[:, None]))
 
-    def start(self, keys: Keys, table: Array, spots: Spots, pairs: Array) -> None:
+    def start(self, keys: Keys, table: Array, squares: Array | None, spots: Spots, pairs: Array) -> None:
         """Go on after sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
         rows = np.arange(len(keys))
         self.places = Places.after(keys)
         self._sums.take(table, rows, spots)
-        unweighted = np.zeros_like(pairs)
-        self.add_counts(unweighted, rows)
-        if (unweighted != pairs).any():
-            self._counted = Region(2)
-            self._counted.take(pairs, rows, self._pairs)
+        if squares is not None:
+            self.squares = RunningSums(self.dim, self.each, self.places)
+            self.squares._sums.take(squares, rows, spots)
+        counts = np.zeros_like(pairs)
+        self.add_counts(counts, rows)
+        if (counts != pairs).any():
+            self._counted = pairs.reshape(len(keys) * self.each, 2).copy()
 
 
 class Merged(NamedTuple):
-    """The m tasks, their sums (m, width), whether these are finite, numbers of rows and sums of log w (m, each, 2)."""
+    """The m tasks, sums (m, width), whether these are finite, rows and sums of c q log v (m, each, 2), squares."""
 
     keys: Keys
     sums: Array
     finite: bool
     pairs: Array
+    squares: Array | None
 
     def refuse_overflow(self) -> None:
         """Raise where squares of very large values went beyond float64."""
@@ -208,6 +206,12 @@ def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, dro
     pairs = np.zeros((len(keys), 2 * each))
     for lane, place in zip(lanes, rows, strict=True):
         lane.add_counts(pairs, place)
+    squares = None
+    if any(lane.squares is not None for lane in lanes):
+        squares = np.zeros((len(keys), width))
+        for lane, place in zip(lanes, rows, strict=True):
+            sampled = lane if lane.squares is None else lane.squares
+            sampled.add_sums(squares, place, spots or lane.own_spots)
     others, finite = list(zip(lanes, rows, strict=True)), True
     if drop and spots is None:
         table, finite = lanes[0].packed_sums(rows[0].size, len(keys))
@@ -216,7 +220,7 @@ def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, dro
         table = np.zeros((len(keys), width))
     for lane, place in others:
         finite &= lane.add_sums(table, place, spots or lane.own_spots, threads=len(lanes), drop=drop)
-    return Merged(keys, table, finite, pairs.reshape(len(keys), each, 2))
+    return Merged(keys, table, finite, pairs.reshape(len(keys), each, 2), squares)
 
 
 class Accumulator:
@@ -235,9 +239,17 @@ class Accumulator:
         self._features = features
         self.running = RunningSums(dim)
 
-    def add(self, task: object, phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None = None) -> None:
+    def add(
+        self,
+        task: object,
+        phi: ArrayLike,
+        reward: ArrayLike,
+        weight: ArrayLike | None = None,
+        precision: ArrayLike | None = None,
+        sampling_weight: ArrayLike | None = None,
+    ) -> None:
         """Add a batch; arguments and errors as in :meth:`Moments.from_arrays`."""
-        table, values, weights = check_rows(phi, reward, weight)
+        table, values, weights = check_rows(phi, reward, weight, precision, sampling_weight)
         tasks = id_array(task, "task")
         if table.shape[1] != self._dim or tasks.size != values.size:
             raise InputError(
@@ -250,8 +262,11 @@ class Accumulator:
     def after(cls, moments: Moments) -> Self:
         """Go on after these moments: the next row is added as if theirs had been added here."""
         found = cls(moments.dim, features=moments.features)
-        pairs = np.stack([moments.rows, moments.log_weight], axis=1)
-        found.running.start(moments.keys, np.array(moments.sums), packed_spots(moments.dim + 2), pairs)
+        pairs = np.stack([moments.rows, moments.log_precision], axis=1)
+        squares = None if moments.squares is None else np.array(moments.squares)
+        found.running.start(
+            moments.keys, np.array(moments.sums), squares, packed_spots(moments.dim + 2), pairs
+        )
         return found
 
     def __len__(self) -> int:
@@ -274,5 +289,5 @@ class Accumulator:
         running = [lane.running for lane in lanes]
         found = merged(running, None, packed_size(dim + 2), drop=drop)
         found.refuse_overflow()
-        rows, log_weight = np.ascontiguousarray(found.pairs[:, 0].T)
-        return Moments(found.keys, dim, found.sums, rows.astype(np.int64), log_weight, lanes[0]._features)
+        rows, log_precision = np.ascontiguousarray(found.pairs[:, 0].T)
+        return Moments(found.keys, dim, found.sums, rows, log_precision, lanes[0]._features, found.squares)

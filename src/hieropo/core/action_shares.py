@@ -163,10 +163,13 @@ def always_one_action(counts: Counts) -> str | None:
     mixed = int(np.count_nonzero(several) - np.count_nonzero(alone))
     shares = total / total.sum()
     lengths, times = np.unique(rows[several], return_counts=True)
-    single = (shares ** lengths[:, None]).sum(axis=1)
+    top = shares.max()
+    logs = lengths * np.log(top) + np.log(
+        ((shares / top) ** lengths[:, None]).sum(axis=1)
+    )  # of one action alone
     if not several.any() or rows[alone].sum() < _ALONE * rows[several].sum():
         return None
-    if (pdtr(mixed, times @ (1.0 - single)) if mixed else np.exp(times @ np.log(single))) >= _CHANCE:
+    if (pdtr(mixed, times @ -np.expm1(logs)) if mixed else np.exp(times @ logs)) >= _CHANCE:
         return None
     which = f"all but {counted(mixed, 'task')}" if mixed else "every task"
     same = counted(int(np.count_nonzero(alone)), "task")

@@ -167,7 +167,7 @@ class ColumnPass:
         assert self._work is not None
         phi = self._phi._replace(weight=self._phi.columns + 2) if weighted else self._phi
         where, limits = self._described(columns)
-        sums = self._running.running(weighted=weighted)
+        sums = self._running.running()
         codes, own = normalised(code), np.zeros(0, dtype=np.int64) if action is None else normalised(action)
         done, going = 0, True
         while going:
@@ -187,7 +187,7 @@ class ColumnPass:
 
         if self._heaps.room:
             assert self._work is not None
-            sums = self._running.running(weighted=bool(self._heaps.weighted))
+            sums = self._running.running()
             empty_heaps(0, self._heaps.fill.size, self._heaps, sums, self._work)
 
     def close(self) -> None:

@@ -2,16 +2,62 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.rules import RULES, Rule
-from hieropo.errors import LogError, SchemaError
+from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+class RowWeights(NamedTuple):
+    """Weights of n rows in their three roles; each is an array (n,), or None where every row has 1.
+
+    Parameters
+    ----------
+    weight : (n,) array or None
+        Count or discount c >= 0: a row of weight c equals c rows in every number. A row of weight 0 is absent.
+    precision : (n,) array or None
+        Known relative precision v > 0: the variance of the reward is ``noise_var / v``. The row counts once.
+    sampling_weight : (n,) array or None
+        q = 1 / P(row was kept) > 0: the row stands for q rows in point estimates; standard errors take the robust form.
+    """
+
+    weight: Array | None = None
+    precision: Array | None = None
+    sampling_weight: Array | None = None
+
+    def some(self, rows: Any) -> "RowWeights":
+        """Return the weights of some rows."""
+        return RowWeights(*(None if values is None else values[rows] for values in self))
+
+    def counts(self, n: int) -> Array:
+        """Return c q of n rows: how many rows of the whole log each stands for."""
+        return _product(n, self.weight, self.sampling_weight)
+
+    def factors(self) -> Array:
+        """Return w = c q v, by which z z' is summed; an empty array where all are 1."""
+        given = [values for values in self if values is not None]
+        return _product(given[0].size, *given) if given else np.zeros(0)
+
+    def squared(self) -> Array:
+        """Return c (q v)^2, by which z z' is summed for the variance of a sum over rows kept by chance."""
+        assert self.sampling_weight is not None
+        once = self.sampling_weight * (1.0 if self.precision is None else self.precision)
+        return _product(once.size, self.weight, once**2)
+
+
+def _product(n: int, *factors: Array | None) -> Array:
+    product = np.ones(n)
+    for values in factors:
+        if values is not None:
+            product = product * values
+    return product
 
 
 def context_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -121,3 +167,61 @@ def contexts(
     for j in np.flatnonzero(~np.isfinite(array).all(axis=0)).tolist():
         Checked(array[:, j], columns[j], first_row).obey(RULES["context"][:1])
     return array
+
+
+def check_rows(
+    phi: ArrayLike,
+    reward: ArrayLike,
+    weight: ArrayLike | None = None,
+    precision: ArrayLike | None = None,
+    sampling_weight: ArrayLike | None = None,
+) -> tuple[Array, Array, RowWeights]:
+    """Return phi (n, d), reward (n,) and the weights of rows as float64; raise where a value cannot be used."""
+    table, values = _numbers(phi, "phi"), _numbers(reward, "reward")
+    if table.ndim != 2 or values.ndim != 1 or table.shape[0] != values.size:
+        raise InputError(
+            f"phi has shape {table.shape} and reward {values.shape}; (n, d) and (n,) with one n are needed."
+        )
+    bad = ~np.isfinite(table)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise LogError(
+            f"phi[{row}, {column}] is {table[row, column]}. A feature must be finite: fill or drop such rows before."
+        )
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(bad.argmax())
+        raise LogError(
+            f"reward[{row}] is {values[row]}. A reward must be finite: a missing reward is not a zero."
+        )
+    given = zip(RowWeights._fields, (weight, precision, sampling_weight), strict=True)
+    return table, values, RowWeights(*(_checked_weights(each, role, values.shape) for role, each in given))
+
+
+def _checked_weights(given: ArrayLike | None, role: str, shape: tuple[int, ...]) -> Array | None:
+    if given is None:
+        return None
+    weights = _numbers(given, role)
+    if weights.shape != shape:
+        raise InputError(f"{role} has shape {weights.shape}; reward has {shape}.")
+    zero = role == "weight"
+    bad = ~(np.isfinite(weights) & ((weights >= 0) if zero else (weights > 0)))
+    if bad.any():
+        row = int(bad.argmax())
+        needed = "not negative" if zero else "above 0"
+        raise LogError(
+            f"{role}[{row}] is {weights[row]}. A {role.replace('_', ' ')} must be finite and {needed}."
+        )
+    return weights
+
+
+def _numbers(values: ArrayLike, name: str) -> Array:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufO":
+        raise InputError(
+            f"{name} is of type {array.dtype}; numbers are needed. Text is never read as a number."
+        )
+    try:
+        return np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} holds something that is not a number: {error}.") from error

@@ -50,7 +50,7 @@ class HyperError:
         Features d.
     cov : (q, q) or (d, d) array
         V: of the packed entries of S, q = d (d + 1) / 2, or of its diagonal, where only that was estimated.
-    degrees : int
+    degrees : float
         Residual degrees of freedom N: log sigma^2 given S has the variance 2 / N.
 
     Raises
@@ -61,7 +61,7 @@ class HyperError:
 
     dim: int
     cov: Array
-    degrees: int
+    degrees: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cov", frozen(self.cov))
@@ -92,7 +92,7 @@ class HyperError:
         """Read what :meth:`to_dict` wrote."""
         d = int(values["dim"])
         packed = np.asarray(values["cov"], dtype=np.float64)
-        return cls(d, unpack(packed, d if values["diagonal"] else packed_size(d)), int(values["degrees"]))
+        return cls(d, unpack(packed, d if values["diagonal"] else packed_size(d)), float(values["degrees"]))
 
     @property
     def of_entries(self) -> Array:

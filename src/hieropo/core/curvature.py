@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from hieropo.core.columns import RowWeights
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import add_rows
 from hieropo.core.totals import Conditioned, total
@@ -80,16 +81,18 @@ class Curves:
         self._every = max(1, -(-m * actions * size // _ROOM))
         units = -(-m // self._every) * actions
         self._sums = np.zeros((units, size))
-        self._rows, self._logs = np.zeros(units, dtype=np.int64), np.zeros(units)
+        self._rows = np.zeros(units)
 
     def add(
-        self, task: Codes, action: Codes, phi: Array, standardised: Array, away: Array, weight: Array
+        self, task: Codes, action: Codes, phi: Array, standardised: Array, away: Array, weights: RowWeights
     ) -> None:
-        """Add rows of tasks (n,): own features (n, width), columns (n, c), residuals and weights (n,)."""
+        """Add rows of tasks (n,): own features (n, width), columns (n, c), residuals (n,) and weights."""
         at = np.flatnonzero(task % self._every == 0) if self._every > 1 else slice(None)
         code = task[at] // self._every * self._actions + (action[at] if self._actions > 1 else 0)
         table = np.concatenate([phi[at], standardised[at] ** 2], axis=1)
-        add_rows(code, table, away[at], weight[at], self._sums, self._rows, self._logs)
+        some = weights.some(at)
+        add_rows(code, table, away[at], some.factors(), self._sums)
+        self._rows += np.bincount(code, some.counts(code.size), self._rows.size)
 
     def bends(self, posterior: Conditioned, noise_var: float) -> list[Bend]:
         """Test all features that the model does not have already.

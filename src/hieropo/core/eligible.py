@@ -44,6 +44,13 @@ class Eligible:
         """The ids of each row."""
         return [part.tolist() for part in np.split(self.entries, self.starts[1:-1])]
 
+    def some(self, rows: Codes) -> "Eligible":
+        """Return the lists of some rows, in this order; a row may come several times."""
+        sizes = np.diff(self.starts)[rows]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        place = np.arange(starts[-1]) + np.repeat(self.starts[:-1][rows] - starts[:-1], sizes)
+        return Eligible(self.entries[place], starts, self.first_row)
+
     def mask(self, features: _Coded) -> NDArray[np.bool_]:
         """Which of the K actions of a feature map are eligible, (n, K).
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from hieropo.core.cones import steps
 from hieropo.core.gaussian import Array, check_covariance
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.keys import Keys
 from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.core.packed import packed_size
 from hieropo.core.shapes import FULL_DIM, Name, Named, Shape, full_is_possible, named, noise_inside, scaled
@@ -93,7 +92,7 @@ class Estimate:
         singular it need not be positive definite. Terms of relative size d / tasks are left out above 8192 tasks.
     expected_curvature : (k, k) array or None
         Its expectation under the estimate, positive semi-definite: twice the Fisher information.
-    degrees : int or None
+    degrees : float or None
         Residual degrees of freedom N: rows, less d with REML. noise_var is RSS / N. None of the three for a tree.
     """
 
@@ -103,7 +102,7 @@ class Estimate:
     compared: tuple[Fit, ...]
     curvature: Array | None = None
     expected_curvature: Array | None = None
-    degrees: int | None = None
+    degrees: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,11 +261,7 @@ def check_choices(
 
 def with_rows(moments: Moments) -> Moments:
     """The tasks that have rows."""
-    seen = moments.rows > 0
-    if seen.all():
-        return moments
-    keys = Keys(moments.tasks[seen])
-    return Moments(keys, moments.dim, moments.sums[seen], moments.rows[seen], moments.log_weight[seen])
+    return moments if (moments.rows > 0).all() else moments.at(moments.rows > 0)
 
 
 def _wider(problem: Problem, blocks: int | None) -> Shape | None:

@@ -244,7 +244,7 @@ class Collapsed:
         active = moments.select(moments.tasks[moments.rows > 0])
         self._hierarchy = hierarchy
         self._rows = normalised(active.sums)
-        self._n, self._log_weight = active.n_rows, float(active.log_weight.sum())
+        self._n, self._log_precision = active.n_rows, float(active.log_precision.sum())
         self._parents: list[tuple[Index, int]] = []
         keys = active.keys
         for k in range(len(hierarchy.levels) + 1):
@@ -269,7 +269,7 @@ class Collapsed:
                 scale = 1.0
                 log_dets[h] += part
             tops[h] = rows[0]
-        noise = self._n * np.log(2 * pi * noise_vars) - self._log_weight
+        noise = self._n * np.log(2 * pi * noise_vars) - self._log_precision
         found: Array = -0.5 * (noise + log_dets + self._root(unpack(tops, D + 1)))
         return found
 

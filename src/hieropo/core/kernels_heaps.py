@@ -6,28 +6,14 @@ came, and each code's are added in one go while its sums stay in registers.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
-import numba
-import numpy as np
-from numba import float64
-
 from hieropo.core.jit import compiled, inlined
-from hieropo.core.kernels_pointers import code_at, fetch_ahead, get_row, lay_apart, pointer, put_code
+from hieropo.core.kernels_pointers import code_at, fetch_ahead, get_row, lay_apart, put_code
 from hieropo.core.kernels_turns import add_run
 
 LINE = 64  # bytes
 MOST = 32  # lines that are fetched for a row: the processor goes on by itself
 _AHEAD = 16  # rows between the fetch of a row and its use
 _AT_ONCE = 1024  # doubles of rows that are laid out together
-
-
-@inlined
-def count_rows(code, weight, counted):
-    """Add to the number of rows and to the sum of log w of each code (n,), pairs that lie at an address."""
-    for t in range(weight.size):
-        if weight[t] != 0.0:
-            pair = numba.carray(pointer(counted + code[t] * 16, float64), (2,))
-            pair[0] += 1.0
-            pair[1] += np.log(weight[t])
 
 
 @inlined
@@ -104,15 +90,11 @@ def empty_heaps(begin, end, heaps, sums, work):
                         c += 1
                     _fetch_sums((k << heaps.shift) + c, sums)
                 code[t] = (k << heaps.shift) + c
-            weight = work.ones[:m]
             if heaps.weighted:
-                weight = work.weight[:m]
                 for t in range(m):
-                    weight[t] = heaps.weights[first + order[t]]
+                    weight = heaps.weights[first + order[t]]
                     for j in range(t * sums.row, t * sums.row + count):
-                        work.left[j] = weight[t] * right[j]
-            if sums.counted:
-                count_rows(code, weight, sums.counted)
+                        work.left[j] = weight * right[j]
             _add_runs(code, m, sums, work.left if heaps.weighted else right, right)
         heaps.fill[k] = 0
 

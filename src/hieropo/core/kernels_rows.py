@@ -13,7 +13,7 @@ import numpy as np
 from numba import float32, float64, int32, int64
 
 from hieropo.core.jit import compiled, inlined
-from hieropo.core.kernels_heaps import LINE, MOST, count_rows, heap_up
+from hieropo.core.kernels_heaps import LINE, MOST, heap_up
 from hieropo.core.kernels_pointers import bits_of, fetch_ahead, lay_rows, less_product, pointer
 from hieropo.core.kernels_turns import add_turns
 
@@ -150,8 +150,6 @@ def _update(code, start, rows, ahead_to, sums, left, right, weight):
 def _add_laid(code, start, rows, ahead_to, sums, work, weight):
     """Add rows laid out in ``work.right`` and, where they have weights, in ``work.left``."""
     _update(code, start, rows, ahead_to, sums, work.left if weight.size else work.right, work.right, weight)
-    if sums.counted:
-        count_rows(code[start:], weight if weight.size else work.ones[:rows], sums.counted)
 
 
 @compiled

@@ -2,15 +2,13 @@
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
-import math
-
 import numpy as np
 
 from hieropo.core.jit import compiled
 
 
 @compiled
-def accumulate(code, phi, reward, weight, sums, rows, log_weight):
+def accumulate(code, phi, reward, weight, sums):
     """Add n rows. code (n,), phi (n, d), reward (n,), weight (n,) or empty; sums (m, (d + 2)(d + 3) / 2)."""
     n, d = phi.shape
     weighted = weight.size > 0
@@ -19,9 +17,6 @@ def accumulate(code, phi, reward, weight, sums, rows, log_weight):
         w = weight[t] if weighted else 1.0
         if w == 0.0:
             continue
-        rows[s] += 1
-        if weighted:
-            log_weight[s] += math.log(w)
         p = 0
         for j in range(d):
             scaled = w * phi[t, j]

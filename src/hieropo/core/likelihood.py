@@ -28,7 +28,6 @@ from typing import Literal
 import numpy as np
 
 from hieropo.core.cones import feature_root, to_vector
-from hieropo.core.keys import Keys
 from hieropo.core.packed import Array, packed_size, triangle, unpack
 from hieropo.core.shapes import Shape, along, bent, inside, named, places
 from hieropo.core.statistics import Moments
@@ -56,7 +55,7 @@ class Profile:
         mu, and P.
     half, spread : (d, d) arrays
         half' half = P^-1, on the span of mu where that is given; V.
-    degrees : int
+    degrees : float
         N.
     rounding : float
         What the deviance may be off by, because sums of squares are subtracted.
@@ -70,7 +69,7 @@ class Profile:
     information: Array
     half: Array
     spread: Array
-    degrees: int
+    degrees: float
     rounding: float
     held: bool
 
@@ -176,11 +175,7 @@ class Problem:
         """Return the problem of every so many-th task."""
         if every == 1:
             return self
-        all_, some = self.moments, slice(None, None, every)
-        moments = Moments(
-            Keys(all_.tasks[some]), all_.dim, all_.sums[some].copy(), all_.rows[some], all_.log_weight[some]
-        )
-        return replace(self, moments=moments)
+        return replace(self, moments=self.moments.at(np.arange(0, len(self.moments), every)))
 
     def turned(self, turn: Array) -> "Problem":
         """Return the problem in features T phi, in which S is T'^-1 S T^-1; see :meth:`shift`."""
@@ -265,8 +260,8 @@ def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
             log_det += 2 * float(np.log(np.diagonal(root)).sum())
     rest = max(float(joint[d, d] - b @ mean), 0.0)
     noise_var = max(rest / degrees, problem.floor) if degrees > 0 else problem.floor
-    weights = float(problem.moments.log_weight.sum())
-    deviance = float(degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - weights)
+    precisions = float(problem.moments.log_precision.sum())
+    deviance = float(degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - precisions)
     squares = float(problem.total[packed_size(d + 1) - 1])
     rounding = float(np.finfo(np.float64).eps) * (abs(deviance) + squares / noise_var)
     held = noise_var <= problem.floor

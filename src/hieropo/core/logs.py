@@ -1,13 +1,13 @@
 """A validated batch of rows of a log, and the names of its columns."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.columns import Array, Checked, checked, column_names, contexts
+from hieropo.core.columns import Array, Checked, RowWeights, checked, column_names, contexts
 from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, id_array
 from hieropo.core.rules import RULES
@@ -26,7 +26,11 @@ class Roles:
     pscore : str, optional
         Logged probability of the action taken.
     weight : str, optional
-        A weight of k counts as k equal rows.
+        Counts or discounts: a row of weight k equals the row k times, in every number.
+    precision : str, optional
+        Known relative precisions: the variance of a reward is the noise variance divided by it; the row counts once.
+    sampling_weight : str, optional
+        1 / P(the row was kept), where rows of a larger log were kept by chance.
     context : sequence of str
         In the order in which the feature map reads them.
     levels : sequence of str
@@ -52,6 +56,8 @@ class Roles:
     reward: str
     pscore: str | None = None
     weight: str | None = None
+    precision: str | None = None
+    sampling_weight: str | None = None
     context: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
@@ -111,6 +117,11 @@ def column_of(named: str | Literal[False] | None, before: str | None) -> str | N
     return before if named is None else named
 
 
+_COPIES = 1_000.0  # mean number of times that a row of a batch comes at most
+_PIECE = 65_536  # rows of a batch of copies
+_BY_ROW = (
+    "task", "action", "reward", "context", "pscore", "precision", "sampling_weight", "metadata", "time"
+)  # fmt: skip
 _MANY = {"context": "context", "levels": "level", "metadata": "metadata"}
 _TWICE = {
     ("task", "context"), ("action", "context"), ("context", "metadata"),
@@ -119,7 +130,7 @@ _TWICE = {
 _WHY = {
     "level": "A level groups tasks: name the columns above the task, the widest first.",
     "context": "A context is what is known before the action; this column is known only after it.",
-    "weight": "To weigh rows by inverse propensity, make a column of 1 / pscore.",
+    "weight": "A weight says how often a row counts. Estimates weigh by 1 / pscore on their own: name pscore alone.",
 }
 
 
@@ -141,6 +152,8 @@ class Batch:
         In (0, 1].
     weight : (n,) float, optional
         At least 0.
+    precision, sampling_weight : (n,) float, optional
+        Above 0.
     first_row : int
         Number of the first row in the log, counted from 0, or of one before it that was set aside.
     roles : Roles, optional
@@ -159,8 +172,9 @@ class Batch:
     Raises
     ------
     LogError
-        A null, a NaN, an infinity, a propensity outside (0, 1], a negative weight, unequal lengths; the
-        message names the column, the row, the value, the likely cause and the cure.
+        A null, a NaN, an infinity, a propensity outside (0, 1], a negative weight, a precision or
+        sampling weight that is not above 0, unequal lengths; the message names the column, the row, the value, the
+        likely cause and the cure.
     """
 
     task: Ids
@@ -169,6 +183,8 @@ class Batch:
     context: Array
     pscore: Array | None = None
     weight: Array | None = None
+    precision: Array | None = None
+    sampling_weight: Array | None = None
     first_row: int = 0
     roles: Roles | None = None
     levels: tuple[Ids, ...] = ()
@@ -187,7 +203,10 @@ class Batch:
         for name, values in zip(roles.context, context.T, strict=True):
             Checked(values, name, start).obey(RULES["context"][1:])
         pscore = None if self.pscore is None else pscores(self.pscore, roles.pscore or "pscore", start)
-        weight = None if self.weight is None else weights(self.weight, roles.weight or "weight", start)
+        weighted = {
+            role: None if values is None else _obeying(values, getattr(roles, role) or role, start, role)
+            for role, values in zip(RowWeights._fields, self.weights, strict=True)
+        }
         if self.time is not None and self.time.dtype.kind == "f":
             Checked(self.time, roles.time or "time", start).obey(RULES["time"])
         found = {
@@ -196,7 +215,7 @@ class Batch:
             "reward": reward,
             "context": context,
             "pscore": pscore,
-            "weight": weight,
+            **weighted,
         }
         for name, array in found.items():
             if array is not None and len(array) != task.size:
@@ -210,9 +229,61 @@ class Batch:
     def __len__(self) -> int:
         return int(self.task.size)
 
+    @property
+    def weights(self) -> RowWeights:
+        """The weights of the rows in their three roles."""
+        return RowWeights(self.weight, self.precision, self.sampling_weight)
+
+    def some(self, at: NDArray[np.int64], first_row: int, weight: Array) -> "Batch":
+        """Return some rows, in this order, with other weights; ``first_row`` is the place of the first among all."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[at]
+
+        numbers = self.first_row + at if self.rows is None else self.rows[at]
+        columns: dict[str, Any] = {name: taken(getattr(self, name)) for name in _BY_ROW}
+        return replace(
+            self,
+            **columns,
+            levels=tuple(values[at] for values in self.levels),
+            eligible=None if self.eligible is None else self.eligible.some(at),
+            weight=None if (weight == 1.0).all() else weight,
+            first_row=first_row,
+            rows=numbers,
+        )
+
     def number(self, row: int) -> int:
         """Number in the log of a row of the batch."""
         return self.first_row + row if self.rows is None else int(self.rows[row])
+
+
+def unit_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield every row as often as its weight says, so that anything that goes by rows goes by weights.
+
+    A row of weight c comes ceil(c) times with weight 1, the last time with the fraction that is left; a row of weight 0
+    does not come. Where the weights of a batch average more than 1,000 its rows come about 1,000 times on average, with
+    larger weights. Batches have ``first_row`` counted over the rows that come, and ``rows`` as numbered in the log.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+        From the first row of the log on; without weights they are passed on as they are.
+    """
+    position = 0
+    for batch in batches:
+        if batch.weight is None:
+            yield batch
+            continue
+        unit = max(1.0, float(batch.weight.mean()) / _COPIES)
+        copies = np.ceil(batch.weight / unit).astype(np.int64)
+        at = np.repeat(np.arange(len(batch)), copies)
+        weight = np.full(at.size, unit)
+        some = copies > 0
+        weight[np.cumsum(copies)[some] - 1] = (batch.weight - unit * (copies - 1))[some]
+        for start in range(0, at.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            yield batch.some(at[part], position + start, weight[part])
+        position += at.size
 
 
 def _plain_roles(batch: Batch) -> Roles:
@@ -236,11 +307,6 @@ def rewards(values: ArrayLike, column: str, first_row: int = 0) -> Array:
 def pscores(values: ArrayLike, column: str, first_row: int = 0) -> Array:
     """Check propensities (n,): in (0, 1]."""
     return _obeying(values, column, first_row, "pscore")
-
-
-def weights(values: ArrayLike, column: str, first_row: int = 0) -> Array:
-    """Check weights (n,): finite, not negative."""
-    return _obeying(values, column, first_row, "weight")
 
 
 def _obeying(values: ArrayLike, column: str, first_row: int, role: str) -> Array:

@@ -240,7 +240,9 @@ def moved(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMome
         )
     whole = moments.units if isinstance(moments, UnitMoments) else moments
     assert isinstance(whole, Moments)
-    made = replace(whole, sums=_turned(whole.sums, whole.dim, change), features=second.fingerprint)
+    squares = None if whole.squares is None else _turned(whole.squares, whole.dim, change)
+    sums = _turned(whole.sums, whole.dim, change)
+    made = replace(whole, sums=sums, features=second.fingerprint, squares=squares)
     return cast("AnyMoments", replace(moments, units=made) if isinstance(moments, UnitMoments) else made)
 
 

@@ -11,6 +11,9 @@ All are linear in, or ratios of, means of a few columns c of every row. So :clas
 them, hold every estimate, every difference and its variance, by rows and by tasks; and no row is kept. The sums are
 taken of r - low and v - low, which keeps the digits of rewards with a large offset.
 
+A row of weight k is k rows. A row of sampling weight q = 1 / P(it was kept) adds q c, with q itself as one more column:
+every mean is then sum q c / sum q, and its variance the robust one, by sums of q^2 c c'.
+
 Sources: Dudik, Erhan, Langford and Li (Statistical Science 29, 2014) for DR; Swaminathan and Joachims (NeurIPS 2015)
 for the self-normalised ones; Wang, Agarwal and Dudik (ICML 2017) for Switch; Su, Dimakopoulou, Krishnamurthy and Dudik
 (ICML 2020) for DRos; Sakhi, Aouali, Alquier and Chopin (NeurIPS 2024) for LS.
@@ -55,6 +58,8 @@ class OffPolicyMoments:
         Range of rewards.
     predicted : bool
         Whether there were predictions q.
+    sampled : bool
+        Whether rows have sampling weights; their column comes before the reward.
     top : (k,) array
         The largest weights, descending; at most 200.
     groups : (101, k) array
@@ -70,16 +75,18 @@ class OffPolicyMoments:
     low: float
     high: float
     predicted: bool
+    sampled: bool
     top: Array
     groups: Array
     floor: "Floor"
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """Place in z of each column; the last two are ``reward`` and ``one``."""
+        """Place in z of each column; ``one`` is the sampling weight where there is one, else the last."""
         kinds = {"switch": self.switch, "shrink": self.shrink, "log": self.smoothing}
         grids = [column(kind, each) for kind, grid in kinds.items() for each in grid]
-        return {name: place for place, name in enumerate((*_FIRST, *grids, "reward", "one"))}
+        last = ("one", "reward", "row") if self.sampled else ("reward", "one")
+        return {name: place for place, name in enumerate((*_FIRST, *grids, *last))}
 
     @property
     def size(self) -> int:
@@ -103,8 +110,8 @@ class OffPolicyMoments:
 
     @property
     def rows(self) -> float:
-        """Sum of the rows' weights, n."""
-        return float(self.total[-1])
+        """Sum of the rows' weights, n; of sampling weights, where there are some."""
+        return float(self.total[self.names["one"]])
 
     def form(self, **columns: float) -> Array:
         """Vector f (k,) with f' z a sum of these columns times their factors, for rewards as they were given."""
@@ -120,7 +127,7 @@ class OffPolicyMoments:
     def __add__(self, other: "OffPolicyMoments") -> "OffPolicyMoments":
         if not isinstance(other, OffPolicyMoments):
             return NotImplemented
-        for name in ("switch", "shrink", "smoothing", "low", "high"):
+        for name in ("switch", "shrink", "smoothing", "low", "high", "sampled"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise MismatchError(
@@ -129,7 +136,8 @@ class OffPolicyMoments:
                 )
         return OffPolicyMoments(
             self.moments + other.moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
-            self.predicted or other.predicted, _largest(self.top, other.top), self.groups + other.groups,
+            self.predicted or other.predicted, self.sampled,
+            _largest(self.top, other.top), self.groups + other.groups,
             self.floor + other.floor,
         )  # fmt: skip
 
@@ -176,12 +184,14 @@ class OffPolicySums:
     ----------
     low, high : float
         Range in which all rewards lie.
-    rows : int
+    rows : float
         About how many there will be, for the smoothing of LS: lambda = (1/2, 2, 8 and 32) / (sqrt(rows) (high - low)).
     switch, shrink : sequence of float
         tau and lambda to choose from.
     smoothing : sequence of float, optional
         lambda of LS, instead.
+    sampled : bool
+        Whether rows come with sampling weights.
 
     Raises
     ------
@@ -191,10 +201,11 @@ class OffPolicySums:
 
     low: float
     high: float
-    rows: int
+    rows: float
     switch: tuple[float, ...] = SWITCH
     shrink: tuple[float, ...] = SHRINK
     smoothing: tuple[float, ...] = ()
+    sampled: bool = False
     _total: Accumulator = field(init=False, repr=False)
     _groups: Array = field(init=False, repr=False)
     _top: Array = field(init=False, repr=False)
@@ -212,7 +223,7 @@ class OffPolicySums:
             if not grid or min(grid) <= 0:
                 raise InputError(f"{name}={grid}; one or more positive numbers are needed.")
             setattr(self, name, grid)
-        columns = len(_FIRST) + len(self.switch) + len(self.shrink) + len(self.smoothing)
+        columns = len(_FIRST) + len(self.switch) + len(self.shrink) + len(self.smoothing) + int(self.sampled)
         self._total = Accumulator(columns)
         self._groups, self._top = np.zeros((_GROUPS, columns + 2)), np.zeros(0)
 
@@ -225,6 +236,7 @@ class OffPolicySums:
         q_taken: ArrayLike,
         v_target: ArrayLike,
         weight: ArrayLike | None = None,
+        sampling_weight: ArrayLike | None = None,
     ) -> None:
         """Add rows.
 
@@ -240,7 +252,9 @@ class OffPolicySums:
             q(x, a) of the logged action, and sum_a pi(a | x) q(x, a), of a q that was not fitted to this row; zeros
             where there is none.
         weight : (n,) array, optional
-            A weight of k counts as k rows.
+            A row of weight k equals the row k times.
+        sampling_weight : (n,) array, optional
+            1 / P(the row was kept), above 0; with ``sampled`` alone, where it is 1 by default.
 
         Raises
         ------
@@ -265,12 +279,23 @@ class OffPolicySums:
             np.multiply(we, lam / (w * w + lam), out=next(columns))
         for lam in self.smoothing:
             np.log1p(lam * wx, out=next(columns))
+        if self.sampled:
+            next(columns)[:] = 1.0
         next(columns)[:] = x
-        self._total.add(task, np.ascontiguousarray(z[:, :-2]), x, weight)
-        counts = None if weight is None else np.asarray(weight, dtype=np.float64)  # checked by then
-        self._group(z if counts is None else z * counts[:, None])
-        self._top = _largest(self._top, w[(w > 0) & (True if counts is None else counts > 0)])
-        self._floor += Floor.of(p, np.ones(p.size) if counts is None else counts)
+        if sampling_weight is not None:
+            kept = np.asarray(sampling_weight, dtype=np.float64)
+            wrong = ~(np.isfinite(kept) & (kept > 0))
+            _refuse(wrong, kept, "sampling_weight", "and 1 / P(the row was kept) is above 0.", LogError)
+            z[:, :-1] *= kept[:, None]
+            w = w * kept
+        self._total.add(task, np.ascontiguousarray(z[:, :-2]), z[:, -2], weight)
+        counts = (
+            np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
+        )  # checked by then
+        self._group(z if weight is None else z * counts[:, None])
+        some = (w > 0) & (counts > 0)
+        self._top = _largest(self._top, w[some] * counts[some])
+        self._floor += Floor.of(p, counts)
         self._predicted |= bool(v.any() or q.any())
 
     def _group(self, z: Array) -> None:
@@ -303,7 +328,7 @@ class OffPolicySums:
         """Return the sums of all batches so far."""
         return OffPolicyMoments(
             self._total.moments(), self.switch, self.shrink, self.smoothing, self.low, self.high,
-            self._predicted, self._top.copy(), self._groups.copy(), self._floor,
+            self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor,
         )  # fmt: skip
 
 

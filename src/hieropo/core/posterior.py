@@ -35,8 +35,8 @@ class PosteriorTable:
     means : (m, d) array
     covs : (m, d (d + 1) / 2) array
         Upper triangles packed by columns.
-    rows : (m,) int array
-        Rows that each task has in the log.
+    rows : (m,) array
+        Rows that each task has in the log, by their weights.
     prior : Gaussian
         Posterior of a task that the log does not have.
     """
@@ -44,7 +44,7 @@ class PosteriorTable:
     keys: Keys
     means: Array
     covs: Array
-    rows: Codes
+    rows: Array
     prior: Gaussian
 
     @property
@@ -310,7 +310,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         keys, scale, log_det = above, 1.0, log_det + part
     root, rest = _root(rows[0], hierarchy)
     n = moments.n_rows
-    noise = n * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_weight.sum())
+    noise = n * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
     return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
 
 

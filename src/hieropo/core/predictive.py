@@ -1,14 +1,15 @@
 """Whether rewards are as the model predicts: every row against what all other rows say of it.
 
-For a row that was learned from, with h = w phi' cov_s phi / sigma^2 and e = r - phi' mean_s, the posterior without the
-row predicts it with
+For a row of precision v that was learned from, with h = v phi' cov_s phi / sigma^2 and e = r - phi' mean_s, the
+posterior without the row predicts it with
 
-    residual  e / (1 - h),    variance  sigma^2 / (w (1 - h))
+    residual  e / (1 - h),    variance  sigma^2 / (v (1 - h))
 
-exactly, for known hyper-parameters: taking it out is a step of rank one. So a pass over the log checks the model on
-data that it has not seen, and nothing is fitted again. With learned hyper-parameters those are taken as known; they
+exactly, for known hyper-parameters: taking it out is a step of rank one. A row of weight k is k rows, and one of them
+is left out at a time; of a row of weight c < 1, c is left out. So a pass over the log checks the model on data that it
+has not seen, and nothing is fitted again. With learned hyper-parameters those are taken as known; they
 hang on a single row by 1/n. A row that was not learned from is predicted with residual e, variance
-sigma^2 / w + phi' cov_s phi. Whole tasks are left out in :mod:`task_distances`, features that the model does not have
+sigma^2 / v + phi' cov_s phi. Whole tasks are left out in :mod:`task_distances`, features that the model does not have
 are tested in :mod:`curvature`, and one fault is told from another in :mod:`residual_tests`.
 """
 
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from hieropo.core.arrays import normalised
-from hieropo.core.columns import contexts
+from hieropo.core.columns import RowWeights, check_rows, contexts
 from hieropo.core.corrected import CorrectedPosterior
 from hieropo.core.curvature import Bend, Curves
 from hieropo.core.faults import Fault, Outlier
@@ -31,8 +32,8 @@ from hieropo.core.mixed import MixedPosterior
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import Posterior, condition
 from hieropo.core.residual_tests import Residuals, residual_columns, summed
+from hieropo.core.sampled import SampledPosterior
 from hieropo.core.shared_actions import SharedPosterior
-from hieropo.core.statistics import check_rows
 from hieropo.core.task_distances import task_distances
 from hieropo.core.ties import ROUNDING, ordered
 from hieropo.core.totals import Conditioned
@@ -105,10 +106,10 @@ class Checks:
         self._curves = Curves(m, width, c, self._blocks, learned=learned_from)
         self._tasks = np.zeros((_N_COLUMNS, m))
         self._actions = np.zeros((_N_COLUMNS, self._count))
-        self._pit = np.zeros(BINS, dtype=np.int64)
+        self._pit = np.zeros(BINS)
         self._gram = np.zeros((self._count if 0 < self._count <= _APART else 1, c + 3, c + 3))
         self._origin: tuple[Array, Array] | None = None
-        self._seen = self._alone = 0
+        self._seen, self._alone = 0, 0.0
         self._outliers: list[tuple[float, int, int]] = []
         self._values: Array | None = np.zeros(0)
 
@@ -119,10 +120,11 @@ class Checks:
         context: ArrayLike | None,
         reward: ArrayLike,
         weight: ArrayLike | None = None,
+        precision: ArrayLike | None = None,
         *,
         number: ArrayLike | None = None,
     ) -> None:
-        """Add rows; those of weight 0 count as absent.
+        """Add rows; those of weight 0 count as absent, those of weight k as k rows, left out one at a time.
 
         Parameters
         ----------
@@ -132,7 +134,7 @@ class Checks:
             Codes, as the map's ``action_codes`` gives them; None for a map that lists no actions.
         context : (n, c) array or None
             Of the columns that the map reads.
-        reward, weight : (n,) array
+        reward, weight, precision : (n,) array
             As the posterior was learned from.
         number : (n,) int, optional
             By which outliers are named; by default rows are counted as they come.
@@ -142,7 +144,7 @@ class Checks:
         InputError, LogError
             Lengths differ; there is no such task or action; a value is missing or not finite.
         """
-        _, r, w = check_rows(np.zeros((np.size(reward), 0)), reward, weight)
+        _, r, weights = check_rows(np.zeros((np.size(reward), 0)), reward, weight, precision)
         rows = _codes(task, r.shape, self._tasks.shape[1], "task")
         if (action is None) != (self._features.actions is None):
             raise InputError(
@@ -163,42 +165,49 @@ class Checks:
                 None if codes is None else codes[part],
                 x[part],
                 r[part],
-                np.ones(r[part].size) if weight is None else w[part],
+                weights.some(part),
             )
 
-    def _piece(self, number: Codes, task: Codes, action: Codes | None, x: Array, r: Array, w: Array) -> None:
+    def _piece(
+        self, number: Codes, task: Codes, action: Codes | None, x: Array, r: Array, weights: RowWeights
+    ) -> None:
         none = np.zeros(task.size, dtype=np.int64)
         phi = self._own.phi(x, none) if self._own is not None else self._features.phi(x, action)
         rows = _Rows(task, none if action is None else action, self._standardised(x), number)
         self._seen += r.size
-        if not w.all():
-            kept = np.flatnonzero(w)
-            rows, phi, r, w = rows.some(kept), phi[kept], r[kept], w[kept]
+        if weights.weight is not None and not weights.weight.all():
+            kept = np.flatnonzero(weights.weight)
+            rows, phi, r, weights = rows.some(kept), phi[kept], r[kept], weights.some(kept)
         if not r.size:
             return
         self._note_values(r)
         mean, variance = self._predicted(rows.task, rows.action, phi)
-        self._curves.add(rows.task, rows.action, phi, rows.scaled, r - mean, w)
-        z, free, tie = (_left_out if self._learned else _ahead)(r - mean, variance, w, self._noise)
+        self._curves.add(rows.task, rows.action, phi, rows.scaled, r - mean, weights)
+        counts = weights.counts(r.size)
+        noise = self._noise / (np.ones(r.size) if weights.precision is None else weights.precision)
+        if self._learned:
+            z, free, tie = _left_out(r - mean, variance, np.minimum(counts, 1.0), noise)
+        else:
+            z, free, tie = _ahead(r - mean, variance, noise)
         kept = np.flatnonzero(free > _ALONE)
-        self._alone += free.size - kept.size
+        self._alone += float(counts.sum() - counts[kept].sum())
         if kept.size < free.size:
-            rows, z, free, tie, r, mean = (
-                rows.some(kept), z[kept], free[kept], tie[kept], r[kept], mean[kept]
+            rows, z, free, tie, r, mean, counts = (
+                rows.some(kept), z[kept], free[kept], tie[kept], r[kept], mean[kept], counts[kept]
             )  # fmt: skip
-        self._sum(rows, z, free, tie, r - (r - mean) / free)
+        self._sum(rows, z, free, tie, r - (r - mean) / free, counts)
 
-    def _sum(self, rows: "_Rows", z: Array, free: Array, tie: Array, expected: Array) -> None:
+    def _sum(self, rows: "_Rows", z: Array, free: Array, tie: Array, expected: Array, counts: Array) -> None:
         columns = residual_columns(z, free, tie)
-        self._tasks += summed(columns, rows.task, self._tasks.shape[1])
+        self._tasks += summed(columns, rows.task, self._tasks.shape[1], counts)
         if self._count:
-            self._actions += summed(columns, rows.action, self._count)
-        self._pit += np.bincount(np.minimum((BINS * ndtr(z)).astype(np.int64), BINS - 1), minlength=BINS)
+            self._actions += summed(columns, rows.action, self._count, counts)
+        self._pit += np.bincount(np.minimum((BINS * ndtr(z)).astype(np.int64), BINS - 1), counts, BINS)
         size = Residuals(columns, self._learned).of("size")
         along = np.concatenate([np.ones((z.size, 1)), size[:, None], rows.scaled, expected[:, None]], axis=1)
         for a in range(len(self._gram)):
-            own = along[rows.action == a] if len(self._gram) > 1 else along
-            self._gram[a] += own.T @ own
+            at = np.flatnonzero(rows.action == a) if len(self._gram) > 1 else slice(None)
+            self._gram[a] += (along[at] * counts[at, None]).T @ along[at]
         self._note_outliers(z, rows)
 
     def _predicted(self, task: Codes, action: Codes, phi: Array) -> tuple[Array, Array]:
@@ -270,7 +279,7 @@ class Checks:
             actions=self._features.actions,
             columns=self._features.columns,
             learned_from=self._learned,
-            learned_rows=int(self._posterior.moments.n_rows),
+            learned_rows=float(self._posterior.moments.n_rows),
             by_task=Residuals(self._tasks.copy(), self._learned),
             by_action=Residuals(self._actions.copy(), self._learned) if self._count else None,
             pit=self._pit.copy(),
@@ -298,17 +307,17 @@ class _Rows(NamedTuple):
         return _Rows(self.task[at], self.action[at], self.scaled[at], self.number[at])
 
 
-def _left_out(away: Array, variance: Array, weight: Array, noise: float) -> tuple[Array, Array, Array]:
-    """Standardised residuals of rows left out one at a time, 1 - h, and h / (1 - h)."""
-    h = weight * variance / noise
+def _left_out(away: Array, variance: Array, counts: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Standardised residuals of rows left out one at a time, 1 - h, and h / (1 - h); ``counts`` of each is left out."""
+    h = counts * variance / noise
     free = 1.0 - h
     safe = np.where(free > _ALONE, free, 1.0)
-    return away * np.sqrt(weight / (noise * safe)), free, h / safe
+    return away / (safe * np.sqrt(noise + variance / safe)), free, h / safe
 
 
-def _ahead(away: Array, variance: Array, weight: Array, noise: float) -> tuple[Array, Array, Array]:
+def _ahead(away: Array, variance: Array, noise: Array) -> tuple[Array, Array, Array]:
     """Standardised residuals of rows that were not learned from, 1, and the share of the variance that is theta's."""
-    whole = noise / weight + variance
+    whole = noise + variance
     return away / np.sqrt(whole), np.ones(away.size), variance / whole
 
 
@@ -316,7 +325,7 @@ def _central(posterior: Conditioned) -> Posterior | SharedPosterior:
     """The posterior of one hierarchy, in which leaving a row out is exact."""
     if isinstance(posterior, MixedPosterior):
         return condition(posterior.moments, posterior.hierarchy)
-    return posterior.plain if isinstance(posterior, CorrectedPosterior) else posterior
+    return posterior.plain if isinstance(posterior, CorrectedPosterior | SampledPosterior) else posterior
 
 
 def _noise(posterior: Conditioned) -> float:

@@ -48,9 +48,10 @@ def residual_columns(z: Array, free: Array, tie: Array) -> Array:
     return np.stack([np.ones(z.size), free, z, square, square * square, size, size * size, *inside, tie])
 
 
-def summed(columns: Array, codes: Codes, groups: int) -> Array:
-    """Sum columns (C, n) over the rows of each group, (C, groups)."""
-    return np.stack([np.bincount(codes, column, minlength=groups) for column in columns])
+def summed(columns: Array, codes: Codes, groups: int, counts: Array | None = None) -> Array:
+    """Sum columns (C, n) over the rows of each group, (C, groups), each row as often as ``counts`` (n,) says."""
+    weighed = columns if counts is None else columns * counts
+    return np.stack([np.bincount(codes, column, minlength=groups) for column in weighed])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +74,9 @@ class Residuals:
         return np.asarray(self.sums[_FIELDS.index(field)])
 
     @property
-    def rows(self) -> Codes:
-        """Rows of each group."""
-        return self.of("rows").astype(np.int64)
+    def rows(self) -> Array:
+        """Rows of each group, by their weights."""
+        return self.of("rows")
 
     @property
     def mean(self) -> Array:

@@ -92,6 +92,29 @@ RULES: dict[str, tuple[Rule, ...]] = {
             (("negative", lambda values: values < 0.0),),
         ),
     ),
+    "precision": (
+        Rule(
+            "is not a precision. A precision is one over the relative variance of a reward. Drop such rows, or name no "
+            "column of precisions.",
+            _NOT_FINITE,
+        ),
+        Rule(
+            "is not above 0, so that the reward would have no finite variance. Drop such rows; to count a row less "
+            "often, name the column as weight.",
+            (("0 or below", lambda values: values <= 0.0),),
+        ),
+    ),
+    "sampling_weight": (
+        Rule(
+            "is not a sampling weight. It is 1 / P(the row was kept), which every kept row has.",
+            _NOT_FINITE,
+        ),
+        Rule(
+            "is not above 0, and 1 / P(the row was kept) is. Drop such rows; to count rows less often, name the column "
+            "as weight.",
+            (("0 or below", lambda values: values <= 0.0),),
+        ),
+    ),
     "metadata": (
         Rule("is not finite. Metadata are finite: fill such values in, or leave the column out.", _NOT_FINITE),
     ),

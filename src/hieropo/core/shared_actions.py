@@ -126,7 +126,7 @@ class SharedPosterior:
         self.moments = moments
         self.hierarchy = hierarchy
         self.hyper = laws.hyper
-        noise = moments.n_rows * np.log(hierarchy.noise_var) - float(moments.units.log_weight.sum())
+        noise = moments.n_rows * np.log(hierarchy.noise_var) - float(moments.units.log_precision.sum())
         self.log_evidence = laws.log_evidence - 0.5 * float(noise)
         self._laws = laws
 
@@ -308,9 +308,9 @@ def unit_tree(moments: UnitMoments) -> Tree:
     """
     seen = np.flatnonzero(moments.units.rows)
     parents = seen % moments.n_actions, np.zeros(moments.n_actions, dtype=np.int64)
-    log_weight = float(moments.units.log_weight.sum())
+    log_precision = float(moments.units.log_precision.sum())
     return Tree(
-        moments.units.sums[seen], moments.unit_dim, parents, moments.n_rows, log_weight,
+        moments.units.sums[seen], moments.unit_dim, parents, moments.n_rows, log_precision,
         names=("task_cov", "action_cov"), lowest="action of a task", remedy="use hyper='flat'",
     )  # fmt: skip
 

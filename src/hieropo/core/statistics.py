@@ -1,12 +1,13 @@
 """Moments: everything about each task that the model needs, as sums that add, subtract and scale."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.arrays import normalised, sealed
+from hieropo.core.columns import check_rows
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.errors import InputError, LogError, MismatchError
@@ -23,7 +24,8 @@ class Moments:
     """The additive statistics of every task.
 
     For task s, ``S_s = sum_t w_t z_t z_t'`` with ``z = (phi, r, 1)``: it holds sum w phi phi', sum w phi r,
-    sum w r^2, sum w phi, sum w r and sum w. Never divided by the noise variance. Under ``+`` and ``-`` moments form
+    sum w r^2, sum w phi, sum w r and sum w, where w = c q v is the product of the row's weight c, sampling weight q and
+    precision v (:class:`RowWeights`). Never divided by the noise variance. Under ``+`` and ``-`` moments form
     a commutative group; both keep the union of the tasks.
 
     Attributes
@@ -34,34 +36,37 @@ class Moments:
         Features d.
     sums : (m, (d + 2)(d + 3) / 2) array
         Upper triangle of S_s, packed by columns: entry (i <= j) at j (j + 1) / 2 + i.
-    rows : (m,) int array
-        Rows of each task.
-    log_weight : (m,) array
-        Sum of log w.
+    rows : (m,) array
+        n_s = sum c q: rows of each task, a row of weight k being k rows.
+    log_precision : (m,) array
+        Sum of c q log v.
     features : str or None
         Fingerprint of the feature map that made phi; None where phi was handed in.
+    squares : array like ``sums``, or None
+        Sum of c (q v)^2 z z'; only of rows that have sampling weights.
     """
 
     keys: Keys
     dim: int
     sums: Array
-    rows: Codes
-    log_weight: Array
+    rows: Array
+    log_precision: Array
     features: str | None = None
+    squares: Array | None = None
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise InputError(f"Moments of {self.dim} features; at least one feature is needed.")
-        for array in (self.sums, self.rows, self.log_weight):
+        for array in (self.sums, self.rows, self.log_precision):
             sealed(array)
+        if self.squares is not None:
+            sealed(self.squares)
 
     @classmethod
     def zero(cls, dim: int, *, features: str | None = None) -> Self:
         """Return the moments of no rows and no tasks."""
         empty = np.zeros((0, packed_size(dim + 2)))
-        return cls(
-            Keys(np.zeros(0, dtype=object)), dim, empty, np.zeros(0, dtype=np.int64), np.zeros(0), features
-        )
+        return cls(Keys(np.zeros(0, dtype=object)), dim, empty, np.zeros(0), np.zeros(0), features)
 
     @classmethod
     def from_arrays(
@@ -71,6 +76,8 @@ class Moments:
         reward: ArrayLike,
         weight: ArrayLike | None = None,
         *,
+        precision: ArrayLike | None = None,
+        sampling_weight: ArrayLike | None = None,
         features: str | None = None,
     ) -> Self:
         """Sum over rows in one pass.
@@ -84,8 +91,12 @@ class Moments:
         reward : (n,) array
             Larger is better.
         weight : (n,) array, optional
-            Not negative; the reward's variance is ``noise_var / weight``. Default 1. A row of weight 0 counts as
+            Count or discount, not negative; default 1. A row of weight k equals the row k times, one of weight 0 is
             absent.
+        precision : (n,) array, optional
+            Above 0; the variance of the reward is ``noise_var / precision``. Default 1. The row counts once.
+        sampling_weight : (n,) array, optional
+            Above 0: 1 / P(row was kept). Default 1.
         features : str, optional
             Fingerprint of the feature map that made ``phi``.
 
@@ -94,21 +105,29 @@ class Moments:
         InputError
             Shapes do not fit.
         LogError
-            A null id, a value that is not finite, a negative weight; names row and column.
+            A null id, a value that is not finite, a negative weight, a precision or sampling weight that is not
+            above 0; names row and column.
         """
-        table, values, weights = check_rows(phi, reward, weight)
+        table, values, weights = check_rows(phi, reward, weight, precision, sampling_weight)
         keys, codes = Keys.factorize(task)
         if codes.size != values.size:
             raise InputError(
                 f"{codes.size} task ids do not fit {values.size} rewards; one of each a row is needed."
             )
         dim = table.shape[1]
-        sums = np.zeros((len(keys), packed_size(dim + 2)))
-        rows = np.zeros(len(keys), dtype=np.int64)
-        log_weight = np.zeros(len(keys))
-        add_rows(codes, table, values, weights, sums, rows, log_weight)
+        shape = (len(keys), packed_size(dim + 2))
+        sums, squares = np.zeros(shape), None
+        add_rows(codes, table, values, weights.factors(), sums)
         refuse_overflow(keys, sums)
-        return cls(keys, dim, sums, rows, log_weight, features)
+        if weights.sampling_weight is not None:
+            squares = np.zeros(shape)
+            add_rows(codes, table, values, weights.squared(), squares)
+        counts = weights.counts(values.size)
+        rows, log_precision = np.zeros((2, len(keys)))
+        rows += np.bincount(codes, counts, len(keys))
+        if weights.precision is not None:
+            log_precision += np.bincount(codes, counts * np.log(weights.precision), len(keys))
+        return cls(keys, dim, sums, rows, log_precision, features, squares)
 
     @property
     def tasks(self) -> NDArray[Any]:
@@ -116,9 +135,9 @@ class Moments:
         return self.keys.values
 
     @property
-    def n_rows(self) -> int:
-        """Rows of all tasks together."""
-        return int(self.rows.sum())
+    def n_rows(self) -> float:
+        """Rows of all tasks together, by their weights: sum c q."""
+        return float(self.rows.sum())
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -158,8 +177,17 @@ class Moments:
             raise InputError(
                 f"Task {twice!r} is selected twice; its rows would count twice. Name each task once."
             )
-        return self._with(
-            Keys(self.keys.values[rows]), self.sums[rows], self.rows[rows], self.log_weight[rows]
+        return self.at(rows)
+
+    def at(self, rows: Any) -> Self:
+        """Return the moments of the tasks at some places of ``keys``."""
+        return replace(
+            self,
+            keys=Keys(self.keys.values[rows]),
+            sums=self.sums[rows],
+            rows=self.rows[rows],
+            log_precision=self.log_precision[rows],
+            squares=None if self.squares is None else self.squares[rows],
         )
 
     def covering(self, keys: Keys) -> Self:
@@ -168,24 +196,36 @@ class Moments:
         extra = len(union) - len(self)
         if not extra:
             return self
-        return self._with(
-            union,
-            np.concatenate([self.sums, np.zeros((extra, self.sums.shape[1]))]),
-            np.concatenate([self.rows, np.zeros(extra, dtype=np.int64)]),
-            np.concatenate([self.log_weight, np.zeros(extra)]),
+        none = np.zeros((extra, self.sums.shape[1]))
+        return replace(
+            self,
+            keys=union,
+            sums=np.concatenate([self.sums, none]),
+            rows=np.concatenate([self.rows, np.zeros(extra)]),
+            log_precision=np.concatenate([self.log_precision, np.zeros(extra)]),
+            squares=None if self.squares is None else np.concatenate([self.squares, none]),
         )
 
     def scale(self, factor: float) -> Self:
-        """Multiply every weight by a positive ``factor`` (forgetting, tempering)."""
+        """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""
         if not (np.isfinite(factor) and factor > 0):
             raise InputError(f"Moments can be scaled by a positive finite factor; got {factor!r}.")
-        return self._with(
-            self.keys, self.sums * factor, self.rows, self.log_weight + self.rows * np.log(factor)
+        return self._times(float(factor))
+
+    def _times(self, factor: float) -> Self:
+        squares = None if self.squares is None else self.squares * factor
+        return replace(
+            self,
+            sums=self.sums * factor,
+            rows=self.rows * factor,
+            log_precision=self.log_precision * factor,
+            squares=squares,
         )
 
     def transformed(self, T: Array) -> Self:
         """Return the moments of the features T phi, T (k, d): each S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
-        return type(self)(self.keys, len(T), turned(self.sums, T), self.rows, self.log_weight)
+        squares = None if self.squares is None else turned(self.squares, T)
+        return replace(self, dim=len(T), sums=turned(self.sums, T), features=None, squares=squares)
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() of moments works
@@ -197,7 +237,7 @@ class Moments:
         return self._combine(other, -1)
 
     def __neg__(self) -> Self:
-        return self._with(self.keys, -self.sums, -self.rows, -self.log_weight)
+        return self._times(-1.0)
 
     def _combine(self, other: Self, sign: int) -> Self:
         if not isinstance(other, Moments):
@@ -205,16 +245,39 @@ class Moments:
         features = self._common_features(other)
         left = self.covering(other.keys)
         place = left.keys.locate(other.keys.values)
-        sums, rows, log_weight = left.sums.copy(), left.rows.copy(), left.log_weight.copy()
+        sums, rows, log_precision = left.sums.copy(), left.rows.copy(), left.log_precision.copy()
         sums[place] += sign * other.sums
         rows[place] += sign * other.rows
-        log_weight[place] += sign * other.log_weight
+        log_precision[place] += sign * other.log_precision
+        squares = None
+        if left.squares is not None or other.squares is not None:
+            squares = left.all_squares().copy()
+            squares[place] += sign * other.all_squares()
         if sign < 0:
-            _clear_emptied(sums, rows, log_weight, place, other.sums)
+            gone = place[_emptied(sums[place], rows[place], other)]
+            for table in (sums, rows, log_precision, *(() if squares is None else (squares,))):
+                table[gone] = 0.0
             _clear_rounding(sums, place, other.sums, self.dim + 2)
         if not np.isfinite(sums).all():
             refuse_overflow(left.keys, sums)
-        return type(self)(left.keys, self.dim, sums, rows, log_weight, features)
+        return type(self)(left.keys, self.dim, sums, rows, log_precision, features, squares)
+
+    def all_squares(self) -> Array:
+        """Return sum c (q v)^2 z z', which is ``sums`` for rows without sampling weights and precisions.
+
+        Raises
+        ------
+        MismatchError
+            The rows have precisions and no sampling weights, so that these sums were not made.
+        """
+        if self.squares is not None:
+            return self.squares
+        if self.log_precision.any():
+            raise MismatchError(
+                "Moments of rows with sampling weights and moments of rows with precisions alone do not combine: the "
+                "second lack the sums that standard errors need. Make both again with both columns named."
+            )
+        return self.sums
 
     def _common_features(self, other: "Moments") -> str | None:
         if self.dim != other.dim:
@@ -230,9 +293,6 @@ class Moments:
             )
         return next(iter(marks), None)
 
-    def _with(self, keys: Keys, sums: Array, rows: Codes, log_weight: Array) -> Self:
-        return type(self)(keys, self.dim, sums, rows, log_weight, self.features)
-
     def allclose(self, other: "Moments", rtol: float = 1e-12) -> bool:
         """Whether both hold the same tasks, in any order, with the same rows and sums to rounding.
 
@@ -241,13 +301,13 @@ class Moments:
         if self.dim != other.dim or len(self) != len(other) or self.features != other.features:
             return False
         place = other.keys.locate(self.keys.values)
-        if (place < 0).any() or (self.rows != other.rows[place]).any():
+        if (place < 0).any() or not np.allclose(self.rows, other.rows[place], rtol=rtol, atol=0.0):
             return False
         size = self.dim + 2
         mine, theirs = unpack(self.sums, size), unpack(other.sums[place], size)
         spread = np.sqrt(np.maximum(np.diagonal(np.abs(mine), axis1=1, axis2=2), 0.0))
         near = np.abs(mine - theirs) <= rtol * spread[:, :, None] * spread[:, None, :]
-        logs = np.isclose(self.log_weight, other.log_weight[place], rtol=rtol, atol=rtol)
+        logs = np.isclose(self.log_precision, other.log_precision[place], rtol=rtol, atol=rtol)
         return bool(near.all() and logs.all())
 
 
@@ -264,12 +324,11 @@ def turned(sums: Array, T: Array) -> Array:
     return found
 
 
-def _clear_emptied(sums: Array, rows: Codes, log_weight: Array, place: Codes, taken: Array) -> None:
-    """Where every row of a task was taken away, drop what rounding left behind."""
-    rest = np.abs(sums[place]).max(axis=1, initial=0.0)
-    gone = (rows[place] == 0) & (rest <= _LEFT * np.abs(taken).max(axis=1, initial=0.0))
-    sums[place[gone]] = 0.0
-    log_weight[place[gone]] = 0.0
+def _emptied(sums: Array, rows: Array, taken: Moments) -> NDArray[np.bool_]:
+    """Return which tasks (n,) have nothing but rounding left after what was ``taken`` from them."""
+    rest = np.abs(sums).max(axis=1, initial=0.0)
+    few = np.abs(rows) <= _LEFT * np.abs(taken.rows)
+    return np.asarray(few & (rest <= _LEFT * np.abs(taken.sums).max(axis=1, initial=0.0)))
 
 
 def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:
@@ -300,53 +359,8 @@ def refuse_overflow(keys: Keys, sums: Array) -> None:
         )
 
 
-def check_rows(phi: ArrayLike, reward: ArrayLike, weight: ArrayLike | None) -> tuple[Array, Array, Array]:
-    """Return phi (n, d), reward (n,), weight (n,) or empty as float64; raise where a value cannot be used."""
-    table, values = _numbers(phi, "phi"), _numbers(reward, "reward")
-    weights = np.zeros(0) if weight is None else _numbers(weight, "weight")
-    if table.ndim != 2 or values.ndim != 1 or table.shape[0] != values.size:
-        raise InputError(
-            f"phi has shape {table.shape} and reward {values.shape}; (n, d) and (n,) with one n are needed."
-        )
-    if weight is not None and weights.shape != values.shape:
-        raise InputError(f"weight has shape {weights.shape}; reward has {values.shape}.")
-    bad = ~np.isfinite(table)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise LogError(
-            f"phi[{row}, {column}] is {table[row, column]}. A feature must be finite: fill or drop such rows before."
-        )
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(bad.argmax())
-        raise LogError(
-            f"reward[{row}] is {values[row]}. A reward must be finite: a missing reward is not a zero."
-        )
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        row = int(bad.argmax())
-        raise LogError(f"weight[{row}] is {weights[row]}. A weight must be finite and not negative.")
-    return table, values, weights
-
-
-def _numbers(values: ArrayLike, name: str) -> Array:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biufO":
-        raise InputError(
-            f"{name} is of type {array.dtype}; numbers are needed. Text is never read as a number."
-        )
-    try:
-        return np.ascontiguousarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} holds something that is not a number: {error}.") from error
-
-
-def add_rows(
-    codes: Codes, phi: Array, reward: Array, weight: Array, sums: Array, rows: Codes, log_weight: Array
-) -> None:
-    """Run the compiled pass over rows, into ``sums``, ``rows`` and ``log_weight``."""
+def add_rows(codes: Codes, phi: Array, reward: Array, factors: Array, sums: Array) -> None:
+    """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2) by a compiled pass; factors w (n,), or empty for 1."""
     from hieropo.core.kernels_statistics import accumulate
 
-    accumulate(
-        normalised(codes), normalised(phi), normalised(reward), normalised(weight), sums, rows, log_weight
-    )
+    accumulate(normalised(codes), normalised(phi), normalised(reward), normalised(factors), sums)

@@ -21,10 +21,11 @@ from hieropo.core.gaussian import Array
 from hieropo.core.mixed import Components, MixedPosterior, normal_mixture_below
 from hieropo.core.packed import unpack
 from hieropo.core.posterior import Posterior
+from hieropo.core.sampled import SampledPosterior
 from hieropo.core.shared_actions import SharedPosterior
 from hieropo.errors import InputError, MismatchError
 
-Conditioned = Posterior | MixedPosterior | CorrectedPosterior | SharedPosterior
+Conditioned = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | SharedPosterior
 
 _ROOM = 2**20  # entries of one array worked on at once
 
@@ -81,7 +82,7 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
         weights, laws = posterior.draws.weights, [_tree(part, v) for part in posterior.parts]
     elif isinstance(posterior, SharedPosterior):
         weights, laws = np.ones(1), [_units(posterior, v)]
-    elif isinstance(posterior, CorrectedPosterior):
+    elif isinstance(posterior, CorrectedPosterior | SampledPosterior):
         mean, cov = _tree(posterior.plain, v)
         weights, laws = np.ones(1), [(mean, cov + posterior.added(v))]
     else:

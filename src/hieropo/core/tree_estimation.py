@@ -148,9 +148,9 @@ def _tree(moments: Moments, hierarchy: Hierarchy) -> Tree:
         parents.append(parent)
     metadata = hierarchy.metadata
     design = None if metadata is None else metadata.design(hierarchy.dim, moments.keys)
-    log_weight = float(moments.log_weight.sum())
+    log_precision = float(moments.log_precision.sum())
     names = ("task_cov", *(f"the covariance of level {_name(hierarchy, k)}" for k in range(len(parents) - 1)))
-    return Tree(moments.sums, moments.dim, tuple(parents), moments.n_rows, log_weight, design, names)
+    return Tree(moments.sums, moments.dim, tuple(parents), moments.n_rows, log_precision, design, names)
 
 
 def _name(hierarchy: Hierarchy, k: int) -> str:

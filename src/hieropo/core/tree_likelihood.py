@@ -46,8 +46,8 @@ class Tree:
         Features d.
     parents : tuple of int arrays
         ``parents[k][i]`` is the place, at the level above, of node i of level k; of the last level all are 0, the root.
-    n_rows, log_weight : int, float
-        Rows and sum of log w of all nodes together.
+    n_rows, log_precision : float
+        Rows, and sum of c q log v, of all nodes together.
     design : Design or None
         What is known of the lowest nodes.
     names : tuple of str
@@ -61,8 +61,8 @@ class Tree:
     rows: Array
     dim: int
     parents: tuple[Index, ...]
-    n_rows: int
-    log_weight: float
+    n_rows: float
+    log_precision: float
     design: Design | None = None
     names: tuple[str, ...] = ("the covariances of the levels",)
     lowest: str = "task"
@@ -101,7 +101,7 @@ class TreeLikelihood:
     slopes: Array
     expected: Array
     squares: tuple[Array, ...]
-    degrees: int
+    degrees: float
 
 
 def tree_likelihood(
@@ -132,7 +132,7 @@ def tree_likelihood(
     degrees = tree.n_rows - (D if criterion == "reml" else 0)
     rest = max(float(joint[D, D] - joint[:D, D] @ root.mean), 0.0)
     noise_var = max(rest / degrees, floor) if degrees > 0 else floor
-    deviance = degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - tree.log_weight
+    deviance = degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - tree.log_precision
     cov = root.cov
     if criterion == "reml":
         deviance += log_det_P

@@ -28,6 +28,7 @@ from hieropo.core.mixed import (
 )
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import Posterior, condition
+from hieropo.core.sampled import SampledPosterior
 from hieropo.core.spread import about_fit, about_mean
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, warn
@@ -36,11 +37,12 @@ from hieropo.text import counted
 Uncertainty = Literal["auto", "integrated", "first-order", "plug-in"]
 Method = Literal["integrated", "first-order", "plug-in"]
 Doubt = HyperDraws | HyperError | None
-AnyPosterior = Posterior | MixedPosterior | CorrectedPosterior
+AnyPosterior = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior
 
 _FEW = 300  # tasks up to which the hierarchy is integrated, whatever it costs
 _WORK = 100_000  # tasks times squared features up to which that costs a second or two
 _OPEN = 4.0  # standard errors above zero below which a variance is open; see _chosen
+_SAMPLED = "rows were kept by chance: the estimate is taken as known, and standard errors are robust"
 _COSTLY = 10_000  # tasks of a tree, for which there is no first order, up to which it is integrated
 _NOTHING = 2e-13  # share of the variance of rewards that is rounding
 
@@ -144,6 +146,8 @@ def learn(
             f"uncertainty={uncertainty!r}; one of {', '.join(map(repr, get_args(Uncertainty)))} is needed."
         )
     found = estimate(moments, task_cov, blocks=blocks) if estimated is None else estimated
+    if moments.squares is not None:
+        return Learned(moments, found, found.hierarchy, None, "plug-in", _SAMPLED)
     plan = _plan(moments, found, task_cov, uncertainty)
     if plan.method == "integrated":
         return _integrated(moments, found, task_cov, plan, fall_back=uncertainty == "auto")
@@ -164,13 +168,17 @@ def condition_with(moments: Moments, hierarchy: Hierarchy, doubt: Doubt) -> AnyP
     hierarchy : Hierarchy
         The central one.
     doubt : HyperDraws, HyperError or None
-        None takes ``hierarchy`` as known.
+        None takes ``hierarchy`` as known, as is done for rows with sampling weights.
 
     Raises
     ------
     MismatchError
         Dimensions or levels differ.
+    InputError
+        Rows have sampling weights, and the hierarchy levels or metadata.
     """
+    if moments.squares is not None:
+        return SampledPosterior(moments, hierarchy)
     if isinstance(doubt, HyperDraws):
         return mix(moments, hierarchy, doubt)
     if isinstance(doubt, HyperError):

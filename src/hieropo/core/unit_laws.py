@@ -322,7 +322,7 @@ def _two_levels(said: Array, rows: Codes, hyper: Gaussian | None, cov: Array) ->
     p = len(cov)
     sums = np.zeros((len(said), packed_size(p + 2)))
     sums[:, : said.shape[1]] = said
-    moments = Moments(Keys(np.arange(len(said))), p, sums, rows, np.zeros(len(said)))
+    moments = Moments(Keys(np.arange(len(said))), p, sums, rows.astype(np.float64), np.zeros(len(said)))
     return condition(moments, Hierarchy(hyper, cov, 1.0))
 
 

@@ -8,20 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.accumulation import RunningSums, merged
+from hieropo.core.columns import check_rows
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Codes, Keys
-from hieropo.core.packed import pack, packed_size, triangle, unpack
+from hieropo.core.packed import packed_size, triangle
 from hieropo.core.regions import Spots, packed_spots
-from hieropo.core.statistics import Moments, check_rows
+from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
-
-_PIECE = 2048  # tasks that are worked on at once
-_ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
 
 
 def one_action(features: FeatureMap | None) -> Crossed | None:
@@ -71,15 +69,25 @@ class UnitMoments:
         keys: Keys,
         unit_dim: int,
         sums: Array,
-        rows: Codes,
-        log_weight: Array,
+        rows: Array,
+        log_precision: Array,
         features: str | None = None,
+        squares: Array | None = None,
     ) -> Self:
-        """Put together from arrays, as the properties give them: sums (m, K, .), rows (m, K), log_weight (m, K)."""
+        """Put together from arrays, as the properties give them.
+
+        ``sums`` and ``squares`` are (m, K, .), ``rows`` and ``log_precision`` (m, K).
+        """
         n_actions, n = rows.shape[1], rows.size
-        packed = sums.reshape(n, packed_size(unit_dim + 2))
+        packed, more = (
+            None if table is None else table.reshape(n, packed_size(unit_dim + 2))
+            for table in (sums, squares)
+        )
+        assert packed is not None
         numbers = Keys(np.arange(n))
-        units = Moments(numbers, unit_dim, packed, rows.reshape(-1), log_weight.reshape(-1), features)
+        units = Moments(
+            numbers, unit_dim, packed, rows.reshape(-1), log_precision.reshape(-1), features, more
+        )
         return cls(keys, n_actions, units)
 
     @property
@@ -108,18 +116,24 @@ class UnitMoments:
         return self.units.sums.reshape(len(self), self.n_actions, self.units.sums.shape[1])
 
     @property
-    def rows(self) -> Codes:
-        """Rows of each unit, shape (m, K)."""
+    def squares(self) -> Array | None:
+        """Packed sums of c (q v)^2 z z', shaped as ``sums``; only of rows that have sampling weights."""
+        found = self.units.squares
+        return None if found is None else found.reshape(self.sums.shape)
+
+    @property
+    def rows(self) -> Array:
+        """Rows of each unit, sum c q, shape (m, K)."""
         return self.units.rows.reshape(len(self), self.n_actions)
 
     @property
-    def log_weight(self) -> Array:
-        """Sum of log w of each unit, shape (m, K)."""
-        return self.units.log_weight.reshape(len(self), self.n_actions)
+    def log_precision(self) -> Array:
+        """Sum of c q log v of each unit, shape (m, K)."""
+        return self.units.log_precision.reshape(len(self), self.n_actions)
 
     @property
-    def n_rows(self) -> int:
-        """Rows of all units together."""
+    def n_rows(self) -> float:
+        """Rows of all units together, by their weights: sum c q."""
         return self.units.n_rows
 
     def __len__(self) -> int:
@@ -139,24 +153,39 @@ class UnitMoments:
             raise InputError(
                 f"Task {twice!r} is selected twice; its rows would count twice. Name each task once."
             )
-        picked = Keys(self.keys.values[at])
+        return self.at(at)
+
+    def at(self, rows: Any) -> Self:
+        """Return the moments of the tasks at some places of ``keys``."""
+        squares = None if self.squares is None else self.squares[rows]
         return type(self).of(
-            picked, self.unit_dim, self.sums[at], self.rows[at], self.log_weight[at], self.features
-        )
+            Keys(self.keys.values[rows]), self.unit_dim, self.sums[rows], self.rows[rows],
+            self.log_precision[rows], self.features, squares,
+        )  # fmt: skip
 
     def among(self, place: Codes, n_actions: int, features: str | None) -> Self:
         """Return the moments for a map that has these actions at ``place`` (K,) among its ``n_actions``.
 
         The others have no rows. ``features`` is the fingerprint of that map.
         """
-        m = len(self)
-        sums = np.zeros((m, n_actions, self.sums.shape[2]))
-        rows, log_weight = np.zeros((m, n_actions), dtype=np.int64), np.zeros((m, n_actions))
-        sums[:, place], rows[:, place], log_weight[:, place] = self.sums, self.rows, self.log_weight
-        return type(self).of(self.keys, self.unit_dim, sums, rows, log_weight, features)
+
+        def spread(values: Array | None) -> Array | None:
+            if values is None:
+                return None
+            table = np.zeros((len(self), n_actions, *values.shape[2:]))
+            table[:, place] = values
+            return table
+
+        sums, rows, log_precision = spread(self.sums), spread(self.rows), spread(self.log_precision)
+        assert sums is not None
+        assert rows is not None
+        assert log_precision is not None
+        return type(self).of(
+            self.keys, self.unit_dim, sums, rows, log_precision, features, spread(self.squares)
+        )
 
     def scale(self, factor: float) -> Self:
-        """Multiply every weight by a positive ``factor`` (forgetting, tempering)."""
+        """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""
         return type(self)(self.keys, self.n_actions, self.units.scale(factor))
 
     def __radd__(self, other: object) -> Self:
@@ -180,11 +209,7 @@ class UnitMoments:
                 "were made by different feature maps. Make both again with one map."
             )
         keys, place = self.keys.union(other.keys)
-        theirs = other.units
-        renumbered = Moments(
-            Keys(_numbers(place, self.n_actions)),
-            theirs.dim, theirs.sums, theirs.rows, theirs.log_weight, theirs.features,
-        )  # fmt: skip
+        renumbered = replace(other.units, keys=Keys(_numbers(place, self.n_actions)))
         try:
             units = self.units + renumbered if sign > 0 else self.units - renumbered
         except LogError as error:  # it names a unit, by a number that nobody gave
@@ -197,57 +222,17 @@ class UnitMoments:
         """Return the moments of all d = K p features of the map, of (d + 2)(d + 3) / 2 numbers a task."""
         p, d, K = self.unit_dim, self.dim, self.n_actions
         i, j = triangle(p + 2)
-        sums = np.zeros((len(self), packed_size(d + 2)))
-        for action in range(K):
-            place = np.concatenate([action * p + np.arange(p), [d, d + 1]])
-            sums[:, place[j] * (place[j] + 1) // 2 + place[i]] += self.sums[:, action]
-        return Moments(self.keys, d, sums, self.rows.sum(axis=1), self.log_weight.sum(axis=1), self.features)
 
+        def dense(table: Array) -> Array:
+            whole = np.zeros((len(self), packed_size(d + 2)))
+            for action in range(K):
+                place = np.concatenate([action * p + np.arange(p), [d, d + 1]])
+                whole[:, place[j] * (place[j] + 1) // 2 + place[i]] += table[:, action]
+            return whole
 
-def without_actions(
-    moments: Moments, features: Crossed, actions: Sequence[int], size: Array
-) -> tuple[Moments, Crossed]:
-    """Return the moments of d = K p features, and the map, without actions that have coefficients of their own.
-
-    The coefficients of action a in a task are taken out as free ones, S - S_.a S_aa^+ S_a.: rows that they fit exactly
-    leave no trace, and others what they say of the noise.
-
-    Parameters
-    ----------
-    moments : Moments
-    features : Crossed
-        That made them, with coefficients of its own for each action.
-    actions : sequence of int
-        Codes of the actions that go.
-    size : (K, p) array
-        Roots of the sums of squares of each action's features in a log that holds these rows, beside which a row is
-        told from rounding.
-    """
-    K, p, d = len(features.actions), features.dim // len(features.actions), moments.dim
-    kept = np.setdiff1d(np.arange(K), actions)
-    fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
-    place = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
-    sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
-    for start in range(0, len(moments), _PIECE):
-        part = slice(start, start + _PIECE)
-        whole = unpack(moments.sums[part], d + 2)
-        for action in actions:
-            own = np.arange(action * p, (action + 1) * p)
-            said, rank = _said(whole[:, own[:, None], own], whole[:, own[:, None], [d, d + 1]], size[action])
-            whole[:, d:, d:] -= said
-            rows[part] -= rank
-        sums[part] = pack(whole[:, place[:, None], place])
-    return Moments(moments.keys, fewer.dim, sums, rows, moments.log_weight, fewer.fingerprint), fewer
-
-
-def _said(G: Array, c: Array, size: Array) -> tuple[Array, Codes]:
-    """Return c' G^+ c (n, 2, 2) for G (n, p, p), with entries of ``size`` (p,), and c (n, p, 2); and ranks (n,)."""
-    safe = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(G / np.outer(safe, safe))
-    told = values > _ROUNDING
-    along = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
-    scaled = along * np.where(told, 1.0 / np.where(told, values, 1.0), 0.0)[:, :, None]
-    return np.swapaxes(along, 1, 2) @ scaled, told.sum(axis=1)
+        squares = None if self.squares is None else dense(self.squares)
+        rows, log_precision = self.rows.sum(axis=1), self.log_precision.sum(axis=1)
+        return Moments(self.keys, d, dense(self.sums), rows, log_precision, self.features, squares)
 
 
 def _numbers(rows: Codes, n_actions: int) -> Codes:
@@ -290,6 +275,8 @@ class UnitAccumulator:
         context: ArrayLike | None,
         reward: ArrayLike,
         weight: ArrayLike | None = None,
+        precision: ArrayLike | None = None,
+        sampling_weight: ArrayLike | None = None,
     ) -> None:
         """Add a batch.
 
@@ -300,7 +287,7 @@ class UnitAccumulator:
             Codes, as the map's ``action_codes`` gives them.
         context : (n, c) array or None
             Of the columns that the map reads.
-        reward, weight : (n,) array
+        reward, weight, precision, sampling_weight : (n,) array
             As in :meth:`Moments.from_arrays`.
 
         Raises
@@ -311,7 +298,8 @@ class UnitAccumulator:
         tasks = id_array(task, "task")
         actions = self._check(action, tasks.size)
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
-        table, values, weights = check_rows(phi[:, int(self._row.intercept) :], reward, weight)
+        own = phi[:, int(self._row.intercept) :]
+        table, values, weights = check_rows(own, reward, weight, precision, sampling_weight)
         self.running.add(self.running.places.of_checked(tasks), table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
@@ -357,8 +345,9 @@ class UnitAccumulator:
         found = cls(features)
         spots, m = found._spots(), len(moments)
         sums = moments.sums.reshape(m, spots.target.size).copy()
-        pairs = np.stack([moments.rows, moments.log_weight], axis=2).reshape(m, 2 * moments.n_actions)
-        found.running.start(moments.keys, sums, spots, pairs)
+        squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
+        pairs = np.stack([moments.rows, moments.log_precision], axis=2).reshape(m, 2 * moments.n_actions)
+        found.running.start(moments.keys, sums, squares, spots, pairs)
         return found
 
     def __len__(self) -> int:
@@ -377,8 +366,11 @@ class UnitAccumulator:
         found.refuse_overflow()
         keys, sums, pairs = found.keys, found.sums, found.pairs
         shape = (len(keys), *spots.target.shape)
-        rows, log_weight = pairs[..., 0].astype(np.int64), np.ascontiguousarray(pairs[..., 1])
-        return UnitMoments.of(keys, one._row.dim, sums.reshape(shape), rows, log_weight, one._features)
+        rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
+        squares = None if found.squares is None else found.squares.reshape(shape)
+        return UnitMoments.of(
+            keys, one._row.dim, sums.reshape(shape), rows, log_precision, one._features, squares
+        )
 
     @staticmethod
     def together_dense(lanes: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
@@ -387,5 +379,5 @@ class UnitAccumulator:
         d = one._n_actions * one._row.dim
         found = merged([lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop)
         found.refuse_overflow()
-        rows, log_weight = np.ascontiguousarray(found.pairs.sum(axis=1).T)
-        return Moments(found.keys, d, found.sums, rows.astype(np.int64), log_weight, one._features)
+        rows, log_precision = np.ascontiguousarray(found.pairs.sum(axis=1).T)
+        return Moments(found.keys, d, found.sums, rows, log_precision, one._features, found.squares)

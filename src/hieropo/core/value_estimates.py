@@ -21,6 +21,7 @@ FEW_EFFECTIVE = 30.0
 _FEW_EVENTS = 5.0
 _HANDFUL, _MUCH = 5, 0.5  # so many weights may not hold so much of all
 _OFF = 0.05  # by which the mean weight may differ from 1
+_KEPT = "its bound is for logs of all rows, and these were kept by chance (sampling_weight)"
 _LIKE = 3.0  # the largest weight over the median of the largest, below which they have no tail
 _FLOOR = 20.0  # rows at the least propensity: propensities below it are then 6 times as rare, or would have been seen
 _TAIL = 0.7  # of a generalised Pareto distribution, above which a mean of weights is not told
@@ -156,7 +157,7 @@ def _estimate(moments: OffPolicyMoments, name: str, sample: Sample, level: float
         gain = _joined(gain, sample.interval(normalised.minus(base), level))
     if name == "DM":
         value, gain = (Interval(each.value, np.nan, np.nan, np.nan, each.by) for each in (value, gain))
-        ess = moments.rows
+        ess = _effective(moments, moments.form(one=1.0))
     return ValueEstimate(
         name, value.value, value.se, value.low, value.high, gain.value, gain.se, gain.low, gain.high, ess,
         value.by, None if name == "DM" else _withheld(moments, sample),
@@ -214,7 +215,7 @@ def _smoothed(moments: OffPolicyMoments, sample: Sample, level: float) -> ValueE
     return ValueEstimate(
         "LS", float(own.value(moments.total)), float(np.sqrt(sample.variance(own))), bound(alpha), np.inf,
         float(gain.value(moments.total)), float(np.sqrt(sample.variance(gain))), bound(alpha / 2) - above, np.inf,
-        effective_rows(moments), sample.by, _unsupported(moments, sample), lam,
+        effective_rows(moments), sample.by, _KEPT if moments.sampled else _unsupported(moments, sample), lam,
     )  # fmt: skip
 
 
@@ -322,15 +323,25 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
     """
     own = ratios(moments, name).minus(incumbent(moments))
     sums, packed = moments.sums, moments.moments.sums
+    one, weights = moments.form(one=1.0), moments.form(w=1.0)
     over = moments.total @ own.below.T / moments.rows
     form = (own.above / over[:, None]).sum(axis=0)  # a row adds form' z to n times the gain
-    n, w, w_squares = sums[:, -1], sums[:, 0], packed[:, 0]
+    rows, n, w = sums[:, -1], sums @ one, sums @ weights
     some = np.where(n > 0, n, 1.0)
-    changed = w_squares - 2 * w + n > 0  # sum (w - 1)^2, exactly 0 where all w are 1
-    gain = np.where(changed, sums @ form / some, 0.0)
     i, j = triangle(moments.size)
-    squares = packed @ (np.where(i == j, 1.0, 2.0) * np.outer(form, form)[i, j])
-    within = np.maximum(squares - n * gain**2, 0.0)[changed].sum()
-    variance = within / max(float((n - 1.0)[changed].sum()), 1.0)
-    se = np.where(n > 0, np.where(changed, np.sqrt(variance / some), 0.0), np.inf)
+
+    def products(left: Array, right: Array) -> Array:
+        """Sum of (left' z) (right' z) over the rows of each task."""
+        both = np.outer(left, right)
+        return np.asarray(packed @ np.where(i == j, both[i, j], both[i, j] + both[j, i]))
+
+    w_squares, kept = products(weights, weights), products(one, one)
+    changed = w_squares - 2 * products(weights, one) + kept > 0  # sum (w - 1)^2, exactly 0 where all w are 1
+    gain = np.where(changed, sums @ form / some, 0.0)
+    within = products(form, form) - 2 * gain * products(form, one) + gain**2 * kept
+    share = np.where(
+        rows > 0, (rows - 1.0) / np.where(rows > 0, rows, 1.0), 0.0
+    )  # of its squares that are free
+    variance = np.maximum(within, 0.0)[changed].sum() / max(float((share * kept)[changed].sum()), 1.0)
+    se = np.where(n > 0, np.where(changed, np.sqrt(variance * kept) / some, 0.0), np.inf)
     return gain, se, np.divide(w**2, w_squares, out=np.zeros_like(n), where=w_squares > 0)

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core import faults
 from hieropo.core.curvature import Bend
@@ -17,7 +16,7 @@ from hieropo.core.keys import Codes, Keys
 from hieropo.core.residual_tests import SHARES, NoiseTest, Residuals, noise_between
 from hieropo.core.task_distances import TaskDistances
 from hieropo.core.ties import ordered
-from hieropo.text import counted
+from hieropo.text import counted, whole
 
 LEVEL = 0.01
 _OF_VALUES = ("heavy tails", "few values")  # kinds of faults that single rewards show
@@ -37,13 +36,13 @@ class PredictiveChecks:
         The context columns.
     learned_from : bool
         Whether the rows were learned from; each was then left out in turn.
-    learned_rows : int
-        Rows that were learned from.
+    learned_rows : float
+        Rows that were learned from, by their weights.
     by_task, by_action : Residuals
         Standardised residuals by task (m,) and action (K,); the latter None where there are no actions.
-    pit : (20,) int array
+    pit : (20,) array
         Rewards by the probability that the model gives to smaller ones, in 20 equal bins; flat under the model.
-    alone : int
+    alone : float
         Rows of which no other row says anything, so that they check nothing.
     gram : (K, c + 3, c + 3) array
         For each action, or for all, sums of products of 1, the size of a residual, the columns and the prediction.
@@ -63,11 +62,11 @@ class PredictiveChecks:
     actions: tuple[Any, ...] | None
     columns: tuple[str, ...]
     learned_from: bool
-    learned_rows: int
+    learned_rows: float
     by_task: Residuals
     by_action: Residuals | None
-    pit: NDArray[np.int64]
-    alone: int
+    pit: Array
+    alone: float
     gram: Array
     bends: tuple[Bend, ...]
     distances: TaskDistances | None
@@ -76,9 +75,9 @@ class PredictiveChecks:
     level: float = LEVEL
 
     @property
-    def rows(self) -> int:
-        """Rows that were checked."""
-        return int(self.by_task.rows.sum())
+    def rows(self) -> float:
+        """Rows that were checked, by their weights."""
+        return float(self.by_task.rows.sum())
 
     @property
     def mean(self) -> float:
@@ -180,7 +179,8 @@ class PredictiveChecks:
         order: Codes = ordered(least, -self.by_task.rows)[:count]
         return [
             {
-                "task": plain(self.keys.values[s]), "rows": int(self.by_task.rows[s]), "sd": float(self.by_task.sd[s]),
+                "task": plain(self.keys.values[s]), "rows": whole(self.by_task.rows[s]),
+                "sd": float(self.by_task.sd[s]),
                 "p_noise": float(each[s]), "p_unlike": float(apart[s]), "p": min(float(2 * m * least[s]), 1.0),
             }
             for s in order.tolist()
@@ -189,13 +189,13 @@ class PredictiveChecks:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
         found: dict[str, Any] = {
-            "rows": self.rows,
+            "rows": whole(self.rows),
             "learned_from": self.learned_from,
-            "alone": self.alone,
+            "alone": whole(self.alone),
             "mean": self.mean,
             "sd": self.sd,
             "coverage": _shares(self.coverage),
-            "pit": self.pit.tolist(),
+            "pit": [whole(count) for count in self.pit.tolist()],
             "tests": [each._asdict() for each in self.misfits],
             "worst_tasks": self.worst_tasks(),
             "outliers": [{**each._asdict(), "task": plain(each.task)} for each in self.outliers],
@@ -204,7 +204,7 @@ class PredictiveChecks:
         if groups is not None and self.actions is not None:
             found["actions"] = [
                 {
-                    "action": plain(action), "rows": int(groups.rows[a]), "mean": float(groups.mean[a]),
+                    "action": plain(action), "rows": whole(groups.rows[a]), "mean": float(groups.mean[a]),
                     "sd": float(groups.sd[a]), "coverage": _shares(groups.coverage[a]),
                 }
                 for a, action in enumerate(self.actions)

@@ -26,6 +26,7 @@ from hieropo.sources.schema import holds_text
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
+_COPIES = 1_000.0  # mean number of times that a row comes at most
 _WIDE = 64  # context columns up to which sums are kept for each action apart
 
 
@@ -38,8 +39,10 @@ class Collected:
     name : str
         Of the source.
     roles : Roles
-    all_rows, rows, usable : int
-        Rows of the log, those that were looked at, and those with a task, an action and a reward that can be used.
+    all_rows, looked_at : int
+        Rows of the log, and those that were looked at.
+    rows, usable : int
+        Rows that were looked at, and those with a task, an action and a reward that can be used, by their weights.
     tasks, actions : Keys
         Ids in the order of their places; no actions without such a column.
     cells : Cells
@@ -64,6 +67,7 @@ class Collected:
     name: str
     roles: Roles
     all_rows: int
+    looked_at: int
     rows: int
     usable: int
     tasks: Keys
@@ -86,9 +90,36 @@ class Collected:
         return len(self.roles.context) <= _WIDE
 
     @property
+    def sampled(self) -> bool:
+        """Whether the rows were kept by chance of a larger log, with sampling weights."""
+        return self.roles.sampling_weight is not None
+
+    @property
     def reward(self) -> Numbers:
         """The reward."""
         return self.numbers[self.roles.reward]
+
+
+class _Copies:
+    """How often rows come, one batch after the other, so that at any moment as many came as weights say.
+
+    A weight that cannot be used lets its row come once. Where the weights of the first batch average more than 1,000,
+    rows come once for that many thousandths of them.
+    """
+
+    def __init__(self) -> None:
+        self._unit, self._begun = 1.0, 0.0
+
+    def of(self, weight: Array) -> Codes:
+        """Return the copies (n,) of rows of these weights."""
+        usable = np.where(np.isfinite(weight) & (weight >= 0), weight, 1.0)
+        if not self._begun:
+            self._unit = max(1.0, float(usable.mean()) / _COPIES)
+        until = self._begun + np.cumsum(usable / self._unit)
+        ends = np.floor(until + 1e-9)
+        copies = np.diff(ends, prepend=np.floor(self._begun + 1e-9)).astype(np.int64)
+        self._begun = float(until[-1])
+        return copies
 
 
 class Collector:
@@ -124,7 +155,9 @@ class Collector:
         distinct: int = MOST,
     ) -> None:
         self._name, self._roles, self._hashed = name, roles, hashed
-        self._looker, self._first, self._rows, self._usable = Looker(roles, features), first_row, 0, 0
+        self._looker, self._first = Looker(roles, features), first_row
+        self._looked_at, self._rows, self._usable = 0, 0, 0
+        self._copies = _Copies()
         self._all = not choices_only
         self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats(distinct)
         self._numbers: dict[str, Numbers] = {}
@@ -140,27 +173,35 @@ class Collector:
         """Add the rows of an Arrow record batch that come next."""
         if not found.num_rows:
             return
-        roles, look = self._roles, self._looker.look(found, self._first + self._rows)
-        self._rows += look.rows
+        roles, look = self._roles, self._looker.look(found, self._first + self._looked_at)
+        self._looked_at += look.rows
         self._time_kind = None if roles.time is None else found.schema.field(roles.time).type
         for fault in look.faults:
             self._fault(fault)
-        for column, values in look.numbers.items():
-            self._numbers.setdefault(column, Numbers()).add(values)
         if self._hashed:
             self._repeats.add(row_hashes(found, list(self._hashed)))
+        self._add_extremes(look)
+        if roles.weight is not None:
+            look = look.repeated(self._copies.of(look.numbers[roles.weight]))
+        self._rows += look.rows
+        for column, values in look.numbers.items():
+            self._numbers.setdefault(column, Numbers()).add(values)
         self._add_choices(look)
         if self._all and (roles.levels or roles.metadata) and self._misplaced is None:
             self._place(look)
+
+    def _add_extremes(self, look: Look) -> None:
+        """Add rewards with the numbers of their rows, each once."""
+        roles, reward = self._roles, look.numbers[self._roles.reward]
+        weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
+        self._extremes.add(np.where(_usable(look, reward) & (weight != 0.0), reward, np.nan), look.first_row)
 
     def _add_choices(self, look: Look) -> None:
         """Add tasks, actions and rewards, with what goes with them."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
-        usable = (look.task >= 0) & (code >= 0) & ~np.isnan(reward)
+        usable = _usable(look, reward)
         self._usable += int(np.count_nonzero(usable))
-        weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
-        self._extremes.add(np.where(usable & (weight != 0.0), reward, np.nan), look.first_row)
         place = np.where(usable, look.task, -1)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
@@ -188,6 +229,7 @@ class Collector:
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         if self._roles.action is None:
             code = np.zeros(1, dtype=np.int64)
+        self._looked_at += later._looked_at
         self._rows, self._usable = self._rows + later._rows, self._usable + later._usable
         self._cells.append(later._cells, place, code, tasks=tasks, actions=actions)
         self._times.append(later._times, place, tasks)
@@ -249,8 +291,14 @@ class Collector:
         tasks, actions = self._looker.tasks.keys(), self._looker.actions.keys()
         contexts = None if self._contexts is None else self._contexts.moments()
         return Collected(
-            self._name, self._roles, self._rows, self._rows, self._usable, tasks, actions, self._cells.collected(),
-            self._numbers, self._extremes,
-            tuple(self._faults.values()), self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed,
-            contexts, self._origin, self._misplaced,
+            self._name, self._roles, self._looked_at, self._looked_at, self._rows, self._usable, tasks, actions,
+            self._cells.collected(), self._numbers, self._extremes, tuple(self._faults.values()),
+            self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed, contexts, self._origin,
+            self._misplaced,
         )  # fmt: skip
+
+
+def _usable(look: Look, reward: Array) -> NDArray[np.bool_]:
+    """Return which rows have a task, an action and a reward that can be used."""
+    known = look.task >= 0
+    return np.asarray((known if look.action is None else known & (look.action >= 0)) & ~np.isnan(reward))

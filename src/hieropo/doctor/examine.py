@@ -83,11 +83,11 @@ def examined(seen: Collected, guesses: tuple[str, ...] = ()) -> Examination:
     LogError
         There is no row.
     """
-    if not seen.rows:
+    if not seen.looked_at:
         raise LogError(
             f"The {seen.name} has no rows. Is it the right one, and did an earlier filter leave anything?"
         )
-    found = rules_incumbent.incumbent(seen)
+    found = None if seen.sampled else rules_incumbent.incumbent(seen)
     return Examination(
         seen.name, seen.roles, guesses, facts(seen, found), ordered(list(_findings(seen, found)))
     )
@@ -106,6 +106,9 @@ def _findings(seen: Collected, found: rules_incumbent.Incumbent | None) -> Itera
         seen.roles.action, seen.actions.values, seen.cells.actions, coefficients
     )
     yield from rules_time.repeats(seen)
+    if seen.sampled:
+        yield from rules_values.kept_by_chance(seen)
+        return
     yield from rules_propensities.propensities(seen)
     yield from rules_incumbent.logging(seen, found)
     yield from rules_time.drift(seen)

@@ -93,11 +93,14 @@ def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
         return
     yield from rules_values.sign(seen)
     yield from rules_values.outlying(seen)
-    if seen.rows == seen.all_rows:
+    if seen.looked_at == seen.all_rows:
         yield from rules_values.variation(seen)
         yield from rules_tasks.chosen(seen)
         yield from of_counts(seen.cells.actions, seen.actions.values, seen.roles, coefficients)
     yield from rules_time.repeats(seen)
+    if seen.sampled:
+        yield from rules_values.kept_by_chance(seen)
+        return
     yield from rules_propensities.propensities(seen)
     yield from rules_incumbent.reacting(seen, rules_incumbent.reaction_of(seen))
     yield from rules_time.drift(seen)
@@ -116,7 +119,7 @@ def of_learning(
     moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
 ) -> Iterator[Finding]:
     """What a learned hierarchy shows of the policy that made the log."""
-    if found.estimate is None or isinstance(moments, UnitMoments):
+    if found.estimate is None or isinstance(moments, UnitMoments) or moments.squares is not None:
         return
     z = knowledge(moments, features, found.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:

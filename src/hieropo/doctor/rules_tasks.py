@@ -66,7 +66,7 @@ def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: int) -> Iterator[Finding]:
+def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: float) -> Iterator[Finding]:
     """Actions that leave nothing to choose, or hardly ever come twice."""
     place = f"column {column!r}"
     if len(actions) == 1:

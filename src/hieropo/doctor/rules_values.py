@@ -68,7 +68,7 @@ def faults(seen: Collected) -> Iterator[Finding]:
 
 def _said(reason: str, same: list[Unusable], seen: Collected) -> str:
     shown = reason not in _PLAIN
-    rows, roles = seen.rows, {column: role for role, column in reversed(list(seen.roles.items()))}
+    rows, roles = seen.looked_at, {column: role for role, column in reversed(list(seen.roles.items()))}
     each = [
         f"column {fault.column!r} ({roles[fault.column]}) in {counted(fault.number, 'row')} "
         f"({percent(fault.number / rows)}), first row {fault.row:,}{f': {fault.value}' if shown else ''}"
@@ -95,6 +95,24 @@ def reward(seen: Collected) -> Iterator[Finding]:
             f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}: so far from "
             "0 digits are lost, and estimates can be wrong.", "Subtract a number near its mean.",
         )  # fmt: skip
+
+
+def kept_by_chance(seen: Collected) -> Iterator[Finding]:
+    """Say how many rows those that were kept stand for, and which tests are left out."""
+    column = seen.roles.sampling_weight
+    assert column is not None
+    found = seen.numbers[column]
+    if not found.rows:
+        return
+    effective = found.rows * found.mean**2 / (found.mean**2 + found.sd**2)
+    stand_for = counted(round(found.rows * found.mean), "row")
+    yield Finding(
+        "note", "kept by chance", f"column {column!r}",
+        f"The {counted(found.rows, 'row')} were kept by chance and stand for {stand_for} (Kish's "
+        f"effective number of rows: {effective:,.0f}). Whether the incumbent knew something, and whether "
+        "propensities match the actions, is tested on whole logs alone, and not here.",
+        "Nothing to do, if the column is 1 / P(the row was kept).",
+    )  # fmt: skip
 
 
 def variation(seen: Collected) -> Iterator[Finding]:

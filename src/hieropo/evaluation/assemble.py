@@ -24,7 +24,7 @@ from hieropo.evaluation.incumbency import Reacting, finding
 from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reader, judge
 from hieropo.evaluation.propensity import Propensities, propensities_of
 from hieropo.evaluation.subject import AnyMoments, Subject
-from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, survey
+from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, sampled, survey
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
@@ -103,18 +103,19 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     chances = propensities_of(options.propensities, glance, options.seed)
     refused = chances.refused or _gate_on_own_rows(subject, seen)
 
-    rows, actions = glance.counts.sum(axis=1), glance.counts.sum(axis=0)
-    sums, contexts = FeatureSums(features, len(glance.keys)), Contexts(rows, _CONTEXTS)
+    chosen, actions = sampled(glance.moments), glance.counts.sum(axis=0)
+    sums = FeatureSums(features, len(glance.keys))
+    contexts = Contexts(glance.counts.sum(axis=1), _CONTEXTS)
     means = np.asarray(posterior.table().means)[
         np.asarray(posterior.moments.keys.require(glance.keys.values))
     ]
     reacting = Reacting(glance.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    if seen != "partly":  # some rows learned from and some not are told neither way
+    if seen != "partly" and not chosen:  # some rows learned from and some not are told neither way
         checking = Checking(posterior, features, glance.keys, learned_from=seen == "yes")
         readers.append(checking)
-    terms = OffPolicySums(glance.low, glance.high, int(rows.sum()))
+    terms = OffPolicySums(glance.low, glance.high, float(glance.weight.sum()), sampled=chosen)
     fitted = CrossFit((), refused=refused)
     if refused is None:
         fitted = _fitted(subject, seen, glance, batches, posterior, options)
@@ -135,7 +136,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     task_estimates, any_n = None, None
     if weighing is not None:
         weighted = terms.moments()
-        if chances.kind == "logged" and glance.logged is not None:
+        if chances.kind == "logged" and glance.logged is not None and not chosen:
             any_n = bernstein(weighted, 1.0 / glance.logged.low, level=options.level)
         estimates = values(weighted, level=options.level, rng=rng)
         task_estimates = _task_estimates(weighted, glance, options.level)
@@ -148,9 +149,9 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
             estimates = tuple(each.shown() for each in estimates)
     return Evaluation(
         policy=subject.policy,
-        rows=int(rows.sum()),
+        rows=float(glance.weight.sum()),
         new_tasks=new_tasks,
-        counts=rows,
+        counts=glance.weight,
         model=model,
         estimates=estimates,
         refused=refused,

@@ -63,7 +63,9 @@ class Weighing:
             aimed[own] = judge.predict(rows.place[own], context, index[own])
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
-        self._sums.add(rows.place, batch.reward, chance, target, taken, aimed, batch.weight)
+        self._sums.add(
+            rows.place, batch.reward, chance, target, taken, aimed, batch.weight, batch.sampling_weight
+        )
 
     def lost_rows(self, tasks: int) -> Codes:
         """Return the rows of each task (m,) in which the policy takes an action that the judges lack."""

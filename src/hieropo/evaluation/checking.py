@@ -33,7 +33,13 @@ class Checking:
         batch = rows.batch
         number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
         self._checks.add(
-            self._at[rows.place], rows.codes, batch.context, batch.reward, batch.weight, number=number
+            self._at[rows.place],
+            rows.codes,
+            batch.context,
+            batch.reward,
+            batch.weight,
+            batch.precision,
+            number=number,
         )
 
     def checks(self) -> PredictiveChecks:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
+from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.statistics import Moments
-from hieropo.core.units import without_actions
 from hieropo.determined import gram_blocks, open_actions, sizes
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.evaluation.judging import Predictions
@@ -26,6 +26,8 @@ Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _SHOWN = 5
+_PIECE = 2048  # tasks that are marginalised together
+_ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
 CURE = (
     "Leave rare actions out, put them together, let actions share a prior (hyper='shared'), or judge on rows that came "
     "later."
@@ -193,3 +195,49 @@ def named(features: FeatureMap, codes: tuple[int, ...], counts: Codes) -> str:
     texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_SHOWN]]
     more = f", ... ({len(codes) - _SHOWN} more)" if len(codes) > _SHOWN else ""
     return f"the action{'s' * (len(codes) > 1)} {', '.join(texts)}{more}"
+
+
+def without_actions(
+    moments: Moments, features: Crossed, actions: Sequence[int], size: Array
+) -> tuple[Moments, Crossed]:
+    """Return the moments of d = K p features, and the map, without actions that have coefficients of their own.
+
+    The coefficients of action a in a task are taken out as free ones, S - S_.a S_aa^+ S_a.: rows that they fit exactly
+    leave no trace, and others what they say of the noise.
+
+    Parameters
+    ----------
+    moments : Moments
+    features : Crossed
+        That made them, with coefficients of its own for each action.
+    actions : sequence of int
+        Codes of the actions that go.
+    size : (K, p) array
+        Roots of the sums of squares of each action's features in a log that holds these rows, beside which a row is
+        told from rounding.
+    """
+    count, d = len(features.actions), moments.dim
+    p, kept = d // count, np.setdiff1d(np.arange(count), actions)
+    fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
+    place = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
+    sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
+    for start in range(0, len(moments), _PIECE):
+        part = slice(start, start + _PIECE)
+        whole = unpack(moments.sums[part], d + 2)
+        for action in actions:
+            own = np.arange(action * p, (action + 1) * p)
+            said, rank = _said(whole[:, own[:, None], own], whole[:, own[:, None], [d, d + 1]], size[action])
+            whole[:, d:, d:] -= said
+            rows[part] -= rank
+        sums[part] = pack(whole[:, place[:, None], place])
+    return Moments(moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint), fewer
+
+
+def _said(gram: Array, c: Array, size: Array) -> tuple[Array, Codes]:
+    """Return c' G^+ c (n, 2, 2) for G (n, p, p) in units of ``size`` (p,) and c (n, p, 2); and the ranks (n,)."""
+    safe = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
+    told = values > _ROUNDING
+    along = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
+    scaled = along * np.where(told, 1.0 / np.where(told, values, 1.0), 0.0)[:, :, None]
+    return np.swapaxes(along, 1, 2) @ scaled, told.sum(axis=1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
-from hieropo.core.logs import Batch, Roles
+from hieropo.core.logs import Batch, Roles, unit_rows
 from hieropo.core.shared_actions import condition_shared
 from hieropo.core.uncertainty import condition_with
 from hieropo.core.units import UnitMoments
@@ -97,7 +97,7 @@ def evaluated(
     found = replace(found, eligible=roles.eligible)
     if rejects is None:
         return found
-    return replace(found, rejected=settle(rejects, roles, found.rows, found.keys))
+    return replace(found, rejected=settle(rejects, roles, passes.kept, found.keys))
 
 
 class _Passes:
@@ -105,21 +105,23 @@ class _Passes:
 
     def __init__(self, source: Any, roles: Roles, rejects: Rejects | None) -> None:
         self._source, self._roles, self._rejects = source, roles, rejects
-        self._begun = False
+        self._begun, self.kept = False, 0
 
     def batches(self) -> Iterator[Batch]:
-        """Read the log from its first row on."""
+        """Read the log from its first row on, each row as often as its weight says."""
+        return unit_rows(self._read())
+
+    def _read(self) -> Iterator[Batch]:
         if self._rejects is None or self._begun:
             return read(self._source, self._roles, rejects=self._rejects and self._rejects.silent())
         self._begun = True
         return self._first(self._rejects)
 
     def _first(self, rejects: Rejects) -> Iterator[Batch]:
-        kept = 0
         for batch in read(self._source, self._roles, rejects=rejects):
-            kept += len(batch)
+            self.kept += len(batch)
             yield batch
-        if not kept:
+        if not self.kept:
             settle(rejects, self._roles, 0, Keys(np.zeros(0)))
 
 
@@ -139,7 +141,7 @@ def best_pessimism(
     estimating = roles.pscore is None
 
     def rows() -> Iterator[Batch]:
-        return read(source, roles, rejects=None if rejects is None else rejects.silent())
+        return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.silent()))
 
     glance = survey(rows(), features, apart=apart, estimating=estimating)
     chances = propensities_of("auto", glance, 0)

@@ -18,7 +18,7 @@ from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
 from hieropo.sources.rejected import Rejected
-from hieropo.text import counted
+from hieropo.text import counted, whole
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -38,10 +38,12 @@ class Evaluation:
     ----------
     policy : LCBPolicy or GatedPolicy
         What was evaluated.
-    rows, new_tasks : int
-        Rows of the log, and how many of its tasks the policy does not know.
-    counts : (m,) int
-        Rows of each task.
+    rows : float
+        Rows of the log, by their weights.
+    new_tasks : int
+        How many of its tasks the policy does not know.
+    counts : (m,) array
+        Rows of each task, by their weights.
     model : ByModel
         By the posterior: in all, and task by task in the order of ``model.keys``.
     estimates : tuple of ValueEstimate
@@ -71,9 +73,9 @@ class Evaluation:
     """
 
     policy: AnyPolicy
-    rows: int
+    rows: float
     new_tasks: int
-    counts: Codes
+    counts: Array
     model: ByModel
     estimates: tuple[ValueEstimate, ...]
     refused: str | None
@@ -212,7 +214,7 @@ class Evaluation:
         """Return JSON's types; of the tasks the ``extremes`` at both ends."""
         model, gated = self.model, self.gated_gain()
         return {
-            "rows": self.rows,
+            "rows": whole(self.rows),
             "tasks": len(self.keys),
             "new_tasks": self.new_tasks,
             "learned_from": self.learned_from,
@@ -249,7 +251,7 @@ class Evaluation:
         model = self.model
         return [
             {
-                "task": plain(self.keys.values[k]), "rows": int(self.counts[k]), "gain": float(model.gain[k]),
+                "task": plain(self.keys.values[k]), "rows": whole(float(self.counts[k])), "gain": float(model.gain[k]),
                 "gain_sd": float(model.gain_sd[k]), "harm": float(model.harm[k]),
             }
             for k in order[:count].tolist()

@@ -48,7 +48,7 @@ class Reacting:
     def __init__(self, counts: Codes, predictions: Predictions) -> None:
         self._reactions, self._predictions, self._tasks = Reactions(counts), predictions, len(counts)
         self._times = Times()
-        self._rows, self._sum, self._squares = 0, 0.0, 0.0
+        self._rows, self._kish, self._sum, self._squares = 0.0, 0.0, 0.0, 0.0
 
     def add(self, rows: Rows) -> None:
         """Take some rows."""
@@ -57,9 +57,11 @@ class Reacting:
         if rows.batch.time is not None:
             self._times.add(_numbers(rows.batch.time), rows.place, away, self._tasks)
             self._reactions.add(rows.place, rows.codes, away)
-        self._rows += away.size
-        self._sum += float(away.sum())
-        self._squares += float(away @ away)
+        counts = rows.batch.weights.counts(away.size)
+        self._rows += float(counts.sum())
+        self._kish += float(counts @ counts)
+        self._sum += float(counts @ away)
+        self._squares += float(counts @ (away * away))
 
     def reacted(self) -> Reacted:
         """Return the test of all rows so far."""
@@ -77,14 +79,14 @@ class Reacting:
         sd : float
             Of the mean of all predictions, given what was learned.
         """
-        mean = self._sum / self._rows
+        mean, effective = self._sum / self._rows, self._rows**2 / self._kish
         spread = max(self._squares / self._rows - mean**2, 0.0) ** 0.5
-        if abs(mean) > 6 * (sd**2 + max(spread, noise_sd) ** 2 / self._rows) ** 0.5 + 0.1 * noise_sd:
+        if abs(mean) > 6 * (sd**2 + max(spread, noise_sd) ** 2 / effective) ** 0.5 + 0.1 * noise_sd:
             return (
                 f"Rewards are {mean:+.4g} from what was learned, on average over all rows. Are they in another unit, "
                 "or has the world changed? The model speaks of the rewards that it was learned from."
             )
-        if self._rows >= _ENOUGH and not noise_sd / _SCALE < spread < _SCALE * noise_sd:
+        if effective >= _ENOUGH and not noise_sd / _SCALE < spread < _SCALE * noise_sd:
             return (
                 f"Rewards vary by {spread:.4g} around what was learned, and varied by {noise_sd:.4g} when it was: are "
                 "they in another unit?"
@@ -110,7 +112,11 @@ def finding(subject: Subject, test: Reacted) -> str | None:
     hierarchy, moments = subject.posterior.hierarchy, subject.moments
     if subject.logging in ("frozen", "adaptive") or not isinstance(moments, Moments):
         return None
-    knew = knowledge(moments, subject.features, hierarchy) if isinstance(hierarchy, Hierarchy) else None
+    knew = None
+    if (
+        isinstance(hierarchy, Hierarchy) and moments.squares is None
+    ):  # else chance kept rows for their rewards, too
+        knew = knowledge(moments, subject.features, hierarchy)
     if knew is None or knew < KNEW:
         return None
     if reacted:

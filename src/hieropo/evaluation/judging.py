@@ -104,7 +104,7 @@ class FeatureSums:
     def add(self, rows: Rows) -> None:
         """Add rows."""
         batch = rows.batch
-        weight = np.ones(len(batch)) if batch.weight is None else batch.weight
+        weight = batch.weights.counts(len(batch))
         self._weight += np.bincount(rows.place, weight, minlength=self._weight.size)
         for total, codes in ((self._new, rows.index), (self._old, rows.codes)):
             if self._own is None:
@@ -190,7 +190,7 @@ class Contexts:
         self._seen += np.bincount(rows.place, minlength=self._seen.size)
         at = np.flatnonzero(turn)
         batch = rows.batch
-        weight = np.ones(at.size) if batch.weight is None else batch.weight[at]
+        weight = batch.weights.some(at).counts(at.size)
         mask = None if rows.mask is None else rows.mask[at]
         self._parts.append((rows.place[at], batch.context[at], rows.index[at], weight, mask))
 

@@ -135,7 +135,7 @@ def choose_pessimism(
                 index = judge.choose(tasks, context, allowed)
                 same = index == codes[own]
                 worth[own, j] = judge.predict(at, context, index) + np.where(same, miss, 0.0)
-        total.add(batch.task, worth, batch.reward, batch.weight)
+        total.add(batch.task, worth, batch.reward, batch.weights.counts(len(batch)))
     return _chosen(np.asarray(grid, dtype=np.float64), total.moments())
 
 

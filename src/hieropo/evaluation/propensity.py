@@ -12,7 +12,7 @@ from hieropo.core.logged_propensities import PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.errors import InputError
-from hieropo.evaluation.survey import FOLDS, Survey, fold_of
+from hieropo.evaluation.survey import FOLDS, Survey, fold_of, sampled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -68,6 +68,11 @@ def propensities_of(source: str, glance: Survey, seed: int) -> Propensities:
     """
     if source == "none":
         return _none("It was not asked for.")
+    if glance.estimated is not None and sampled(glance.moments):
+        return _none(
+            "Propensities are not estimated from rows that were kept by chance (sampling_weight), since how often "
+            "actions were taken among them is not how often they were taken. Log propensities, and name pscore=."
+        )
     if glance.estimated is not None:
         return _estimated(glance.estimated, seed)
     if glance.logged is None:

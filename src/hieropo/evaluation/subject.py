@@ -88,6 +88,6 @@ def _covering(moments: AnyMoments, keys: Keys) -> AnyMoments:
     if isinstance(moments, Moments):
         return moments.covering(keys)
     shape = len(keys), moments.n_actions
-    sums, rows = np.zeros((*shape, moments.sums.shape[2])), np.zeros(shape, dtype=np.int64)
-    none = UnitMoments.of(keys, moments.unit_dim, sums, rows, np.zeros(shape), moments.features)
+    sums = np.zeros((*shape, moments.sums.shape[2]))
+    none = UnitMoments.of(keys, moments.unit_dim, sums, np.zeros(shape), np.zeros(shape), moments.features)
     return moments + none

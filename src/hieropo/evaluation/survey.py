@@ -1,7 +1,7 @@
 """The first pass over a log: its sums, what was done how often, and whether a policy was learned from these rows."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,10 +18,15 @@ from hieropo.errors import LogError
 from hieropo.evaluation.subject import AnyMoments
 from hieropo.lanes import accumulator, add_rows, placed
 
+Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
 FOLDS = 5
+_UNCHECKED = (
+    "Propensities are not checked against the actions: rows were kept by chance (sampling_weight), and the checks take "
+    "every row of the log."
+)
 _ROUNDING = 1e-9
 _TELLING = 4  # rows from which on equal sums of a task are no coincidence
 _MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
@@ -36,7 +41,9 @@ class Survey:
     moments : Moments or UnitMoments
         Of its rows.
     counts : (m, K) int
-        Rows of each action in each task, in the order of ``moments.keys``.
+        Rows of each action in each task that a pass brings, in the order of ``moments.keys``.
+    weight : (m,) array
+        Rows of each task by their weights c; as many, unless some weights are fractions or very large.
     low, high : float
         Range of the rewards.
     sketch : RowSketch
@@ -49,6 +56,7 @@ class Survey:
 
     moments: AnyMoments
     counts: Codes
+    weight: Array
     low: float
     high: float
     sketch: RowSketch
@@ -85,7 +93,7 @@ def survey(
     """
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     places = Places()
-    counts = np.zeros((0, width), dtype=np.int64)
+    counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
     total, sketcher = accumulator(features, apart=apart), RowSketcher(features.actions)
     logged, taken = LoggedPscores(features.actions or ()), None
     if estimating:
@@ -96,12 +104,14 @@ def survey(
         codes = _codes(features, batch)
         with placed(batch):
             add_rows(total, features, batch, codes)
-        sketcher.add(batch.reward, batch.context, codes)
+        _sketch(sketcher, batch, codes)
         place = places.of(batch.task)
         if len(places) > len(counts):
             more = max(len(places), 2 * len(counts)) - len(counts)
             counts = np.concatenate([counts, np.zeros((more, width), dtype=np.int64)])
+            weight = np.concatenate([weight, np.zeros(more)])
         np.add.at(counts.reshape(-1), place * width + codes, 1)
+        weight += np.bincount(place, batch.weight, weight.size)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
         mask = eligible(features, batch, codes)
         if batch.pscore is not None:
@@ -111,10 +121,33 @@ def survey(
         if taken is not None:
             fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
             taken.add(place, codes, batch.context, mask, fold=fold)
+    if not len(places):
+        raise LogError(
+            "The weight is 0 in every row, so that no row counts and nothing can be judged. Name another column of "
+            "weights, or none."
+        )
+    moments = total.moments()
+    check = logged.check() if pscores else None
+    if check is not None and sampled(moments):
+        check = replace(check, findings=(_UNCHECKED,))
     return Survey(
-        total.moments(), counts[: len(places)], low, high, sketcher.sketch(), logged.check() if pscores else None,
+        moments, counts[: len(places)], weight[: len(places)], low, high, sketcher.sketch(), check,
         None if taken is None else taken.learn(),
     )  # fmt: skip
+
+
+def _sketch(sketcher: RowSketcher, batch: Batch, codes: Codes) -> None:
+    """Add each row once, however often its weight lets it come."""
+    if batch.rows is None:
+        sketcher.add(batch.reward, batch.context, codes)
+        return
+    first = np.unique(batch.rows, return_index=True)[1]
+    sketcher.add(batch.reward[first], batch.context[first], codes[first])
+
+
+def sampled(moments: AnyMoments) -> bool:
+    """Return whether rows have sampling weights: they are those of a larger log that chance has kept."""
+    return moments.squares is not None
 
 
 def _refuse_tiny(batch: Batch) -> None:
@@ -198,18 +231,19 @@ def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
     share = log.sketch.share_in(sketch)
     if share is not None:
         whole = bool(
-            known.all() and (rows <= theirs[0][place]).all()
+            known.all() and (rows <= theirs[0][place] * (1.0 + _ROUNDING)).all()
         )  # no more rows of a task than were learned from
         return "yes" if share >= _MOST and whole else "partly" if share > _SOME else "no"
     same = known.copy()
-    same[known] = (rows[known] == theirs[0][place[known]]) & _near(mine[1][known], theirs[1][place[known]])
-    total = max(int(rows.sum()), 1)
-    if int(rows[same].sum()) / total >= _MOST:
+    equal = np.isclose(rows[known], theirs[0][place[known]], rtol=_ROUNDING, atol=0.0)
+    same[known] = equal & _near(mine[1][known], theirs[1][place[known]])
+    total = max(float(rows.sum()), 1e-300)
+    if float(rows[same].sum()) / total >= _MOST:
         return "yes"
-    return "partly" if int(rows[same & (rows >= _TELLING)].sum()) / total > _SOME else "no"
+    return "partly" if float(rows[same & (rows >= _TELLING)].sum()) / total > _SOME else "no"
 
 
-def _flat(moments: AnyMoments) -> tuple[Codes, NDArray[np.float64]]:
+def _flat(moments: AnyMoments) -> tuple[Array, Array]:
     m = len(moments)
     return moments.rows.reshape(m, -1).sum(axis=1), np.asarray(moments.sums).reshape(m, -1)
 

@@ -6,7 +6,7 @@ from typing import Any
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.value_estimates import ValueEstimate
 from hieropo.evaluation.evaluation import Evaluation
-from hieropo.text import agreeing, counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, table, thousands
 
 _SHOWN = 5  # tasks at either end
 
@@ -123,7 +123,7 @@ def _tasks(found: Evaluation) -> str:
 def _task(each: dict[str, Any]) -> list[str]:
     return [
         str(each["task"]),
-        f"{each['rows']:,}",
+        thousands(each["rows"]),
         *_numbers(each["gain"], each["gain_sd"]),
         f"{each['harm']:.3f}",
     ]

@@ -29,7 +29,8 @@ KNOWN = {
         "action_propensity", "logging_prob", "logging_propensity", "logged_propensity", "behavior_prob",
         "behaviour_prob",
     ),
-    "weight": ("sample_weight", "case_weight", "row_weight"),
+    "weight": ("case_weight", "row_weight"),
+    "sampling_weight": ("sampling_weight", "inverse_sampling_probability"),
     "eligible": ("eligible", "eligible_actions", "available_actions", "action_set"),
     "time": (
         "time", "timestamp", "ts", "datetime", "date", "event_time", "event_timestamp", "decision_time", "created_at",

@@ -58,9 +58,12 @@ class InPlace:
 def in_place(found: pa.RecordBatch, roles: Roles) -> InPlace | None:
     """Rows as they lie in memory; None where they have to be taken one by one.
 
-    That is where a column has nulls or a rare type, and where groups, metadata or lists of actions are read.
+    That is where a column has nulls or a rare type, and where groups, metadata, lists of actions, precisions or
+    sampling weights are read.
     """
-    if roles.levels or roles.metadata or roles.eligible is not None or not found.num_rows:
+    if roles.levels or roles.metadata or not found.num_rows:
+        return None
+    if any(each is not None for each in (roles.eligible, roles.precision, roles.sampling_weight)):
         return None
     if any(found.column(column).null_count for column in roles.columns):
         return None

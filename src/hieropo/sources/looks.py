@@ -1,6 +1,6 @@
 """Reading a log that may not be usable: what can be read of each row, and what is wrong with the rest, counted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
 from hieropo.core.rules import HUGE
 from hieropo.sources.arrays import decoded, ids, is_uuid, plain_texts, without_views
-from hieropo.sources.schema import holds_text
+from hieropo.sources.schema import NUMBER_ROLES, holds_text
 from hieropo.sources.sifting import Fault, sift
 from hieropo.sources.text_numbers import text_numbers
 
@@ -62,6 +62,23 @@ class Look:
     eligible: Array | None
     faults: list[Unusable]
 
+    def repeated(self, copies: Codes) -> "Look":
+        """Return every row as often as ``copies`` (n,) says; faults are those of the rows as they came."""
+
+        def repeat(values: Any) -> Any:
+            return None if values is None else np.repeat(values, copies)
+
+        return replace(
+            self,
+            rows=int(copies.sum()),
+            task=repeat(self.task),
+            action=repeat(self.action),
+            numbers={column: repeat(values) for column, values in self.numbers.items()},
+            levels=tuple(map(repeat, self.levels)),
+            time=repeat(self.time),
+            eligible=repeat(self.eligible),
+        )
+
 
 class Looker:
     """Looks at record batches one after the other, and knows the ids that came so far.
@@ -93,7 +110,7 @@ class Looker:
         values = {
             column: _numbers(found.column(column), good[column])
             for role, column in roles.items()
-            if role in ("reward", "pscore", "weight", "context", "metadata")
+            if role in NUMBER_ROLES
         }
         return Look(
             first_row=first_row,

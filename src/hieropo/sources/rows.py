@@ -165,6 +165,8 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.i
         context=context_matrix(found, roles.context, row),
         pscore=values(roles.pscore),
         weight=values(roles.weight),
+        precision=values(roles.precision),
+        sampling_weight=values(roles.sampling_weight),
         first_row=row,
         roles=roles,
         levels=tuple(ids(found.column(column), column, row) for column in roles.levels),

@@ -14,7 +14,7 @@ NOTE = "hieropo.note"  # metadata of a field: why its type is as it is
 MIXED = pa.dense_union(
     [pa.field("", pa.null())]
 )  # of columns that have no one type; they are handed out as text
-NUMBER_ROLES = ("reward", "pscore", "weight", "context", "metadata")
+NUMBER_ROLES = ("reward", "pscore", "weight", "precision", "sampling_weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
 _TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
@@ -49,7 +49,7 @@ def holds_text(kind: pa.DataType) -> bool:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type can be a reward, a propensity, a weight or a context."""
+    """Whether a column of this type can be a reward, a propensity, a weight, a precision or a context."""
     return _is_any(kind, _NUMBERS)
 
 

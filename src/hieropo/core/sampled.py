@@ -1,0 +1,204 @@
+"""Posterior from rows that chance kept of a larger log: means as if it were whole, covariances of the robust form.
+
+A row kept with probability 1 / q stands for q rows, so that G_s = sum c q v phi phi' / sigma^2 and B_s take the place
+of those of the whole log and give its posterior means. But B_s varies as the kept rows do: given theta_s its covariance
+is D G_s, not G_s, with the design effect
+
+    D = (sum c (q v)^2 e^2 / sum c q v e^2) (sum c q / sum c q v),    e = r - phi' theta^_s,
+
+which is 1 where q is 1 (the sandwich estimate of Huber 1967 and White 1980, its middle taken as proportional to G_s; in
+survey sampling Binder, International Statistical Review 51, 1983). The move of theta^_s with all B_z is
+Sigma~_s dB_s + M_s Sigma-bar sum_z A_z dB_z. So, with R_z = A_z G_z A_z' = P_z - P_z Sigma_0 P_z and Q = sum_z R_z,
+
+    cov of theta_s   gets (D - 1) (Sigma_0 R_s Sigma_0 + Sigma_0 R_s Sigma-bar M_s' + its transpose
+                                   + M_s Sigma-bar Q Sigma-bar M_s')
+    cov of mu        gets (D - 1) Sigma-bar Q Sigma-bar
+    var of sum_s v_s' theta_s  gets (D - 1) sum_z h_z' R_z h_z,   h_z = Sigma_0 v_z + Sigma-bar sum_s M_s' v_s
+
+The hierarchy is taken as known.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.hierarchy import Hierarchy
+from hieropo.core.mixed import Components, single
+from hieropo.core.packed import pack, packed_size, unpack
+from hieropo.core.posterior import Posterior, PosteriorTable, Unseen, condition
+from hieropo.core.statistics import Moments
+from hieropo.core.steps import up, upper_factor
+from hieropo.errors import InputError
+
+_PIECE = 2**20  # entries worked on at once
+
+
+def design_effect(moments: Moments, plain: Posterior) -> float:
+    """Return D, the variance of sums over the kept rows against that of sums over as many rows as they stand for.
+
+    Parameters
+    ----------
+    moments : Moments
+        With ``squares``.
+    plain : Posterior
+        Of these moments, whose means are theta^_s.
+    """
+    assert moments.squares is not None
+    means, d = plain.table().means, moments.dim
+    above = below = 0.0
+    for start in range(0, len(moments), max(1, _PIECE // (d + 2) ** 2)):
+        part = slice(start, start + max(1, _PIECE // (d + 2) ** 2))
+        form = np.concatenate(
+            [-means[part], np.ones((len(means[part]), 1)), np.zeros((len(means[part]), 1))], axis=1
+        )
+        below += float(np.einsum("si,sij,sj->", form, unpack(moments.sums[part], d + 2), form))
+        above += float(np.einsum("si,sij,sj->", form, unpack(moments.squares[part], d + 2), form))
+    weight = float(moments.sums[:, -1].sum())
+    if not (above > 0 and below > 0 and weight > 0):  # rewards without noise
+        return 1.0
+    return above / below * moments.n_rows / weight
+
+
+class SampledPosterior:
+    """Posterior with standard errors of the robust form, for rows with sampling weights; see the module.
+
+    It has the views of a :class:`Posterior`.
+
+    Attributes
+    ----------
+    moments : Moments
+    hierarchy : Hierarchy
+        Of two levels, taken as known.
+    plain : Posterior
+        As if the rows were as many as their sampling weights say.
+    design : float
+        D.
+
+    Raises
+    ------
+    InputError
+        The hierarchy has levels or metadata, for which the robust form is not derived.
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
+        if hierarchy.levels or hierarchy.metadata is not None:
+            raise InputError(
+                "Rows with sampling weights are learned from by two levels without metadata: robust standard errors "
+                "are not derived for a tree. Leave levels, metadata and logging='frozen' out, or the sampling weights "
+                "where rows were kept whatever came of them."
+            )
+        self.hierarchy = hierarchy
+        self.plain = condition(moments, hierarchy)
+        self.moments = self.plain.moments
+        self.design = design_effect(self.moments, self.plain)
+        self._factor = upper_factor(hierarchy.task_cov)[0]
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood as if the log were whole."""
+        return self.plain.log_evidence
+
+    def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
+        """P and R (k, d, d) of pieces of the tasks."""
+        d, cov = self.dim, self.hierarchy.task_cov
+        step, scale = max(1, _PIECE // (d * d)), 1.0 / self.hierarchy.noise_var
+        for start in range(0, len(sums), step):
+            some = sums[start : start + step]
+            P = unpack(up(some, scale, self._factor, np.arange(len(some)), len(some))[0], d)
+            yield P, P - P @ cov @ P
+
+    @cached_property
+    def _spread(self) -> Array:
+        """Sigma-bar Q Sigma-bar, (d, d)."""
+        Q, root = np.zeros((self.dim, self.dim)), self.plain.hyper.cov
+        for _, R in self._tasks(self.moments.sums):
+            Q += R.sum(axis=0)
+        return np.asarray(root @ Q @ root)
+
+    def _extra(self, P: Array, R: Array) -> Array:
+        """What is added to the covariances of tasks (k, d, d)."""
+        cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
+        M = np.eye(self.dim) - cov @ P
+        cross = cov @ R @ root @ np.swapaxes(M, 1, 2)
+        whole = cov @ R @ cov + cross + np.swapaxes(cross, 1, 2) + M @ self._spread @ np.swapaxes(M, 1, 2)
+        return np.asarray((self.design - 1.0) * whole)
+
+    def added(self, vectors: Array) -> Array:
+        """Return what is added to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d)."""
+        cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
+        J, start, shared = len(vectors), 0, np.zeros((len(vectors), self.dim))
+        for P, _ in self._tasks(self.moments.sums):
+            here = vectors[:, start : start + len(P)].swapaxes(0, 1)
+            start += len(P)
+            shared += (here @ (np.eye(self.dim) - cov @ P)).sum(axis=0)  # sum_s M_s' v_s
+        start, found = 0, np.zeros((J, J))
+        for _, R in self._tasks(self.moments.sums):
+            h = vectors[:, start : start + len(R)].swapaxes(0, 1) @ cov + shared @ root
+            start += len(R)
+            found += np.tensordot(h @ R, h, axes=([0, 2], [0, 2]))
+        return (self.design - 1.0) * found
+
+    @cached_property
+    def hyper(self) -> Gaussian:
+        """Posterior of mu."""
+        plain = self.plain.hyper
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + (self.design - 1.0) * self._spread)
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
+        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
+        if row < 0:
+            return self.new_task()
+        ((P, R),) = self._tasks(self.moments.sums[row : row + 1])
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._extra(P, R)[0])
+
+    def new_task(self, parent: object = None) -> Gaussian:
+        """Return the posterior of a task that has no rows."""
+        plain = self.plain.new_task(parent)
+        return Gaussian.trusted(plain.mean.copy(), plain.cov + (self.design - 1.0) * self._spread)
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Raise: there are no groups here; see :meth:`Posterior.node`."""
+        return self.plain.node(level, node)
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
+        return single(self.task(task, unseen=unseen))
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound phi' theta from below with probability ``level``, for phi (..., d)."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d)."""
+        at = self.moments.keys.require([first, second])
+        d = self.dim
+        vectors = np.zeros((2 * d, len(self.moments.keys), d))
+        for k in (0, 1):
+            vectors[k * d + np.arange(d), at[k]] = np.eye(d)
+        return np.asarray(self.plain.cov_between(first, second) + self.added(vectors)[:d, d:])
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        plain, start = self.plain.table(), 0
+        covs = np.empty((len(plain.means), packed_size(self.dim)))
+        for P, R in self._tasks(self.moments.sums):
+            part = slice(start, start + len(P))
+            covs[part] = plain.covs[part] + pack(self._extra(P, R))
+            start += len(P)
+        return PosteriorTable(plain.keys, plain.means, covs, plain.rows, self.new_task())
+
+    def __repr__(self) -> str:
+        return f"SampledPosterior({len(self.moments)} tasks, {self.dim} features, design effect {self.design:.3g})"
