@@ -244,7 +244,9 @@ def test_what_is_not_derived_for_rows_kept_by_chance_is_refused_or_left_out() ->
     assert found.checks is None
     assert not found.estimates
     assert "not estimated from rows that were kept by chance" in str(found.refused)
-    kinds = {each.kind: each for each in examine(rows, pscore="p", **settings).findings}
+    examined = examine(rows, pscore="p", **settings)
+    assert examined.facts["reward"]["mean"] == pytest.approx(np.average(rows["r"], weights=rows["q"]))
+    kinds = {each.kind: each for each in examined.findings}
     assert "stand for" in kinds["kept by chance"].text
     with pytest.raises(LogError, match=r"column 'q', row 0: 0\.0 is not above 0|Column 'q', row 0: 0"):
         HierOPO().fit(rows.assign(q=0.0), **settings)

@@ -62,6 +62,8 @@ class Collected:
     origin : (c,) array
     misplaced : str or None
         Why a level or metadata cannot be used.
+    mean_reward : float
+        Mean of the rewards that can be used, by weights and sampling weights; NaN where there are none.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Collected:
     contexts: Moments | None
     origin: Array
     misplaced: str | None
+    mean_reward: float
 
     @property
     def contexts_apart(self) -> bool:
@@ -167,6 +170,7 @@ class Collector:
         self._origin = np.zeros(len(roles.context))
         self._placement = Placement(roles)
         self._misplaced: str | None = None
+        self._stand_for, self._total = 0.0, 0.0
         self._time_kind: Any = None
 
     def add(self, found: Any) -> None:
@@ -202,6 +206,10 @@ class Collector:
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
         usable = _usable(look, reward)
         self._usable += int(np.count_nonzero(usable))
+        q = np.ones(look.rows) if roles.sampling_weight is None else look.numbers[roles.sampling_weight]
+        some = usable & ~np.isnan(q)
+        self._stand_for += float(q[some].sum())
+        self._total += float(q[some] @ reward[some])
         place = np.where(usable, look.task, -1)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
@@ -230,6 +238,7 @@ class Collector:
         if self._roles.action is None:
             code = np.zeros(1, dtype=np.int64)
         self._looked_at += later._looked_at
+        self._stand_for, self._total = self._stand_for + later._stand_for, self._total + later._total
         self._rows, self._usable = self._rows + later._rows, self._usable + later._usable
         self._cells.append(later._cells, place, code, tasks=tasks, actions=actions)
         self._times.append(later._times, place, tasks)
@@ -294,7 +303,7 @@ class Collector:
             self._name, self._roles, self._looked_at, self._looked_at, self._rows, self._usable, tasks, actions,
             self._cells.collected(), self._numbers, self._extremes, tuple(self._faults.values()),
             self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed, contexts, self._origin,
-            self._misplaced,
+            self._misplaced, self._total / self._stand_for if self._stand_for else np.nan,
         )  # fmt: skip
 
 

@@ -64,7 +64,8 @@ def _reward(seen: Collected) -> dict[str, Any]:
         return {"kind": None}
     values = {f"{value:g}": count for value, count in sorted((found.values or {}).items())}
     return {
-        "kind": found.kind, "low": found.low, "high": found.high, "mean": found.mean, "sd": found.sd,
+        "kind": found.kind, "low": found.low, "high": found.high,
+        "mean": seen.mean_reward if seen.sampled else found.mean, "sd": found.sd,
         "values": values if found.values is not None else None,
     }  # fmt: skip
 
