@@ -260,7 +260,7 @@ def condition_shared(moments: UnitMoments, hierarchy: SharedActions) -> SharedPo
             f"The moments have {p} features an action, the hierarchy {hierarchy.unit_dim}. Both must come from one "
             "feature map."
         )
-    _refuse_negative(moments)
+    refuse_negative(moments)
     units = Nodes.of(moments.units.sums, 1.0 / hierarchy.noise_var, hierarchy.task_cov)
     given = units, moments.rows.sum(axis=0), hierarchy.hyper, hierarchy.action_cov
     laws: UnitLaws = (
@@ -315,7 +315,8 @@ def unit_tree(moments: UnitMoments) -> Tree:
     )  # fmt: skip
 
 
-def _refuse_negative(moments: UnitMoments) -> None:
+def refuse_negative(moments: UnitMoments) -> None:
+    """Raise where the moments of a unit are no sums of rows, since more was subtracted than added."""
     p = moments.unit_dim
     diagonal = moments.units.sums[:, [packed_size(j + 1) - 1 for j in range(p + 2)]]
     bad = np.flatnonzero((moments.units.rows < 0) | (diagonal < 0).any(axis=1))

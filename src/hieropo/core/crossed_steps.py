@@ -1,0 +1,359 @@
+"""The way up of the crossed prior: rows to units, units to tasks, tasks to one system in (beta, alpha).
+
+With G_sa, B_sa of the rows of task s under action a, divided by sigma_a^2, and only for units (s, a) that have rows:
+
+    gamma out  P_sa = (I + G_sa M)^-1 G_sa         b_sa = (I + G_sa M)^-1 B_sa
+    u out      Q_s = sum_a P_sa,  b_s = sum_a b_sa,  W_s = L (I + Q_s L)^-1,  K_s = (I + L Q_s)^-1
+    to mu      Pi = sum_s diag_a(P_sa) - P_s W_s P_s'         h = sum_s b_sa - P_sa W_s b_s
+
+mu_a = beta + alpha_a, P_s the stacked (K p, p) of a task. Pi is never taken as that difference, whose digits are lost
+where L is far larger than what the rows leave open: with J = 1 (x) I,
+
+    J' Pi J = sum_s K_s' Q_s       (J' Pi)_a = sum_s K_s' P_sa       Pi_ab = -sum_s P_sa W_s P_sb,  a != b
+    Pi_aa = (J' Pi)_a - sum_(b != a) Pi_ba
+
+For p = 1 no term of these sums has another sign than its result. The root takes beta + alpha_r of the action r with
+most rows, and the differences from it, so that an unknown level takes no digits from differences between actions:
+R'R is the information in these coordinates (pivoted, any rank), alpha_a = F z_a with F F' = A, and reflections of
+[R T; 0 I], T from (z, beta) to the coordinates, give the posterior without forming a second system.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.core.gaussian import Array
+from hieropo.core.keys import Codes
+from hieropo.core.packed import packed_size, unpack
+from hieropo.core.steps import pivot_tolerance, up, upper_factor
+from hieropo.core.unit_laws import Nodes
+from hieropo.core.units import UnitMoments
+from hieropo.errors import NumericalError
+
+_DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
+_ROOM = 2**21  # doubles of one array while tasks are worked on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedUnits:
+    """The units that have rows, in the order of their tasks.
+
+    Attributes
+    ----------
+    rows : (u, (p + 1)(p + 2) / 2) array
+        Packed [G B; B' c], each divided by the noise variance of its action.
+    action : (u,) int array
+    task : (u,) int array
+        Place among the observed tasks.
+    tasks : (t,) int array
+        Rows of the moments of the t observed tasks.
+    starts : (t + 1,) int array
+        Units of observed task i stand at ``starts[i]`` to ``starts[i + 1]``.
+    n_actions, dim : int
+        K, p.
+    """
+
+    rows: Array
+    action: Codes
+    task: Codes
+    tasks: Codes
+    starts: Codes
+    n_actions: int
+    dim: int
+
+    @classmethod
+    def of(cls, moments: UnitMoments, noise_var: Array) -> "ObservedUnits":
+        """Divide the sums of each unit that has rows by its noise variance (K,)."""
+        K, p = moments.n_actions, moments.unit_dim
+        at = np.flatnonzero(moments.units.rows)
+        task, action = np.divmod(at, K)
+        rows = moments.units.sums[at, : packed_size(p + 1)] / noise_var[action, None]
+        tasks, starts = np.unique(task, return_index=True)
+        place = np.repeat(np.arange(tasks.size), np.diff(np.append(starts, at.size)))
+        return cls(rows, action, place, tasks, np.append(starts, at.size), K, p)
+
+    def by_task(self, values: Array) -> Array:
+        """Sums over the units of each observed task, of values (u, ...)."""
+        if not len(self.tasks):
+            return np.zeros((0, *values.shape[1:]))
+        return np.asarray(np.add.reduceat(values, self.starts[:-1], axis=0))
+
+    def by_action(self, values: Array) -> Array:
+        """Sums over the units of each action, of values (u, ...): (K, ...)."""
+        from scipy.sparse import csr_array
+
+        u = len(self.action)
+        pick = csr_array((np.ones(u), (self.action, np.arange(u))), shape=(self.n_actions, u))
+        width = int(np.prod(values.shape[1:]))
+        return np.asarray(pick @ values.reshape(u, width)).reshape(self.n_actions, *values.shape[1:])
+
+    def blocks(self, values: Array, first: int, last: int) -> Any:
+        """Sparse (n p, K p) matrix with a block (p, p) of ``values`` (u, p, p) for each unit of some observed tasks."""
+        from scipy.sparse import bsr_array
+
+        part, p = slice(self.starts[first], self.starts[last]), self.dim
+        pointers = self.starts[first : last + 1] - self.starts[first]
+        shape = (last - first) * p, self.n_actions * p
+        return bsr_array((values[part], self.action[part], pointers), shape=shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitMessages:
+    """What units say once gamma is integrated out.
+
+    Attributes
+    ----------
+    said : (u, (p + 1)(p + 2) / 2) array
+        Packed [P b; b' c'] of each unit.
+    information : (u, p, p) array
+        P_sa.
+    score : (u, p) array
+        b_sa.
+    log_det : float
+        sum log|I + G_sa M|.
+    """
+
+    said: Array
+    information: Array
+    score: Array
+    log_det: float
+
+    @classmethod
+    def of(cls, units: ObservedUnits, interaction_cov: Array) -> "UnitMessages":
+        """Take the step up from rows."""
+        p, u = units.dim, len(units.rows)
+        if interaction_cov.any():
+            said, log_det = up(units.rows, 1.0, upper_factor(interaction_cov)[0], np.arange(u), u)
+        else:
+            said, log_det = units.rows, 0.0
+        score = said[:, packed_size(p) : packed_size(p) + p]
+        return cls(said, unpack(said, p), score, log_det)
+
+
+class RootSums(NamedTuple):
+    """What all tasks say about beta and mu_a = beta + alpha_a.
+
+    Attributes
+    ----------
+    level : (p + 1, p + 1) array
+        [J' Pi J, J' h; h' J, c'']
+    rows : (p, K, p) array
+        J' Pi.
+    information : (K, p, K, p) array
+        Pi.
+    score : (K, p) array
+        h.
+    log_det : float
+        sum log|I + G_sa M| + sum log|I + Q_s L|.
+    """
+
+    level: Array
+    rows: Array
+    information: Array
+    score: Array
+    log_det: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskMessages:
+    """Observed tasks given what their units say, and what they say in turn.
+
+    Attributes
+    ----------
+    shift : (t, p) array
+        W_s b_s.
+    cov : (t, p, p) array
+        W_s, the covariance of u_s given all mu_a.
+    gains : (t, p, p) array
+        K_s = (I + L Q_s)^-1.
+    slopes : (u, p, p) array
+        W_s P_sa of each unit: by how much u_s falls as mu_a rises.
+    root : RootSums
+    """
+
+    shift: Array
+    cov: Array
+    gains: Array
+    slopes: Array
+    root: RootSums
+
+    @classmethod
+    def of(cls, units: ObservedUnits, messages: UnitMessages, level_cov: Array) -> "TaskMessages":
+        """Take the step up from units."""
+        p, t = units.dim, len(units.tasks)
+        rows = units.by_task(messages.said)
+        zero, every = np.zeros(t, dtype=np.int64), slice(0, t)
+        if level_cov.any():
+            nodes = Nodes.of(rows, 1.0, level_cov)
+            said, log_det = up(rows, 1.0, nodes.factor, zero, 1)
+            shift, packed = nodes.given(np.zeros((t, p)), every)
+            cov, gains = unpack(packed, p), nodes.gains(every)
+        else:
+            said, log_det = rows.sum(axis=0)[None], 0.0
+            shift, cov = np.zeros((t, p)), np.zeros((t, p, p))
+            gains = np.broadcast_to(np.eye(p), (t, p, p))
+        slopes = cov[units.task] @ messages.information
+        left = np.einsum("uij,uj->ui", messages.information, shift[units.task])
+        seen = units.by_action(gains[units.task].swapaxes(1, 2) @ messages.information)
+        root = RootSums(
+            unpack(said[0], p + 1),
+            seen.swapaxes(0, 1),
+            _information(units, messages.information, slopes, seen),
+            units.by_action(messages.score - left),
+            messages.log_det + log_det,
+        )
+        return cls(shift, cov, gains, slopes, root)
+
+
+def _information(units: ObservedUnits, information: Array, slopes: Array, seen: Array) -> Array:
+    """Pi (K, p, K, p) from P_sa and W_s P_sa (u, p, p), and its sums over rows, J' Pi, as ``seen`` (K, p, p)."""
+    K, p, t = units.n_actions, units.dim, len(units.tasks)
+    flat = np.zeros((K * p, K * p))
+    dense = len(units.action) > _DENSE * K * t
+    step = max(1, _ROOM // (K * p * p)) if dense else max(t, 1)
+    for first in range(0, t, step):
+        last = min(first + step, t)
+        left, right = units.blocks(information, first, last), units.blocks(slopes, first, last)
+        flat -= left.toarray().T @ right.toarray() if dense else (left.T @ right).toarray()
+    whole = ((flat + flat.T) / 2).reshape(K, p, K, p)
+    each = np.arange(K)
+    whole[each, :, each] = 0.0
+    own = seen - whole.sum(axis=0).transpose(1, 0, 2)
+    whole[each, :, each] = (own + own.swapaxes(1, 2)) / 2
+    return whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Root:
+    """The posterior of (beta, alpha): means and a root of the joint covariance, of D columns.
+
+    Attributes
+    ----------
+    mean : (p,) array
+        Of beta.
+    cov_root : (p, D) array
+    effects : (K, p) array
+        Means of alpha_a.
+    effect_roots : (K, p, D) array
+    log_det : float
+        log|N|, N the information of (z, beta).
+    square : float
+        What is left of the sum of squares of rewards, over their noise: r'V^-1 r - its part explained by beta.
+    """
+
+    mean: Array
+    cov_root: Array
+    effects: Array
+    effect_roots: Array
+    log_det: float
+    square: float
+
+
+def solve_root(sums: RootSums, action_cov: Array) -> Root:
+    """Posterior of (beta, alpha), alpha_a ~ N(0, A), beta flat.
+
+    Raises
+    ------
+    NumericalError
+        The rows leave a direction of beta open.
+    """
+    from scipy.linalg import solve_triangular
+
+    K, p = sums.score.shape
+    factor = upper_factor(action_cov)[0]
+    factor = factor[:, factor.any(axis=0)]
+    r = factor.shape[1]
+    reference = _reference(sums.information)
+    root, y, rest, square = _pivoted_root(*_graded(sums, reference))
+
+    def in_unknowns(rows: Array) -> Array:
+        """Rows (k, K p) on mu of the reference and differences, as rows (k, K r + p) on (z, beta)."""
+        blocks = rows.reshape(len(rows), K, p)
+        beta = blocks[:, reference].copy()
+        blocks[:, reference] = 2 * beta - blocks.sum(
+            axis=1
+        )  # on alpha: its own, less the differences from it
+        return np.concatenate([(blocks @ factor).reshape(len(rows), K * r), beta], axis=1)
+
+    n = K * r + p
+    stacked = np.zeros((len(root) + K * r, n + 1))
+    stacked[: len(root), :n], stacked[: len(root), n] = in_unknowns(root), y
+    stacked[len(root) :, : K * r] = np.eye(K * r)
+    order = np.argsort(-np.abs(stacked[:, :n]).max(axis=1, initial=0.0), kind="stable")
+    triangular: Array = np.asarray(np.linalg.qr(stacked[order], mode="r"))
+    _refuse_open(triangular[K * r : n, K * r : n], p)
+    R, w = triangular[:n, :n], triangular[:n, n]
+    more = solve_triangular(R, in_unknowns(rest[None])[0], trans="T")
+    solution = solve_triangular(R, np.column_stack([w + more, np.eye(n)]))
+    effects = (factor @ solution[: K * r].reshape(K, r, n + 1)) if r else np.zeros((K, p, n + 1))
+    if len(triangular) > n:
+        square += float(triangular[n, n]) ** 2
+    square -= float(more @ (2 * w + more))
+    log_det = 2.0 * float(np.log(np.abs(np.diagonal(R))).sum())
+    beta = solution[K * r :]
+    return Root(beta[:, 0], beta[:, 1:], effects[:, :, 0], effects[:, :, 1:], log_det, square)
+
+
+def _reference(information: Array) -> int:
+    """Action with most information, in units of the most that any has about each coefficient."""
+    own = np.einsum("aiai->ai", information)
+    most = own.max(axis=0)
+    return int((own / np.where(most > 0, most, 1.0)).sum(axis=1).argmax())
+
+
+def _graded(sums: RootSums, reference: int) -> tuple[Array, Array, float]:
+    """Information, score and square in mu of the reference action and the differences of all others from it."""
+    K, p = sums.score.shape
+    whole, score = sums.information.copy(), sums.score.copy()
+    whole[reference], whole[:, :, reference] = sums.rows, sums.rows.transpose(1, 2, 0)
+    whole[reference, :, reference] = sums.level[:p, :p]
+    score[reference] = sums.level[:p, p]
+    return whole.reshape(K * p, K * p), score.reshape(-1), float(sums.level[p, p])
+
+
+def _pivoted_root(information: Array, score: Array, square: float) -> tuple[Array, Array, Array, float]:
+    """R (rank, n) with R'R = information, y, what R'y leaves of the score, and square - y'y; columns of any scale.
+
+    Information of a share below rounding is left out, but the score of such a direction may be more than rounding.
+    """
+    from scipy.linalg import solve_triangular
+    from scipy.linalg.lapack import dpstrf
+
+    n = len(score)
+    scale = np.sqrt(np.maximum(np.diagonal(information), 0.0))
+    if not scale.any():
+        return np.zeros((0, n)), np.zeros(0), score, square
+    safe = np.where(scale > 0, scale, 1.0)
+    factor, pivots, rank, _ = dpstrf(information / np.outer(safe, safe), tol=pivot_tolerance(n))
+    place: NDArray[np.int64] = pivots.astype(np.int64) - 1
+    upper = np.triu(factor)[:rank]
+    root = np.empty((rank, n))
+    root[:, place] = upper
+    y = solve_triangular(upper[:, :rank], (score / safe)[place[:rank]], trans="T")
+    root *= scale
+    rest = score - y @ root
+    rest[place[:rank]] = 0.0
+    return root, y, rest, square - float(y @ y)
+
+
+def _refuse_open(root: Array, p: int) -> None:
+    """Raise where the information root'root of beta is singular."""
+    if len(root) == p:
+        sizes = np.linalg.norm(root, axis=0)
+        if (sizes > 0).all():
+            _, values, vectors = np.linalg.svd(root / sizes)
+            if values[-1] ** 2 > pivot_tolerance(p):
+                return
+            unseen = vectors[-1]
+        else:
+            unseen = (sizes == 0).astype(np.float64)
+    else:
+        unseen = np.ones(p)
+    at = int(np.abs(unseen).argmax())
+    raise NumericalError(
+        f"The rows do not determine beta, the coefficients that all tasks and actions share: of {p}, a combination "
+        f"with coefficient {at} never varies. beta has a flat prior, so that it has no posterior either. A column is "
+        "constant zero or a copy of others, or the log has no rows. Leave the column out."
+    )
