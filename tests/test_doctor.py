@@ -177,7 +177,10 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
                      "offer": RNG.integers(30, size=log["x"].size)}, WITHOUT_P | {"context": []},
     ),
     ("a reward outweighs", "limits", at_row("profit", 500.0), {}),
-    ("far from 0", "limits", where(profit=lambda log: log["profit"] + 1e7), {}),
+    (
+        "far from 0", "limits", where(profit=lambda log: log["profit"] + 1e7),
+        WITHOUT_P | {"action": None},
+    ),
     ("one task", "limits", where(store=lambda log: np.zeros(log["x"].size)), {}),
     ("few tasks", "note", where(store=lambda log: log["store"] % 3), {}),
     ("tasks of one row", "limits", where(store=lambda log: np.arange(log["x"].size)), {}),
@@ -400,7 +403,7 @@ def test_an_evaluation_names_it_too_and_calls_nothing_else_noise() -> None:
 
 
 def test_findings_come_by_severity() -> None:
-    log = at_row("p", 0.0)({**sound(), "y": 1e4 * sound()["y"], "profit": sound()["profit"] + 1e7})
+    log = at_row("profit", 500.0)(at_row("p", 0.0)({**sound(), "y": 1e4 * sound()["y"]}))
     order = [each.severity for each in examined(log).findings]
     assert order == sorted(order, key=("stops", "limits", "note").index)
     assert len(set(order)) == 3

@@ -18,7 +18,7 @@ from hieropo.artifacts.sums import Sums
 from hieropo.core.features import FeatureMap
 from hieropo.core.logs import Roles
 from hieropo.errors import ArtifactError, InputError, LogError, MismatchError
-from hieropo.feature_choice import FeatureChoice, feature_map, measured_near
+from hieropo.feature_choice import FeatureChoice, feature_map, measured_near, reward_offset
 from hieropo.lanes import Summed
 from hieropo.placement import Placement
 from hieropo.sources.log_source import LogSource, files_of
@@ -75,8 +75,10 @@ def features_and_sums(
     features = _chosen(source, choice, roles, rejects)
     if rejects is not None:
         rejects.features = features
-    kept = apart(features)
-    return features, sums(source, features, roles, apart=kept, rejects=rejects, threads=threads)
+    kept, offset = apart(features), reward_offset(features, source, roles.reward)
+    return features, sums(
+        source, features, roles, apart=kept, rejects=rejects, threads=threads, offset=offset
+    )
 
 
 def _chosen(
@@ -119,7 +121,10 @@ def _with_checkpoints(
         keep(0, [])
     elif found.lanes:
         start = found.files, [summed_from(lane, roles) for lane in found.lanes]
-    summed = sums(source, features, roles, apart=kept, threads=threads, start=start, after_file=keep)
+    offset = reward_offset(features, source, roles.reward) if start is None else None
+    summed = sums(
+        source, features, roles, apart=kept, threads=threads, start=start, after_file=keep, offset=offset
+    )
     return features, summed
 
 

@@ -5,6 +5,8 @@ from typing import Any, Literal
 from hieropo.core.features import Columns, Crossed, FeatureMap, indicator, per_action
 from hieropo.core.logs import Roles
 from hieropo.core.moving import movable, near
+from hieropo.core.packed import Array
+from hieropo.core.reward_origins import offset_near
 from hieropo.errors import InputError, SchemaError
 from hieropo.sources import distinct_values, first_contexts
 from hieropo.sources.rejects import Rejects
@@ -80,6 +82,14 @@ def measured_near(features: FeatureMap, source: Any) -> FeatureMap:
         return features
     rows = first_contexts(source, features.columns)
     return features if rows is None else near(features, rows)
+
+
+def reward_offset(features: FeatureMap, source: Any, reward: str) -> Array | None:
+    """Return the offset with which the sums of a log are taken, where its first rewards lie far from 0."""
+    rewards = first_contexts(source, (reward,))
+    if rewards is None:
+        return None
+    return offset_near(features, rewards[:, 0], lambda: first_contexts(source, features.columns))
 
 
 def has_origin(features: object) -> bool:

@@ -15,7 +15,7 @@ from hieropo.core.keys import Codes
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.numbering import Numbering
 from hieropo.core.row_sketch import RowSketch, RowSketcher
-from hieropo.core.statistics import Moments
+from hieropo.core.statistics import Array, Moments
 from hieropo.core.threads import in_threads
 from hieropo.core.units import UnitAccumulator, UnitMoments, one_action
 from hieropo.errors import HieropoError, UnknownActionError
@@ -74,6 +74,8 @@ class Lane:
         Takes the rows that cannot be used.
     expected : int
         Rows that will at most come, as far as that is known.
+    offset : (d,) array, optional
+        Of the moments, unless they go on from ``start``.
     """
 
     def __init__(
@@ -86,11 +88,12 @@ class Lane:
         start: Summed | None = None,
         rejects: Rejects | None = None,
         expected: int = 0,
+        offset: Array | None = None,
     ) -> None:
         self._features, self._roles, self._rejects = features, roles, rejects
         self._wide = features.dim > _WIDE and not apart
         if start is None:
-            self._total = accumulator(features, apart=one_action(features) is not None)
+            self._total = accumulator(features, apart=one_action(features) is not None, offset=offset)
             self._placement = Placement(roles) if before is None else before.copy()
             self._sketcher = RowSketcher(features.actions)
         else:
@@ -216,9 +219,13 @@ def _going_on(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulat
     return Accumulator.after(moments)
 
 
-def accumulator(features: FeatureMap, *, apart: bool) -> Accumulator | UnitAccumulator:
-    """Return what sums over the rows of a log; ``apart`` keeps its actions apart."""
-    return UnitAccumulator(features) if apart else Accumulator(features.dim, features=features.fingerprint)
+def accumulator(
+    features: FeatureMap, *, apart: bool, offset: Array | None = None
+) -> Accumulator | UnitAccumulator:
+    """Return what sums over the rows of a log, with an offset (d,); ``apart`` keeps its actions apart."""
+    if apart:
+        return UnitAccumulator(features, offset=offset)
+    return Accumulator(features.dim, features=features.fingerprint, offset=offset)
 
 
 def add_rows(

@@ -307,13 +307,12 @@ class HierOPO(Fitted, Parameters):
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
         taker = asked(log, lenient=lenient, file=rejects)
-        found = self._more(log, roles, taker)
-        fresh = found.moments
+        fresh = (found := self._more(log, roles, taker)).moments
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
         warn_of_gate(self.policy_)
-        moments, sketch = self.moments_ + fresh, self._sketch + found.sketch
-        return self._learn(moments, self.features_, roles, found.placement, sketch)
+        sketch = self._sketch + found.sketch
+        return self._learn(self.moments_ + fresh, self.features_, roles, found.placement, sketch)
 
     def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> Summed:
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
@@ -322,7 +321,8 @@ class HierOPO(Fitted, Parameters):
             if taker is not None:
                 taker.features = self.features_
             watch = Watch(open_log(log, lenient=taker is not None), roles, taker)
-            found = sums(watch, self.features_, roles, self._placement, apart=apart, rejects=taker)
+            more: dict[str, Any] = {"apart": apart, "rejects": taker, "offset": self.moments_.offset}
+            found = sums(watch, self.features_, roles, self._placement, **more)
             self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
             return found
         _refuse_taking(taker)

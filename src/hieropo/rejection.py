@@ -3,6 +3,7 @@
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles
 from hieropo.core.packed import unpack
+from hieropo.core.spread import mean_reward
 from hieropo.core.statistics import Moments
 from hieropo.errors import LogError, warn
 from hieropo.sources.rejected import NO_NUMBER, NOTHING, Rejected
@@ -20,7 +21,7 @@ def constant_reward(moments: Moments) -> float | None:
     if last[1, 1] <= 0.0:
         return None
     mean, square = float(last[0, 1] / last[1, 1]), float(last[0, 0] / last[1, 1])
-    return mean if square - mean * mean <= 1e-12 * square else None
+    return mean_reward(moments) if square - mean * mean <= 1e-12 * square else None
 
 
 def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: float | None = None) -> Rejected:

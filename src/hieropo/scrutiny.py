@@ -10,6 +10,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.moving import remote
 from hieropo.core.packed import packed_size, unpack
+from hieropo.core.spread import mean_reward
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, warn
@@ -45,7 +46,7 @@ def _memory() -> float:
 
 
 def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: str) -> None:
-    """Warn of a reward that lies far from 0, or a column from where it is measured: sums of squares lose its digits."""
+    """Warn of rewards, or a column, that lie far from where sums are taken: sums of squares lose their digits."""
     for name in remote(moments, features):
         warn(
             f"Column {name!r} lies so far from where the feature map measures it, compared with its spread, that "
@@ -58,8 +59,9 @@ def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: st
     sd = np.sqrt(max(square - mean * mean, 0.0))
     if sd > 0 and abs(mean) > _FAR_REWARD * sd:
         warn(
-            f"Column {reward!r} lies around {mean:.6g} with a standard deviation of {sd:.3g}: so far from 0 digits are "
-            "lost, and estimates can be wrong. Subtract a number near its mean."
+            f"Column {reward!r} lies around {mean_reward(units):.6g} with a standard deviation of {sd:.3g}, and no "
+            "combination of the features is constant, so that sums are taken around 0, where digits are lost and "
+            "estimates can be wrong. Add a column that is 1 in every row, or subtract a number near the mean."
         )
 
 

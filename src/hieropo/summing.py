@@ -14,6 +14,7 @@ from typing import Any
 
 from hieropo.core.features import FeatureMap
 from hieropo.core.logs import Roles
+from hieropo.core.statistics import Array
 from hieropo.core.threads import processors
 from hieropo.core.units import UnitMoments
 from hieropo.errors import HieropoError, LogError
@@ -39,6 +40,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     start: tuple[int, Lanes] | None = None,
     after_file: Callable[[int, Lanes], None] | None = None,
     rejects: Rejects | None = None,
+    offset: Array | None = None,
 ) -> Summed:
     """Sum over all rows of a log; where tasks stand is added to what was known ``before``.
 
@@ -60,6 +62,8 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
         actions apart wherever each has coefficients of its own. Files are read one after the other then.
     rejects : Rejects, optional
         Takes the rows that cannot be used; what it took is judged by :func:`rejection.settle`.
+    offset : (d,) array, optional
+        Of the moments; ``start`` has its own.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     shares = _dealt(parts, len(held))
     lanes = [
         Lane(
-            features, roles, apart=apart, before=before, start=each, rejects=rejects,
+            features, roles, apart=apart, before=before, start=each, rejects=rejects, offset=offset,
             expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
         )
         for each, share in zip(held, shares, strict=True)

@@ -112,7 +112,8 @@ class StoredPolicy:
             return None
         file.verify()
         actions, features = self._document.get("actions_apart", 0), self._document["moments_features"]
-        moments = read_moments(file, self.policy.table.dim, actions, features)
+        offset = self._document["moments_offset"]
+        moments = read_moments(file, self.policy.table.dim, actions, features, offset)
         if self.hierarchy is not None and self.hyper is not None and self.doubt is None:
             problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
             if problem:

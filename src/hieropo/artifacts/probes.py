@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts.table import StoredTable, StoredUnits
-from hieropo.core.gaussian import Gaussian
+from hieropo.core.gaussian import Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import TaskTable, UnitTable
 from hieropo.core.packed import pack, unpack
@@ -115,6 +115,7 @@ def check_moments(
     """
     from hieropo.core.steps import Parents, down, square_roots, upper_factor
 
+    offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
     above = _parents(table, hierarchy, hyper)
     if above is None or not len(moments) or moments.squares is not None:
         return None
@@ -122,10 +123,11 @@ def check_moments(
     sums: Array = moments.select(tasks).sums
     units = sums.reshape(-1, sums.shape[-1])
     factor, regular = upper_factor(hierarchy.task_cov)
-    parents = Parents.of(above[0], square_roots(above[1]), factor, regular=regular)
+    roots = square_roots(above[1])
+    parents = Parents.of(plus(above[0], minus(offset)), roots, factor, regular=regular)
     parent = np.arange(len(units)) % len(above[0])
     means, covs, _ = down(units, 1.0 / hierarchy.noise_var, factor, parent, parents)
-    for unit, (mean, cov) in enumerate(zip(means, covs, strict=True)):
+    for unit, (mean, cov) in enumerate(zip(plus(means, offset), covs, strict=True)):
         place, action = divmod(unit, len(above[0]))
         task = tasks[place]
         row = table.keys.find(task)

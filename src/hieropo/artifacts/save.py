@@ -12,7 +12,7 @@ from hieropo.artifacts.columns import id_codes
 from hieropo.artifacts.directories import plain_json, writing
 from hieropo.artifacts.probes import check_moments, fixed_bounds
 from hieropo.artifacts.rows import row_checksums
-from hieropo.artifacts.sums import flat, parent_columns, write_moments
+from hieropo.artifacts.sums import flat, parent_columns, stored_offset, write_moments
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -172,6 +172,7 @@ def _describe(
         "hyper": layout.from_gaussian(hyper),
         "hierarchy": layout.from_hierarchy(hierarchy),
         "moments_features": None if moments is None else moments.features,
+        "moments_offset": None if moments is None else stored_offset(moments),
         "check": fixed_bounds(policy),
     }
 

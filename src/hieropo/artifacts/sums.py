@@ -76,6 +76,12 @@ def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) 
     return arrow.write_table(path, columns)
 
 
+def stored_offset(moments: Moments | UnitMoments) -> list[float] | None:
+    """Return the offset, of units that of one action, as JSON can hold it."""
+    offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
+    return None if offset is None else offset.tolist()
+
+
 def parent_columns(parents: Mapping[Any, Any]) -> dict[str, Any]:
     """Make the columns of the table that says who hangs on whom."""
     from hieropo.artifacts import arrow
@@ -85,22 +91,29 @@ def parent_columns(parents: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def read_moments(
-    file: MappedFile, dim: int, actions: int, features: str | None, *, short: bool = False
+    file: MappedFile,
+    dim: int,
+    actions: int,
+    features: str | None,
+    offset: Sequence[float] | None,
+    *,
+    short: bool = False,
 ) -> Moments | UnitMoments:
     """Read the table of moments of ``dim`` features, as views of the file; of units where there are ``actions``."""
     keys = Keys(stored_ids(file, "id").values())
+    known = None if offset is None else np.array(offset, dtype=np.float64)
     if not actions:
         sums = file.array("sums", "<f8", packed_size(dim + 2))
         rows, log_precision = file.array("rows", "<f8"), file.array("log_precision", "<f8")
         squares = file.array("squares", "<f8", packed_size(dim + 2)) if _sampled(file) else None
-        return Moments(keys, dim, sums, rows, log_precision, features, squares)
+        return Moments(keys, dim, sums, rows, log_precision, features, squares, known)
     p = dim // actions
     sums = file.array("sums", "<f8", actions * packed_size(p + (1 if short else 2)))
     rows, log_precision = (file.array(name, "<f8", actions) for name in ("rows", "log_precision"))
     if short:
         sums = _lengthened(sums, len(keys) * actions, p)
     squares = file.array("squares", "<f8", actions * packed_size(p + 2)) if _sampled(file) else None
-    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares)
+    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares, known)
 
 
 def _sampled(file: MappedFile) -> bool:
@@ -155,6 +168,7 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
     about = {
         "dim": moments.dim,
         "actions": moments.n_actions if isinstance(moments, UnitMoments) else 0,
+        "offset": stored_offset(moments),
         **({"short": short is not None} if apart else {}),
         "levels": len(sums.levels),
         "metadata": len(next(iter(sums.known.values()))) if sums.known else 0,
@@ -173,6 +187,7 @@ def read_sums(files: Files, prefix: str, about: Mapping[str, Any], features: str
         about["dim"],
         about["actions"],
         features,
+        about["offset"],
         short=about.get("short", False),
     )
     levels = [read_parents(files[f"{prefix}level-{number}.arrow"]) for number in range(about["levels"])]

@@ -61,10 +61,14 @@ class RunningSums:
         Features of a row.
     each : int
         Sums of a task.
+    offset : (dim + 1,) array, optional
+        Coefficients of (phi, 1): what they give is taken off the rewards.
     """
 
-    def __init__(self, dim: int, each: int = 1, places: Places | None = None) -> None:
-        self.dim, self.each = dim, each
+    def __init__(
+        self, dim: int, each: int = 1, places: Places | None = None, offset: Array | None = None
+    ) -> None:
+        self.dim, self.each, self.offset = dim, each, offset
         self.places = Places() if places is None else places
         self.turns = Turns(dim + 2)
         self.squares: RunningSums | None = None
@@ -80,6 +84,8 @@ class RunningSums:
         code = normalised(place * self.each + which)
         if weights.precision is not None or self._counted is not None:
             self._count(code, weights)
+        if self.offset is not None:
+            reward = reward - (phi @ self.offset[:-1] + self.offset[-1])
         self._add(code, phi, reward, weights.factors())
         if weights.sampling_weight is not None:
             if self.squares is None:
@@ -232,12 +238,14 @@ class Accumulator:
         Features d.
     features : str, optional
         Fingerprint of the feature map.
+    offset : (d,) array, optional
+        Of the moments: coefficients of a known part of the rewards.
     """
 
-    def __init__(self, dim: int, *, features: str | None = None) -> None:
+    def __init__(self, dim: int, *, features: str | None = None, offset: Array | None = None) -> None:
         self._dim = dim
-        self._features = features
-        self.running = RunningSums(dim)
+        self._features, self._offset = features, offset
+        self.running = RunningSums(dim, offset=None if offset is None else np.append(offset, 0.0))
 
     def add(
         self,
@@ -261,7 +269,7 @@ class Accumulator:
     @classmethod
     def after(cls, moments: Moments) -> Self:
         """Go on after these moments: the next row is added as if theirs had been added here."""
-        found = cls(moments.dim, features=moments.features)
+        found = cls(moments.dim, features=moments.features, offset=moments.offset)
         pairs = np.stack([moments.rows, moments.log_precision], axis=1)
         squares = None if moments.squares is None else np.array(moments.squares)
         found.running.start(
@@ -290,4 +298,7 @@ class Accumulator:
         found = merged(running, None, packed_size(dim + 2), drop=drop)
         found.refuse_overflow()
         rows, log_precision = np.ascontiguousarray(found.pairs[:, 0].T)
-        return Moments(found.keys, dim, found.sums, rows, log_precision, lanes[0]._features, found.squares)
+        one = lanes[0]
+        return Moments(
+            found.keys, dim, found.sums, rows, log_precision, one._features, found.squares, one._offset
+        )

@@ -55,13 +55,17 @@ class Column(NamedTuple):
 
 
 class Phi(NamedTuple):
-    """A feature map as compiled loops take it: table[a] (x) (1, x - origin); an empty table stands for 1."""
+    """A feature map as compiled loops take it: table[a] (x) (1, x - origin); an empty table stands for 1.
+
+    ``known`` has the coefficients of (phi, 1) that are taken off the rewards, or nothing.
+    """
 
     columns: int
     intercept: int
     origin: Array
     pivot: int
     table: Array
+    known: Array
     weight: int
 
 
@@ -137,6 +141,7 @@ class ColumnPass:
             np.zeros(0) if features.origin is None else np.array(features.origin),
             -1 if features.pivot is None else features.columns.index(features.pivot),
             np.zeros((0, 0)) if table is None else np.array(table),
+            np.zeros(0) if running.offset is None else np.array(running.offset),
             -1,
         )
         self._block: Block | None = None
@@ -203,7 +208,8 @@ class ColumnPass:
         if self._running.size <= _CACHE or codes <= self._heaps.fill.size << self._heaps.shift:
             return
         self.finish()
-        narrow = all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
+        moved = self._phi.origin.size or self._phi.known.size  # differences need all digits
+        narrow = not moved and all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
         stride = (4 if narrow else 8) * LANES * self._running.turns.width
         heaps, shift, room = self._plan(codes, stride + 8 * weighted)
         if room < 1 << shift or self._phi.table.size:

@@ -206,7 +206,7 @@ class CorrectedPosterior:
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """Pieces of tasks: packed A (k, q), and u (k, d)."""
-        d, mean = self.dim, self.plain.hyper.mean
+        d, mean = self.dim, self.plain.root.mean
         q, step = packed_size(d), max(1, _PIECE // (d * d))
         for start in range(0, len(sums), step):
             some = sums[start : start + step]

@@ -19,7 +19,7 @@ import numpy as np
 
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_steps import ObservedUnits, Root, TaskMessages, UnitMessages, solve_root
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.gaussian import Array, Gaussian, plus
 from hieropo.core.keys import Codes
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.core.shared_actions import UnitTable, refuse_negative
@@ -118,7 +118,7 @@ class CrossedPosterior:
         self.moments = moments
         self.hierarchy = hierarchy
         self.square = root.square
-        self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T)
+        self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.units.offset)
         noise = float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
         constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi) + noise
         constant -= float(moments.units.log_precision.sum())
@@ -142,7 +142,8 @@ class CrossedPosterior:
         """
         code = self._code(action)
         root = self._root.cov_root + self._root.effect_roots[code]
-        return _gaussian(self._root.mean + self._root.effects[code], root @ root.T)
+        mean = self._root.mean + self._root.effects[code]
+        return _gaussian(mean, root @ root.T).plus(self.moments.units.offset)
 
     def new_action(self) -> Gaussian:
         """Return the law of beta + alpha_a of an action that the feature map does not have."""
@@ -165,14 +166,15 @@ class CrossedPosterior:
         """
         code, block = self._code(action), self._block(self._rows(task))
         mean, cov = block.means(self._root.effects)[0, code], block.cov_of(code, self._root.effect_roots)[0]
-        return _gaussian(mean, cov)
+        return _gaussian(mean, cov).plus(self.moments.units.offset)
 
     def unit_new_action(self, task: object) -> Gaussian:
         """Return the law of theta_sa of a task and an action that the map does not have; errors as :meth:`unit`."""
         block = self._block(self._rows(task))
         own = self.hierarchy.action_cov + self.hierarchy.interaction_cov
         root = block.level_root[0]
-        return _gaussian(block.level[0], own + block.level_cov[0] + root @ root.T)
+        cov = own + block.level_cov[0] + root @ root.T
+        return _gaussian(block.level[0], cov).plus(self.moments.units.offset)
 
     def task(self, task: object) -> Gaussian:
         """Return the joint law of all d = K p coefficients of a task; action a at a p, ..., a p + p - 1.
@@ -275,8 +277,9 @@ class CrossedPosterior:
                 covs[some, a] = pack(block.cov_of(a, roots))
         new = self._block(np.array([-1]))
         prior = np.array([pack(new.cov_of(a, roots)[0]) for a in range(K)])
-        rows = self.moments.rows.sum(axis=1)
-        return UnitTable(self.moments.keys, means, covs, rows, new.means(effects)[0], prior)
+        rows, offset = self.moments.rows.sum(axis=1), self.moments.units.offset
+        means, new_means = plus(means, offset), plus(new.means(effects)[0], offset)
+        return UnitTable(self.moments.keys, means, covs, rows, new_means, prior)
 
     def _pieces(self, rows: Codes) -> Iterator[Codes]:
         K, p, D = self._root.effect_roots.shape
@@ -328,7 +331,7 @@ class CrossedPosterior:
         gains = block.gains[0].reshape(K * p, p)
         cov = gains @ block.level_cov[0] @ gains.T + root @ root.T
         np.einsum("aiaj->aij", cov.reshape(K, p, K, p))[...] += block.cov[0]
-        return _gaussian(block.means(self._root.effects).reshape(-1), cov)
+        return _gaussian(block.means(self._root.effects).reshape(-1), cov).plus(self.moments.offset)
 
     def _code(self, action: int) -> int:
         K = self.moments.n_actions

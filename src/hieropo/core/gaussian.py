@@ -50,6 +50,20 @@ def check_covariance(cov: ArrayLike, name: str) -> Array:
     return frozen(symmetric)
 
 
+def plus(vectors: Array, shift: Array | None) -> Array:
+    """Return vectors (..., d) with ``shift`` (k,), k <= d, added to their first k entries; None adds nothing."""
+    if shift is None:
+        return vectors
+    found = vectors.copy()
+    found[..., : shift.size] += shift
+    return found
+
+
+def minus(shift: Array | None) -> Array | None:
+    """Return what undoes a shift."""
+    return None if shift is None else -shift
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:
     """The law N(mean, cov).
@@ -89,6 +103,10 @@ class Gaussian:
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "cov", cov)
         return self
+
+    def plus(self, shift: Array | None) -> "Gaussian":
+        """Return the law of x + (shift, 0), shift (k,) for the first k <= d coordinates; None moves nothing."""
+        return self if shift is None else Gaussian.trusted(plus(self.mean, shift), self.cov)
 
     @property
     def dim(self) -> int:

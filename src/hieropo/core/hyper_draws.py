@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from hieropo.core.arrays import normalised
-from hieropo.core.gaussian import Array
+from hieropo.core.gaussian import Array, minus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.importance import Diagnosis, resampled, sample
 from hieropo.core.mixed import HyperDraws, prior_scales
@@ -243,6 +243,7 @@ class Collapsed:
     def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
         active = moments.select(moments.tasks[moments.rows > 0])
         self._hierarchy = hierarchy
+        self._hyper = None if hierarchy.hyper is None else hierarchy.hyper.plus(minus(active.offset))
         self._rows = normalised(active.sums)
         self._n, self._log_precision = active.n_rows, float(active.log_precision.sum())
         self._parents: list[tuple[Index, int]] = []
@@ -275,7 +276,7 @@ class Collapsed:
 
     def _root(self, tops: Array) -> Array:
         """-2 log of what is left at the root (H, D + 1, D + 1) when mu is integrated out."""
-        D, hyper = self._hierarchy.root_dim, self._hierarchy.hyper
+        D, hyper = self._hierarchy.root_dim, self._hyper
         P, b, rest = tops[:, :D, :D], tops[:, :D, D], tops[:, D, D]
         if hyper is None:
             size = np.sqrt(np.diagonal(P, axis1=1, axis2=2))

@@ -126,6 +126,19 @@ def _measure(C, origin, pivot, n):
                 C[j, t] = less_product(less_product(C[j, t], away, 1.0), far, ratio)
 
 
+@compiled
+def _less_known(Z, known, n):
+    """Take what the coefficients ``known`` of (phi, 1) give off the rewards, which stand behind phi in Z."""
+    last = known.size - 1
+    for j in range(last):
+        if known[j] != 0.0:
+            for t in range(n):
+                Z[last, t] = less_product(Z[last, t], Z[j, t], known[j])
+    if known[last] != 0.0:
+        for t in range(n):
+            Z[last, t] = less_product(Z[last, t], known[last], 1.0)
+
+
 @inlined
 def _update(code, start, rows, ahead_to, sums, left, right, weight):
     """Add rows, laid out in ``left`` and ``right``, to the sums of their codes; weight (rows,) or empty.
@@ -193,6 +206,8 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
             Z = block.P
             _cross(C, contexts, phi.table, phi.intercept, own, Z)
             _copy(C[contexts], Z[sums.entries - 2, :m])
+        if phi.known.size:
+            _less_known(Z, phi.known, m)
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
         if heaps.room:
             heap_up(code, start, m, Z, weight, heaps, sums, work)

@@ -180,7 +180,7 @@ def _steadiest(mean: Array, sd: Array) -> int | None:
 
 def _steady(mean: float, sd: float) -> float:
     """A round number near the values of a pivot."""
-    return _rounded(float(mean), max(float(sd), abs(float(mean)) / _STEADY))
+    return rounded(float(mean), max(float(sd), abs(float(mean)) / _STEADY))
 
 
 def _chosen(block: Array, here: _Origin, spot: int, s_value: float, *, constant: bool = False) -> _Origin:
@@ -209,13 +209,13 @@ def _chosen(block: Array, here: _Origin, spot: int, s_value: float, *, constant:
     if not constant:
         far &= known
     points = zip(far, s_value * k, abs(s_value) * left, strict=True)
-    point = np.array([_rounded(*each) if moves else 0.0 for moves, *each in points])
+    point = np.array([rounded(*each) if moves else 0.0 for moves, *each in points])
     point[spot] = s_value
     return _Origin(point, spot)
 
 
-def _rounded(value: float, spread: float) -> float:
-    """Nearest multiple of the power of ten below ``spread``; the value itself where there is no spread."""
+def rounded(value: float, spread: float) -> float:
+    """Return the nearest multiple of the power of ten below ``spread``; the value itself where there is no spread."""
     if spread <= _LOST * abs(value):
         return float(value)
     digits = math.floor(math.log10(spread))
@@ -242,7 +242,11 @@ def moved(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMome
     assert isinstance(whole, Moments)
     squares = None if whole.squares is None else _turned(whole.squares, whole.dim, change)
     sums = _turned(whole.sums, whole.dim, change)
-    made = replace(whole, sums=sums, features=second.fingerprint, squares=squares)
+    offset = whole.offset
+    if offset is not None:  # coefficients of phi~ = T phi are T^-T times those of phi
+        blocks = offset.reshape(-1, len(change))
+        offset = (blocks + blocks @ change_of(second, first).astype(np.float64)).reshape(-1)
+    made = replace(whole, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
     return cast("AnyMoments", replace(moments, units=made) if isinstance(moments, UnitMoments) else made)
 
 

@@ -114,14 +114,10 @@ class OffPolicyMoments:
         return float(self.total[self.names["one"]])
 
     def form(self, **columns: float) -> Array:
-        """Vector f (k,) with f' z a sum of these columns times their factors, for rewards as they were given."""
-        found, names = np.zeros(self.size), self.names
+        """Vector f (k,) with f' z a sum of these columns times their factors, of rewards and values less ``low``."""
+        found = np.zeros(self.size)
         for name, factor in columns.items():
-            found[names[name]] += factor
-            if name == "w r":
-                found[names["w"]] += factor * self.low
-            elif name in ("v", "reward"):
-                found[names["one"]] += factor * self.low
+            found[self.names[name]] += factor
         return found
 
     def __add__(self, other: "OffPolicyMoments") -> "OffPolicyMoments":

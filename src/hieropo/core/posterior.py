@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.gaussian import Array, Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.ids import is_null
 from hieropo.core.keys import Codes, Keys
@@ -22,6 +22,7 @@ from hieropo.text import counted
 Unseen = Literal["prior", "error"]
 
 _PIECE = 65_536  # tasks with metadata worked on at once
+_UNSEEN = 3e4  # units of the last place that are rounding: a step up may cost four digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +106,8 @@ class Posterior:
     ----------
     hyper : Gaussian
         Hyper-posterior N(mu-bar, Sigma-bar) of mu.
+    root : Gaussian
+        The same of mu less the offset of the moments, as the steps along the tree take all coefficients.
     log_evidence : float
         log p(rewards | phi, hierarchy); with a flat hyper-prior the REML one (mu integrated over Lebesgue measure).
     stages : list of Stage
@@ -112,16 +115,12 @@ class Posterior:
     """
 
     def __init__(
-        self,
-        moments: Moments,
-        hierarchy: Hierarchy,
-        stages: list[Stage],
-        root: Gaussian,
-        log_evidence: float,
+        self, moments: Moments, hierarchy: Hierarchy, stages: list[Stage], root: Gaussian, log_evidence: float
     ) -> None:
         self.moments = moments
         self.hierarchy = hierarchy
-        self.hyper = root
+        self.root = root
+        self.hyper = root.plus(moments.offset)
         self.log_evidence = log_evidence
         self.stages = stages
 
@@ -134,7 +133,7 @@ class Posterior:
     def _above(self) -> list[tuple[Array, Array]]:
         """For each stage, tasks first, means and square roots of the covariances of all its parents."""
         found: list[tuple[Array, Array]] = []
-        means, covs = self.hyper.mean[None], self.hyper.cov[None]
+        means, covs = self.root.mean[None], self.root.cov[None]
         for stage in reversed(self.stages):
             found.append((means, square_roots(covs)))
             if stage is not self.stages[0]:
@@ -143,6 +142,7 @@ class Posterior:
         return found[::-1]
 
     def _gaussian(self, stage: int, row: int) -> Gaussian:
+        """Posterior of a node, less the offset."""
         mean, cov = self.stages[stage].posteriors(*self._above[stage], slice(row, row + 1))
         return Gaussian.trusted(mean[0], unpack(cov[0], mean.shape[1]))
 
@@ -162,7 +162,7 @@ class Posterior:
         if row < 0 and is_null(task):
             raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
         if row >= 0:
-            return self._gaussian(0, row)
+            return self._gaussian(0, row).plus(self.moments.offset)
         if unseen == "error":
             raise UnknownTaskError(self.moments.keys.unknown_message(task))
         return self.new_task()
@@ -182,7 +182,7 @@ class Posterior:
             What is known of the task, where the hierarchy has metadata; without them they are drawn from those of the
             tasks of the log.
         """
-        above, cov = self.hyper, self.hierarchy.task_cov
+        above, cov = self.root, self.hierarchy.task_cov
         if parent is not None:
             above = self._node(level, parent)
         for new in self.hierarchy.levels[: None if parent is None else level]:
@@ -191,12 +191,13 @@ class Posterior:
         if known is None or design is None:
             if metadata is not None:
                 raise InputError("This hierarchy has no metadata, so that those of a task cannot be used.")
-            return Gaussian.trusted(above.mean.copy(), above.cov + cov)
-        if metadata is None:
+            mean, between = above.mean.copy(), above.cov
+        elif metadata is None:
             mean, between = design.average(above.mean, above.cov)
-            return Gaussian.trusted(mean, between + cov)
-        Z = known.one(self.dim, metadata)
-        return Gaussian.trusted(Z @ above.mean, Z @ above.cov @ Z.T + cov)
+        else:
+            Z = known.one(self.dim, metadata)
+            mean, between = Z @ above.mean, Z @ above.cov @ Z.T
+        return Gaussian.trusted(mean, between + cov).plus(self.moments.offset)
 
     def node(self, level: int, node: object) -> Gaussian:
         """Return the posterior of a group: ``level`` 0 is the one just above the tasks.
@@ -213,10 +214,10 @@ class Posterior:
                 f"There is no level {level}: this hierarchy has {len(self.hierarchy.levels)} above tasks."
             )
         whole, d = self._node(level, node), self.dim
-        return Gaussian.trusted(whole.mean[:d].copy(), whole.cov[:d, :d].copy())
+        return Gaussian.trusted(whole.mean[:d].copy(), whole.cov[:d, :d].copy()).plus(self.moments.offset)
 
     def _node(self, level: int, node: object) -> Gaussian:
-        """Posterior of a group's coefficients and of those of the metadata."""
+        """Posterior of a group's coefficients, less the offset, and of those of the metadata."""
         return self._gaussian(level + 1, int(self.stages[level + 1].keys.require([node])[0]))
 
     def cov_between(self, first: object, second: object) -> Array:
@@ -242,7 +243,8 @@ class Posterior:
 
     def tasks(self, part: slice) -> tuple[Array, Array]:
         """Means (n, d) and packed covariances of some rows of the table, which are not kept."""
-        return self.stages[0].posteriors(*self._above[0], part)
+        means, covs = self.stages[0].posteriors(*self._above[0], part)
+        return plus(means, self.moments.offset), covs
 
     def table(self) -> PosteriorTable:
         """Return the posteriors of all tasks at once."""
@@ -308,9 +310,8 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         else:
             rows, part = up(rows, scale, factor, parent, len(above))
         keys, scale, log_det = above, 1.0, log_det + part
-    root, rest = _root(rows[0], hierarchy)
-    n = moments.n_rows
-    noise = n * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
+    root, rest = _root(rows[0], hierarchy, moments.offset)
+    noise = moments.n_rows * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
     return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
 
 
@@ -335,15 +336,15 @@ def _objects(ids: list[Any]) -> NDArray[Any]:
     return array
 
 
-def _root(packed: Array, hierarchy: Hierarchy) -> tuple[Gaussian, float]:
-    """Hyper-posterior from what all top nodes say, and minus twice what it adds to the log evidence."""
+def _root(packed: Array, hierarchy: Hierarchy, offset: Array | None) -> tuple[Gaussian, float]:
+    """Hyper-posterior of mu less the offset, and minus twice what it adds to the log evidence."""
     d = hierarchy.root_dim
     joint = unpack(packed, d + 1)
     P, b, c = joint[:d, :d], joint[:d, d], float(joint[d, d])
     if hierarchy.hyper is None:
         root, log_det = flat_root(P, b)
         return root, c - float(b @ root.mean) + log_det - d * np.log(2 * np.pi)
-    prior = hierarchy.hyper
+    prior = hierarchy.hyper.plus(minus(offset))
     factor, regular = upper_factor(prior.cov)
     zero = np.zeros(1, dtype=np.int64)
     parents = Parents.of(prior.mean[None].copy(), np.zeros((1, d, d)), factor, regular=regular)
@@ -369,7 +370,7 @@ def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
     scale = np.sqrt(np.diagonal(P))
     if (scale > 0).all():
         values, vectors = np.linalg.eigh(P / np.outer(scale, scale))
-        unseen = vectors[:, 0] if values[0] < 1e3 * d * np.finfo(np.float64).eps else None
+        unseen = vectors[:, 0] if values[0] < _UNSEEN * d * np.finfo(np.float64).eps else None
     else:
         unseen = (scale == 0).astype(np.float64)
     if unseen is not None:

@@ -109,6 +109,7 @@ class Checks:
         self._pit = np.zeros(BINS)
         self._gram = np.zeros((self._count if 0 < self._count <= _APART else 1, c + 3, c + 3))
         self._origin: tuple[Array, Array] | None = None
+        self._level: float | None = None  # of rewards, about
         self._seen, self._alone = 0, 0.0
         self._outliers: list[tuple[float, int, int]] = []
         self._values: Array | None = np.zeros(0)
@@ -195,7 +196,9 @@ class Checks:
             rows, z, free, tie, r, mean, counts = (
                 rows.some(kept), z[kept], free[kept], tie[kept], r[kept], mean[kept], counts[kept]
             )  # fmt: skip
-        self._sum(rows, z, free, tie, r - (r - mean) / free, counts)
+        if self._level is None and mean.size:
+            self._level = float(mean.mean())
+        self._sum(rows, z, free, tie, r - (self._level or 0.0) - (r - mean) / free, counts)
 
     def _sum(self, rows: "_Rows", z: Array, free: Array, tie: Array, expected: Array, counts: Array) -> None:
         columns = residual_columns(z, free, tie)

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.gaussian import Array, Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import Components, single
 from hieropo.core.packed import pack, packed_size, unpack
@@ -47,7 +47,7 @@ def design_effect(moments: Moments, plain: Posterior) -> float:
         Of these moments, whose means are theta^_s.
     """
     assert moments.squares is not None
-    means, d = plain.table().means, moments.dim
+    means, d = plus(plain.table().means, minus(moments.offset)), moments.dim
     above = below = 0.0
     for start in range(0, len(moments), max(1, _PIECE // (d + 2) ** 2)):
         part = slice(start, start + max(1, _PIECE // (d + 2) ** 2))

@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from hieropo.core.estimation import Estimate, TaskCov
-from hieropo.core.gaussian import Array, Gaussian, check_covariance
+from hieropo.core.gaussian import Array, Gaussian, check_covariance, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.ids import is_null
 from hieropo.core.keys import Codes, Keys
@@ -125,7 +125,7 @@ class SharedPosterior:
     def __init__(self, moments: UnitMoments, hierarchy: SharedActions, laws: UnitLaws) -> None:
         self.moments = moments
         self.hierarchy = hierarchy
-        self.hyper = laws.hyper
+        self.hyper = laws.hyper.plus(moments.units.offset)
         noise = moments.n_rows * np.log(hierarchy.noise_var) - float(moments.units.log_precision.sum())
         self.log_evidence = laws.log_evidence - 0.5 * float(noise)
         self._laws = laws
@@ -144,7 +144,8 @@ class SharedPosterior:
             ``action`` is not in 0 .. K - 1.
         """
         code = self._code(action)
-        return self._law(*(each[code] for each in self._laws.actions))
+        mean, cov = (each[code] for each in self._laws.actions)
+        return self._law(mean, cov).plus(self.moments.units.offset)
 
     def new_action(self) -> Gaussian:
         """Return the law of mu_a of an action that the feature map does not have."""
@@ -165,7 +166,7 @@ class SharedPosterior:
             table = self.table()
             return self._law(table.prior_means[code], table.prior_covs[code])
         means, covs = self._laws.tasks(slice(row, row + 1))
-        return self._law(means[0, code], covs[0, code])
+        return self._law(means[0, code], covs[0, code]).plus(self.moments.units.offset)
 
     def _law(self, mean: Array, packed: Array) -> Gaussian:
         return Gaussian.trusted(mean.copy(), unpack(packed, mean.size))
@@ -176,11 +177,11 @@ class SharedPosterior:
         It costs O(d^2 p), and d^2 numbers; errors as :meth:`unit`.
         """
         row = self._row(task, unseen)
-        return self.new_task() if row < 0 else self._laws.joint(row)
+        return self.new_task() if row < 0 else self._laws.joint(row).plus(self.moments.offset)
 
     def new_task(self) -> Gaussian:
         """Return the law of all d coefficients of a task that has no rows."""
-        return self._laws.new(self.hierarchy.task_cov)
+        return self._laws.new(self.hierarchy.task_cov).plus(self.moments.offset)
 
     def table(self) -> UnitTable:
         """Return the laws of all units, each on its own."""
@@ -200,7 +201,7 @@ class SharedPosterior:
         For what needs the covariances between actions of a task, such as :class:`SamplingPolicy`, where m d^2 is small.
         """
         laws = [self._laws.joint(row) for row in range(len(self.moments))]
-        means = np.array([law.mean for law in laws]).reshape(len(laws), self.dim)
+        means = plus(np.array([law.mean for law in laws]).reshape(len(laws), self.dim), self.moments.offset)
         covs = np.array([pack(law.cov) for law in laws]).reshape(len(laws), packed_size(self.dim))
         return PosteriorTable(self.moments.keys, means, covs, self.moments.rows.sum(axis=1), self.new_task())
 
@@ -211,7 +212,8 @@ class SharedPosterior:
         own = self.hierarchy.task_cov + (
             0.0 if self.hierarchy.effect_cov is None else self.hierarchy.effect_cov
         )
-        rows = self.moments.rows.sum(axis=1)
+        rows, offset = self.moments.rows.sum(axis=1), self.moments.units.offset
+        found, means = plus(found, offset), plus(means, offset)
         return UnitTable(self.moments.keys, found, covs, rows, means, between + pack(own))
 
     def _code(self, action: int) -> int:
@@ -262,7 +264,8 @@ def condition_shared(moments: UnitMoments, hierarchy: SharedActions) -> SharedPo
         )
     refuse_negative(moments)
     units = Nodes.of(moments.units.sums, 1.0 / hierarchy.noise_var, hierarchy.task_cov)
-    given = units, moments.rows.sum(axis=0), hierarchy.hyper, hierarchy.action_cov
+    hyper = None if hierarchy.hyper is None else hierarchy.hyper.plus(minus(moments.units.offset))
+    given = units, moments.rows.sum(axis=0), hyper, hierarchy.action_cov
     laws: UnitLaws = (
         TreeLaws(*given) if hierarchy.effect_cov is None else EffectLaws(*given, hierarchy.effect_cov)
     )

@@ -20,6 +20,14 @@ def about_mean(moments: Moments) -> float:
     return (spread if spread > _ROUNDING * square else square) / n
 
 
+def mean_reward(moments: Moments) -> float:
+    """Return the mean of r by the weights of the rows."""
+    d = moments.dim
+    last = moments.sums[:, packed_size(d + 1) :].sum(axis=0)
+    known = 0.0 if moments.offset is None else float(last[:d] @ moments.offset)
+    return (float(last[d]) + known) / float(last[d + 1])
+
+
 def about_fit(moments: Moments) -> float:
     """Return the residual variance of one least-squares fit to all rows, in squared reward units.
 

@@ -44,6 +44,9 @@ class Moments:
         Fingerprint of the feature map that made phi; None where phi was handed in.
     squares : array like ``sums``, or None
         Sum of c (q v)^2 z z'; only of rows that have sampling weights.
+    offset : (d,) array or None
+        Coefficients o, such as the same number for each intercept: all sums are of z = (phi, r - o' phi, 1), so that
+        rewards far from 0 keep their digits. None is 0.
     """
 
     keys: Keys
@@ -53,14 +56,14 @@ class Moments:
     log_precision: Array
     features: str | None = None
     squares: Array | None = None
+    offset: Array | None = None
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise InputError(f"Moments of {self.dim} features; at least one feature is needed.")
-        for array in (self.sums, self.rows, self.log_precision):
-            sealed(array)
-        if self.squares is not None:
-            sealed(self.squares)
+        for array in (self.sums, self.rows, self.log_precision, self.squares, self.offset):
+            if array is not None:
+                sealed(array)
 
     @classmethod
     def zero(cls, dim: int, *, features: str | None = None) -> Self:
@@ -152,11 +155,14 @@ class Moments:
     def cross(self, task: object) -> Array:
         """Return sum w phi r of one task, shape (d,)."""
         start = packed_size(self.dim)
-        return self.sums[self._row(task), start : start + self.dim].copy()
+        return self._around_zero(task)[start : start + self.dim].copy()
 
     def reward_squares(self, task: object) -> float:
         """Return sum w r^2 of one task."""
-        return float(self.sums[self._row(task), packed_size(self.dim + 1) - 1])
+        return float(self._around_zero(task)[packed_size(self.dim + 1) - 1])
+
+    def _around_zero(self, task: object) -> Array:
+        return np.asarray(self.at([self._row(task)]).around(None).sums[0])
 
     def _row(self, task: object) -> int:
         return int(self.keys.require([task])[0])
@@ -223,9 +229,20 @@ class Moments:
         )
 
     def transformed(self, T: Array) -> Self:
-        """Return the moments of the features T phi, T (k, d): each S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
+        """Return the moments of the features T phi, T (d, d) regular: S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
         squares = None if self.squares is None else turned(self.squares, T)
-        return replace(self, dim=len(T), sums=turned(self.sums, T), features=None, squares=squares)
+        offset = None if self.offset is None else np.asarray(np.linalg.solve(T.T, self.offset))
+        sums = turned(self.sums, T)
+        return replace(self, dim=len(T), sums=sums, features=None, squares=squares, offset=offset)
+
+    def around(self, offset: Array | None) -> Self:
+        """Return the same moments with sums of r - o' phi for another offset o (d,): a congruence of each S_s."""
+        zero = np.zeros(self.dim)
+        change = (zero if offset is None else offset) - (zero if self.offset is None else self.offset)
+        if not change.any():
+            return replace(self, offset=offset)
+        squares = None if self.squares is None else less_offset(self.squares, change)
+        return replace(self, sums=less_offset(self.sums, change), squares=squares, offset=offset)
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() of moments works
@@ -243,7 +260,8 @@ class Moments:
         if not isinstance(other, Moments):
             return NotImplemented
         features = self._common_features(other)
-        left = self.covering(other.keys)
+        offset = self.offset if sign < 0 or self.n_rows >= other.n_rows else other.offset
+        left, other = self.covering(other.keys).around(offset), other.around(offset)
         place = left.keys.locate(other.keys.values)
         sums, rows, log_precision = left.sums.copy(), left.rows.copy(), left.log_precision.copy()
         sums[place] += sign * other.sums
@@ -260,7 +278,7 @@ class Moments:
             _clear_rounding(sums, place, other.sums, self.dim + 2)
         if not np.isfinite(sums).all():
             refuse_overflow(left.keys, sums)
-        return type(self)(left.keys, self.dim, sums, rows, log_precision, features, squares)
+        return type(self)(left.keys, self.dim, sums, rows, log_precision, features, squares, offset)
 
     def all_squares(self) -> Array:
         """Return sum c (q v)^2 z z', which is ``sums`` for rows without sampling weights and precisions.
@@ -304,7 +322,7 @@ class Moments:
         if (place < 0).any() or not np.allclose(self.rows, other.rows[place], rtol=rtol, atol=0.0):
             return False
         size = self.dim + 2
-        mine, theirs = unpack(self.sums, size), unpack(other.sums[place], size)
+        mine, theirs = unpack(self.sums, size), unpack(other.around(self.offset).sums[place], size)
         spread = np.sqrt(np.maximum(np.diagonal(np.abs(mine), axis1=1, axis2=2), 0.0))
         near = np.abs(mine - theirs) <= rtol * spread[:, :, None] * spread[:, None, :]
         logs = np.isclose(self.log_precision, other.log_precision[place], rtol=rtol, atol=rtol)
@@ -321,6 +339,18 @@ def turned(sums: Array, T: Array) -> Array:
     for start in range(0, len(sums), 4096):
         part = slice(start, start + 4096)
         found[part] = pack(whole @ unpack(sums[part], d + 2) @ whole.T)
+    return found
+
+
+def less_offset(sums: Array, o: Array) -> Array:
+    """Packed sums of z = (phi, r - o' phi, 1) from those of z = (phi, r, 1), o (d,)."""
+    d, found = o.size, np.empty_like(sums)
+    for start in range(0, len(sums), _PIECE):
+        part = slice(start, start + _PIECE)
+        whole = unpack(sums[part], d + 2)
+        whole[:, d] -= o @ whole[:, :d]
+        whole[:, :, d] -= whole[:, :, :d] @ o
+        found[part] = pack(whole)
     return found
 
 

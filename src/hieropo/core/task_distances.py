@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
+from hieropo.core.gaussian import minus, plus
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior
 from hieropo.core.shared_actions import SharedPosterior
@@ -118,12 +119,13 @@ def _of_units(posterior: SharedPosterior) -> Iterator[tuple[slice, _Said]]:
         cov = cov + np.tile(hierarchy.effect_cov, (K, K))
     new = posterior.new_task()
     root = square_roots((new.cov - cov)[None])
+    mean = plus(new.mean, minus(moments.offset))
     factor, _ = upper_factor(cov)
     for part in _pieces(len(moments.keys), posterior.dim):
         n = part.stop - part.start
         sums = moments.select(moments.keys.values[part]).dense().sums
         rows, _ = up(sums, 1.0 / hierarchy.noise_var, factor, np.arange(n), n)
-        yield part, _Said(rows, np.tile(new.mean, (n, 1)), np.broadcast_to(root, (n, *root.shape[1:])))
+        yield part, _Said(rows, np.tile(mean, (n, 1)), np.broadcast_to(root, (n, *root.shape[1:])))
 
 
 def _distance(said: _Said, d: int) -> tuple[Codes, Array]:

@@ -73,22 +73,19 @@ class UnitMoments:
         log_precision: Array,
         features: str | None = None,
         squares: Array | None = None,
+        offset: Array | None = None,
     ) -> Self:
         """Put together from arrays, as the properties give them.
 
-        ``sums`` and ``squares`` are (m, K, .), ``rows`` and ``log_precision`` (m, K).
+        ``sums`` and ``squares`` are (m, K, .), ``rows`` and ``log_precision`` (m, K), ``offset`` (p,) that of a unit.
         """
-        n_actions, n = rows.shape[1], rows.size
-        packed, more = (
-            None if table is None else table.reshape(n, packed_size(unit_dim + 2))
-            for table in (sums, squares)
-        )
-        assert packed is not None
-        numbers = Keys(np.arange(n))
+        shape = rows.size, packed_size(unit_dim + 2)
+        more = None if squares is None else squares.reshape(shape)
         units = Moments(
-            numbers, unit_dim, packed, rows.reshape(-1), log_precision.reshape(-1), features, more
-        )
-        return cls(keys, n_actions, units)
+            Keys(np.arange(rows.size)), unit_dim, sums.reshape(shape), rows.reshape(-1),
+            log_precision.reshape(-1), features, more, offset,
+        )  # fmt: skip
+        return cls(keys, rows.shape[1], units)
 
     @property
     def tasks(self) -> NDArray[Any]:
@@ -99,6 +96,11 @@ class UnitMoments:
     def features(self) -> str | None:
         """Fingerprint of the feature map."""
         return self.units.features
+
+    @property
+    def offset(self) -> Array | None:
+        """Offset (d,) of the features of the map: that of the units, the same for each action."""
+        return None if self.units.offset is None else np.tile(self.units.offset, self.n_actions)
 
     @property
     def unit_dim(self) -> int:
@@ -160,7 +162,7 @@ class UnitMoments:
         squares = None if self.squares is None else self.squares[rows]
         return type(self).of(
             Keys(self.keys.values[rows]), self.unit_dim, self.sums[rows], self.rows[rows],
-            self.log_precision[rows], self.features, squares,
+            self.log_precision[rows], self.features, squares, self.units.offset,
         )  # fmt: skip
 
     def among(self, place: Codes, n_actions: int, features: str | None) -> Self:
@@ -169,19 +171,15 @@ class UnitMoments:
         The others have no rows. ``features`` is the fingerprint of that map.
         """
 
-        def spread(values: Array | None) -> Array | None:
-            if values is None:
-                return None
+        def spread(values: Array) -> Array:
             table = np.zeros((len(self), n_actions, *values.shape[2:]))
             table[:, place] = values
             return table
 
         sums, rows, log_precision = spread(self.sums), spread(self.rows), spread(self.log_precision)
-        assert sums is not None
-        assert rows is not None
-        assert log_precision is not None
+        squares = None if self.squares is None else spread(self.squares)
         return type(self).of(
-            self.keys, self.unit_dim, sums, rows, log_precision, features, spread(self.squares)
+            self.keys, self.unit_dim, sums, rows, log_precision, features, squares, self.units.offset
         )
 
     def scale(self, factor: float) -> Self:
@@ -232,12 +230,26 @@ class UnitMoments:
 
         squares = None if self.squares is None else dense(self.squares)
         rows, log_precision = self.rows.sum(axis=1), self.log_precision.sum(axis=1)
-        return Moments(self.keys, d, dense(self.sums), rows, log_precision, self.features, squares)
+        return Moments(
+            self.keys, d, dense(self.sums), rows, log_precision, self.features, squares, self.offset
+        )
+
+    def around(self, offset: Array | None) -> Self:
+        """Return the same moments with sums around another offset (d,), the same for each action."""
+        own = None if offset is None else offset[: self.unit_dim].copy()
+        return replace(self, units=self.units.around(own))
 
 
 def _numbers(rows: Codes, n_actions: int) -> Codes:
     """Numbers of the units of the tasks in these rows."""
     return (rows[:, None] * n_actions + np.arange(n_actions)).reshape(-1)
+
+
+def _of_rows(offset: Array | None, row: Crossed) -> Array | None:
+    """An offset of (1, x), or of x, as one of (x, 1)."""
+    if offset is None:
+        return None
+    return np.roll(offset, -1) if row.intercept else np.append(offset, 0.0)
 
 
 class UnitAccumulator:
@@ -247,6 +259,8 @@ class UnitAccumulator:
     ----------
     features : Crossed
         With coefficients of its own for each action: ``per_action(...)`` or ``indicator(...)``.
+    offset : (d,) array, optional
+        Of the moments; the same for each action.
 
     Raises
     ------
@@ -254,7 +268,7 @@ class UnitAccumulator:
         The map is another one.
     """
 
-    def __init__(self, features: FeatureMap) -> None:
+    def __init__(self, features: FeatureMap, *, offset: Array | None = None) -> None:
         row = one_action(features)
         if row is None or features.actions is None:
             raise InputError(
@@ -264,8 +278,9 @@ class UnitAccumulator:
         self._row = row
         self._features = features.fingerprint
         self._n_actions = len(features.actions)
+        self._offset = None if offset is None else offset[: row.dim].copy()
         self.running = RunningSums(
-            row.dim - row.intercept, self._n_actions
+            row.dim - row.intercept, self._n_actions, offset=_of_rows(self._offset, row)
         )  # the 1 of z is the intercept's too
 
     def add(
@@ -342,7 +357,7 @@ class UnitAccumulator:
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
         """Go on after these moments: the next row is added as if theirs had been added here."""
-        found = cls(features)
+        found = cls(features, offset=moments.offset)
         spots, m = found._spots(), len(moments)
         sums = moments.sums.reshape(m, spots.target.size).copy()
         squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
@@ -369,7 +384,7 @@ class UnitAccumulator:
         rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
         squares = None if found.squares is None else found.squares.reshape(shape)
         return UnitMoments.of(
-            keys, one._row.dim, sums.reshape(shape), rows, log_precision, one._features, squares
+            keys, one._row.dim, sums.reshape(shape), rows, log_precision, one._features, squares, one._offset
         )
 
     @staticmethod
@@ -380,4 +395,5 @@ class UnitAccumulator:
         found = merged([lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop)
         found.refuse_overflow()
         rows, log_precision = np.ascontiguousarray(found.pairs.sum(axis=1).T)
-        return Moments(found.keys, d, found.sums, rows, log_precision, one._features, found.squares)
+        offset = None if one._offset is None else np.tile(one._offset, one._n_actions)
+        return Moments(found.keys, d, found.sums, rows, log_precision, one._features, found.squares, offset)

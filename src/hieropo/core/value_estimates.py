@@ -92,7 +92,7 @@ def _effective(moments: OffPolicyMoments, form: Array) -> float:
 
 def incumbent(moments: OffPolicyMoments) -> Ratios:
     """Mean reward of the log."""
-    return Ratios(moments.form(reward=1.0)[None], moments.form(one=1.0)[None])
+    return Ratios(moments.form(reward=1.0)[None], moments.form(one=1.0)[None], moments.low)
 
 
 def ratios(moments: OffPolicyMoments, name: str, cut: str | None = None) -> Ratios:
@@ -104,8 +104,9 @@ def ratios(moments: OffPolicyMoments, name: str, cut: str | None = None) -> Rati
         No estimate of that name is one.
     """
     one, w = moments.form(one=1.0), moments.form(w=1.0)
+    low = moments.low  # which IPS alone weighs
     forms: dict[str, tuple[list[dict[str, float]], list[Array]]] = {
-        "IPS": ([{"w r": 1.0}], [one]),
+        "IPS": ([{"w r": 1.0, "w": low, "one": -low}], [one]),
         "SNIPS": ([{"w r": 1.0}], [w]),
         "DM": ([{"v": 1.0}], [one]),
         "DR": ([{"v": 1.0, "w e": 1.0}], [one]),
@@ -116,7 +117,7 @@ def ratios(moments: OffPolicyMoments, name: str, cut: str | None = None) -> Rati
     if name not in forms:
         raise InputError(f"There is no estimate {name!r} by ratios; there are {list(forms)}.")
     above, below = forms[name]
-    return Ratios(np.array([moments.form(**each) for each in above]), np.array(below))
+    return Ratios(np.array([moments.form(**each) for each in above]), np.array(below), low)
 
 
 def values(
@@ -209,7 +210,7 @@ def _smoothed(moments: OffPolicyMoments, sample: Sample, level: float) -> ValueE
         return low + float(max(ends))
 
     lam, one = min(forms), moments.form(one=1.0)
-    own = Ratios((forms[lam] / lam + low * one)[None], one[None])
+    own = Ratios((forms[lam] / lam)[None], one[None], low)
     gain = own.minus(incumbent(moments))
     above = sample.interval(incumbent(moments), 1 - alpha).high
     return ValueEstimate(
@@ -293,8 +294,8 @@ def _events(moments: OffPolicyMoments) -> float:
     """Effective rows of w (r - low), or of w (high - r) where they are fewer; of rewards 0 and 1 those of the rarer."""
     if moments.high == moments.low:
         return np.inf
-    above = moments.form(**{"w r": 1.0, "w": -moments.low})
-    below = moments.form(**{"w r": -1.0, "w": moments.high})
+    above = moments.form(**{"w r": 1.0})
+    below = moments.form(**{"w r": -1.0, "w": moments.high - moments.low})
     return min(_effective(moments, above), _effective(moments, below))
 
 

@@ -32,22 +32,25 @@ _DRAWS = 1_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratios:
-    """sum_j (a_j' Z) / (b_j' Z).
+    """base + sum_j (a_j' Z) / (b_j' Z).
 
     Parameters
     ----------
     above, below : (J, k) array
         a_j and b_j.
+    base : float
+        A number that does not vary, such as the least reward, kept apart since it would take digits off the rest.
     """
 
     above: Array
     below: Array
+    base: float = 0.0
 
     def value(self, total: Array) -> Array:
         """Return the statistic for sums Z (..., k)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found: Array = ((total @ self.above.T) / (total @ self.below.T)).sum(axis=-1)
-        return found
+        return self.base + found
 
     def slope(self, total: Array) -> Array:
         """Return g (..., k): the statistic moves by g' z_i when row i comes in."""
@@ -58,11 +61,12 @@ class Ratios:
 
     def minus(self, other: "Ratios") -> "Ratios":
         """Return the difference of two statistics."""
-        return Ratios(np.concatenate([self.above, -other.above]), np.concatenate([self.below, other.below]))
+        above, below = np.concatenate([self.above, -other.above]), np.concatenate([self.below, other.below])
+        return Ratios(above, below, self.base - other.base)
 
     def times(self, factor: float) -> "Ratios":
         """Return a multiple of the statistic."""
-        return Ratios(factor * self.above, self.below)
+        return Ratios(factor * self.above, self.below, factor * self.base)
 
 
 @dataclass(frozen=True, slots=True)

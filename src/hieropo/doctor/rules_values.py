@@ -19,7 +19,7 @@ _EVENTS_PER_ACTION = 5
 _OUTWEIGHS, _HALF = 0.1, 0.5
 _ROWS_FOR_WEIGHT = 1_000  # from which on one row's weight is telling
 _LOST = 1e15  # standard deviations at which the sum with another reward keeps none of its digits
-_FAR = 1e5  # sds between the mean reward and 0: sums of squares lose 10 of their 16 digits
+_FAR = 1e5  # sds between the mean reward and 0: sums of squares around 0 lose 10 of their 16 digits
 _DROP = "lenient=True, on the command line --lenient, sets such rows aside and counts them."
 
 _PLAIN = ("missing", "NaN", "an empty list", "a list with a null")
@@ -89,11 +89,15 @@ def reward(seen: Collected) -> Iterator[Finding]:
     yield from sign(seen)
     yield from outlying(seen)
     yield from variation(seen)
-    if abs(found.mean) > _FAR * found.sd:
+    level = seen.roles.action is not None or any(
+        seen.numbers[name].kind == "constant" for name in seen.roles.context
+    )
+    if not level and abs(found.mean) > _FAR * found.sd:
         yield Finding(
             "limits", "far from 0", f"column {column!r}",
-            f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}: so far from "
-            "0 digits are lost, and estimates can be wrong.", "Subtract a number near its mean.",
+            f"Column {column!r} lies around {found.mean:.6g} with a standard deviation of {found.sd:.3g}, and no "
+            "column of features is constant: so far from 0 digits are lost, and estimates can be wrong.",
+            "Add a context column that is 1 in every row, or subtract a number near the mean.",
         )  # fmt: skip
 
 

@@ -96,7 +96,10 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     features = subject.features
     apart = isinstance(subject.moments, UnitMoments)
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
-    glance = survey(batches(), features, apart=apart, estimating=estimating, seed=options.seed)
+    glance = survey(
+        batches(), features,
+        apart=apart, estimating=estimating, seed=options.seed, offset=subject.moments.offset,
+    )  # fmt: skip
     new_tasks = _new_tasks(subject, glance)
     seen = learned_from(glance, subject.moments, subject.sketch)
     posterior = subject.covering(glance.keys)
@@ -192,7 +195,8 @@ def _fitted(
     if seen == "no":
         return CrossFit((LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism),))
     apart = isinstance(subject.moments, UnitMoments)
-    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart)
+    offset = subject.moments.offset
+    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart, offset=offset)
     base: AnyMoments = subject.moments if seen == "yes" else glance.moments
     return cross_fit(subject, parts, glance.counts.sum(axis=0), base)
 

@@ -230,7 +230,11 @@ def without_actions(
             whole[:, d:, d:] -= said
             rows[part] -= rank
         sums[part] = pack(whole[:, place[:, None], place])
-    return Moments(moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint), fewer
+    offset = None if moments.offset is None else moments.offset[place[:-2]]
+    left = Moments(
+        moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint, offset=offset
+    )
+    return left, fewer
 
 
 def _said(gram: Array, c: Array, size: Array) -> tuple[Array, Codes]:

@@ -143,13 +143,14 @@ def best_pessimism(
     def rows() -> Iterator[Batch]:
         return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.silent()))
 
-    glance = survey(rows(), features, apart=apart, estimating=estimating)
+    offset = subject.moments.offset
+    glance = survey(rows(), features, apart=apart, estimating=estimating, offset=offset)
     chances = propensities_of("auto", glance, 0)
     if chances.of is None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
         )
-    parts = fold_moments(rows(), features, FOLDS, 0, apart=apart)
+    parts = fold_moments(rows(), features, FOLDS, 0, apart=apart, offset=offset)
     actions = glance.counts.sum(axis=0)
     fitted = cross_fit(subject, parts, actions)
     if fitted.refused is not None:

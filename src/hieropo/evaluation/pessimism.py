@@ -1,7 +1,7 @@
 """Pessimism chosen from a log: what each amount of it is worth, on rows that the policy did not see."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,8 +116,9 @@ def choose_pessimism(
         [Judge(LCBPolicy(each.table, each.features, pessimism=alpha), keys, features) for alpha in grid]
         for each in fitted.policies
     ]
-    total = Accumulator(len(grid))
+    total, base = Accumulator(len(grid)), None
     for batch in batches:
+        base = float(batch.reward.mean()) if base is None else base  # so that far from 0 no digits are lost
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         mask = eligible(features, batch, codes)
         place = np.asarray(keys.require(batch.task))
@@ -135,8 +136,9 @@ def choose_pessimism(
                 index = judge.choose(tasks, context, allowed)
                 same = index == codes[own]
                 worth[own, j] = judge.predict(at, context, index) + np.where(same, miss, 0.0)
-        total.add(batch.task, worth, batch.reward, batch.weights.counts(len(batch)))
-    return _chosen(np.asarray(grid, dtype=np.float64), total.moments())
+        total.add(batch.task, worth - base, batch.reward, batch.weights.counts(len(batch)))
+    found = _chosen(np.asarray(grid, dtype=np.float64), total.moments())
+    return replace(found, value=found.value + (base or 0.0))
 
 
 def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:

@@ -70,7 +70,13 @@ class Survey:
 
 
 def survey(
-    batches: Iterable[Batch], features: FeatureMap, *, apart: bool, estimating: bool = False, seed: int = 0
+    batches: Iterable[Batch],
+    features: FeatureMap,
+    *,
+    apart: bool,
+    estimating: bool = False,
+    seed: int = 0,
+    offset: Array | None = None,
 ) -> Survey:
     """Sum over all rows.
 
@@ -85,6 +91,8 @@ def survey(
         Whether to estimate propensities.
     seed : int
         Of the folds and of the rows that propensities are estimated from.
+    offset : (d,) array, optional
+        Of the moments that the log is compared with.
 
     Raises
     ------
@@ -94,7 +102,8 @@ def survey(
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     places = Places()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
-    total, sketcher = accumulator(features, apart=apart), RowSketcher(features.actions)
+    total = accumulator(features, apart=apart, offset=offset)
+    sketcher = RowSketcher(features.actions)
     logged, taken = LoggedPscores(features.actions or ()), None
     if estimating:
         rng = np.random.default_rng(seed)
@@ -199,10 +208,16 @@ def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
 
 
 def fold_moments(
-    batches: Iterable[Batch], features: FeatureMap, folds: int, seed: int, *, apart: bool
+    batches: Iterable[Batch],
+    features: FeatureMap,
+    folds: int,
+    seed: int,
+    *,
+    apart: bool,
+    offset: Array | None = None,
 ) -> list[AnyMoments]:
     """Sum over the rows of each fold."""
-    parts = [accumulator(features, apart=apart) for _ in range(folds)]
+    parts = [accumulator(features, apart=apart, offset=offset) for _ in range(folds)]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
         for k, part in enumerate(parts):
@@ -226,7 +241,7 @@ def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
     moments = log.moments
     place = np.asarray(learned.keys.locate(moments.keys.values))
     known = place >= 0
-    mine, theirs = (_flat(each) for each in (moments, learned))
+    mine, theirs = (_flat(each) for each in (moments.around(learned.offset), learned))
     rows = mine[0]
     share = log.sketch.share_in(sketch)
     if share is not None:
