@@ -79,7 +79,7 @@ def test_a_fit_to_counts_is_the_fit_to_the_rows_as_often(
     said = [found.summary().to_dict() for found in (counted, spelled)]
     for found in said:
         del found["seconds"]
-    near(*said)
+    near(*said, tolerance=1e-10 if settings else 1e-8)  # draws of hierarchies adapt, and magnify rounding
 
 
 @pytest.mark.parametrize("pscore", ["p", None])
