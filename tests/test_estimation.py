@@ -681,7 +681,7 @@ def test_auto_keeps_the_diagonal_where_more_does_not_converge(monkeypatch) -> No
     rng = np.random.default_rng([20221208, 100, 50, 50, 7])
     _, log = synthetic_run(synthetic_hierarchy(0.5), 100, 50, rng)
     moments = Moments.from_arrays(log.task, log.phi, log.reward)
-    monkeypatch.setattr(estimation, "_HOPE", np.inf)
+    monkeypatch.setattr(estimation, "HOPE", np.inf)
     monkeypatch.setattr(estimation, "_EVALUATIONS", 20)
     with pytest.warns(HieropoWarning, match="The diagonal task_cov is kept"):
         found = estimate(moments)

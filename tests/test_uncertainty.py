@@ -25,6 +25,7 @@ from hieropo import (
 from hieropo.core import importance
 from hieropo.core.corrected import HyperError, correct
 from hieropo.core.hyper_draws import Collapsed, parametrise
+from hieropo.core.hyper_intervals import draw_intervals
 from hieropo.core.importance import pareto_tail, sample
 from hieropo.core.mixed import HyperDraws, mix, normal_mixture_quantile
 from hieropo.core.packed import unpack
@@ -98,6 +99,15 @@ def test_priors_are_densities(freedom, free) -> None:
     _, _, diagnosis = sample(space.log_prior, space.start)
     assert diagnosis.good
     assert diagnosis.log_integral == pytest.approx(0.0, abs=0.05)
+
+
+def test_where_the_noise_is_not_told_any_noise_is_as_likely_up_to_that_of_one_fit() -> None:
+    space = parametrise(draw(0, 5, 4), Hierarchy(None, COV, 0.5), "full", noise_told=False)
+    points, weights, diagnosis = sample(space.log_prior, space.start)
+    assert diagnosis.log_integral == pytest.approx(0.0, abs=0.05)
+    share = space.split(points)[1] / space.noise
+    for at in (0.1, 0.3, 1.0):
+        assert weights @ (share < at) == pytest.approx(1 - (1 + at) ** -2, abs=0.04)
 
 
 def test_the_prior_is_finite_where_standard_deviations_are_zero_in_float64() -> None:
@@ -243,7 +253,7 @@ def test_one_feature_integrated_equals_a_dense_grid() -> None:
         assert found == pytest.approx(normal_mixture_quantile(weights, means, spreads, level), abs=0.04 * sd)
     order = np.argsort(between)
     ends = np.interp([0.025, 0.5, 0.975], np.cumsum(weights[order]), between[order])
-    found = {each.name: each for each in learned.hyper_intervals()}["sd[0]"]
+    found = {each.name: each for each in draw_intervals(learned.doubt, learned.hierarchy, 0.95)}["sd[0]"]
     np.testing.assert_allclose([found.lower, found.estimate, found.upper], ends, rtol=0.08, atol=0.02)
 
 
@@ -558,14 +568,16 @@ def test_odd_logs_give_finite_and_wider_laws(name, method) -> None:
         (rows(3, 6, 10, COV, 0.0), "without noise", "integrated"),
         (rows(4, 6, 10, 0 * COV, 0.0), "without noise", "plug-in"),
         ((*rows(5, 6, 10)[:2], np.zeros(60)), "without noise", "plug-in"),
-        (rows(6, 20, 1), "No task has more rows", "integrated"),
+        (rows(6, 20, 1), "Intervals are not to be had", "integrated"),
     ],
 )
 def test_logs_that_hardly_show_the_noise_are_told_and_still_answered(log, text, method) -> None:
-    with pytest.warns(HieropoWarning, match=text):
+    with pytest.warns(HieropoWarning) as caught:
         learned = learn(Moments.from_arrays(*log))
+    assert any(text in str(each.message) for each in caught)
     assert learned.method == method
     assert np.isfinite(sds(learned)).all()
+    assert bool(learned.hyper_intervals()) == ("Intervals" not in text)
     if text == "without noise" and method == "integrated":
         assert np.ptp(learned.doubt.noise_vars) == 0
         assert (learned.doubt.weights @ learned.doubt.task_covs.reshape(-1, 4))[0] > 0.1
@@ -581,7 +593,7 @@ def test_bad_draws_are_told(monkeypatch) -> None:
 
 
 def test_a_tree_that_is_too_large_is_told(monkeypatch) -> None:
-    monkeypatch.setattr("hieropo.core.uncertainty._COSTLY", 5)
+    monkeypatch.setattr("hieropo.core.uncertainty_plan._COSTLY", 5)
     moments = draw(0, 8, 5)
     found = estimate_levels(moments, levels={"region": {s: s % 2 for s in range(8)}})
     with pytest.warns(HieropoWarning, match="not carried"):

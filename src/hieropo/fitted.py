@@ -44,18 +44,19 @@ class Fitted:
     rejected_: Rejected | None
     _placement: Placement
     _doubt: Doubt
+    _noise_told: bool = True  # of a learner from disk
     _sketch: RowSketch
     _seconds: Mapping[str, float]
 
     def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
-        """Take over what another process learned: moments, hierarchy, posterior, placement, doubt, sketch."""
+        """Take over what another process learned: moments, hierarchy, posterior and so on."""
         assert policy.features is not None
         self.policy_, self.features_, self.roles_ = policy, policy.features, roles
         self.moments_, self.hierarchy_, self.posterior_ = (
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
-        self._placement, self._doubt, self._sketch = (
-            parts[name] for name in ("placement", "doubt", "sketch")
+        self._placement, self._doubt, self._sketch, self._noise_told = (
+            parts[name] for name in ("placement", "doubt", "sketch", "noise_told")
         )
         self._seconds, self.rejected_ = {}, None
         return self
@@ -212,7 +213,8 @@ class Fitted:
         saved = self._fitted() if policy is None else policy
         roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        about = origin(type(self).__name__, said, roles, whole(self.moments_.n_rows))
+        told = self.learned_.noise_told if hasattr(self, "learned_") else self._noise_told
+        about = origin(type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=told)
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

@@ -15,7 +15,7 @@ from hieropo.core.logs import Roles
 from hieropo.core.moving import settled
 from hieropo.core.policy import LCBPolicy, checked_pessimism
 from hieropo.core.row_sketch import RowSketch
-from hieropo.core.uncertainty import Uncertainty
+from hieropo.core.uncertainty_plan import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.doctor.collecting import Collected

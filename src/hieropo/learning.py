@@ -23,7 +23,8 @@ from hieropo.core.moved_priors import (
 from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
-from hieropo.core.uncertainty import Doubt, Learned, Uncertainty, condition_with, learn
+from hieropo.core.uncertainty import Doubt, Learned, condition_with, learn
+from hieropo.core.uncertainty_plan import Uncertainty
 from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import InputError, NumericalError
 from hieropo.placement import Placement

@@ -22,6 +22,7 @@ from hieropo.text import counted, paragraph, table
 
 _CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 to 1
 _SHOWN = 20
+_MANY = 1e7  # rows that no task gets
 _WORK = 2e9  # tasks times cubed features up to which models are compared without being asked for
 _MEANING = {
     "separate": "every task for itself, around one level of rewards",
@@ -61,6 +62,8 @@ class Coefficient:
     rows : float
         Rows of a task, sigma^2 / (Sigma_0_jj mean(phi_j^2)), until they say as much of the coefficient as all other
         tasks do; infinite where tasks do not differ.
+    least_rows : float or None
+        As many where tasks differ by the upper end of ``between``; None where that has no interval.
     """
 
     name: str
@@ -68,6 +71,16 @@ class Coefficient:
     between: Range
     levels: tuple[Range, ...]
     rows: float
+    least_rows: float | None = None
+
+    @property
+    def rows_in_words(self) -> str:
+        """Rows as text; the least that the interval allows where tasks may not differ at all."""
+        if self.rows < _MANY:
+            return f"{np.ceil(self.rows):,.0f}"
+        if self.least_rows is not None and self.least_rows < _MANY:
+            return f"over {np.floor(self.least_rows):,.0f}"
+        return "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +156,15 @@ class Likeness:
         return found
 
     def __str__(self) -> str:
-        head = (
-            f"How alike {counted(self.tasks, 'task')} are, from {counted(self.rows, 'row')}; in brackets "
-            f"{100 * self.level:.3g} % intervals."
-        )
+        head = f"How alike {counted(self.tasks, 'task')} are, from {counted(self.rows, 'row')}"
+        if any(each.mean.upper is not None for each in self.coefficients):
+            head += f"; in brackets {100 * self.level:.3g} % intervals"
         spreads = [f"{name}, sd" for name in self.levels]
         lines = [["coefficient", "population mean", "between tasks, sd", *spreads, "rows to outweigh"]]
         for each in self.coefficients[:_SHOWN]:
-            rows = f"{np.ceil(each.rows):,.0f}" if each.rows < 1e7 else "never"
-            lines.append([each.name, str(each.mean), str(each.between), *map(str, each.levels), rows])
-        parts = [head, table(lines)]
+            spreads = [str(each.between), *map(str, each.levels)]
+            lines.append([each.name, str(each.mean), *spreads, each.rows_in_words])
+        parts = [f"{head}.", table(lines)]
         if len(self.coefficients) > _SHOWN:
             parts[-1] += f"\n... and {len(self.coefficients) - _SHOWN} more."
         if self.note:
@@ -200,8 +212,13 @@ def likeness(
     moments, hierarchy = learned.moments, learned.hierarchy
     ranges = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
     levels = [level_name(hierarchy, k) for k in range(len(hierarchy.levels))]
-    known = {name: Range(value) for name, value in estimates(learned.doubt, hierarchy).items()} | ranges
-    need = _rows_needed(moments.sums.sum(axis=0), moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
+    plain = {f"mean[{j}]": mean for j, mean in enumerate(learned.posterior.hyper.mean.tolist())}
+    plain |= estimates(learned.doubt, hierarchy)
+    known = {name: Range(value) for name, value in plain.items()} | ranges
+    total = moments.sums.sum(axis=0)
+    widest = np.array([known[f"sd[{j}]"].upper or 0.0 for j in range(moments.dim)])
+    least = _rows_needed(total, moments.n_rows, np.diag(widest**2), hierarchy.noise_var)
+    need = _rows_needed(total, moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
     coefficients = tuple(
         Coefficient(
             name,
@@ -209,6 +226,7 @@ def likeness(
             known[f"sd[{j}]"],
             tuple(known[f"{at} sd[{j}]"] for at in levels),
             float(need[j]),
+            float(least[j]) if widest[j] > 0 else None,
         )
         for j, name in enumerate(names)
     )

@@ -61,6 +61,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
         placement=placement, doubt=stored.doubt, sketch=stored.sketch,
+        noise_told=about.get("noise_told", True),
     )  # fmt: skip
 
 

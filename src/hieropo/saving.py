@@ -9,16 +9,20 @@ from hieropo.core.gaussian import Gaussian
 from hieropo.core.logs import Roles
 
 
-def origin(learner: str, settings: Mapping[str, Any], roles: Roles, rows: float) -> dict[str, Any]:
+def origin(
+    learner: str, settings: Mapping[str, Any], roles: Roles, rows: float, *, noise_told: bool
+) -> dict[str, Any]:
     """Return the provenance of what a learner saves, from which `load_learner` makes it again.
 
     Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.
+    ``noise_told`` is that of :class:`Learned`.
     """
     return {
         "learner": learner,
         "settings": {name: _plain(name, value) for name, value in settings.items() if name != "features"},
         "rows": rows,
         "columns": roles.to_dict(),
+        **({} if noise_told else {"noise_told": False}),
     }
 
 

@@ -20,6 +20,10 @@ _EQUAL = {
     "between_tasks_sd": "0 between tasks: all tasks are taken as equal in this coefficient",
     "between_actions_sd": "0 between actions: the means of all actions are taken as equal in this coefficient",
 }
+_UNTOLD = (
+    "The log does not tell the noise of rewards from differences between tasks: sds and lower bounds rest on what is "
+    "assumed of the noise, and no interval of them holds as often as it says."
+)
 _DOUBT = {
     "first-order": "; the bounds of tasks in the log carry the error of that.",
     "plug-in": ", with no doubt left about it.",
@@ -118,7 +122,8 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         roles = [f"{r} {c}" for r, c in columns.items() if isinstance(c, str)]
         roles += [f"{r} {' '.join(columns[r])}" for r in ("levels", "metadata") if columns.get(r)]
         facts.insert(2, ["columns", ", ".join(roles)])
-    parts = [table(facts), _features(found), _next(found, directory)]
+    untold = "" if found["noise_told"] else paragraph(_UNTOLD)
+    parts = [table(facts), untold, _features(found), _next(found, directory)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -163,6 +168,7 @@ def _task_text(found: dict[str, Any], directory: str) -> str:
     head = [["feature", "mean", "sd"]]
     lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in found["features"][:SHOWN]]
     parts = [f"Task {found['task']} of {directory}: {counted(found['rows'], 'row')}.", table(head + lines)]
+    parts += [] if found["noise_told"] else [paragraph(_UNTOLD)]
     if found["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in found["at"].items())
         place = f" at {at}" if at else ""

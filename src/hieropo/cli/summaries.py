@@ -61,11 +61,12 @@ def _of(rows: Any, percent: int) -> int:
 
 def _uncertainty(stored: Any) -> dict[str, Any]:
     """How what is not known of the hierarchy enters the bounds; None where the hierarchy was not saved."""
+    told = {"noise_told": stored.provenance.get("noise_told", True)}
     if isinstance(stored.doubt, HyperDraws):
-        return {"uncertainty": "integrated", "hierarchies": len(stored.doubt)}
+        return {"uncertainty": "integrated", "hierarchies": len(stored.doubt), **told}
     if isinstance(stored.doubt, HyperError):
-        return {"uncertainty": "first-order", "hierarchies": None}
-    return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None}
+        return {"uncertainty": "first-order", "hierarchies": None, **told}
+    return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None, **told}
 
 
 def _features(stored: Any) -> list[dict[str, Any]]:
@@ -148,6 +149,7 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
         "task": _plain(task),
         "rows": int(table_.rows[row]),
         "pessimism": policy.pessimism,
+        "noise_told": stored.provenance.get("noise_told", True),
         "features": [
             {"name": name, "mean": float(mean), "sd": float(sd)}
             for name, mean, sd in zip(_names(policy), means, sds, strict=True)

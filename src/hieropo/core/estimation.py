@@ -35,7 +35,7 @@ _SHORTER = 8  # tries with steps of 1/2, 1/8, 1/64, ...
 _SHOWN = 1e-8  # of the deviance, where rounding hides what a step brings
 _LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are looked at
 _THINNED, _LEAST = 8, 4096  # first one task in 8 is looked at, where these are at least so many; and so on
-_HOPE = 3.0  # how much more than a step promises its shape may bring in the end
+HOPE = 3.0  # how much more than a step promises its shape may bring in the end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,7 +279,7 @@ def _may_win(problem: Problem, shape: Shape, ratio: Array) -> bool:
     problem, ratio, _ = _coordinates(problem.thinned(every), shape, ratio)
     here = evaluate(problem, ratio, shape)
     *_, (_, promise) = _steps(shape.vector(ratio), here, near=0.0)
-    return bool(_HOPE * promise * every > (shape.parameters - d) * np.log(m))
+    return bool(HOPE * promise * every > (shape.parameters - d) * np.log(m))
 
 
 def _multiple(problem: Problem, V: Array, start: Array) -> _Found:

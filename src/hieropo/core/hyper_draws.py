@@ -11,12 +11,14 @@ deviations of a covariance, v_j = (sd_j / s_j)^2 and T = v_1 + ... + v_k, about 
     T / (1 + T)          Beta(k + 1, 3)
     v_1 / T, ..., v_k / T  Dirichlet(2, ..., 2)
     correlations         LKJ with exponent 4: density ~ |R|^3 (Lewandowski, Kurowicka and Joe 2009)
-    log(sigma^2 / s^2)   N(0, 3^2)
+    log(sigma^2 / s^2)   N(0, 3^2); where the log does not tell sigma^2, sigma^2 / s^2 has the density 2 / (1 + x)^3
     mu                   as the hierarchy has it, flat by default
 
 A prior that is flat in an sd, or in its log, is too fond of small ones: with a variance that the log hardly shows,
 intervals of theta cover less than they say at any fixed variance. One that is flat in a single variance does not
 (Morris and Tang, Statistical Science 26, 2011); with several, of which one is soon too low, it has to rise a little.
+One that is about flat in log sigma^2 makes noise small where nothing but the prior tells it; one that is flat in
+sigma^2 takes any split of the variance of rewards as equally likely.
 The exponents 2, 3 and 4 were set by simulation of 10 to 100 tasks of four features (docs/results/coverage.md).
 """
 
@@ -156,6 +158,8 @@ class Parametrisation:
         s^2.
     held_noise : float or None
         sigma^2, where it is held.
+    noise_told : bool
+        Whether the log tells sigma^2.
     start : (p,) array
         eta of the estimate, moved off zero variances and correlations of one.
     """
@@ -163,6 +167,7 @@ class Parametrisation:
     families: tuple[Family, ...]
     noise: float
     held_noise: float | None
+    noise_told: bool
     start: Array
 
     def _parts(self, eta: Array) -> list[tuple[Family, Array]]:
@@ -179,12 +184,18 @@ class Parametrisation:
     def log_prior(self, eta: Array) -> Array:
         """Log density (H,)."""
         total: Array = np.sum([family.log_prior(part) for family, part in self._parts(eta)], axis=0)
-        if self.held_noise is None:
+        if self.held_noise is not None:
+            return total
+        if self.noise_told:
             total = total - (eta[:, -1] / _NOISE_SD) ** 2 / 2 - log(2 * pi * _NOISE_SD**2) / 2
+        else:
+            total = total + log(2) + eta[:, -1] - 3 * np.logaddexp(0.0, eta[:, -1])
         return total
 
 
-def parametrise(moments: Moments, hierarchy: Hierarchy, freedom: Freedom) -> Parametrisation:
+def parametrise(
+    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_told: bool = True
+) -> Parametrisation:
     """Say what of a hierarchy is free.
 
     Parameters
@@ -196,6 +207,8 @@ def parametrise(moments: Moments, hierarchy: Hierarchy, freedom: Freedom) -> Par
     freedom : {"full", "sds", "isotropic", "scale"}
         "full": all sds and correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
         "scale": each covariance is a free multiple of that in ``hierarchy``.
+    noise_told : bool
+        Whether the log tells sigma^2 from differences between tasks.
     """
     s2, scale = prior_scales(moments)
     active = moments.tasks[moments.rows > 0]
@@ -210,7 +223,7 @@ def parametrise(moments: Moments, hierarchy: Hierarchy, freedom: Freedom) -> Par
     held = hierarchy.noise_var if hierarchy.noise_var < _NOISELESS * s2 else None
     if held is None:
         starts.append(np.array([np.log(hierarchy.noise_var / s2)]))
-    return Parametrisation(tuple(families), s2, held, np.concatenate(starts))
+    return Parametrisation(tuple(families), s2, held, noise_told, np.concatenate(starts))
 
 
 def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Family, Array]:
@@ -295,7 +308,7 @@ class Collapsed:
 
 
 def draw_hierarchies(
-    moments: Moments, hierarchy: Hierarchy, freedom: Freedom
+    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_told: bool = True
 ) -> tuple[HyperDraws, Diagnosis]:
     """Draw from the posterior of the hierarchy, with no random numbers: the same log gives the same draws.
 
@@ -303,17 +316,19 @@ def draw_hierarchies(
 
     Parameters
     ----------
-    moments, hierarchy, freedom
+    moments, hierarchy, freedom, noise_told
         As :func:`parametrise`; at most ``MOST_VARIABLES`` numbers may be free.
     """
-    space, likelihood = parametrise(moments, hierarchy, freedom), Collapsed(moments, hierarchy)
+    space = parametrise(moments, hierarchy, freedom, noise_told=noise_told)
+    likelihood = Collapsed(moments, hierarchy)
 
     def density(eta: Array) -> Array:
         return likelihood(*space.split(eta)) + space.log_prior(eta)
 
     points, weights, diagnosis = sample(density, space.start)
     factors, noise_vars = space.split(points)
-    size = ((factors[0] / space.families[0].scale[:, None]) ** 2).sum(axis=(1, 2))
+    scale = space.families[0].scale
+    size = ((factors[0] / np.where(scale > 0, scale, 1.0)[:, None]) ** 2).sum(axis=(1, 2))
     rows, kept = resampled(weights, np.argsort(size, kind="stable"), _DRAWS)
     covs = [f[rows] @ np.swapaxes(f[rows], 1, 2) for f in factors]
     levels = np.moveaxis(np.array(covs[1:]).reshape(-1, *covs[0].shape), 0, 1)

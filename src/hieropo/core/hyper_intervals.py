@@ -1,5 +1,6 @@
 """Intervals for the numbers of a hierarchy: noise, standard deviations between tasks and nodes, correlations, means."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,8 @@ from hieropo.core.corrected import HyperError
 from hieropo.core.gaussian import Array
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import Components, HyperDraws, normal_mixture_quantile
-from hieropo.core.packed import packed_size, triangle
+from hieropo.core.packed import pack, packed_size, triangle
+from hieropo.core.profile_likelihood import Ends
 
 _HELD = 1e-9  # range of a correlation that was not drawn
 
@@ -98,27 +100,55 @@ def _quantiles(values: Array, weights: Array, levels: tuple[float, ...]) -> list
     return found
 
 
-def error_intervals(error: HyperError, hierarchy: Hierarchy, level: float) -> list[HyperInterval]:
-    """Normal intervals; log sigma^2 given S is N(., 2 / N), so that an entry of Sigma_0 is off by Delta and by that."""
+def error_intervals(
+    error: HyperError, hierarchy: Hierarchy, level: float, trend: Array
+) -> list[HyperInterval]:
+    """Normal intervals; where S is off by Delta, log sigma^2 is off by N(-<trend, Delta>, 2 / N)."""
     from scipy.special import ndtri
 
     z, d = float(ndtri((1 + level) / 2)), hierarchy.dim
-    own = 2 / max(error.degrees, 1)
     S = hierarchy.task_cov / hierarchy.noise_var
     V = error.of_entries
+    rows, columns = triangle(d)
+    pull = V @ (np.where(rows == columns, 1.0, 2.0) * pack(trend))
+    own = 2 / max(error.degrees, 1) + float(np.where(rows == columns, 1.0, 2.0) * pack(trend) @ pull)
     found = [_logged("noise sd", hierarchy.noise_var, own, z)]
-    diagonal = [packed_size(j + 1) - 1 for j in range(d)]
-    for j, at in enumerate(diagonal):
-        spread = float(np.sqrt(V[at, at] + own * S[j, j] ** 2))
-        size = float(S[j, j])
+    for k in range(d):
+        at, size = packed_size(k + 1) - 1, float(S[k, k])
+        spread = float(np.sqrt(V[at, at] + size * (own * size - 2 * pull[at])))
         if size > 2 * spread:
-            found.append(_logged(f"sd[{j}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
+            found.append(_logged(f"sd[{k}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
         else:
             high = float(np.sqrt((size + z * spread) * hierarchy.noise_var))
             low = float(np.sqrt(max(size - z * spread, 0.0) * hierarchy.noise_var))
-            found.append(HyperInterval(f"sd[{j}]", float(np.sqrt(size * hierarchy.noise_var)), low, high))
+            found.append(HyperInterval(f"sd[{k}]", float(np.sqrt(size * hierarchy.noise_var)), low, high))
     if not error.diagonal:
         found += [_correlation(i, j, S, V, z) for i, j in _pairs(d)]
+    return found
+
+
+def with_ends(
+    intervals: Sequence[HyperInterval], ends: Mapping[tuple[int, int], Ends], hierarchy: Hierarchy
+) -> list[HyperInterval]:
+    """Put the ends of :func:`profile_intervals` on standard deviations, and drop those that have none there.
+
+    An estimate that lies beyond an end, as the prior can pull it there, is where the interval ends.
+    """
+    places = {
+        f"{prefix}sd[{j}]": (k, j)
+        for k, prefix in enumerate(
+            ["", *(f"{level_name(hierarchy, k)} " for k in range(len(hierarchy.levels)))]
+        )
+        for j in range(hierarchy.dim)
+    }
+    found = []
+    for each in intervals:
+        at = ends.get(places[each.name]) if each.name in places else None
+        if each.name not in places:
+            found.append(each)
+        elif at is not None and np.isfinite(at.upper):
+            lower, upper = min(at.lower, each.estimate), max(at.upper, each.estimate)
+            found.append(HyperInterval(each.name, each.estimate, lower, upper))
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hieropo.core.cones import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.estimation import (
+    HOPE,
     SAME_SCORE,
     Estimate,
     Fit,
@@ -100,7 +101,7 @@ def estimate_levels(
     d = moments.dim
     known = [Level(np.zeros((d, d)), parent, name) for name, parent in (levels or {}).items()]
     shape_of = Hierarchy(None, np.zeros((d, d)), 1.0, tuple(known), metadata)
-    tree = _tree(active, shape_of)
+    tree = tree_of(active, shape_of)
     _warn_of_levels(tree, shape_of)
     best = estimate_units(active, tree, task_cov, criterion)
     hierarchy = replace(
@@ -133,6 +134,8 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
         names.append("full")
     found = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
     for name in names[1:]:
+        if not _may_win(tree, named(name, d), found[0], criterion):
+            continue
         try:
             found.append(estimate_tree(tree, named(name, d), criterion, start, floor))
         except NumericalError as error:
@@ -141,7 +144,23 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     return replace(best, compared=tuple(each.fit for each in found))
 
 
-def _tree(moments: Moments, hierarchy: Hierarchy) -> Tree:
+def _may_win(tree: Tree, shape: Shape, found: TreeFit, criterion: Criterion) -> bool:
+    """Whether the full shape promises, from the best diagonal one, more deviance than its entries have to bring in.
+
+    The promise is that of a step which need not stay in the cone, and so at least that of one which does.
+    """
+    here = tree_likelihood(
+        tree, list(found.covs / found.noise_var), criterion, 0.0, noise_var=found.noise_var
+    )
+    slope, form = np.concatenate([dual(each, shape) for each in here.slopes]), _form(here, shape)
+    size = np.sqrt(np.maximum(np.diagonal(form), np.finfo(np.float64).tiny))
+    step = np.linalg.lstsq(form / np.outer(size, size), slope / size, rcond=1e-10)[0]
+    entries = len(found.covs) * shape.parameters - found.fit.parameters
+    return bool(HOPE * (slope / size @ step) / 2 > entries * np.log(len(tree.rows)))
+
+
+def tree_of(moments: Moments, hierarchy: Hierarchy) -> Tree:
+    """Return the tree whose lowest nodes are the tasks of ``moments``, all with rows."""
     keys, parents = moments.keys, []
     for k in range(len(hierarchy.levels) + 1):
         keys, parent = hung(keys, hierarchy, k)
@@ -221,7 +240,7 @@ def _descend(
         return tree_likelihood(tree, ratios, criterion, floor)
 
     def slope(found: TreeLikelihood) -> Array:
-        return np.concatenate([_dual(each, shape) for each in found.slopes])
+        return np.concatenate([dual(each, shape) for each in found.slopes])
 
     here, evaluations = at(x), 1
     g = slope(here)
@@ -262,8 +281,8 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _dual(slope: Array, shape: Shape) -> Array:
-    """Derivative in the free entries, from that in the matrix."""
+def dual(slope: Array, shape: Shape) -> Array:
+    """Return the derivative in the free entries of a shape, from that in the matrix (d, d)."""
     if shape.tied is not None:
         return np.array([np.diagonal(slope) @ shape.tied])
     return to_vector(shape.parts(slope)).ravel()
@@ -274,16 +293,16 @@ def _form(here: TreeLikelihood, shape: Shape) -> Array:
     k, levels = shape.parameters, len(here.squares)
     form = np.zeros((levels, k, levels, k))
     for level, square in enumerate(here.squares):
-        form[level, :, level, :] = _level_form(square, shape)
+        form[level, :, level, :] = level_form(square, shape)
     whole = form.reshape(levels * k, levels * k)
     if here.degrees:
-        expected = np.concatenate([_dual(each, shape) for each in here.expected])
+        expected = np.concatenate([dual(each, shape) for each in here.expected])
         whole -= np.outer(expected, expected) / here.degrees
     return whole
 
 
-def _level_form(square: Array, shape: Shape) -> Array:
-    """<Delta, sum R Delta R> over the free entries of one level, from the Gram matrix of the packed R."""
+def level_form(square: Array, shape: Shape) -> Array:
+    """Return <Delta, sum R Delta R> over the free entries of one level, from the Gram matrix of the packed R."""
     d = shape.dim
     if shape.size == 1:
         pairs = unpack(np.diagonal(square), d)  # sum R_ij^2

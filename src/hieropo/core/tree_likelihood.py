@@ -85,19 +85,21 @@ class TreeLikelihood:
 
     Attributes
     ----------
-    deviance, noise_var : float
-        As in :class:`likelihood.Likelihood`.
+    deviance, noise_var, rest : float
+        As in :class:`likelihood.Likelihood`; and RSS.
     slopes : (L + 1, d, d) array
+        At ``noise_var``.
     expected : (L + 1, d, d) array
         sum_n R_n.
-    squares : tuple of (q, q) arrays
-        Gram matrices of the packed R_n of each level.
+    squares : tuple of (q, q) or (r, r) arrays
+        Gram matrices of the packed R_n of each level; with directions t_i, sum_n (t_i' R_n t_j)^2.
     degrees : int
         N, or 0 where sigma^2 is held at the floor.
     """
 
     deviance: float
     noise_var: float
+    rest: float
     slopes: Array
     expected: Array
     squares: tuple[Array, ...]
@@ -105,9 +107,25 @@ class TreeLikelihood:
 
 
 def tree_likelihood(
-    tree: Tree, ratios: Sequence[Array], criterion: Criterion, floor: float
+    tree: Tree,
+    ratios: Sequence[Array],
+    criterion: Criterion,
+    floor: float,
+    *,
+    noise_var: float | None = None,
+    directions: Sequence[Array] | None = None,
 ) -> TreeLikelihood:
     """Evaluate at the ratios S_k, (d, d) each.
+
+    Parameters
+    ----------
+    tree, ratios, criterion
+    floor : float
+        Smallest noise_var.
+    noise_var : float, optional
+        sigma^2; default the best one for these ratios.
+    directions : sequence of (r, d) arrays, optional
+        Rows t_i of each level, for the squares of :class:`TreeLikelihood`.
 
     Raises
     ------
@@ -131,17 +149,17 @@ def tree_likelihood(
     root, log_det_P = flat_root(joint[:D, :D], joint[:D, D])
     degrees = tree.n_rows - (D if criterion == "reml" else 0)
     rest = max(float(joint[D, D] - joint[:D, D] @ root.mean), 0.0)
-    noise_var = max(rest / degrees, floor) if degrees > 0 else floor
+    if noise_var is None:
+        noise_var = max(rest / degrees, floor) if degrees > 0 else floor
     deviance = degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - tree.log_precision
     cov = root.cov
     if criterion == "reml":
         deviance += log_det_P
     else:
         cov = np.zeros((D, D))
-    slopes, expected, squares = _slopes(tree, stages, root.mean[None], cov[None], noise_var)
-    return TreeLikelihood(
-        float(deviance), noise_var, slopes, expected, squares, degrees if noise_var > floor else 0
-    )
+    slopes, expected, squares = _slopes(tree, stages, root.mean[None], cov[None], noise_var, directions)
+    free = degrees if noise_var > floor else 0
+    return TreeLikelihood(float(deviance), noise_var, rest, slopes, expected, squares, free)
 
 
 def summed(said: Array, parent: Index, above: int) -> Array:
@@ -154,7 +172,12 @@ def summed(said: Array, parent: Index, above: int) -> Array:
 
 
 def _slopes(
-    tree: Tree, stages: list[tuple[Array, Array, Array]], means: Array, covs: Array, noise_var: float
+    tree: Tree,
+    stages: list[tuple[Array, Array, Array]],
+    means: Array,
+    covs: Array,
+    noise_var: float,
+    directions: Sequence[Array] | None,
 ) -> tuple[Array, Array, tuple[Array, ...]]:
     """Walk down, from the root's mean and covariance (in units of noise_var), and collect each level's sums."""
     d = tree.dim
@@ -162,7 +185,8 @@ def _slopes(
     for k in reversed(range(len(stages))):
         rows, said, factor = stages[k]
         design = tree.design if k == 0 else None
-        slope, full, square = _level(said, tree.parents[k], means, covs, d, design, noise_var)
+        along = None if directions is None else directions[k]
+        slope, full, square = _level(said, tree.parents[k], means, covs, d, design, noise_var, along)
         slopes.append(slope)
         expected.append(full)
         squares.append(square)
@@ -181,12 +205,14 @@ def _level(
     d: int,
     design: Design | None,
     noise_var: float,
+    directions: Array | None,
 ) -> tuple[Array, Array, Array]:
     """Slope, expected part and Gram matrix of one level; of its nodes' coordinates the first d vary."""
     size = d if design is not None else means.shape[1]
     q, n = packed_size(size), len(said)
     every = -(-n // _SAMPLE)
-    slope, expected, square = np.zeros((size, size)), np.zeros((size, size)), np.zeros((packed_size(d),) * 2)
+    slope, expected = np.zeros((size, size)), np.zeros((size, size))
+    square = np.zeros((packed_size(d) if directions is None else len(directions),) * 2)
     for start in range(0, n, _PIECE):
         part = slice(start, min(start + _PIECE, n))
         A, a, at = unpack(said[part], size), said[part, q : q + size], parent[part]
@@ -197,7 +223,19 @@ def _level(
         R = A - A @ V @ A
         slope -= u.T @ u / noise_var
         expected += R.sum(axis=0)
-        some = pack(R[(-start) % every :: every, :d, :d])
-        square += every * some.T @ some
+        some = R[(-start) % every :: every, :d, :d]
+        square += every * (_gram(some) if directions is None else _along(some, directions))
     slope += expected
     return (slope + slope.T)[:d, :d] / 2, expected[:d, :d], square
+
+
+def _gram(matrices: Array) -> Array:
+    """Gram matrix (q, q) of packed matrices (k, d, d)."""
+    rows = pack(matrices)
+    return np.asarray(rows.T @ rows)
+
+
+def _along(matrices: Array, directions: Array) -> Array:
+    """Sum of (t_i' R t_j)^2 over matrices R (k, d, d), for rows t_i of ``directions`` (r, d)."""
+    turned = directions @ matrices @ directions.T
+    return np.asarray((turned * turned).sum(axis=0))
