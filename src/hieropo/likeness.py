@@ -18,7 +18,7 @@ from hieropo.core.ties import ordered
 from hieropo.core.uncertainty import Learned
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, NumericalError
-from hieropo.text import counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, table
 
 _CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 to 1
 _SHOWN = 20
@@ -156,7 +156,8 @@ class Likeness:
         return found
 
     def __str__(self) -> str:
-        head = f"How alike {counted(self.tasks, 'task')} are, from {counted(self.rows, 'row')}"
+        are = agreeing(self.tasks, "is", "are")
+        head = f"How alike {counted(self.tasks, 'task')} {are}, from {counted(self.rows, 'row')}"
         if any(each.mean.upper is not None for each in self.coefficients):
             head += f"; in brackets {100 * self.level:.3g} % intervals"
         spreads = [f"{name}, sd" for name in self.levels]
