@@ -158,6 +158,7 @@ def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> Non
     np.testing.assert_array_equal(*chosen)
 
 
+@pytest.mark.filterwarnings("ignore:This log does not tell the noise:hieropo.HieropoWarning")
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
 @pytest.mark.parametrize(
     "settings", [{"uncertainty": "plug-in"}, {"task_cov": "diag"}, {"hyper": "shared"}], ids=str
