@@ -172,10 +172,11 @@ def test_actions_without_effect_have_differences_that_are_exactly_zero(K: int) -
     np.testing.assert_array_equal(table.means, np.broadcast_to(table.means[:, :1], table.means.shape))
     if K > 1:
         vectors = np.zeros((4, K, p))
-        vectors[:, 0], vectors[:, K - 1] = 1.0, -1.0
-        mean, var = got.total(vectors.reshape(4, -1))
-        assert abs(mean) <= 1e-14
-        assert var == 0.0
+        vectors += np.array([0.4, 0.3, 0.2, 0.1])[
+            :, None
+        ]  # what an incumbent takes, which adds to 1 up to rounding
+        vectors[:, 2] -= 1.0
+        assert got.total(vectors.reshape(4, -1)) == (0.0, 0.0)
 
 
 def test_zero_covariances_are_the_smaller_models() -> None:
@@ -252,6 +253,27 @@ def test_rows_of_another_unit_of_reward_scale_the_answers() -> None:
     assert two.square == pytest.approx(one.square, rel=1e-11)
     n = len(problem.task) - problem.dim
     assert two.log_evidence == pytest.approx(one.log_evidence - n * np.log(3), rel=1e-11)
+
+
+def test_sums_around_any_offset_give_the_same_answers() -> None:
+    problem = plain(seed=8, m=3, K=3, p=2, n=20)
+    moments, hierarchy = unit_moments(problem), hierarchy_of(problem)
+    one = condition_crossed(moments, hierarchy)
+    two = condition_crossed(moments.around(np.tile([2.0, -1.0], 3)), hierarchy)
+    assert two.log_evidence == pytest.approx(one.log_evidence, rel=1e-10)
+    vectors = np.random.default_rng(0).standard_normal((3, 6))
+    pairs = [
+        (law(one), law(two))
+        for law in (
+            lambda post: post.hyper.mean, lambda post: post.action(1).mean, lambda post: post.new_action().mean,
+            lambda post: post.unit(1, 2).mean, lambda post: post.unit_new_action(1).mean,
+            lambda post: post.task(2).mean, lambda post: post.new_task().mean, lambda post: post.table().means,
+            lambda post: post.table().prior_means, lambda post: post.difference(0, 0, 1).mean,
+            lambda post: np.array(post.total(vectors)), lambda post: post.effects().mean,
+        )
+    ]  # fmt: skip
+    for want, got in pairs:
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
 
 
 def test_what_cannot_be_answered_is_refused() -> None:

@@ -13,87 +13,20 @@ a task are equal bit by bit, so that every difference is exactly 0.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
+from hieropo.core.crossed_laws import TaskBlock, UnitLaws, turned_weights, weight_sums
 from hieropo.core.crossed_steps import ObservedUnits, Root, TaskMessages, UnitMessages, solve_root
 from hieropo.core.gaussian import Array, Gaussian, plus
 from hieropo.core.keys import Codes
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.core.shared_actions import UnitTable, refuse_negative
-from hieropo.core.unit_laws import Nodes
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, MismatchError, UnknownTaskError
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
-
-
-class UnitLaws(NamedTuple):
-    """Observed units given lambda_s + alpha_a.
-
-    Attributes
-    ----------
-    shift : (u, p) array
-        M~_sa B_sa.
-    cov : (u, p (p + 1) / 2) array
-        M~_sa, packed.
-    gains : (u, p, p) array
-        K_sa.
-    """
-
-    shift: Array
-    cov: Array
-    gains: Array
-
-    @classmethod
-    def of(cls, units: ObservedUnits, interaction_cov: Array) -> "UnitLaws":
-        """Take the step down to units from parents that are known."""
-        u, p = len(units.rows), units.dim
-        if not interaction_cov.any():
-            return cls(np.zeros((u, p)), np.zeros((u, packed_size(p))), np.broadcast_to(np.eye(p), (u, p, p)))
-        nodes, every = Nodes.of(units.rows, 1.0, interaction_cov), slice(0, u)
-        return cls(*nodes.given(np.zeros((u, p)), every), nodes.gains(every))
-
-
-class TaskBlock(NamedTuple):
-    """Some tasks given the log; n tasks, K actions, D columns of the root.
-
-    Attributes
-    ----------
-    level : (n, p) array
-        Means of lambda_s.
-    level_cov : (n, p, p) array
-        W_s.
-    level_root : (n, p, D) array
-        Lambda_s.
-    shift, cov, gains : (n, K, p), (n, K, p, p), (n, K, p, p) array
-        M~_sa B_sa, M~_sa and K_sa.
-    """
-
-    level: Array
-    level_cov: Array
-    level_root: Array
-    shift: Array
-    cov: Array
-    gains: Array
-
-    def means(self, effects: Array) -> Array:
-        """Means (n, K, p) of theta_sa."""
-        found: Array = self.shift + np.einsum("naij,naj->nai", self.gains, self.level[:, None] + effects)
-        return found
-
-    def roots(self, action: int, effect_roots: Array) -> Array:
-        """K_sa (Lambda_s + C_a), (n, p, D), of one action."""
-        found: Array = self.gains[:, action] @ (self.level_root + effect_roots[action])
-        return found
-
-    def cov_of(self, action: int, effect_roots: Array) -> Array:
-        """Covariances (n, p, p) of theta_sa of one action."""
-        gains, roots = self.gains[:, action], self.roots(action, effect_roots)
-        found: Array = self.cov[:, action] + gains @ self.level_cov @ gains.swapaxes(1, 2)
-        return found + roots @ roots.swapaxes(1, 2)
 
 
 class CrossedPosterior:
@@ -238,8 +171,7 @@ class CrossedPosterior:
         for some in self._pieces(np.arange(part.start, part.stop)):
             at, block = some - part.start, self._block(some)
             weights = vectors[at].reshape(len(some), J, K, p)
-            turned = np.einsum("nakl,njak->njal", block.gains, weights)
-            level = turned.sum(axis=2)
+            turned, level = turned_weights(block.gains, weights)
             shared[at] = level @ block.level_root + turned.reshape(len(some), J, d) @ flat
             spread = np.einsum("njak,nakl->njal", weights, block.cov).reshape(len(some), J, d)
             own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
@@ -248,7 +180,8 @@ class CrossedPosterior:
     def total(self, vectors: Array) -> tuple[float, float]:
         """Mean and variance of sum_s v_s' theta_s over all tasks of the log, vectors (m, d).
 
-        The covariance between tasks counts: taking tasks as independent would leave out what they share.
+        The covariance between tasks counts: taking tasks as independent would leave out what they share. Exactly 0
+        for differences between policies (vectors that add to 0 over the actions of each task) where A = M = 0.
         """
         m = len(self.moments)
         if vectors.shape != (m, self.dim):
@@ -258,7 +191,15 @@ class CrossedPosterior:
             )
         own, shared = self.along(vectors[:, None], slice(0, m))
         common = shared[:, 0].sum(axis=0)
-        mean = float(np.einsum("sd,sd->", vectors, self.table().means.reshape(m, self.dim)))
+        mean = 0.0
+        for some in self._pieces(np.arange(m)):
+            block = self._block(some)
+            weights = vectors[some].reshape(len(some), *self._root.effects.shape)
+            turned, level = turned_weights(block.gains, weights[:, None])
+            if self.moments.units.offset is not None:
+                mean += float(np.sum(weight_sums(weights) @ self.moments.units.offset))
+            mean += float(np.sum(weights * block.shift) + np.sum(turned[:, 0] * self._root.effects))
+            mean += float(np.sum(level[:, 0] * block.level))
         return mean, float(own.sum() + common @ common)
 
     @cached_property
