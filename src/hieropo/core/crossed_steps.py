@@ -28,6 +28,7 @@ from hieropo.core.gaussian import Array
 from hieropo.core.keys import Codes
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.steps import pivot_tolerance, up, upper_factor
+from hieropo.core.ties import first_largest
 from hieropo.core.unit_laws import Nodes
 from hieropo.core.units import UnitMoments
 from hieropo.errors import NumericalError
@@ -300,7 +301,7 @@ def _reference(information: Array) -> int:
     """Action with most information, in units of the most that any has about each coefficient."""
     own = np.einsum("aiai->ai", information)
     most = own.max(axis=0)
-    return int((own / np.where(most > 0, most, 1.0)).sum(axis=1).argmax())
+    return int(first_largest((own / np.where(most > 0, most, 1.0)).sum(axis=1)))
 
 
 def _graded(sums: RootSums, reference: int) -> tuple[Array, Array, float]:
@@ -351,7 +352,7 @@ def _refuse_open(root: Array, p: int) -> None:
             unseen = (sizes == 0).astype(np.float64)
     else:
         unseen = np.ones(p)
-    at = int(np.abs(unseen).argmax())
+    at = int(first_largest(np.abs(unseen)))
     raise NumericalError(
         f"The rows do not determine beta, the coefficients that all tasks and actions share: of {p}, a combination "
         f"with coefficient {at} never varies. beta has a flat prior, so that it has no posterior either. A column is "
