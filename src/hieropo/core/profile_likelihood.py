@@ -200,10 +200,12 @@ def _rounded(form: Array) -> tuple[Array, Array]:
     size = np.sqrt(np.diagonal(form))
     size = np.where(size > 0, size, 1.0)
     scaled = form / np.outer(size, size)
-    values, vectors = np.linalg.eigh(scaled)
-    if values[0] >= _FLAT:
-        return size, scaled
-    return size, np.asarray((vectors * np.maximum(values, _FLAT)) @ vectors.T)
+    try:
+        np.linalg.cholesky(scaled - _FLAT * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(scaled)
+        return size, np.asarray((vectors * np.maximum(values, _FLAT)) @ vectors.T)
+    return size, scaled
 
 
 def inverse(form: Array) -> Array:
