@@ -453,7 +453,9 @@ def test_the_command_line_counts_lists_and_says_so(broken, tmp_path):
     assert (found["rejected"]["rows"], found["rejected"]["file"], found["rows"]) == (240, bad_pq, 3760)
     saved = json.loads((tmp_path / "p" / "policy.json").read_text())
     assert saved["provenance"]["rejected"] == found["rejected"]
-    assert "3,760; 240 others of the last log were set aside" in command("inspect", str(tmp_path / "p"))[1]
+    assert (
+        "3,760; 240 other rows of the last log were set aside" in command("inspect", str(tmp_path / "p"))[1]
+    )
     _, out, _ = command("evaluate", str(tmp_path / "p"), str(tmp_path / "log.parquet"), "--lenient", "--json")
     assert json.loads(out)["rejected"]["rows"] == 240
     summed = command("moments", *words[1:3], str(tmp_path / "m"), *words[4:-2], "--lenient", "--json")[1]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.text import agreeing, counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, table, thousands
 
 SHOWN = 40  # features that the text lists
 _UNCERTAINTY = {
@@ -99,7 +99,7 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         ["policy", directory],
         ["made by", _origin(about) or "not said"],
         ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
-        ["rows", f"{found['rows']:,}{_aside(about.get('rejected'))}"],
+        ["rows", f"{thousands(found['rows'])}{_aside(about.get('rejected'))}"],
         ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],
         ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
         ["context", "not said" if found["context"] is None else _few(found["context"]) or "none"],

@@ -15,7 +15,7 @@ from hieropo.core.packed import packed_size, unpack
 from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.feature_choice import measured_from
-from hieropo.text import counted
+from hieropo.text import counted, whole
 
 
 def summary(stored: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "provenance": stored.provenance,
         "tasks": len(keys),
         "first_tasks": [_plain(keys.id_of(row)) for row in range(min(3, len(keys)))],
-        "rows": int(rows.sum()),
+        "rows": whole(float(rows.sum())),
         "rows_of_a_task": {"least": _of(rows, 0), "median": _of(rows, 50), "most": _of(rows, 100)},
         "actions": None if features is None or features.actions is None else list(features.actions),
         "context": None if features is None else list(features.columns),
@@ -147,7 +147,7 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     found: dict[str, Any] = {
         "policy": str(stored.path),
         "task": _plain(task),
-        "rows": int(table_.rows[row]),
+        "rows": whole(float(table_.rows[row])),
         "pessimism": policy.pessimism,
         "noise_told": stored.provenance.get("noise_told", True),
         "features": [

@@ -84,7 +84,7 @@ class Checks:
     >>> checks.add(task, action, None, reward)
     >>> found = checks.checks()
     >>> found.rows, round(found.sd, 3), found.findings
-    (4, 0.25, ())
+    (4.0, 0.25, ())
     """
 
     def __init__(self, posterior: Conditioned, features: FeatureMap, *, learned_from: bool) -> None:
