@@ -22,7 +22,7 @@ from hieropo.text import counted
 Unseen = Literal["prior", "error"]
 
 _PIECE = 65_536  # tasks with metadata worked on at once
-_UNSEEN = 1e3  # units of the last place that are rounding
+_UNSEEN = 1e4  # units of the last place that are rounding: a step up may cost four digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
