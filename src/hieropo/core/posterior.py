@@ -22,7 +22,7 @@ from hieropo.text import counted
 Unseen = Literal["prior", "error"]
 
 _PIECE = 65_536  # tasks with metadata worked on at once
-_UNSEEN = 6e4, 1e3  # units of the last place that are rounding: of the steps up, and of each feature
+_UNSEEN = 6e4  # units of the last place that are rounding of the steps up; each feature adds 1e3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -370,8 +370,7 @@ def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
     scale = np.sqrt(np.diagonal(P))
     if (scale > 0).all():
         values, vectors = np.linalg.eigh(P / np.outer(scale, scale))
-        rounding = max(_UNSEEN[0], _UNSEEN[1] * d) * np.finfo(np.float64).eps
-        unseen = vectors[:, 0] if values[0] < rounding else None
+        unseen = vectors[:, 0] if values[0] < max(_UNSEEN, 1e3 * d) * np.finfo(np.float64).eps else None
     else:
         unseen = (scale == 0).astype(np.float64)
     if unseen is not None:
