@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,18 @@ from hieropo.errors import InputError, LogError
 from hieropo.evaluation.by_model import ByModel, by_model
 from hieropo.evaluation.by_weights import Weighing
 from hieropo.evaluation.checking import Checking
+from hieropo.evaluation.claims import claim
 from hieropo.evaluation.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.incumbency import Reacting, finding
-from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, Reader, judge
-from hieropo.evaluation.propensity import Propensities, propensities_of
+from hieropo.evaluation.judging import ActionFeatures, Contexts, FeatureSums, Predictions, Reader, judge
+from hieropo.evaluation.propensity import Kind, Propensities, propensities_of
 from hieropo.evaluation.subject import AnyMoments, Subject
 from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, sampled, survey
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
 
@@ -126,7 +128,8 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     weighing = None
     if refused is None and chances.of is not None:
         judges = [Judge(each, glance.keys, features) for each in fitted.policies]
-        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost)
+        sums.shift = ActionFeatures(features, len(glance.keys)) if len(judges) > 1 else None
+        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost, sums.shift)
         readers.append(weighing)
     judge(batches(), subject.policy, glance.keys, readers)
 
@@ -135,37 +138,53 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         posterior, features, glance.keys, sums, contexts,
         pessimism=subject.plain.pessimism, level=options.level, rng=rng,
     )  # fmt: skip
-    estimates: tuple[ValueEstimate, ...] = ()
-    task_estimates, any_n = None, None
+    weighted = _Weighted()
     if weighing is not None:
-        weighted = terms.moments()
-        if chances.kind == "logged" and glance.logged is not None and not chosen:
-            any_n = bernstein(weighted, 1.0 / glance.logged.low, level=options.level)
-        estimates = values(weighted, level=options.level, rng=rng)
-        task_estimates = _task_estimates(weighted, glance, options.level)
+        weighted = _weighted(terms.moments(), glance, chances.kind, options.level, rng)
         astray = weighing.lost_rows(len(glance.keys))
         if astray.any():
-            why = fitted.withheld(features, actions, int(astray.sum()))
-            estimates, any_n = tuple(replace(each, withheld=why) for each in estimates), None
-            task_estimates[astray > 0] = np.nan
-        if options.show_all:
-            estimates = tuple(each.shown() for each in estimates)
+            weighted = weighted.withheld(fitted.withheld(features, actions, int(astray.sum())), astray > 0)
+    estimates = weighted.estimates
     return Evaluation(
         policy=subject.policy,
         rows=float(glance.weight.sum()),
         new_tasks=new_tasks,
         counts=glance.weight,
         model=model,
-        estimates=estimates,
+        claim=claim(estimates, refused, model.judged, seen, options.level),
+        estimates=tuple(each.shown() for each in estimates) if options.show_all else estimates,
         refused=refused,
-        any_n=any_n,
-        task_estimates=task_estimates,
+        any_n=weighted.any_n,
+        task_estimates=weighted.tasks,
         propensities="none" if refused else chances.kind,
         learned_from=seen,
         checks=None if checking is None else checking.checks(),
         limits=(*_limits(subject, chances, reacting, seen, model), *fitted.limits(features, actions)),
         max_harm=options.max_harm,
     )
+
+
+class _Weighted(NamedTuple):
+    """What weighted rewards say: of the policy, and the gain of each task (m, 4)."""
+
+    estimates: tuple[ValueEstimate, ...] = ()
+    any_n: tuple[tuple[float, float], tuple[float, float]] | None = None
+    tasks: Array | None = None
+
+    def withheld(self, why: str, tasks: Mask) -> "_Weighted":
+        """Withhold all estimates, and those of these tasks (m,)."""
+        assert self.tasks is not None
+        of_tasks = np.where(tasks[:, None], np.nan, self.tasks)
+        return _Weighted(tuple(replace(each, withheld=why) for each in self.estimates), None, of_tasks)
+
+
+def _weighted(
+    sums: OffPolicyMoments, glance: Survey, kind: Kind, level: float, rng: np.random.Generator
+) -> _Weighted:
+    any_n = None
+    if kind == "logged" and glance.logged is not None and not sampled(glance.moments):
+        any_n = bernstein(sums, 1.0 / glance.logged.low, level=level)
+    return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, glance, level))
 
 
 def _new_tasks(subject: Subject, glance: Survey) -> int:

@@ -45,6 +45,9 @@ class ByModel:
     ----------
     new, incumbent, difference : Worth
         Mean over all rows of the log, with the covariance between tasks.
+    judged : Worth
+        As ``difference``, of the policies that weighted rewards judge: where rows were learned from, those learned
+        without a fifth of them.
     keys : Keys
         The m tasks of the log.
     weight : (m,) array
@@ -60,6 +63,7 @@ class ByModel:
     new: Worth
     incumbent: Worth
     difference: Worth
+    judged: Worth
     keys: Keys
     weight: Array
     value: Array
@@ -144,13 +148,17 @@ def by_model(
     delta = np.where(changed, new - old, 0.0)
     part = (weight / weight.sum())[:, None]
     rows = np.asarray(posterior.moments.keys.require(keys.values))
-    worths = _worths(posterior, rows, np.stack([new * part, old * part, delta * part]), level)
+    vectors = [new * part, old * part, delta * part]
+    if sums.shift is not None:
+        vectors.append(delta * part + sums.shift.sums / weight.sum())
+    worths = _worths(posterior, rows, np.stack(vectors), level)
     laws = task_laws(posterior, _placed(posterior, rows, np.stack([new, old, delta])))
     mean, sd, below = (each[:, rows] for each in laws)
     return ByModel(
         worths[0],
         worths[1],
         worths[2],
+        worths[-1],
         keys,
         weight,
         mean[0],

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.off_policy import OffPolicySums
 from hieropo.evaluation.crossfit import Judge
-from hieropo.evaluation.judging import Rows
+from hieropo.evaluation.judging import ActionFeatures, Rows
 from hieropo.evaluation.propensity import Propensity
 from hieropo.evaluation.survey import fold_of
 
@@ -29,6 +29,8 @@ class Weighing:
         Of the folds.
     lost : sequence of int
         Codes of actions that the judges lack; rows are counted in which the policy takes them all the same.
+    shift : ActionFeatures, optional
+        Takes the features of the judges' actions less those of the policy's, in rows in which they differ.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class Weighing:
         judges: Sequence[Judge],
         seed: int,
         lost: Sequence[int],
+        shift: ActionFeatures | None = None,
     ) -> None:
         self._sums, self._propensity, self._judges, self._seed = sums, propensity, judges, seed
         self._lost, self._astray = lost, np.zeros(0, dtype=np.int64)
+        self._shift = shift
 
     def add(self, rows: Rows) -> None:
         """Take some rows."""
@@ -61,6 +65,12 @@ class Weighing:
                 index[own] = judge.choose(batch.task[own], context, allowed)
             taken[own] = judge.predict(rows.place[own], context, codes)
             aimed[own] = judge.predict(rows.place[own], context, index[own])
+        if self._shift is not None:
+            other = np.flatnonzero(index != rows.index)
+            place, context = rows.place[other], batch.context[other]
+            weight = batch.weights.some(other).counts(other.size)
+            self._shift.add(place, context, index[other], weight)
+            self._shift.add(place, context, rows.index[other], -weight)
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
         self._sums.add(

@@ -14,6 +14,7 @@ from hieropo.core.ties import at_most, ordered
 from hieropo.core.value_estimates import ValueEstimate
 from hieropo.errors import InputError
 from hieropo.evaluation.by_model import ByModel, Worth
+from hieropo.evaluation.claims import Claim, Verdict
 from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
@@ -46,6 +47,8 @@ class Evaluation:
         Rows of each task, by their weights.
     model : ByModel
         By the posterior: in all, and task by task in the order of ``model.keys``.
+    claim : Claim
+        What the log shows of the gain, by the doubly robust estimate, and how the model's figure compares with it.
     estimates : tuple of ValueEstimate
         By weighted rewards, without belief in the model; empty where there are none.
     refused : str or None
@@ -77,6 +80,7 @@ class Evaluation:
     new_tasks: int
     counts: Array
     model: ByModel
+    claim: Claim
     estimates: tuple[ValueEstimate, ...]
     refused: str | None
     any_n: tuple[tuple[float, float], tuple[float, float]] | None
@@ -93,6 +97,15 @@ class Evaluation:
     def keys(self) -> Keys:
         """The m tasks of the log."""
         return self.model.keys
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the log shows of the gain: "shown", "not shown" or "worse"; None where it shows nothing.
+
+        It rests on the cross-fitted doubly robust difference to the incumbent: its interval is above 0, holds 0, or is
+        below 0. ``claim.reason`` says why there is none.
+        """
+        return self.claim.verdict
 
     @property
     def changed(self) -> Mask:
@@ -219,6 +232,8 @@ class Evaluation:
             "new_tasks": self.new_tasks,
             "learned_from": self.learned_from,
             "level": model.level,
+            "verdict": self.verdict,
+            "claim": self.claim.to_dict(),
             "by_model": {
                 "value": model.new.to_dict(),
                 "incumbent": model.incumbent.to_dict(),

@@ -90,15 +90,16 @@ class FeatureSums:
     features : FeatureMap
     m : int
         Tasks.
+
+    Attributes
+    ----------
+    shift : ActionFeatures or None
+        Of the actions of the policies that weighted rewards judge, less those of the policy, where these differ.
     """
 
     def __init__(self, features: FeatureMap, m: int) -> None:
-        self._features = features
-        self._own = one_action(features)
-        self._actions = len(features.actions or ())
-        width = features.dim if self._own is None else self._own.dim
-        rows = m if self._own is None else m * self._actions
-        self._new, self._old = np.zeros((rows, width)), np.zeros((rows, width))
+        self.shift: ActionFeatures | None = None
+        self._new, self._old = (ActionFeatures(features, m) for _ in range(2))
         self._weight = np.zeros(m)
 
     def add(self, rows: Rows) -> None:
@@ -106,12 +107,8 @@ class FeatureSums:
         batch = rows.batch
         weight = batch.weights.counts(len(batch))
         self._weight += np.bincount(rows.place, weight, minlength=self._weight.size)
-        for total, codes in ((self._new, rows.index), (self._old, rows.codes)):
-            if self._own is None:
-                add_by(total, rows.place, self._features.phi(batch.context, codes) * weight[:, None])
-            else:
-                own = self._own.phi(batch.context, np.zeros(len(batch), dtype=np.int64)) * weight[:, None]
-                add_by(total, rows.place * self._actions + codes, own)
+        self._new.add(rows.place, batch.context, rows.index, weight)
+        self._old.add(rows.place, batch.context, rows.codes, weight)
 
     @property
     def weight(self) -> Array:
@@ -121,12 +118,43 @@ class FeatureSums:
     @property
     def new(self) -> Array:
         """Of the policy's actions, (m, d)."""
-        return self._new.reshape(self._weight.size, self._features.dim)
+        return self._new.sums
 
     @property
     def old(self) -> Array:
         """Of the logged actions, (m, d)."""
-        return self._old.reshape(self._weight.size, self._features.dim)
+        return self._old.sums
+
+
+class ActionFeatures:
+    """Sum of w phi(x, a) for each of m tasks.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    m : int
+        Tasks.
+    """
+
+    def __init__(self, features: FeatureMap, m: int) -> None:
+        self._features, self._tasks = features, m
+        self._own = one_action(features)
+        self._actions = len(features.actions or ())
+        width = features.dim if self._own is None else self._own.dim
+        self._total = np.zeros((m if self._own is None else m * self._actions, width))
+
+    def add(self, place: Codes, context: Array, codes: Codes, weight: Array) -> None:
+        """Add rows of weight (n,) with actions ``codes`` (n,) in contexts (n, c) of the tasks at ``place`` (n,)."""
+        if self._own is None:
+            add_by(self._total, place, self._features.phi(context, codes) * weight[:, None])
+        else:
+            own = self._own.phi(context, np.zeros(codes.size, dtype=np.int64)) * weight[:, None]
+            add_by(self._total, place * self._actions + codes, own)
+
+    @property
+    def sums(self) -> Array:
+        """Of each task, (m, d)."""
+        return self._total.reshape(self._tasks, self._features.dim)
 
 
 def add_by(total: Array, rows: Codes, values: Array) -> None:

@@ -4,7 +4,7 @@ from math import isfinite
 from typing import Any
 
 from hieropo.core.gating import GatedPolicy
-from hieropo.core.value_estimates import ValueEstimate
+from hieropo.evaluation.by_model import Worth
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.text import agreeing, counted, paragraph, table, thousands
 
@@ -24,7 +24,10 @@ _SEEN = {
 
 def worded(found: Evaluation) -> str:
     """Write an evaluation for a person."""
-    parts = [_opening(found), _fleet(found), _weighted(found), _verdict(found), _tasks(found), _limits(found)]
+    parts = [
+        _verdict(found), _by_model(found), _opening(found), _fleet(found), _weighted(found), _tasks(found),
+        _limits(found),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
 
@@ -70,45 +73,71 @@ def _weighted(found: Evaluation) -> str:
 
 
 def _verdict(found: Evaluation) -> str:
-    model, level = found.model, found.model.level
-    gain = model.difference
-    shares = found.shares()
-    if gain.low > 0:
-        told = f"By the model the policy is better than the incumbent (probability {1 - gain.below:.3g})."
-    elif gain.high < 0:
-        told = f"By the model the policy is worse than the incumbent (probability {gain.below:.3g})."
-    else:
-        told = f"Whether the policy is better than the incumbent is not told at {100 * level:g} %."
+    """Say what the log shows of the gain."""
+    claim, share = found.claim, f"{100 * found.model.level:g} %"
+    if claim.estimate is None:
+        return paragraph(f"The log shows nothing of the gain over the incumbent. {claim.reason}")
+    gain = claim.estimate
+    interval = f"{share} interval {gain.gain_low:.4g} to {gain.gain_high:.4g}"
+    said = {
+        "shown": f"The log shows a gain over the incumbent: {gain.gain:.4g} a row ({interval}",
+        "not shown": "The log does not show a gain over the incumbent, nor a loss: the interval of the gain holds 0 "
+        f"({gain.gain:.4g} a row, {interval}",
+        "worse": "The log shows the policy to be worse than the incumbent: a gain of "
+        f"{gain.gain:.4g} a row ({interval}",
+    }[claim.verdict or "not shown"]
+    return paragraph(f"{said}, doubly robust{'' if found.learned_from == 'no' else ' and cross-fitted'}).")
+
+
+def _by_model(found: Evaluation) -> str:
+    """Say what the model claims, and how that compares with what the log shows."""
+    model, shares = found.model, found.shares()
     harm = (
-        f" Of the tasks it improves {shares['improved']:.0%} with a probability of harm of at most {found.max_harm:g}, "
-        f"leaves {shares['unchanged']:.0%} as they are, and would be held back by such a gate in "
-        f"{shares['held_back']:.0%}; it is expected to be worse than the incumbent in {found.expected_harm:.1%}."
+        f"By the model, of the tasks the policy improves {shares['improved']:.0%} with a probability of harm of at "
+        f"most {found.max_harm:g}, leaves {shares['unchanged']:.0%} as they are, and would be held back by such a gate "
+        f"in {shares['held_back']:.0%}; it is expected to be worse than the incumbent in {found.expected_harm:.1%}."
     )
-    return paragraph(told + harm + _agreement(found))
+    below = model.difference.below
+    chance = "below 0.0001" if below < 1e-4 else f"{below:.2g}"
+    gain = f"The model's own figure is a gain of {_worth(model.difference)}; its probability of a loss is {chance}."
+    return paragraph(" ".join(part for part in (gain, _agreement(found), _updated(found), harm) if part))
 
 
 def _agreement(found: Evaluation) -> str:
-    """Whether weighted rewards say the same as the model."""
-    each, gain = _trusted(found), found.model.difference
-    if each is None:
-        return " No weighted estimate confirms it: all of this is the model's word."
-    if _contradicted(found):
-        return (
-            f" Weighted rewards ({each.name}) say otherwise: a gain of {each.gain:.3g} where the model has "
-            f"{gain.mean:.3g}. Do not trust the model here until you know why."
-        )
-    return f" Weighted rewards ({each.name}) agree with the model."
+    """Say how the model's figure compares with the doubly robust one, of the same policies."""
+    claim, model = found.claim, found.model
+    if claim.estimate is None:
+        return "No weighted estimate supports it."
+    if claim.unlike is not None:
+        return claim.unlike
+    assert claim.model is not None
+    refitted, name = found.learned_from == "yes", claim.estimate.name
+    figure = (
+        f"For the policies that {name} judges, which were learned without a fifth of the rows, it is "
+        f"{_worth(claim.model)}, and it "
+        if refitted
+        else "It "
+    )
+    said = {
+        "agrees": f"agrees with {name}: both leave out 0 on the same side.",
+        "does not contradict": f"does not contradict {name}, and no more can be said.",
+        "contradicts": f"contradicts {name}, {claim.estimate.gain:.4g}. "
+        "Do not trust the model here until you know why.",
+    }[claim.agreement or "does not contradict"]
+    more = model.difference.mean - claim.model.mean
+    learned = f" The policy learned from all rows differs from them by {more:+.2g} by the model: that is of more rows."
+    return figure + said + (learned if refitted else "")
 
 
-def _trusted(found: Evaluation) -> ValueEstimate | None:
-    """Return the weighted estimate that the model is held against, if one can be given."""
-    return next((e for e in found.estimates if e.withheld is None and e.name in ("DR", "SNDR")), None)
+def _updated(found: Evaluation) -> str:
+    """Say that rows that are new do not update the model's claim."""
+    if found.learned_from != "no":
+        return ""
+    return "These rows do not update it: it is the claim of the rows that the policy was learned from."
 
 
-def _contradicted(found: Evaluation) -> bool:
-    """Whether the model's gain is more than two standard errors away from the weighted one."""
-    each, gain = _trusted(found), found.model.difference
-    return each is not None and abs(each.gain - gain.mean) > 2 * (each.gain_se**2 + gain.sd**2) ** 0.5
+def _worth(worth: Worth) -> str:
+    return f"{worth.mean:.4g} a row ({worth.low:.4g} to {worth.high:.4g})"
 
 
 def _tasks(found: Evaluation) -> str:
@@ -136,7 +165,7 @@ def _limits(found: Evaluation) -> str:
     if found.checks is not None:
         lines.extend(found.checks.findings)
     if not lines:
-        if _contradicted(found):
+        if found.claim.agreement == "contradicts":
             return "What limits trust: weighted rewards and the model differ, see above."
         return "Nothing else was found that limits trust."
     return "What limits trust:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
