@@ -16,7 +16,7 @@ from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
-from hieropo.errors import HieropoError, InputError, LogError, MismatchError
+from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError
 
 ROUNDING = 1e-12
 
@@ -454,6 +454,13 @@ def test_a_null_id_is_named(null: Any) -> None:
 def test_rows_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Moments.from_arrays(**{**good(), **change})
+
+
+def test_moments_that_are_no_sums_of_rows_name_their_task_as_it_was_written() -> None:
+    some = Moments.from_arrays(np.array([38, 39]), np.ones((2, 1)), [1.0, 2.0])
+    twice = some - some.select([39]) - some.select([39])
+    with pytest.raises(NumericalError, match="The moments of task 39 are no sums of rows: -1 rows"):
+        condition(twice, Hierarchy(hyper=None, task_cov=np.eye(1), noise_var=1.0))
 
 
 def test_an_accumulator_refuses_other_dimensions() -> None:

@@ -117,7 +117,7 @@ def check_moments(
 
     offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
     above = _parents(table, hierarchy, hyper)
-    if above is None or not len(moments) or moments.squares is not None:
+    if above is None or not len(moments) or moments.sampled:
         return None
     tasks = moments.tasks[_spread(len(moments))]
     sums: Array = moments.select(tasks).sums
@@ -184,7 +184,7 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
-    if doubt is not None or moments.squares is not None:
+    if doubt is not None or moments.sampled:
         again = posterior.table()
         rows = table.keys.locate(again.keys.values)
         for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):

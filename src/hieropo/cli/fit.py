@@ -59,7 +59,7 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 @click.option(
     "--uncertainty", type=click.Choice(["auto", "integrated", "first-order", "plug-in"]), default="auto",
     show_default=True,
-    help="How the uncertainty of what is learned about tasks in general enters the bounds. hier only.",
+    help="How the uncertainty of the learned hierarchy enters the bounds. hier only.",
 )  # fmt: skip
 @click.option(
     "--logging", type=click.Choice(["unknown", "random", "frozen", "adaptive"]), default="unknown", show_default=True,
@@ -170,7 +170,7 @@ def _report(
 def _size(learner: Any) -> str:
     """Say how many rows a learner saw, and how many these stand for where chance kept them of more."""
     moments = learner.moments_
-    if moments.squares is None:
+    if not moments.sampled:
         return counted(moments.n_rows, "row")
     effective = moments.sums[:, -1].sum() ** 2 / moments.squares[:, -1].sum()
     return (

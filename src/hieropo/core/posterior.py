@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.gaussian import Array, Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.ids import is_null
+from hieropo.core.ids import is_null, plain
 from hieropo.core.keys import Codes, Keys
 from hieropo.core.metadata import Design
 from hieropo.core.packed import Index, packed_size, padded, unpack
@@ -393,8 +393,8 @@ def _refuse_negative(moments: Moments) -> None:
     diagonal = moments.sums[:, [packed_size(j + 1) - 1 for j in range(d + 2)]]
     bad = (moments.rows < 0) | (diagonal < 0).any(axis=1)
     if bad.any():
-        task = moments.tasks[bad][0]
+        task = plain(moments.tasks[bad][0])
         raise NumericalError(
-            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]} rows, smallest sum of squares "
+            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]:g} rows, smallest sum of squares "
             f"{diagonal[bad][0].min():.3g}. More was subtracted than was ever added; subtract only rows that are in."
         )

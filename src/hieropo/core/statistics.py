@@ -268,7 +268,7 @@ class Moments:
         rows[place] += sign * other.rows
         log_precision[place] += sign * other.log_precision
         squares = None
-        if left.squares is not None or other.squares is not None:
+        if left.sampled or other.sampled:
             squares = left.all_squares().copy()
             squares[place] += sign * other.all_squares()
         if sign < 0:
@@ -279,6 +279,11 @@ class Moments:
         if not np.isfinite(sums).all():
             refuse_overflow(left.keys, sums)
         return type(self)(left.keys, self.dim, sums, rows, log_precision, features, squares, offset)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether rows have sampling weights: chance kept them of more."""
+        return self.squares is not None
 
     def all_squares(self) -> Array:
         """Return sum c (q v)^2 z z', which is ``sums`` for rows without sampling weights and precisions.

@@ -124,6 +124,11 @@ class UnitMoments:
         return None if found is None else found.reshape(self.sums.shape)
 
     @property
+    def sampled(self) -> bool:
+        """Whether rows have sampling weights: chance kept them of more."""
+        return self.units.sampled
+
+    @property
     def rows(self) -> Array:
         """Rows of each unit, sum c q, shape (m, K)."""
         return self.units.rows.reshape(len(self), self.n_actions)

@@ -119,7 +119,7 @@ def of_learning(
     moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
 ) -> Iterator[Finding]:
     """What a learned hierarchy shows of the policy that made the log."""
-    if found.estimate is None or isinstance(moments, UnitMoments) or moments.squares is not None:
+    if found.estimate is None or isinstance(moments, UnitMoments) or moments.sampled:
         return
     z = knowledge(moments, features, found.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:
