@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from test_cli import answers, refuses
 
-from hieropo import HierOPO, HieropoWarning, LogMoments, MismatchError, SchemaError, load_learner
+from hieropo import (
+    HierOPO,
+    HieropoWarning,
+    LogError,
+    LogMoments,
+    MismatchError,
+    SchemaError,
+    load_learner,
+)
 from hieropo.core.gating import GatedPolicy
 
 COLUMNS = {"task": "shop", "action": "offer", "reward": "profit"}
@@ -130,3 +138,24 @@ def test_moments_of_logs_with_and_without_lists_do_not_mix(log: pa.Table) -> Non
     with pytest.raises(MismatchError, match="eligible='menu' and eligible=None"):
         _ = with_lists + without
     assert HierOPO(logging="random").fit(with_lists).roles_.eligible == "menu"
+
+
+def test_a_list_without_the_action_that_was_taken_is_refused_by_all_that_read_the_log(log: pa.Table) -> None:
+    menus = log["menu"].to_pylist()
+    menus[7] = [offer for offer in menus[7] if offer != log["offer"][7].as_py()]
+    torn = log.set_column(log.schema.get_field_index("menu"), "menu", pa.array(menus))
+    why = (
+        r"'menu', row 7: the action taken, \d, is not in its list of actions.*add it, or leave such rows out"
+    )
+    for read in (HierOPO().fit, LogMoments.of):
+        with pytest.raises(LogError, match=why):
+            read(torn, **COLUMNS, eligible="menu")
+    with pytest.warns(HieropoWarning, match="a list without the action taken in 'menu'"):
+        found = HierOPO(logging="random").fit(torn, **COLUMNS, eligible="menu", lenient=True)
+    assert found.rejected_.rows == 1
+
+
+def test_a_column_of_lists_is_a_name_or_false(log: pa.Table, learner: HierOPO) -> None:
+    for read in (learner.predict, learner.evaluate):
+        with pytest.raises(SchemaError, match=r"eligible=True names no column\. Hand in the name"):
+            read(log, eligible=True)

@@ -127,8 +127,6 @@ def _rows(batches: Iterator[Batch], listed: Crossed) -> Iterator[_Row]:
             eligible = everything
             if lists is not None:
                 eligible = [int(code) + 1 for code in listed.action_codes(lists[k], first_row=at)]
-            if taken not in eligible:
-                raise LogError(f"Row {at}: the action taken is not among those that were eligible.")
             assert batch.pscore is not None  # its role is asked for
             yield _Row(
                 at, str(plain(batch.task[k])), taken, reward_of(batch.reward[k]), float(batch.pscore[k]),

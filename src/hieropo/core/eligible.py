@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.ids import Ids
+from hieropo.core.keys import Keys
 from hieropo.errors import InputError, UnknownActionError
 
 Codes = NDArray[np.int64]
@@ -50,6 +51,15 @@ class Eligible:
         starts = np.concatenate([[0], np.cumsum(sizes)])
         place = np.arange(starts[-1]) + np.repeat(self.starts[:-1][rows] - starts[:-1], sizes)
         return Eligible(self.entries[place], starts, self.first_row)
+
+    def lacking(self, taken: Ids) -> NDArray[np.bool_]:
+        """Return which of the n rows, in which ``taken`` (n,) was done, have a list without it."""
+        rows = np.repeat(np.arange(self.starts.size - 1), np.diff(self.starts))
+        listed, which = Keys.factorize(self.entries)
+        known, codes = Keys.factorize(taken)
+        lacks = np.ones(self.starts.size - 1, dtype=np.bool_)
+        lacks[rows[listed.locate(known.values)[codes][rows] == which]] = False
+        return lacks
 
     def mask(self, features: _Coded) -> NDArray[np.bool_]:
         """Which of the K actions of a feature map are eligible, (n, K).

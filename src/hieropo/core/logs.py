@@ -82,7 +82,7 @@ class Roles:
             if first != role and (first, role) not in _TWICE:
                 raise SchemaError(
                     f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
-                    f"{_WHY.get(role, 'Each role needs a column of its own.')}"
+                    f"{_why(first, role)}"
                 )
 
     @classmethod
@@ -110,8 +110,25 @@ class Roles:
         return {role: list(given) if role in _MANY else given for role, given in found.items()}
 
 
+def _why(first: str, role: str) -> str:
+    if (first, role) == ("pscore", "weight"):
+        return "Estimates weigh by 1 / pscore on their own: name pscore alone."
+    return _WHY.get(role, "Each role needs a column of its own.")
+
+
 def column_of(named: str | Literal[False] | None, before: str | None) -> str | None:
-    """Return the column of an optional role: as it is named, else as it was ``before``; False names none."""
+    """Return the column of an optional role: as it is named, else as it was ``before``; False names none.
+
+    Raises
+    ------
+    SchemaError
+        It is neither a name nor False nor None.
+    """
+    if not (isinstance(named, str) or named is None or named is False):
+        raise SchemaError(
+            f"eligible={named!r} names no column. Hand in the name of the column that lists the actions, or False "
+            "where every action can be taken."
+        )
     if named is False:
         return None
     return before if named is None else named
@@ -130,7 +147,7 @@ _TWICE = {
 _WHY = {
     "level": "A level groups tasks: name the columns above the task, the widest first.",
     "context": "A context is what is known before the action; this column is known only after it.",
-    "weight": "A weight says how often a row counts. Estimates weigh by 1 / pscore on their own: name pscore alone.",
+    "weight": "A weight says how often a row counts: name a column of counts or discounts, or none.",
 }
 
 

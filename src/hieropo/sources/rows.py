@@ -158,7 +158,7 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.i
     def values(column: str | None) -> NDArray[np.float64] | None:
         return None if column is None else numbers(found.column(column), column, row)
 
-    return Batch(
+    batch = Batch(
         task=ids(found.column(roles.task), roles.task, row),
         action=None if roles.action is None else ids(found.column(roles.action), roles.action, row),
         reward=numbers(found.column(roles.reward), roles.reward, row),
@@ -175,10 +175,26 @@ def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.i
         time=None if roles.time is None else times(found.column(roles.time), roles.time, row),
         rows=numbered,
     )
+    _refuse_unlisted(batch)
+    return batch
 
 
 def _eligible(found: pa.RecordBatch, column: str, row: int) -> Eligible:
     return Eligible(*lists(found.column(column), column, row), row)
+
+
+def _refuse_unlisted(batch: Batch) -> None:
+    if batch.eligible is None or batch.action is None:
+        return
+    lacking = np.flatnonzero(batch.eligible.lacking(batch.action))
+    if lacking.size:
+        row = int(lacking[0])
+        assert batch.roles is not None
+        raise LogError(
+            f"Column {batch.roles.eligible!r}, row {batch.number(row)}: the action taken, "
+            f"{plain(batch.action[row])!r}, is not in its list of actions. Lists name all that could be taken when the "
+            "action was chosen; add it, or leave such rows out."
+        )
 
 
 def context_matrix(found: pa.RecordBatch, columns: Sequence[str], row: int) -> NDArray[np.float64]:

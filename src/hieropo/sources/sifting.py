@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import Ids, may_be_rounded
 from hieropo.core.keys import Keys
@@ -168,9 +169,8 @@ def _wrong_actions(
         if features is not None:
             strange[owner[_unknown(features, listed.values)[which]]] = True
         yield from fault(roles.eligible, "a list with an unknown action", strange)
-        has = np.zeros(rows.size, dtype=np.bool_)
-        has[owner[listed.locate(taken.values)[codes][owner] == which]] = True
-        yield from fault(roles.eligible, "a list without the action taken", ~has)
+        lacking = Eligible(entries, starts).lacking(taken.values[codes])
+        yield from fault(roles.eligible, "a list without the action taken", lacking)
 
 
 def _unknown(features: FeatureMap, actions: Ids) -> Mask:
