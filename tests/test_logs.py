@@ -83,6 +83,25 @@ NAN, INF = float("nan"), float("inf")
         ({"weight": [1.0, -1.0, 1.0]}, "'w', row 101: -1.0 is a negative weight"),
         ({"weight": [1.0, NAN, 1.0]}, "'w', row 101: nan is not a weight"),
         ({"weight": [1.0, INF, 1.0]}, "'w', row 101: inf is not a weight"),
+        ({"weight": [1.0, 1e300, 1.0]}, "'w', row 101: 1e.300 is so large that its powers"),
+        (
+            {"precision": [1.0, 0.0, 1.0]},
+            "'precision', row 101: 0.0 is not above 0, as a precision is: the variance",
+        ),
+        (
+            {"precision": [1.0, NAN, 1.0]},
+            "'precision', row 101: nan is not a precision: that is 1 / the relative var",
+        ),
+        ({"precision": [1.0, 1e300, 1.0]}, "'precision', row 101: 1e.300 is so large that its powers"),
+        (
+            {"sampling_weight": [1.0, -1.0, 1.0]},
+            "row 101: -1.0 is not above 0, as a sampling weight is: 1 / P",
+        ),
+        ({"sampling_weight": [1.0, INF, 1.0]}, "row 101: inf is not a sampling weight: that is 1 / P"),
+        (
+            {"sampling_weight": [1.0, 1e300, 1.0]},
+            "'sampling_weight', row 101: 1e.300 is so large that its powers",
+        ),
         ({"task": ["a", None, "b"]}, "'store', row 101: the id is None"),
         ({"task": ["a", NAN, "b"]}, "'store', row 101: the id is nan"),
         ({"task": np.array([1.0, NAN, 2.0])}, "'store', row 101: the id is nan"),
@@ -134,6 +153,10 @@ def test_the_time_may_be_a_task_a_level_or_a_context_too():
     ("arguments", "message"),
     [
         ({"task": "a", "action": "a", "reward": "r"}, "'a' is given two roles, task and action"),
+        (
+            {"task": "t", "action": "a", "reward": "r", "weight": "r"},
+            "reward and weight.*: name a column of counts",
+        ),
         (
             {"task": "s", "action": "a", "reward": "r", "context": ("r",)},
             "reward and context.*before the action",

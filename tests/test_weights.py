@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from hieropo import (
     HierOPO,
+    HieropoWarning,
     InputError,
     LogError,
     LogMoments,
@@ -315,3 +316,38 @@ def test_what_convert_writes_is_taken_by_its_name(tmp_path: Path) -> None:
     assert "sampling_weight" in done.output
     assert "which stand for" in done.output
     np.testing.assert_allclose(load_learner(tmp_path / "p").posterior_.hyper.mean, [0.1, 0.3], atol=0.06)
+
+
+def test_sampling_weights_below_1_are_warned_about() -> None:
+    """1 / P(the row was kept) is at least 1; a probability, or weights over their mean, may have been written."""
+    rows = log(seed=3)
+    rows["q"] = np.where(np.arange(len(rows)) % 2, 0.5, 1.5)
+    found = [
+        each
+        for each in examine(rows, sampling_weight="q", **COLUMNS).findings
+        if each.kind.endswith("below 1")
+    ]
+    assert [(each.severity, each.place) for each in found] == [("limits", "column 'q'")]
+    with pytest.warns(
+        HieropoWarning, match="least sampling weight is 0.5, and 1 / P.*weights divided by their mean"
+    ):
+        HierOPO().fit(rows, sampling_weight="q", **COLUMNS)
+    rows["q"] = 1.0
+    assert not any(
+        each.kind.endswith("below 1") for each in examine(rows, sampling_weight="q", **COLUMNS).findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "cure"),
+    [
+        ("precision", "A precision is 1 / the relative variance"),
+        ("sampling_weight", "A sampling weight is 1 / P"),
+    ],
+)
+def test_the_doctor_says_what_a_role_cannot_be(role: str, cure: str) -> None:
+    rows = log(seed=4)
+    rows["v"] = np.where(np.arange(len(rows)) == 5, 0.0, 1.0)
+    stop = next(each for each in examine(rows, **{role: "v"}, **COLUMNS).findings if each.severity == "stops")
+    assert "of 0 or below: column 'v'" in stop.text
+    assert stop.next.startswith(cure)

@@ -31,7 +31,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 LIMITS = {
     "reward": (-HUGE, HUGE),
     "context": (-HUGE, HUGE),
-    "weight": (0.0, _LARGEST),
+    "weight": (0.0, HUGE),
     "pscore": (float(np.nextafter(0.0, 1.0)), 1.0),
     "time": (-_LARGEST, _LARGEST),
 }

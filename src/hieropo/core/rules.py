@@ -91,29 +91,33 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "is a negative weight. To take rows out again, subtract their moments.",
             (("negative", lambda values: values < 0.0),),
         ),
+        _HUGE,
     ),
     "precision": (
         Rule(
-            "is not a precision. A precision is one over the relative variance of a reward. Drop such rows, or name no "
-            "column of precisions.",
+            "is not a precision: that is 1 / the relative variance of a reward. Drop such rows, or name no column of "
+            "precisions.",
             _NOT_FINITE,
         ),
         Rule(
-            "is not above 0, so that the reward would have no finite variance. Drop such rows; to count a row less "
-            "often, name the column as weight.",
-            (("0 or below", lambda values: values <= 0.0),),
+            "is not above 0, as a precision is: the variance of a reward is the noise variance divided by it. Drop "
+            "such rows; where 0 says that a row does not count, name the column as weight.",
+            (("a precision of 0 or below", lambda values: values <= 0.0),),
         ),
+        _HUGE,
     ),
     "sampling_weight": (
         Rule(
-            "is not a sampling weight. It is 1 / P(the row was kept), which every kept row has.",
+            "is not a sampling weight: that is 1 / P(the row was kept). Drop such rows, or name no column of sampling "
+            "weights.",
             _NOT_FINITE,
         ),
         Rule(
-            "is not above 0, and 1 / P(the row was kept) is. Drop such rows; to count rows less often, name the column "
-            "as weight.",
-            (("0 or below", lambda values: values <= 0.0),),
+            "is not above 0, as a sampling weight is: 1 / P(the row was kept). Drop such rows; where 0 says that a row "
+            "does not count, name the column as weight.",
+            (("a sampling weight of 0 or below", lambda values: values <= 0.0),),
         ),
+        _HUGE,
     ),
     "metadata": (
         Rule("is not finite. Metadata are finite: fill such values in, or leave the column out.", _NOT_FINITE),

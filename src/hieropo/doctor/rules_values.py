@@ -36,6 +36,10 @@ _CURES = {
     "above 2**53": "A float64 would round it. Is it an id? Then it is a task or an action, not a quantity; ",
     "0 or below": "An action that was taken had a chance. Was 0 filled in for a missing value, or is it the propensity "
     "of another action? ",
+    "a precision of 0 or below": "A precision is 1 / the relative variance of a reward. Where 0 says that a row does "
+    "not count, name the column as weight; ",
+    "a sampling weight of 0 or below": "A sampling weight is 1 / P(the row was kept). Where 0 says that a row does not "
+    "count, name the column as weight; ",
     "above 1": "Is it a percentage, odds, a density or an inverse propensity? Make it a probability; ",
     "not a number": "It is text, and is not read as one. Write numbers with a point before decimals and nothing else, "
     "or leave the value out; ",
@@ -108,6 +112,14 @@ def kept_by_chance(seen: Collected) -> Iterator[Finding]:
     found = seen.numbers[column]
     if not found.rows:
         return
+    if found.low < 1.0:
+        yield Finding(
+            "limits", "sampling weights below 1", f"column {column!r}",
+            f"The least sampling weight is {found.low:.3g}, and 1 / P(the row was kept) is at least 1. Rows stand for "
+            "the sum of their weights, so that tasks are taken to have fewer rows than they had.",
+            "Was a probability written in place of its inverse, or were weights divided by their mean? Write 1 / P(the "
+            "row was kept); where rows only count for less, name the column as weight.",
+        )  # fmt: skip
     effective = found.rows * found.mean**2 / (found.mean**2 + found.sd**2)
     stand_for = counted(round(found.rows * found.mean), "row")
     yield Finding(
@@ -136,8 +148,8 @@ def variation(seen: Collected) -> Iterator[Finding]:
         row, far = high if found.high - found.mean > found.mean - found.low else low
         yield Finding(
             "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}, row {row:,}",
-            f"One reward, {far:.6g} in row {row:,} where the mean is {found.mean:.3g}, makes {percent(weight)} of how "
-            "much all rewards vary.",
+            f"One reward, {far:.6g} in row {row:,} where the mean is {found.mean:.3g}, makes up {percent(weight)} of "
+            "the variance of all rewards.",
             "Is it an error? If not, clip large rewards or take their logarithm: that row decides too much.",
         )  # fmt: skip
 
@@ -151,15 +163,15 @@ def outlying(seen: Collected) -> Iterator[Finding]:
     rows = f"row {found.rows[0]:,}" if one else f"rows {', '.join(f'{row:,}' for row in found.rows)}"
     low, high = min(found.values), max(found.values)
     weight = (
-        "Sums with other rewards keep no digit of those."
+        "In a sum with it the other rewards lose all their digits."
         if lost
-        else f"{'It makes' if one else 'They make'} {percent(found.share)} of how much all rewards vary."
+        else f"{'It makes' if one else 'They make'} up {percent(found.share)} of the variance of all rewards."
     )
     yield Finding(
         "stops" if lost else "limits", "a reward outweighs", f"column {seen.roles.reward!r}, {rows}",
         f"The {'reward' if one else 'rewards'} in {rows}, {low:.6g}{'' if low == high else f' to {high:.6g}'}, "
-        f"{'lies' if one else 'lie at least'} {_sds(found.distance)} standard deviations of all others from their "
-        f"mean, {found.mean:.3g}; the farthest of the others lies {found.farthest:.2g}. {weight}",
+        f"{'lies' if one else 'lie at least'} {_sds(found.distance)} standard deviations from the mean of all other "
+        f"rewards, {found.mean:.3g}; the farthest of those lies {found.farthest:.2g} from it. {weight}",
         "Is it an error, or does it stand for a missing value? Correct it, or leave "
         f"{'that row' if one else 'those rows'} out. If it is right, clip large rewards or take their logarithm.",
     )  # fmt: skip
