@@ -303,7 +303,7 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
         assert facts["reacts_to_rewards"] is None
         assert why in facts["order_tells_nothing"]
         assert facts["seems"] in ("frozen or adaptive", "random")
-        assert f"whether it reacts to rewards is not told: {why}" in str(found)
+        assert f"whether it reacts to rewards cannot be seen: {why}" in str(found)
         learner, heard = fitted(columns, **roles, time=time)
         assert not ORDERED & {each.kind for each in learner.findings_}
         assert not [each for each in heard if "rewarded well" in each or "later rows" in each], heard
@@ -366,7 +366,7 @@ def test_a_reward_beside_which_all_others_lose_their_digits_is_refused() -> None
     log = few_tasks(300, r17=3.4e38)
     (each,) = examine(pa.table(log), guess=False, **FEW_TASKS).of("stops")
     assert each.place == "column 'r', row 17"
-    assert "keep no digit" in each.text
+    assert "lose all their digits" in each.text
     with pytest.raises(
         hieropo.LogError, match=r"The reward in row 17, 3.4e\+38, lies .* Correct it, or leave that row"
     ):

@@ -331,7 +331,7 @@ def test_where_the_noise_is_not_told_no_interval_is_given_and_that_is_said(noise
     log = untold(3, 407, 5, noise_sd)
     with pytest.warns(HieropoWarning) as caught:
         learner = HierOPO().fit(log, **ROLES)
-    assert any("Intervals are not to be had" in str(each.message) for each in caught)
+    assert any("Intervals would not hold" in str(each.message) for each in caught)
     assert not learner.learned_.noise_told
     assert learner.learned_.hyper_intervals() == ()
     table = learner.posterior_.table()

@@ -406,7 +406,8 @@ def test_reasons_are_counted_and_more_than_half_are_refused(tmp_path):
         log = from_vw(path, "dsjson", lenient=True)
     text = str(told[0].message)
     assert (
-        "2 not a number in '_label_probability' (first in line 1: oops), 1 no JSON (first in line 3" in text
+        "2 not a number in '_label_probability' (first in line 1: oops), 1 with no JSON (first in line 3"
+        in text
     )
     assert log.rejected.share == 3 / 7
     path.write_text("\n".join([*bad, *[decision()] * 2]))
@@ -546,7 +547,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(LogError, match="Row 0: one action was eligible, which the form cb cannot say"):
         to_vw(alone, tmp_path / "x.vw", "cb", **ROLES, eligible="offers")
     other = table.set_column(5, "offers", pa.array([["none"]] * 20))
-    with pytest.raises(LogError, match="the action taken is not among those"):
+    with pytest.raises(LogError, match="row 0: the action taken, '10% off', is not in its list"):
         to_vw(other, tmp_path / "x.vw", "cb_adf", **ROLES, eligible="offers")
     with pytest.raises(SchemaError, match="'_store' cannot be written as dsjson"):
         to_vw(table.rename_columns(["_store", *table.column_names[1:]]), tmp_path / "x.vw", "dsjson",

@@ -82,7 +82,10 @@ def _drop(found: Mapping[str, Any], where: Place) -> float:
     """Probability with which the example was to be left out of the file."""
     drop = _number(found, "pdrop", where) if found.get("pdrop") else 0.0
     if not 0.0 <= drop < 1.0:
-        why = f"pdrop {drop} is no probability below 1, so the row cannot be weighted."
+        why = (
+            f"pdrop {drop} is no probability below 1, so the row cannot be weighted by 1 / (1 - pdrop). Correct it, or "
+            "have such examples set aside: lenient=True, on the command line --lenient."
+        )
         raise ExampleError(where, why, "pdrop", "no probability below 1", drop)
     return drop
 
@@ -117,7 +120,10 @@ def _action(found: Mapping[str, Any], count: int, where: Place) -> int:
     taken = next(iter(numbers.values()), None)
     if len(set(map(str, numbers.values()))) > 1:
         index, action = found["_labelIndex"], found["_label_Action"]
-        why = f"_labelIndex {index} counts from 0 and _label_Action {action} from 1; they differ."
+        why = (
+            f"_labelIndex {index} counts from 0 and _label_Action {action} from 1; they differ. Correct one, or "
+            "have such examples set aside: lenient=True, on the command line --lenient."
+        )
         raise ExampleError(where, why, "_label_Action", "another action than _labelIndex", action)
     if type(taken) is not int or taken < 1 or (count and taken > count):
         why = f"the action {taken} is none of 1 to {count}, those of _multi."

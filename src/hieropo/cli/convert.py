@@ -23,7 +23,7 @@ _ROLES = ("task", "reward", "pscore", "context", "eligible")
     ),
 )
 @click.argument("source", type=str)
-@click.option("-o", "--output", required=True, metavar="FILE", help="What is written; replaced if there.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The file to write; replaced if there.")
 @click.option("--from", "origin", type=click.Choice(FORMS), help="Form of SOURCE, a file of Vowpal Wabbit.")
 @click.option("--to", "target", type=click.Choice(FORMS), help="Form of FILE; SOURCE is then a log.")
 @click.option(
@@ -63,7 +63,8 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
     """Make a log, FILE, of SOURCE, a contextual-bandit file of Vowpal Wabbit (--from), or the other way (--to).
 
     In a log the reward is -cost, and actions are numbered from 1 unless --action names them. Features are columns
-    namespace.feature; examples without a label are left out and counted.
+    namespace.feature; examples without a label are left out and counted. Where examples of a dsjson file were dropped
+    by chance (pdrop), the column sampling_weight is 1 / P(the example was kept); `hieropo fit` takes it by this name.
     """
     if (given["origin"] is None) == (given["target"] is None):
         usage_error(

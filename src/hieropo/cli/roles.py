@@ -33,7 +33,8 @@ _ROLES = (
     ),
     click.option(
         "--precision", metavar="COL",
-        help="Column of known relative precisions; the variance of a reward is the noise variance divided by it.",
+        help="Column of known relative precisions; the variance of a reward is the noise variance divided by it, and "
+        "the row counts once.",
     ),
     click.option(
         "--sampling-weight", metavar="COL",
@@ -41,21 +42,22 @@ _ROLES = (
     ),
     click.option(
         "--levels", metavar="A,B", callback=names,
-        help="Columns of groups that tasks belong to, the widest first, such as region,store. hier only.",
+        help="Columns of groups that tasks belong to, the widest first, such as region,store. For the "
+        "algorithm hier alone.",
     ),
     click.option(
         "--metadata", metavar="A,B", callback=names,
-        help="Columns of numbers known of a task, the same in all its rows. hier only.",
+        help="Columns of numbers known of a task, the same in all its rows. For the algorithm hier alone.",
     ),
     click.option(
         "--eligible", metavar="COL",
-        help="Column with a list of the actions that could be taken; not used for the fit. Requests have it too, and a "
-        "choice never leaves its list.",
+        help="Column with a list of the actions that could be taken; checked, not used for the fit. Requests need it "
+        "too, and a choice never leaves its list.",
     ),
     click.option(
         "--time", metavar="COL",
-        help="Column that says when the action was chosen; not learned from. Only with it, and rows in its order, is "
-        "it told whether choices react to rewards and whether rewards move.",
+        help="Column that says when the action was chosen; not learned from. Choices that react to rewards, and "
+        "rewards that drift, are looked for only where it is named and rows are in its order.",
     ),
     click.option(
         "--guess/--no-guess", default=True, show_default=True,

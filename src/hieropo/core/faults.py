@@ -146,10 +146,10 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
     if share := outweighing(partitions[0].all, outliers):
         row, task, residual = outliers[0]
         said = (
-            f"The reward of row {row:,}, task {plain(task)!r}, is far from what all others say of it: by "
-            f"{residual:+.3g} sds of a noise that it makes up itself, with {share:.0%} of all squares. Is it an error, "
-            "or does it stand for a missing value? Correct it or leave that row out, and fit again: it widens all "
-            "intervals, and hides what else there is."
+            f"The reward of row {row:,}, task {plain(task)!r}, lies {residual:+.3g} noise sds from its prediction by "
+            f"all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens all intervals, and "
+            "hides other faults. Is it an error, or does it stand for a missing value? Correct it or leave that row "
+            "out, and fit again."
         )
         return Fault("heavy tails", found.p, found.excess, said)
     worst = ""

@@ -228,13 +228,15 @@ def _odd_means(actions: Sequence[Any], mean: Array, se: Array, z: Array) -> list
     if abs(z[a]) < _FAR or abs(mean[a] - 1.0) < _APART:
         return []
     cause = (
-        "it had no chance in some rows, or they are too large"
+        "the action could not be taken in some of them, which lists of eligible actions say (eligible=), or the "
+        "propensities are too large"
         if mean[a] < 1
-        else "they are too small, or are those of another action"
+        else "the propensities are too small, or are those of another action"
     )
     text = (
         f"Propensities do not match how often actions were taken: 1 / p of action {plain(actions[a])!r} averages "
-        f"{mean[a]:.3g} over the rows where it was eligible (standard error {se[a]:.2g}), and 1 is right; {cause}."
+        f"{mean[a]:.3g} over the rows where it counts as eligible (standard error {se[a]:.2g}), and 1 is expected: "
+        f"{cause}."
     )
     return [text]
 

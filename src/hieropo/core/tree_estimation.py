@@ -179,11 +179,14 @@ def _name(hierarchy: Hierarchy, k: int) -> str:
 def _warn_of_levels(tree: Tree, hierarchy: Hierarchy) -> None:
     """Warn of a level whose covariance no log can tell: it has one node, or a node for each of its children."""
     for k, (below, above) in enumerate(pairwise(tree.parents)):
-        child = "task" if k == 0 else f"node of level {_name(hierarchy, k - 1)}"
+        child, children = "task", "tasks"
+        if k > 0:
+            child, children = (f"{word} of level {_name(hierarchy, k - 1)}" for word in ("node", "nodes"))
         problem = "one node, so that nothing shows how its nodes differ"
         if above.size == below.size > 1:
             problem = (
-                f"a node for each {child}, so that nothing tells how its nodes differ from how these differ"
+                f"a node for each {child}, so that differences between its nodes cannot be told from those between "
+                f"{children}"
             )
         if above.size in (1, below.size):
             warn(

@@ -49,9 +49,9 @@ class Plan(NamedTuple):
 
 _UNTOLD = (
     "This log does not tell the noise of rewards from differences between tasks: tasks have too few rows of one and "
-    "the same action and context, so that other splits of the variance of rewards fit as well. Intervals are not to "
-    "be had, and none is given; lower bounds rest on what is assumed of the noise. Log several rows of an action in "
-    "some tasks, or say what is known: known=Hierarchy(...)."
+    "the same action and context, so that other splits of the variance of rewards fit as well. Intervals "
+    "would not hold, and none is given; lower bounds rest on an assumed noise. Log several rows of an action in some "
+    "tasks, or hand in a hierarchy that is known: known=Hierarchy(...)."
 )
 
 

@@ -134,7 +134,7 @@ def _incumbent(found: dict[str, Any] | None, tasks: int) -> list[list[str]]:
             ["", "propensities differ between rows of one task and action, as where contexts or time count"]
         )
     if found["order_tells_nothing"]:
-        rows.append(["", f"whether it reacts to rewards is not told: {found['order_tells_nothing']}"])
+        rows.append(["", f"whether it reacts to rewards cannot be seen: {found['order_tells_nothing']}"])
     if found["effective_rows"]:
         total = max(found["out_of_rows"], 1)
         said = ", ".join(

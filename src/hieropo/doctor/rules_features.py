@@ -79,7 +79,7 @@ def _without_intercept(gram: Array, origin: Array) -> Array:
 
 
 def alike(columns: Sequence[str], gram: Array) -> Iterator[Finding]:
-    """Whether columns are all but copies of each other, or on other scales, by their sums (1, x)(1, x)'."""
+    """Find columns that are nearly copies of each other, or on other scales, by their sums (1, x)(1, x)'."""
     mean = gram[0, 1:] / gram[0, 0]
     cov = gram[1:, 1:] / gram[0, 0] - np.outer(mean, mean)
     sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
@@ -93,7 +93,8 @@ def alike(columns: Sequence[str], gram: Array) -> Iterator[Finding]:
         names = ", ".join(map(repr, concerned))
         yield Finding(
             "limits", "columns are almost copies", f"columns {names}",
-            f"The columns {names} are all but copies or sums of each other: what each of them does is hardly told.",
+            f"The columns {names} are nearly copies or sums of each other, so that the log hardly tells their "
+            "coefficients apart.",
             "Leave one out.",
         )  # fmt: skip
     low, high = (int(vary[int(choose(sd[vary]))]) for choose in (first_smallest, first_largest))

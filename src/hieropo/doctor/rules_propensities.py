@@ -12,7 +12,7 @@ from hieropo.core.logged_propensities import TINY, PscoreCheck, check_pscores
 from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
-from hieropo.text import counted
+from hieropo.text import agreeing, counted
 
 Array = NDArray[np.float64]
 
@@ -99,11 +99,16 @@ def _mismatch(seen: Collected, found: PscoreCheck, table: Array) -> Finding | No
         a = int(first_largest(np.where(far, np.abs(z), 0.0)))  # of two actions both are equally far off
         action = plain(seen.actions.values[a])
         more = int(far.sum()) - 1
-        also = f", and so it is with {counted(more, 'more action')}" if more else ""
+        also = (
+            f"; {counted(more, 'other action')} {agreeing(more, 'does', 'do')} not match either"
+            if more
+            else ""
+        )
         return Finding(
             "limits", "propensities do not match", f"column {column!r}, action {action!r}",
-            f"Propensities do not match how often actions came: 1 / p of {action!r}, summed over its rows, makes "
-            f"{found.inverse[a]:.3g} times all rows (standard error {found.inverse_se[a]:.2g}), and 1 is right{also}.",
+            "Propensities do not match how often actions were taken: 1 / p, summed over the rows of action "
+            f"{action!r}, is {found.inverse[a]:.3g} times the number of all rows (standard error "
+            f"{found.inverse_se[a]:.2g}), where 1 is expected if every action could be taken in each row{also}.",
             _or_listed(cure, z),
         )  # fmt: skip
     if found.score_z < -_FAR and found.score_gain < -0.01:

@@ -116,7 +116,7 @@ def _alone(seen: Collected) -> Iterator[Finding]:
 
 
 def _rare(seen: Collected) -> Iterator[Finding]:
-    """Actions that were taken in one task: how they differ between tasks is not told."""
+    """Find actions that were taken in one task, so that nothing shows how they differ between tasks."""
     taken = seen.cells.tasks_of_actions()
     if len(seen.tasks) < 2 or taken is None:
         return
@@ -126,8 +126,9 @@ def _rare(seen: Collected) -> Iterator[Finding]:
         yield Finding(
             "note" if lonely.size <= _HALF * len(seen.actions) else "limits", "actions of one task",
             f"actions such as {listed(names)}",
-            f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} came in one task only: how "
-            f"{agreeing(lonely.size, 'it differs', 'they differ')} between tasks is not told.",
+            f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} "
+            f"{agreeing(lonely.size, 'was', 'were')} taken in one task only, so that the log does not show how "
+            f"{agreeing(lonely.size, 'its rewards differ', 'their rewards differ')} between tasks.",
             f"Leave {agreeing(lonely.size, 'it', 'them')} out, put rare actions together, or let actions share a "
             "prior: hyper='shared'.",
         )  # fmt: skip

@@ -29,17 +29,17 @@ def times(seen: Collected) -> Iterator[Finding]:
             "one time",
             place,
             f"All rows have the time {written(seen, line.low)}.",
-            "It says nothing of order.",
+            "Name a column whose times differ, or none: one time for all rows shows no order.",
         )
         return
     if (why := line.disorder()) is not None:
         yield Finding(
             "note", "not in order of time", place,
-            f"{why[0].upper()}{why[1:]}: {counted(line.back_in_task, 'step')} from a row of a task to its next one "
-            f"{agreeing(line.back_in_task, 'goes', 'go')} back in time and {line.same_in_task:,} nowhere, of "
-            f"{line.steps_in_task:,}.",
-            "Sort the log by a time that tells the rows of a task apart: their order tells whether choices reacted to "
-            "rewards, and whether rewards moved.",
+            f"{why[0].upper()}{why[1:]}: of {counted(line.steps_in_task, 'step')} from a row of a task to its next "
+            f"row, {line.back_in_task:,} {agreeing(line.back_in_task, 'goes', 'go')} back in time and "
+            f"{line.same_in_task:,} {agreeing(line.same_in_task, 'has', 'have')} the same time.",
+            "Sort the log by a time that differs between the rows of a task. Only in that order can choices that react "
+            "to rewards, and rewards that drift, be seen.",
         )  # fmt: skip
     begin, end = line.longest_gap()
     share = (end - begin) / (line.high - line.low)

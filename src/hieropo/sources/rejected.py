@@ -38,7 +38,7 @@ class Reason:
     unit: Literal["row", "line"] = "row"
 
     def __str__(self) -> str:
-        what = self.reason if self.reason == NO_NUMBER or not self.column else f"with {self.reason}"
+        what = self.reason if self.reason == NO_NUMBER else f"with {self.reason}"
         place = f" in {self.column!r}" if self.column else ""
         value = "" if self.value is None or self.reason in NOTHING else f": {_short(self.value)}"
         return f"{self.rows:,} {what}{place} (first in {self.unit} {self.first_row:,}{value})"
