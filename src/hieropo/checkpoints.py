@@ -144,7 +144,7 @@ def _files(source: LogSource, rejects: Rejects | None) -> Sequence[Path]:
 
 
 def _mark(file: Path) -> dict[str, Any]:
-    """What a file is known by: what folders and file are called, length, time of change, a hash of its end."""
+    """Return the marks of a file: names of folders and file, length, time of change, a hash of its end."""
     status = file.stat()
     with file.open("rb") as opened:
         opened.seek(max(0, status.st_size - _END))

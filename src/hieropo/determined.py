@@ -1,4 +1,4 @@
-"""Whether a log determines every coefficient, and if not, which columns or actions are at fault."""
+"""Coefficients that a log does not determine, and the columns or actions at fault."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ _SHOWN = 6
 
 
 class Undetermined(NamedTuple):
-    """What a log leaves open, and what to do."""
+    """Coefficients that a log leaves open, and the remedy."""
 
     said: str
     cure: str

@@ -1,4 +1,4 @@
-"""Which feature map a log gets: the one that was handed in, or one made for the log's columns and actions."""
+"""Choose the feature map of a log: the one that was handed in, or one made for the log's columns and actions."""
 
 from typing import Any, Literal
 
@@ -93,7 +93,7 @@ def reward_offset(features: FeatureMap, source: Any, reward: str) -> Array | Non
 
 
 def has_origin(features: object) -> bool:
-    """Whether a map says itself where it measures its columns from, so that a log does not choose."""
+    """Return whether a map says itself where it measures its columns from, so that a log does not choose."""
     return getattr(features, "origin", None) is not None
 
 

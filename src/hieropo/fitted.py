@@ -1,4 +1,4 @@
-"""What can be asked of a learner once it is fitted: choices, worth, a summary, a file."""
+"""Questions to a fitted learner: choices, worth, a summary, a file."""
 
 import os
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Fitted:
-    """What a learner knows after :meth:`HierOPO.fit`, and what can be asked of it."""
+    """A learner after :meth:`HierOPO.fit`, and the questions that it answers."""
 
     policy_: LCBPolicy | GatedPolicy
     features_: FeatureMap

@@ -32,7 +32,7 @@ _FEW = 100_000  # fewer rows of a lane become batches: compiling what reads them
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summed:
-    """What a pass over rows finds; of different rows it adds.
+    """The result of a pass over rows; results of different rows add.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Lane:
         return self._columns.add(rows.columns, code, action, weighted=rows.weighted)
 
     def _codes(self, rows: InPlace) -> tuple[Codes, Codes | None] | None:
-        """Which sums each row goes to, and its action; None where an action is unknown."""
+        """Return which sums each row goes to, and its action; None where an action is unknown."""
         action = None
         if self._features.actions is not None and rows.action is not None:
             try:

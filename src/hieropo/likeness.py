@@ -1,4 +1,4 @@
-"""How alike the tasks of a log are, as a person wants to read it."""
+"""A summary of how alike the tasks of a log are, for a person to read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -105,7 +105,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
+    """A summary of how alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
 
     Attributes
     ----------

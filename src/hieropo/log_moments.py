@@ -38,7 +38,7 @@ _CHECKED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogMoments:
-    """What a log says to a learner, without its rows; made on different days, machines or sites, it adds.
+    """Sums of a log that a learner needs in place of its rows; those made on different days, machines or sites add.
 
     ``+`` is associative and commutative to rounding, and keeps the union of the tasks. Where each action has
     coefficients of its own, the actions are united too; any other difference between the feature maps, or between the
@@ -313,12 +313,12 @@ class LogMoments:
 
 
 def falls_apart(features: FeatureMap) -> bool:
-    """Whether each action has coefficients of its own, so that sums are kept for each."""
+    """Return whether each action has coefficients of its own, so that sums are kept for each."""
     return features.actions is not None and one_action(features) is not None
 
 
 def _one_family(one: object, other: FeatureMap) -> bool:
-    """Whether two maps are one but for where they measure their columns from."""
+    """Return whether two maps are one but for where they measure their columns from."""
     return one == other or getattr(one, "family", None) == getattr(other, "family", 0)
 
 

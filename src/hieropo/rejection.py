@@ -1,4 +1,4 @@
-"""What is said of rows that were set aside, and when a log cannot do without them."""
+"""Messages about rows that were set aside, and the test that a log can do without them."""
 
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Roles

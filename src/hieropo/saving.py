@@ -1,4 +1,4 @@
-"""Where a saved policy came from: learner, settings and columns, as JSON can hold them."""
+"""The origin of a saved policy: learner, settings and columns, as JSON can hold them."""
 
 from collections.abc import Mapping
 from typing import Any

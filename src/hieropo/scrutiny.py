@@ -1,4 +1,4 @@
-"""What a log can be asked: refusals and warnings in the words of its own columns, actions and ids."""
+"""Refusals and warnings about a log, in the words of its own columns, actions and ids."""
 
 import os
 from typing import Any

@@ -103,7 +103,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
 
 
 def _dealt(parts: Sequence[Part], lanes: int) -> list[list[int]]:
-    """Which parts each lane reads: the next one goes to the lane that has the fewest rows."""
+    """Return which parts each lane reads: the next one goes to the lane that has the fewest rows."""
     shares: list[list[int]] = [[] for _ in range(lanes)]
     rows = [0] * lanes
     for p, part in enumerate(parts):
@@ -169,7 +169,7 @@ def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trou
 
 
 class _States(Sequence[Summed]):
-    """What each lane holds, copied when it is asked for: one lane's copy at a time is in memory."""
+    """The sums of each lane, copied when they are asked for: one lane's copy at a time is in memory."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = lanes

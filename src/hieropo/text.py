@@ -64,7 +64,7 @@ def _shown(cell: str) -> str:
 
 
 def _places(cell: str) -> int:
-    """How wide a terminal shows a cell: two places for wide letters, none for marks on others."""
+    """Return how wide a terminal shows a cell: two places for wide letters, none for marks on others."""
     return sum((1 + (east_asian_width(c) in "WF")) * (not combining(c)) for c in cell)
 
 

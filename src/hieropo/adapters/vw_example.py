@@ -1,4 +1,4 @@
-"""What one example of a Vowpal Wabbit file says, whatever its form."""
+"""One example of a Vowpal Wabbit file, in whatever form it was written."""
 
 import math
 from collections.abc import Callable

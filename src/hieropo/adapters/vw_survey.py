@@ -1,4 +1,4 @@
-"""What a file of Vowpal Wabbit holds: one reading, in memory that grows with its columns and not with its rows."""
+"""A first reading of a Vowpal Wabbit file, in memory that grows with its columns and not with its rows."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Survey:
-    """What one reading of a file found.
+    """The result of one reading of a file.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Survey:
         return self.shared.texts | {self.own_name(name): found for name, found in self.own.texts.items()}
 
     def lacking(self, name: str) -> bool:
-        """Whether some row has no text in a column of text."""
+        """Return whether some row has no text in a column of text."""
         return self.rows > (
             self.shared.rows | {self.own_name(column): rows for column, rows in self.own.rows.items()}
         ).get(name, 0)

@@ -25,7 +25,7 @@ Lines = Iterable[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """How the lines of one file are read."""
+    """Reads the lines of one file."""
 
     name: str
     spell: Callable[[str], str]

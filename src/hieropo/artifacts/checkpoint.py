@@ -1,4 +1,4 @@
-"""How far a pass over a log has come, on disk: a directory that is replaced after every file."""
+"""A checkpoint of a pass over a log: a directory that is replaced after every file."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from hieropo.core.features import FeatureMap
 
 @dataclass(frozen=True, eq=False)
 class StoredCheckpoint:
-    """What a pass had found when it came so far.
+    """The state of a pass so far.
 
     Parameters
     ----------

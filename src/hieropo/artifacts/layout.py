@@ -1,4 +1,4 @@
-"""What lies in a directory of each kind, and the one document that describes it.
+"""The files of a directory of each kind, and the one document that describes it.
 
 The document, such as ``policy.json``, ends in the SHA-256 of all its bytes before, and names every other file with its
 length and SHA-256, so that no byte of the directory can change unseen.
@@ -25,7 +25,7 @@ from hieropo.errors import ArtifactError
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a directory holds.
+    """A kind of directory.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _closing(body: bytes) -> bytes:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What a directory says that it holds; None where it has no document, or none that this user may see."""
+    """Return the kind that a directory states; None where it has no document, or none that this user may see."""
     if not os.access(folder, os.X_OK):
         return None
     return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)

@@ -66,7 +66,7 @@ class StoredPolicy:
 
     @cached_property
     def doubt(self) -> Doubt:
-        """What is not known of the hierarchy; None where the table takes it as known."""
+        """The uncertainty of the hierarchy; None where the table takes it as known."""
         return doubt_from_dict(self._document.get("doubt"))
 
     @cached_property

@@ -17,7 +17,7 @@ from hieropo.errors import ArtifactError
 
 @dataclass(frozen=True, eq=False)
 class StoredMoments:
-    """What a moments directory holds.
+    """The content of a moments directory.
 
     Parameters
     ----------
@@ -93,5 +93,5 @@ def read_moments_file(path: str | os.PathLike[str]) -> StoredMoments:
 
 
 def holds_moments(source: object) -> bool:
-    """Whether something is the path of a moments directory."""
+    """Return whether something is the path of a moments directory."""
     return isinstance(source, str | os.PathLike) and layout.kind_of(Path(source)) is layout.SUMS

@@ -60,7 +60,7 @@ class RowBytes:
     cov_size: int
 
     def intact(self, row: int, code: int) -> bool:
-        """Whether a row is as it was written, given the code of its id."""
+        """Return whether a row is as it was written, given the code of its id."""
         mean, cov = row * self.mean_size, row * self.cov_size
         check = crc32(self.header.pack(row, code, self.counts[row]))
         check = crc32(self.means[mean : mean + self.mean_size], check)

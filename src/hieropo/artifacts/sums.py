@@ -24,7 +24,7 @@ _CHUNK = 1 << 16  # rows that are put back together at a time
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What a pass over rows leaves.
+    """The sums that a pass over rows leaves.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class StoredKeys:
 
     @cached_property
     def _exact(self) -> bool:
-        """Whether ids are their codes, which the checksum of a row covers, and need not be compared."""
+        """Return whether ids are their codes, which the checksum of a row covers, and need not be compared."""
         return isinstance(self.ids, WholeIds)
 
     @cached_property

@@ -56,7 +56,7 @@ class _Moments(click.Group):
     ),
 )
 def moments_command() -> None:
-    """What a log says to a learner, without its rows: sums for every task, which add.
+    """Make, merge and subtract moments: sums of a log for every task, learned from in place of its rows.
 
     Sums made on different days, machines or sites are merged, and a policy is learned from them with `hieropo fit`.
     A log that is called as one of the commands below is written ./merge.

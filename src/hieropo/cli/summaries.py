@@ -1,4 +1,4 @@
-"""What a policy directory holds, as values that JSON can hold."""
+"""Summaries of a policy directory, as values that JSON can hold."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from hieropo.text import counted, whole
 
 
 def summary(stored: Any) -> dict[str, Any]:
-    """What a policy is, as JSON can hold it."""
+    """Summarise a policy, as JSON can hold it."""
     policy, hierarchy = stored.policy, stored.hierarchy
     keys, rows = policy.table.keys, np.asarray(policy.table.rows)
     features = policy.features
@@ -60,7 +60,7 @@ def _of(rows: Any, percent: int) -> int:
 
 
 def _uncertainty(stored: Any) -> dict[str, Any]:
-    """How what is not known of the hierarchy enters the bounds; None where the hierarchy was not saved."""
+    """Return how the uncertainty of the hierarchy enters the bounds; None where the hierarchy was not saved."""
     told = {"noise_told": stored.provenance.get("noise_told", True)}
     if isinstance(stored.doubt, HyperDraws):
         return {"uncertainty": "integrated", "hierarchies": len(stored.doubt), **told}
@@ -130,7 +130,7 @@ def _names(policy: Any) -> tuple[str, ...]:
 
 
 def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[str, Any]:
-    """What a policy knows of one task, as JSON can hold it.
+    """Summarise one task of a policy, as JSON can hold it.
 
     Raises
     ------

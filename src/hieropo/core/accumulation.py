@@ -146,7 +146,7 @@ class RunningSums:
 
     @property
     def own_spots(self) -> Spots:
-        """Where sums, one a task, go in packed triangles."""
+        """Return where sums, one a task, go in packed triangles."""
         return packed_spots(self.turns.count)
 
     def packed_sums(self, tasks: int, wanted: int) -> tuple[Array, bool]:

@@ -1,4 +1,4 @@
-"""How eligible actions and contexts move the incumbent's choice: a multinomial logit with effects of tasks.
+"""A multinomial logit of the incumbent's choices, by eligible actions and contexts, with effects of tasks.
 
     P(a | s, x) = lambda_sa e_a / Lambda,    e_a = exp(b_a + W_a' x) for eligible a, else 0
 
@@ -214,7 +214,7 @@ def learn_logit(shares: Shares, sample: Sample, folds: int) -> ActionLogit:
 
 
 class _Turns:
-    """What is learned in turns, from which rows; coefficients are (b, W) as one vector."""
+    """Blocks of coefficients that are learned in turns, and their rows; coefficients are (b, W) as one vector."""
 
     def __init__(self, shares: Shares, sample: Sample, x: Array) -> None:
         self._shares, self._sample, self._x = shares, sample, x

@@ -1,4 +1,4 @@
-"""How often each action was taken in each task, shrunk to what all tasks do.
+"""Shares of actions in each task, shrunk to those of all tasks.
 
 With n_sa rows of action a among the n_s rows of task s, shares vary by a Dirichlet law with mean pi (what all tasks do)
 and concentration c, and

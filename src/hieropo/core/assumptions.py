@@ -1,4 +1,4 @@
-"""What the theory of :mod:`hieropo.core.bounds` asks for, measured on a log and a hierarchy: constants and assumptions.
+"""Constants and assumptions of the theory of :mod:`hieropo.core.bounds`, measured on a log and a hierarchy.
 
 Sums over rows show some assumptions, refute others and are silent on the rest; what is said names which.
 Source: arXiv 2212.04720, sections 4 and 5.
@@ -119,7 +119,7 @@ def coverage(
 
 
 class ProofStep(NamedTuple):
-    """Where the paper's proof of theorem 2 stands, for each task.
+    """The step of the paper's proof of theorem 2, for each task.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def dominance(over: Array, under: Array) -> Array:
 
 
 def _mixed(matrices: Array) -> NDArray[np.bool_]:
-    """Which of (k, d, d) are not diagonal, beyond rounding."""
+    """Return which of (k, d, d) are not diagonal, beyond rounding."""
     sizes = np.sqrt(np.maximum(np.diagonal(matrices, axis1=1, axis2=2), 0.0))
     off = np.abs(matrices) > 1e-12 * sizes[:, :, None] * sizes[:, None, :]
     off[:, np.arange(off.shape[1]), np.arange(off.shape[1])] = False

@@ -1,4 +1,4 @@
-"""What the choices in a log say of the policy that made it: do they differ between tasks, do they react to rewards.
+"""Tests of the policy that made a log, by its choices: do they differ between tasks, do they react to rewards.
 
 Where the incumbent did not learn from the rows, and rewards do not move with time, the rewards of one cell, a task with
 an action, are exchangeable given all choices. A sum of e_t h_t over rows, e_t being what a reward is above the mean of
@@ -43,7 +43,7 @@ class Sign(NamedTuple):
 
 
 def difference(counts: Array) -> Sign | None:
-    """Whether shares of actions differ between tasks more than chance makes them.
+    """Test if shares of actions differ between tasks more than chance makes them.
 
     Pearson's X^2 of each task with two rows or more, beside its mean and variance under one multinomial law (Haldane
     1937), rare actions put together. The effect is 1 / (1 + c) of a Dirichlet law with the concentration c: 0 where all
@@ -69,7 +69,7 @@ def difference(counts: Array) -> Sign | None:
 
 
 def reaction(found: Cells) -> Sign | None:
-    """Whether an action comes more often after it was rewarded well; negative: less often."""
+    """Test if an action comes more often after it was rewarded well; negative: less often."""
     n, total, away_i, away_j, within = _sums(found)
     share = (n - 1.0) / np.maximum(total - 1.0, 1.0)
     ii = n * (n**2 - 1.0) / 12.0
@@ -79,7 +79,7 @@ def reaction(found: Cells) -> Sign | None:
 
 
 def trend(found: Cells) -> Sign | None:
-    """Whether rewards move with the rows of a task; the effect: from its first row to its last, in sds of a reward."""
+    """Test if rewards move with the rows of a task; the effect: from its first row to its last, in sds of a reward."""
     n, total, _, away_j, within = _sums(found)
     return _sign(away_j, _around(found)[0], n, total, within)
 

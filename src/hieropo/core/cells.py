@@ -28,7 +28,7 @@ _CHUNK = 10_000  # tasks whose bits are spread at a time
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """What was collected.
+    """Sums of cells, as they were collected.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Cells:
 
     @property
     def complete(self) -> bool:
-        """Whether every task has cells."""
+        """Return whether every task has cells."""
         return len(self.cells) == len(self.tasks)
 
     def whole(self) -> "Cells":

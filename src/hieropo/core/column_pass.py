@@ -70,7 +70,7 @@ class Phi(NamedTuple):
 
 
 class Hashing(NamedTuple):
-    """Where hashes of rows go: those up to a limit are kept until the sketch takes them."""
+    """Buffers of hashes of rows: those up to a limit are kept until the sketch takes them."""
 
     marks: Codes
     limit: np.uint64
@@ -225,7 +225,7 @@ class ColumnPass:
         )  # fmt: skip
 
     def _plan(self, codes: int, row: int) -> tuple[int, int, int]:
-        """How many heaps, codes of each as a power of 2, and rows of so many bytes that each has room for.
+        """Return how many heaps, codes of each as a power of 2, and rows of so many bytes that each has room for.
 
         There are heaps for more codes than there are yet: their memory is taken when rows come.
         """
@@ -258,7 +258,7 @@ class ColumnPass:
 
 
 def clean_rows(columns: Sequence[Column], n: int) -> int:
-    """How many rows come before the first block that has a value out of its limits."""
+    """Return how many rows come before the first block that has a value out of its limits."""
     from hieropo.core.kernels_rows import KINDS, clean_blocks
 
     where = np.array([(each.address, KINDS.index(each.kind)) for each in columns], dtype=np.int64)

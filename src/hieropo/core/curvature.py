@@ -1,4 +1,4 @@
-"""Whether the mean bends along a context column, or is off altogether: exact score tests of features that are missing.
+"""Exact score tests of missing features: a mean that bends along a context column, or that is off altogether.
 
 Were psi (n,) a further feature, with one coefficient for all tasks, its score at 0 would be psi' W e / sigma^2 with the
 posterior's residuals e = r - phi' mean_s and the weights W. Given all else of the model it is normal with mean 0 and

@@ -14,7 +14,7 @@ Codes = NDArray[np.int64]
 
 
 class _Coded(Protocol):
-    """What a feature map offers here."""
+    """The part of a feature map that is used here."""
 
     @property
     def actions(self) -> tuple[Any, ...] | None: ...
@@ -62,7 +62,7 @@ class Eligible:
         return lacks
 
     def mask(self, features: _Coded) -> NDArray[np.bool_]:
-        """Which of the K actions of a feature map are eligible, (n, K).
+        """Return which of the K actions of a feature map are eligible, (n, K).
 
         Raises
         ------

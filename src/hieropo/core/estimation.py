@@ -273,7 +273,7 @@ def _wider(problem: Problem, blocks: int | None) -> Shape | None:
 
 
 def _may_win(problem: Problem, shape: Shape, ratio: Array) -> bool:
-    """Whether a wider shape, from the best diagonal S, promises more deviance than its entries have to bring in."""
+    """Return whether a wider shape, from the best diagonal S, promises more deviance than its entries have to bring."""
     d, m = problem.moments.dim, len(problem.moments)
     every = -(-m // (2 * _LEAST))
     problem, ratio, _ = _coordinates(problem.thinned(every), shape, ratio)

@@ -88,7 +88,7 @@ class Extremes:
         self._merge(other._values, other._rows, other._counted)
 
     def _ends(self, values: Array) -> Codes:
-        """Which values may belong to the ends: at most `KEPT` on each side, of equal ones the first."""
+        """Return which values may belong to the ends: at most `KEPT` on each side, of equal ones the first."""
         if self._values.size == 2 * KEPT:
             some = np.flatnonzero((values < self._values[KEPT - 1]) | (values > self._values[KEPT]))
         else:
@@ -146,7 +146,7 @@ class Extremes:
         return found
 
     def _most(self, order: Codes, rows: int) -> int:
-        """How many may be far off: at most a tenth of all, and no more than leave a next one on either side."""
+        """Return how many may be far off: at most a tenth of all, and no more than leave a next one on either side."""
         most = min(max(rows // _FEW, 1), order.size - 1)
         if not self._n + self._zeros:
             return most
@@ -178,7 +178,7 @@ class Extremes:
 
 
 def _least(values: Array) -> Codes:
-    """Where the `KEPT` least of more values stand, of equal ones the first."""
+    """Return where the `KEPT` least of more values stand, of equal ones the first."""
     limit = np.partition(values, KEPT - 1)[KEPT - 1]
     below = np.flatnonzero(values < limit)
     return np.append(below, np.flatnonzero(values == limit)[: KEPT - below.size])

@@ -51,7 +51,7 @@ class Outlier(NamedTuple):
 
 
 def off(ratio: float) -> float:
-    """How many times a ratio is away from 1, up or down."""
+    """Return how many times a ratio is away from 1, up or down."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 

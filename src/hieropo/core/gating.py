@@ -96,16 +96,16 @@ class GatedPolicy:
 
     @property
     def unseen(self) -> Unseen:
-        """Whether an unknown task is an error; else it does not pass."""
+        """Return whether an unknown task is an error; else it does not pass."""
         return self.policy.unseen
 
     @property
     def passed(self) -> Mask:
-        """Which of the policy's m tasks pass."""
+        """Return which of the policy's m tasks pass."""
         return at_most(self.harm, self.max_harm)  # NaN does not pass
 
     def passes(self, tasks: Any) -> Mask:
-        """Which of these tasks (n,) pass."""
+        """Return which of these tasks (n,) pass."""
         rows = np.asarray(self.policy.table.keys.locate(tasks))
         if not self.harm.size:
             return np.zeros(rows.size, dtype=np.bool_)

@@ -17,7 +17,7 @@ Ids = NDArray[Any]
 
 
 def is_null(value: object) -> bool:
-    """Whether a scalar stands for "missing": None, NaN, NaT, pandas' NA."""
+    """Return whether a scalar stands for "missing": None, NaN, NaT, pandas' NA."""
     if value is None:
         return True
     try:

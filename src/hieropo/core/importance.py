@@ -30,7 +30,7 @@ MOST_VARIABLES = len(_PRIMES) - 1
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """How far weighted points can be trusted.
+    """A diagnosis of weighted points.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
 
 
 def _has_intercepts(features: FeatureMap) -> bool:
-    """Whether each action has an intercept of its own."""
+    """Return whether each action has an intercept of its own."""
     return isinstance(features, Crossed) and features.table is None and features.intercept
 
 
@@ -157,7 +157,7 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Whether actions react to rewards that came before, by the order of rows.
+    """Tests if actions react to rewards that came before, by the order of rows.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Reactions:
 
 
 def ranks(groups: Codes) -> Codes:
-    """How many rows of the same group come before each row, (n,)."""
+    """Return how many rows of the same group come before each row, (n,)."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     if not ordered.size:

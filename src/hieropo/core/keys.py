@@ -328,7 +328,7 @@ class Places:
         return np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(items))
 
     def _reach(self, array: Codes) -> bool:
-        """Whether the numbers fit the array of places, which is made longer for them."""
+        """Return whether the numbers fit the array of places, which is made longer for them."""
         if not array.size:
             return True
         low, high = int(array.min()), int(array.max())

@@ -23,7 +23,7 @@ LOOKED_AT = 10  # unknown tasks of a batch that are compared with those that are
 
 
 class TaskKeys(KnownIds, Protocol):
-    """Where a task stands in a table."""
+    """Places of tasks in a table."""
 
     def locate(self, ids: Any, /) -> Rows:
         """Row of each id (n,), -1 where unknown."""
@@ -93,7 +93,7 @@ class UnitTable(Protocol):
 
 @runtime_checkable
 class HasTable(Protocol):
-    """What gives a table on demand, such as a Posterior."""
+    """Anything that gives a table on demand, such as a Posterior."""
 
     def table(self) -> TaskTable | UnitTable:
         """Posterior of every task."""
@@ -108,7 +108,7 @@ def kernels() -> Any:
 
 
 class Law(NamedTuple):
-    """Where the compiled loops find one task's mean and covariance, or those of its actions one after the other."""
+    """Addresses of one task's mean and covariance, or of those of its actions, for compiled loops."""
 
     means: Array
     covs: Array

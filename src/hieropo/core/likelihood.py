@@ -43,7 +43,7 @@ _PIECES = 8  # sums do not depend on the number of threads
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """What totals over tasks alone tell of one S.
+    """The likelihood of one S, by totals over tasks alone.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is maximised.
+    """The function that is maximised.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Problem:
         return replace(self, moments=self.moments.transformed(turn), span=span)
 
     def shift(self, turn: Array | None) -> float:
-        """What the deviance gains in features T phi: that of log|P|."""
+        """Return the change of the deviance in features T phi: that of log|P|."""
         if turn is None or self.criterion == "ml":
             return 0.0
         return 2 * float(np.linalg.slogdet(turn)[1])

@@ -1,4 +1,4 @@
-"""Whether logged propensities can be what they say, from sums over one pass.
+"""Checks of logged propensities, from sums over one pass.
 
 Under the right propensities 1{action = a} / p has the mean 1 over the rows in which a was eligible, for each action a,
 as far as it had a chance in all of them. And no other probabilities have a larger expected log score: if the shares of
@@ -33,7 +33,7 @@ _CERTAIN, _SOME = 0.999, 0.05  # shares of rows that were logged with probabilit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PscoreCheck:
-    """What logged propensities were found to be; made by :meth:`LoggedPscores.check`.
+    """The result of a check of logged propensities; made by :meth:`LoggedPscores.check`.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class PscoreCheck:
 
     @property
     def constant(self) -> bool:
-        """Whether all propensities are equal."""
+        """Return whether all propensities are equal."""
         return self.low == self.high
 
 

@@ -17,7 +17,7 @@ from hieropo.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which column of a log plays which role.
+    """Columns of a log, by their roles.
 
     Parameters
     ----------

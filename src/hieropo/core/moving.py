@@ -84,7 +84,7 @@ def _intercept(features: Movable) -> int:
 
 
 def movable(features: FeatureMap) -> bool:
-    """Whether a map has columns that it can measure from elsewhere."""
+    """Return whether a map has columns that it can measure from elsewhere."""
     return isinstance(features, Movable) and bool(features.columns)
 
 

@@ -1,4 +1,4 @@
-"""What the log says: the posterior of a hierarchy, as a value with views."""
+"""The posterior of a hierarchy given a log, as a value with views."""
 
 from dataclasses import dataclass
 from functools import cached_property

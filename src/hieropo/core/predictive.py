@@ -1,4 +1,4 @@
-"""Whether rewards are as the model predicts: every row against what all other rows say of it.
+"""Predictive checks of rewards: every row against its prediction by all other rows.
 
 For a row of precision v that was learned from, with h = v phi' cov_s phi / sigma^2 and e = r - phi' mean_s, the
 posterior without the row predicts it with

@@ -156,7 +156,7 @@ def _blocks(fit: Fit, d: int) -> list[Index]:
 
 
 def _entries(block: Index, d: int) -> Index:
-    """Where the packed entries of a block stand among those of the whole matrix."""
+    """Return where the packed entries of a block stand among those of the whole matrix."""
     i, j = triangle(len(block))
     found: Index = places(d)[block[i], block[j]]
     return found

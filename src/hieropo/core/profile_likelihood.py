@@ -144,7 +144,7 @@ class Surface:
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
-        """Which of z may vary."""
+        """Return which of z may vary."""
         return np.concatenate([*(level.free for level in self.levels), [not self.held]])
 
     @cached_property
@@ -167,7 +167,7 @@ class Surface:
 
     @property
     def noise_degrees(self) -> float:
-        """How many squares tell sigma^2."""
+        """The number of squares that tell sigma^2."""
         return np.inf if self.held else 2 / float(self._errors[-1])
 
     def at(self, z: Array) -> Point:

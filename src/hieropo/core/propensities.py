@@ -209,7 +209,7 @@ def _standard(context: Array) -> Array:
 
 
 def _without_chance(counts: Counts, sample: Sample) -> str | None:
-    """Why tasks seem to leave nothing to chance, by the rows in which there was a choice."""
+    """Say why tasks seem to leave nothing to chance, by the rows in which there was a choice."""
     if sample.mask is None:
         return always_one_action(counts)
     choice = sample.mask.sum(axis=1) > 1
@@ -221,7 +221,7 @@ def _without_chance(counts: Counts, sample: Sample) -> str | None:
 
 
 def _settled_by_context(by_shares: Array, chance: Array, action: Codes, nearest: list[Nearest]) -> str | None:
-    """Why contexts seem to leave nothing to chance."""
+    """Say why contexts seem to leave nothing to chance."""
     at = np.arange(action.size)
     left, expected = float(1.0 - chance[at, action].mean()), float(1.0 - by_shares[at, action].mean())
     if settled(left, expected, action.size, _LEFT):

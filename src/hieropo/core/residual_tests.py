@@ -103,13 +103,13 @@ class Residuals:
 
     @property
     def inflation(self) -> Array:
-        """How much more, at most, sums of an even function of z vary than those of independent z; groups are tasks."""
+        """Return how much more, at most, sums of an even function of z vary than if independent; groups are tasks."""
         rows, tie = np.maximum(self.of("rows"), 1.0), self.of("tie")
         return np.asarray(1.0 + (tie / rows if self.learned else tie * tie / rows))
 
 
 class NoiseTest(NamedTuple):
-    """Whether noise differs between groups.
+    """A test of noise that differs between groups.
 
     Parameters
     ----------

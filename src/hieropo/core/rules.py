@@ -1,4 +1,4 @@
-"""What a number may not be in each role: the rule, the word by which rows that break it are counted, and why it is."""
+"""Rules for the numbers of each role, with the reason of each, and the word by which rows that break it are counted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What values may not be.
+    """A rule for values.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Rule:
     broken: tuple[tuple[str, Callable[[Array], Mask]], ...]
 
     def breaks(self, values: Array) -> Mask:
-        """Which values (n,) break the rule."""
+        """Return which values (n,) break the rule."""
         found: Mask = np.zeros(np.shape(values), dtype=np.bool_)
         for _, test in self.broken:
             found |= test(values)

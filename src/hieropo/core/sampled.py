@@ -124,7 +124,7 @@ class SampledPosterior:
         return np.asarray(root @ Q @ root)
 
     def _extra(self, P: Array, R: Array) -> Array:
-        """What is added to the covariances of tasks (k, d, d)."""
+        """Return the addition to the covariances of tasks (k, d, d)."""
         cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
         M = np.eye(self.dim) - cov @ P
         cross = cov @ R @ root @ np.swapaxes(M, 1, 2)

@@ -144,7 +144,7 @@ class Shape:
 
 
 def places(d: int) -> Index:
-    """Where entry (i, j) of a symmetric d x d matrix stands in its packed triangle (d, d)."""
+    """Return where entry (i, j) of a symmetric d x d matrix stands in its packed triangle (d, d)."""
     low, high = np.minimum.outer(np.arange(d), np.arange(d)), np.maximum.outer(np.arange(d), np.arange(d))
     return np.asarray(high * (high + 1) // 2 + low)
 
@@ -159,7 +159,7 @@ def named(name: Named | Literal["block"], d: int, blocks: int = 1) -> Shape:
 
 
 def full_is_possible(d: int, m: int) -> bool:
-    """Whether "auto" may try full covariances of d features, with m tasks."""
+    """Return whether "auto" may try full covariances of d features, with m tasks."""
     return 1 < d <= FULL_DIM and d < m
 
 

@@ -1,4 +1,4 @@
-"""How much rewards vary, wherever they have their zero: about their mean, and about one fit to all rows."""
+"""Variances of rewards, wherever they have their zero: about their mean, and about one fit to all rows."""
 
 import numpy as np
 

@@ -282,7 +282,7 @@ class Moments:
 
     @property
     def sampled(self) -> bool:
-        """Whether rows have sampling weights: chance kept them of more."""
+        """Return whether rows have sampling weights: chance kept them of more."""
         return self.squares is not None
 
     def all_squares(self) -> Array:
@@ -317,7 +317,7 @@ class Moments:
         return next(iter(marks), None)
 
     def allclose(self, other: "Moments", rtol: float = 1e-12) -> bool:
-        """Whether both hold the same tasks, in any order, with the same rows and sums to rounding.
+        """Return whether both hold the same tasks, in any order, with the same rows and sums to rounding.
 
         The sums of a task are compared to ``rtol`` of sqrt(S_ii S_jj), the scale that rounding has.
         """
@@ -367,7 +367,7 @@ def _emptied(sums: Array, rows: Array, taken: Moments) -> NDArray[np.bool_]:
 
 
 def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:
-    """Where a sum of squares ended below 0 by rounding, that entry of z is 0 in all rows that are left.
+    """Clear rounding below 0 in sums of squares: that entry of z is then 0 in all rows that are left.
 
     More below 0 than that is left as it is, to be refused: more was taken away than there was.
     """

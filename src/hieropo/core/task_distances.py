@@ -1,4 +1,4 @@
-"""How far each task is from what all others say of it: the hierarchy, with one task left out at a time.
+"""Distances of tasks from their prediction by all others: the hierarchy, with one task left out at a time.
 
 A task with [P b] says of its parent what R parent + N(0, I) = y would, R'R = P, R'y = b. With the parent N(m, S) given
 all rows, what the others say is N(m_o, S_o), S_o^-1 = S^-1 - P. So y - R m_o has the covariance
@@ -70,7 +70,7 @@ class TaskDistances:
 
 
 class _Said(NamedTuple):
-    """What some tasks say of their parents, packed (n, q), and the parents' means (n, d) and roots (n, d, r)."""
+    """Messages of some tasks to their parents, packed (n, q), and the parents' means (n, d) and roots (n, d, r)."""
 
     rows: Array
     means: Array

@@ -25,7 +25,7 @@ _BACK, _SAME = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """What was collected.
+    """Times of a log, as they were collected.
 
     Attributes
     ----------

@@ -145,7 +145,7 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
 
 
 def _may_win(tree: Tree, shape: Shape, found: TreeFit, criterion: Criterion) -> bool:
-    """Whether the full shape promises, from the best diagonal one, more deviance than its entries have to bring in.
+    """Return whether the full shape promises, from the best diagonal one, more deviance than its entries have to bring.
 
     The promise is that of a step which need not stay in the cone, and so at least that of one which does.
     """

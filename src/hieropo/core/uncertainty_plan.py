@@ -28,7 +28,7 @@ _TOLD = 2.0  # squares that show the noise, below which its log has a standard e
 
 
 class Plan(NamedTuple):
-    """How the uncertainty of a hierarchy is carried.
+    """A way to carry the uncertainty of a hierarchy.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def plan(
 
 
 def _why_known(moments: Moments, uncertainty: Uncertainty) -> str:
-    """Why the estimate is taken as known, or "" where it is not."""
+    """Say why the estimate is taken as known, or "" where it is not."""
     if uncertainty == "plug-in":
         return "asked for: the estimate is taken as known"
     if np.count_nonzero(moments.rows) == 1:
@@ -107,7 +107,7 @@ def given_shape(task_cov: TaskCov | str | Array) -> Array | None:
 
 
 def _noise_is_told(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array) -> bool:
-    """Whether some squares show the noise: those of rows beyond what features can fit in a task are enough."""
+    """Return whether some squares show the noise: those of rows beyond what features can fit in a task are enough."""
     if np.maximum(moments.rows - moments.dim, 0).sum() >= _TOLD:
         return True
     return noise_degrees(moments, found, given_shape(task_cov)) >= _TOLD
@@ -116,7 +116,7 @@ def _noise_is_told(moments: Moments, found: Estimate, task_cov: TaskCov | str | 
 def _untold(
     moments: Moments, found: Estimate, uncertainty: Uncertainty, freedom: Freedom, parameters: int
 ) -> Plan:
-    """Where the noise is not told draws range over all splits, or the estimate is one of them."""
+    """Plan for noise that the log does not tell: draws range over all splits, or the estimate is one of them."""
     warn(_UNTOLD)
     why = "noise and differences between tasks are not told apart by this log: no interval is given"
     if uncertainty != "first-order" and parameters <= MOST_VARIABLES and _is_small(moments, found):
@@ -137,7 +137,7 @@ def _is_tree(found: Estimate) -> bool:
 def _chosen(
     moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, freedom: Freedom, parameters: int
 ) -> Plan:
-    """What "auto" does.
+    """Choose for "auto".
 
     The first order gives a new task the estimated variance v; to second order a 95 % normal interval then covers .14
     (standard error of v / v)^2 too little: one point where v is 4 standard errors above zero.

@@ -259,7 +259,7 @@ class EffectLaws:
         return [slice(at, min(at + step, part.stop)) for at in range(part.start, part.stop, step)]
 
     def _up(self, m: int) -> tuple[Array, float]:
-        """What all tasks say about the stacked action means, (d + 1, d + 1), and sum log|I + G Sigma|."""
+        """Return the message of all tasks to the stacked action means, (d + 1, d + 1), and sum log|I + G Sigma|."""
         K, p = self._shape
         d = K * p
         total, log_det = np.zeros((d + 1, d + 1)), 0.0

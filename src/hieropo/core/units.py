@@ -125,7 +125,7 @@ class UnitMoments:
 
     @property
     def sampled(self) -> bool:
-        """Whether rows have sampling weights: chance kept them of more."""
+        """Return whether rows have sampling weights: chance kept them of more."""
         return self.units.sampled
 
     @property
@@ -337,7 +337,7 @@ class UnitAccumulator:
         return codes
 
     def _spots(self) -> Spots:
-        """Where the sums of units lie in tables (m, K, (p + 2)(p + 3) / 2)."""
+        """Return where the sums of units lie in tables (m, K, (p + 2)(p + 3) / 2)."""
         p, count = self._row.dim, self._row.dim + 2
         entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
         if self._row.intercept:
@@ -349,7 +349,7 @@ class UnitAccumulator:
         return Spots(np.tile(source, (self._n_actions, 1)), target)
 
     def _dense_spots(self) -> Spots:
-        """Where they lie in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
+        """Return where the sums of units lie in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
         p, K = self._row.dim, self._n_actions
         i, j = triangle(p + 2)
         spots = self._spots()

@@ -89,7 +89,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What rows say of the spread of statistics.
+    """Sums of rows that give the spread of statistics.
 
     Tasks are taken as independent where they are as good as 30 or more of equal size, (sum n_s)^2 / sum n_s^2;
     otherwise rows are, and then nothing is said of tasks that are not among them.
@@ -125,7 +125,7 @@ class Sample:
 
     @property
     def by(self) -> str:
-        """What is taken as independent, "tasks" or "rows"."""
+        """The units that are taken as independent, "tasks" or "rows"."""
         return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
 
     def variance(self, ratios: Ratios) -> float:
@@ -193,7 +193,7 @@ class Sample:
 
     @cached_property
     def _times(self) -> Array:
-        """How often each group is drawn, (draws, groups)."""
+        """Return how often each group is drawn, (draws, groups)."""
         b = len(self._dealt)
         if b < _FEW_GROUPS:
             return np.zeros((0, b))

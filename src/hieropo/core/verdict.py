@@ -1,4 +1,4 @@
-"""What predictive checks found, as a value."""
+"""The result of predictive checks, as a value."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _OF_VALUES = ("heavy tails", "few values")  # kinds of faults that single reward
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PredictiveChecks:
-    """How rewards compare with what the model says of them; made by :class:`predictive.Checks`.
+    """Rewards compared with their predictions by the model; made by :class:`predictive.Checks`.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class PredictiveChecks:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong with the model, in words; empty where nothing is."""
+        """Faults of the model, in words; empty where there is none."""
         return tuple(each.said for each in self.misfits if each.said is not None)
 
     def _faults(self) -> Iterator[Fault]:
@@ -141,7 +141,7 @@ class PredictiveChecks:
 
     @property
     def _has_few_values(self) -> bool:
-        """Whether rewards are few values; not where one of three or more stands far from the others in one row."""
+        """Return whether rewards are few values; not where one of three or more is far from the others in one row."""
         if self.values is None or self.rows < 2 * len(self.values):
             return False
         return len(self.values) <= 2 or not faults.outweighing(self.by_task.all, self.outliers)

@@ -1,4 +1,4 @@
-"""What the examination needs of a log, collected in one pass."""
+"""The data of an examination, collected in one pass over a log."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ _WIDE = 64  # context columns up to which sums are kept for each action apart
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collected:
-    """What one pass over a log found; the rules say what it means.
+    """The result of one pass over a log, which the rules read.
 
     Attributes
     ----------
@@ -89,12 +89,12 @@ class Collected:
 
     @property
     def contexts_apart(self) -> bool:
-        """Whether sums of contexts are kept for each action apart."""
+        """Return whether sums of contexts are kept for each action apart."""
         return len(self.roles.context) <= _WIDE
 
     @property
     def sampled(self) -> bool:
-        """Whether the rows were kept by chance of a larger log, with sampling weights."""
+        """Return whether the rows were kept by chance of a larger log, with sampling weights."""
         return self.roles.sampling_weight is not None
 
     @property
@@ -104,7 +104,7 @@ class Collected:
 
 
 class _Copies:
-    """How often rows come, one batch after the other, so that at any moment as many came as weights say.
+    """Counts of copies of rows, batch after batch, so that at any moment as many came as weights say.
 
     A weight that cannot be used lets its row come once. Where the weights of the first batch average more than 1,000,
     rows come once for that many thousandths of them.

@@ -1,4 +1,4 @@
-"""What an examination found: facts and findings, as text and as JSON."""
+"""The result of an examination: facts and findings, as text and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _SEEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What should be known of a log before learning from it.
+    """Facts and findings of a log that should be known before learning from it.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Examination:
 
     @property
     def stops(self) -> bool:
-        """Whether something stops learning."""
+        """Return whether something stops learning."""
         return any(each.severity == "stops" for each in self.findings)
 
     def of(self, severity: str) -> tuple[Finding, ...]:

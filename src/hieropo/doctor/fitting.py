@@ -1,4 +1,4 @@
-"""What a fit says of its log: the rules of the doctor, on what it saw in its pass and on the moments that it made."""
+"""Findings of a fit about its log: the rules of the doctor, on the rows of its pass and on the moments that it made."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ AnyMoments = Moments | UnitMoments
 def of_moments(
     moments: AnyMoments, features: FeatureMap, roles: Roles, *, learning: bool, listed: bool, varied: bool
 ) -> Iterator[Finding]:
-    """What moments show.
+    """Yield findings about moments.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] 
 
 
 def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
-    """What rows show; of counts only where all were seen.
+    """Yield findings about rows; about counts only where all rows were seen.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
 def of_counts(
     rows: NDArray[np.int64], actions: Sequence[Any] | NDArray[Any], roles: Roles, coefficients: int
 ) -> Iterator[Finding]:
-    """What the rows of each action (K,) show where nothing but these tells its ``coefficients``; 0 where others do."""
+    """Yield findings about the rows of each action (K,) that alone tell its ``coefficients``; 0 where others do too."""
     if coefficients:
         yield from rules_tasks.rare_actions(roles.action, actions, rows, coefficients)
 
@@ -118,7 +118,7 @@ def of_counts(
 def of_learning(
     moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
 ) -> Iterator[Finding]:
-    """What a learned hierarchy shows of the policy that made the log."""
+    """Yield findings of a learned hierarchy about the policy that made the log."""
     if found.estimate is None or isinstance(moments, UnitMoments) or moments.sampled:
         return
     z = knowledge(moments, features, found.estimate.hierarchy)

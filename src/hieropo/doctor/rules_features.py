@@ -31,7 +31,7 @@ def default_map(seen: Collected) -> FeatureMap | None:
 
 
 def features(seen: Collected) -> Iterator[Finding]:
-    """Whether the log tells each coefficient, and how well."""
+    """Find coefficients that the log does not tell, or not well."""
     found = default_map(seen)
     if found is None or seen.contexts is None:
         return

@@ -39,7 +39,7 @@ _TASKS, _ACTIONS = 2_000, 8  # that are looked at for what the incumbent knew
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """How the log seems to have been made.
+    """The way in which the log seems to have been made.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def best_actions(found: Cells) -> NDArray[np.int64]:
 
 
 def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
-    """What the choices in the log say."""
+    """Yield findings about the choices in the log."""
     if found is None or found.seems == "without chance":
         return
     yield from reacting(seen, found.reaction)
@@ -191,12 +191,12 @@ def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
 
 
 def reaction_of(seen: Collected) -> Sign | None:
-    """Whether actions react to rewards; None where that cannot be tested."""
+    """Test if actions react to rewards; None where that cannot be tested."""
     return None if seen.roles.action is None or unordered(seen) else reaction(seen.cells.whole())
 
 
 def reacting(seen: Collected, reacts: Sign | None) -> Iterator[Finding]:
-    """What it means that actions react to rewards."""
+    """Say what follows where actions react to rewards."""
     place = f"column {seen.roles.action!r}, in order of column {seen.roles.time!r}"
     if reacts is None or abs(reacts.z) <= REACTED:
         return
@@ -216,7 +216,7 @@ def reacting(seen: Collected, reacts: Sign | None) -> Iterator[Finding]:
 
 
 def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None = None) -> Iterator[Finding]:
-    """What it means that actions were taken more often, or less, where they pay."""
+    """Say what follows where actions were taken more often, or less, where they pay."""
     if z < 0:
         yield Finding(
             "limits", "actions where they do not pay", f"column {roles.reward!r}",
@@ -238,7 +238,7 @@ def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None =
 
 
 def overlap(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
-    """Whether enough rows take what another policy would take."""
+    """Find targets whose actions too few rows took."""
     if found is None:
         return
     place = f"column {seen.roles.pscore or seen.roles.action!r}"

@@ -26,7 +26,7 @@ _APART = 0.05  # of a mean of 1: less matters little
 
 
 def propensities(seen: Collected) -> Iterator[Finding]:
-    """Whether propensities add up, and match how often actions were taken."""
+    """Find propensities that do not add up, or do not match how often actions were taken."""
     if seen.roles.pscore is None or not seen.usable:
         return
     found, place = seen.cells.whole().cells, f"column {seen.roles.pscore!r}"
@@ -70,7 +70,7 @@ def check(actions: Sequence[Any] | NDArray[Any], found: Array) -> PscoreCheck:
 
 
 def _off(found: PscoreCheck, table: Array) -> Array:
-    """How many standard errors the mean of 1 / p of each action (K,) is from 1, 0 where it may be right.
+    """Return how many standard errors the mean of 1 / p of each action (K,) is from 1, 0 where it may be right.
 
     An action may have had no chance in the tasks that never took it: 1 then lies between the mean over all rows and
     that over the rows of the tasks that took it. And the mean is below 1 where propensities are so small that the rows
@@ -131,7 +131,7 @@ def _or_listed(cure: str, z: Array) -> str:
 
 
 def _sums(seen: Collected, checked: PscoreCheck, found: Array, place: str) -> Iterator[Finding]:
-    """Where a propensity is one number for each task and action, those of a task add to 1 if all could be taken."""
+    """Find sums that are not 1 where a propensity is one number for each task and action, and all could be taken."""
     logged = found[:, :, at.LOGGED] > 0
     one = found[:, :, at.LOW] == found[:, :, at.HIGH]
     if not (one | ~logged).all():

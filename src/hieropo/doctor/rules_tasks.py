@@ -34,7 +34,7 @@ _RARE = 10.0  # times that the mean action comes more often than one that is rar
 
 
 def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
-    """How rows (m,) are spread over tasks with these ids (m,), some of which may have none."""
+    """Find odd spreads of rows (m,) over tasks with these ids (m,), some of which may have none."""
     ids, rows = ids[rows > 0], rows[rows > 0]
     if not rows.size:
         return
@@ -85,7 +85,7 @@ def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows
 
 
 def chosen(seen: Collected) -> Iterator[Finding]:
-    """Where actions were taken, of those that leave something to choose and come often enough."""
+    """Find tasks that took one action, and actions that few tasks took, where actions come often enough."""
     if seen.roles.action is None or seen.usable <= _FEW_ROWS or not 1 < len(seen.actions) <= seen.usable / 2:
         return
     yield from _alone(seen)
@@ -167,7 +167,7 @@ def _chance_lost(rows: int, coefficients: int) -> float:
 
 
 def structural_zeros(counts: Array) -> NDArray[np.bool_]:
-    """Which actions a task never took though chance would have taken them 20 times, (m, K)."""
+    """Return which actions a task never took though chance would have taken them 20 times, (m, K)."""
     total = counts.sum()
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(total, 1.0)
     return np.asarray((counts == 0) & (expected >= _EXPECTED))

@@ -58,7 +58,7 @@ def written(seen: Collected, value: float) -> str:
 
 
 def drift(seen: Collected) -> Iterator[Finding]:
-    """Whether rewards move: within tasks and actions by the order of rows, where that is time, and over all rows."""
+    """Find rewards that drift: within tasks and actions by the order of rows, where that is time, and over all rows."""
     moved = None if unordered(seen) else trend(seen.cells.whole())
     if moved is not None and abs(moved.z) > _DRIFT and abs(moved.effect) > _BY:
         told = bool(seen.roles.context)
@@ -93,7 +93,7 @@ def drift(seen: Collected) -> Iterator[Finding]:
 
 
 def repeats(seen: Collected) -> Iterator[Finding]:
-    """Whether rows are there more than once."""
+    """Find rows that are there more than once."""
     found = seen.repeats
     if not found.rows or not seen.hashed:
         return

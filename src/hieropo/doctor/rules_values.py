@@ -83,7 +83,7 @@ def _said(reason: str, same: list[Unusable], seen: Collected) -> str:
 
 
 def reward(seen: Collected) -> Iterator[Finding]:
-    """What the reward is like."""
+    """Yield findings about the reward."""
     column, found = seen.roles.reward, seen.reward
     if not found.rows:
         return
@@ -132,7 +132,7 @@ def kept_by_chance(seen: Collected) -> Iterator[Finding]:
 
 
 def variation(seen: Collected) -> Iterator[Finding]:
-    """Whether few rewards make all that rewards vary."""
+    """Find few rewards that make up most of the variance of all."""
     column, found = seen.roles.reward, seen.reward
     if found.kind == "constant":
         return
@@ -195,7 +195,7 @@ def _heaviest(seen: Collected) -> float:
 
 
 def sign(seen: Collected) -> Iterator[Finding]:
-    """Whether the reward looks like a cost."""
+    """Find rewards that look like a cost."""
     column, found = seen.roles.reward, seen.reward
     if like_a_cost(column) and found.high > 0:
         yield Finding(

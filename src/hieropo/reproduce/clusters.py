@@ -44,7 +44,7 @@ class Clusters:
 
     @property
     def regular(self) -> bool:
-        """Whether each component has more points than it takes for a covariance.
+        """Return whether each component has more points than it takes for a covariance.
 
         Else the likelihood has no bound: a component closes in on a few points.
         """

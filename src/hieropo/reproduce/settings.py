@@ -1,4 +1,4 @@
-"""What the experiments depend on, read from one TOML file; the one that ships is ``paper.toml``."""
+"""Settings of the experiments, read from one TOML file; the one that ships is ``paper.toml``."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """What the paper leaves open of the synthetic problem; ``paper.toml`` says what each means."""
+    """Settings of the synthetic problem that the paper leaves open; ``paper.toml`` explains each."""
 
     contexts: int = 0
     evaluation_contexts: int = 100
@@ -88,7 +88,7 @@ class Synthetic:
             self.reading(name).check(f"synthetic.alternatives.of.{name!r}")
 
     def reading(self, name: str) -> Open:
-        """What is left open, read otherwise."""
+        """Return the open settings in another of their readings."""
         return changed(self.open, self.alternatives.of[name], f"synthetic.alternatives.of.{name!r}")
 
 

@@ -18,7 +18,7 @@ EXACT = 2**53  # up to here a float64 holds every whole number
 
 
 def is_uuid(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is the UUID extension."""
+    """Return whether an Arrow type is the UUID extension."""
     return getattr(kind, "extension_name", "") == "arrow.uuid"
 
 
@@ -172,7 +172,7 @@ def _from_distinct(column: pa.Array, name: str, first_row: int) -> Ids:
 
 
 def is_utf8(texts: pa.Array) -> bool:
-    """Whether texts are of UTF-8, which Arrow takes on trust."""
+    """Return whether texts are of UTF-8, which Arrow takes on trust."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

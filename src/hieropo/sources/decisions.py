@@ -24,7 +24,7 @@ BLOCK = 2**20  # features that one piece of candidates holds
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided for consecutive requests.
+    """Decisions for consecutive requests.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def _table(columns: dict[str, Any], choices: Choices, place: Rows, ranked: Rows)
 
 
 class _Groups:
-    """Which rows belong to which request."""
+    """Rows of each request."""
 
     def __init__(self, requests: Requests, task: str, request: str) -> None:
         _, found = Keys.factorize(requests.request)

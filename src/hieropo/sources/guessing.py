@@ -1,4 +1,4 @@
-"""Which column plays which role, where its name leaves no doubt."""
+"""Guesses of the roles of columns, where their names leave no doubt."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -93,7 +93,7 @@ def guess_roles(
 
 
 def like_a_cost(name: str) -> bool:
-    """Whether a column is named like something of which less is better."""
+    """Return whether a column is named like something of which less is better."""
     words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).casefold())
     return not _COSTS.isdisjoint(words)
 

@@ -187,7 +187,7 @@ def _times(column: pa.Array, good: Mask) -> Array:
 
 
 def _lengths(column: pa.Array) -> Array:
-    """How many entries each list has, (n,); 0 of a missing one."""
+    """Return how many entries each list has, (n,); 0 of a missing one."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.float64)
 

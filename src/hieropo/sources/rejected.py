@@ -1,4 +1,4 @@
-"""What was set aside of a log, as a value."""
+"""Rows that were set aside of a log, as a value."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +16,7 @@ _MOST = 0.5  # share of rows that may be set aside
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """How many rows were set aside because of one column, with the first of them.
+    """A count of rows that were set aside because of one column, with the first of them.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Uneven:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What was set aside of a log.
+    """Rows that were set aside of a log.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ class _Coded:
 
 
 class _Actions:
-    """Whether rows are set aside for some actions more than others, within each batch (sums of Mantel and Haenszel)."""
+    """Tests if rows of some actions are set aside more than others, within each batch (sums of Mantel and Haenszel)."""
 
     def __init__(self) -> None:
         self._rows: Counter[Any] = Counter()

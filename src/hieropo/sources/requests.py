@@ -74,7 +74,7 @@ class Requests:
         return None if self._eligible is None else self._eligible.lists
 
     def eligible_mask(self, features: FeatureMap) -> NDArray[np.bool_] | None:
-        """Which of the K actions of a feature map are eligible, (n, K); None where every action is.
+        """Return which of the K actions of a feature map are eligible, (n, K); None where every action is.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Strangers:
 
 
 class NewTaskPolicies(Protocol):
-    """What knows of tasks that the log did not have, by columns of the requests."""
+    """Knows tasks that the log did not have, by columns of the requests."""
 
     levels: tuple[str, ...]
     metadata: tuple[str, ...]

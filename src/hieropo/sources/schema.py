@@ -1,4 +1,4 @@
-"""Which columns can play which role: checks of an Arrow schema before a row is read."""
+"""Checks of the roles of columns in an Arrow schema, before a row is read."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -39,32 +39,32 @@ def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds text, not encoded."""
+    """Return whether a column of this type holds text, not encoded."""
     return any(test(kind) for test in _TEXTS)
 
 
 def holds_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds text, encoded or not."""
+    """Return whether a column of this type holds text, encoded or not."""
     return _is_any(kind, _TEXTS)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type can be a reward, a propensity, a weight, a precision or a context."""
+    """Return whether a column of this type can be a reward, a propensity, a weight, a precision or a context."""
     return _is_any(kind, _NUMBERS)
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Whether a column of this type can name tasks or actions."""
+    """Return whether a column of this type can name tasks or actions."""
     return _is_any(kind, _SCALARS)
 
 
 def is_list_of_ids(kind: pa.DataType) -> bool:
-    """Whether a column of this type can list eligible actions."""
+    """Return whether a column of this type can list eligible actions."""
     return any(test(kind) for test in _LISTS) and is_id(kind.value_type)
 
 
 def is_time(kind: pa.DataType) -> bool:
-    """Whether a column of this type can say when an action was chosen."""
+    """Return whether a column of this type can say when an action was chosen."""
     return is_number(kind) or _is_any(kind, (kinds.is_date, kinds.is_timestamp))
 
 
@@ -87,7 +87,7 @@ _ASIDE = "Mend such values, or have rows with them set aside: lenient=True, on t
 
 
 def can_play(kind: pa.DataType, role: str) -> bool:
-    """Whether a column of this type can play a role."""
+    """Return whether a column of this type can play a role."""
     return _TESTS.get(role, _NUMBER)[0](kind)
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a record batch cannot be used, and why: the counterpart of checks that stop at the first."""
+"""Find the rows of a record batch that cannot be used, and why: the counterpart of checks that stop at the first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
