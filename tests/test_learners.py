@@ -108,6 +108,14 @@ def test_partial_fit_equals_one_fit() -> None:
     np.testing.assert_allclose(parts.posterior_.hyper.mean, whole.posterior_.hyper.mean, rtol=1e-9)
 
 
+@pytest.mark.parametrize("role", ["weight", "precision", "sampling_weight", "time"])
+def test_partial_fit_names_a_column_that_more_rows_lack(role: str) -> None:
+    log = LOG.append_column("more", pa.array(np.full(LOG.num_rows, 1.0)))
+    fitted = HierOPO().fit(log, **COLUMNS | {role: "more"})
+    with pytest.raises(hieropo.SchemaError, match=f"Column 'more' .role {role}. is not in the Arrow table"):
+        fitted.partial_fit(log.drop_columns("more"))
+
+
 def test_partial_fit_names_a_new_action() -> None:
     fitted = HierOPO().fit(LOG, **COLUMNS)
     with pytest.raises(hieropo.UnknownActionError, match="triple"):

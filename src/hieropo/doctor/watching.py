@@ -40,8 +40,11 @@ class Watch(Wrapped):
     ) -> None:
         super().__init__(source)
         self._roles, self._rejects, self._most = roles, rejects, most
+        schema = source.schema  # a column that it lacks is refused where rows are read
         self._hashed = tuple(
-            column for column in roles.columns if is_hashable(source.schema.field(column).type)
+            column
+            for column in roles.columns
+            if column in schema.names and is_hashable(schema.field(column).type)
         )
         self._total = self.collector(0)
         self._waiting: dict[int, Collector] = {}

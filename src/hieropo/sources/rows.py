@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo.core.eligible import Eligible
-from hieropo.core.ids import Ids, plain
+from hieropo.core.ids import Ids, abbreviate, plain
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.rules import HUGE
@@ -190,10 +190,12 @@ def _refuse_unlisted(batch: Batch) -> None:
     if lacking.size:
         row = int(lacking[0])
         assert batch.roles is not None
+        listed = abbreviate(batch.eligible.lists[row], 10)
         raise LogError(
             f"Column {batch.roles.eligible!r}, row {batch.number(row)}: the action taken, "
-            f"{plain(batch.action[row])!r}, is not in its list of actions. Lists name all that could be taken when the "
-            "action was chosen; add it, or leave such rows out."
+            f"{plain(batch.action[row])!r}, is not in its list of actions, {listed}. Lists "
+            "name all that could be taken when the action was chosen, by ids of the same type; add it, or leave "
+            "such rows out."
         )
 
 
