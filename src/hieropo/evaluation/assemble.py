@@ -21,11 +21,14 @@ from hieropo.evaluation.checking import Checking
 from hieropo.evaluation.claims import claim
 from hieropo.evaluation.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
+from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.incumbency import Reacting, finding
 from hieropo.evaluation.judging import ActionFeatures, Contexts, FeatureSums, Predictions, Reader, judge
+from hieropo.evaluation.kept_rows import KeptRows
 from hieropo.evaluation.propensity import Kind, Propensities, propensities_of
+from hieropo.evaluation.randomised import RandomisationTests, randomisation_tests
 from hieropo.evaluation.subject import AnyMoments, Subject
-from hieropo.evaluation.survey import FOLDS, Seen, Survey, fold_moments, learned_from, sampled, survey
+from hieropo.evaluation.survey import Seen, Survey, fold_moments, learned_from, sampled, survey
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
@@ -98,9 +101,10 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     features = subject.features
     apart = isinstance(subject.moments, UnitMoments)
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
+    kept = KeptRows(len(features.actions or ()), len(features.columns), options.seed)
     glance = survey(
         batches(), features,
-        apart=apart, estimating=estimating, seed=options.seed, offset=subject.moments.offset,
+        apart=apart, estimating=estimating, seed=options.seed, offset=subject.moments.offset, kept=kept,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, glance)
     seen = learned_from(glance, subject.moments, subject.sketch)
@@ -151,6 +155,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         new_tasks=new_tasks,
         counts=glance.weight,
         model=model,
+        randomisation=_tests(subject, kept, chances, glance, options),
         claim=claim(estimates, refused, model.judged, seen, options.level),
         estimates=tuple(each.shown() for each in estimates) if options.show_all else estimates,
         refused=refused,
@@ -185,6 +190,19 @@ def _weighted(
     if kind == "logged" and glance.logged is not None and not sampled(glance.moments):
         any_n = bernstein(sums, 1.0 / glance.logged.low, level=level)
     return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, glance, level))
+
+
+def _tests(
+    subject: Subject, kept: KeptRows, chances: Propensities, glance: Survey, options: Options
+) -> RandomisationTests:
+    if sampled(glance.moments):
+        return RandomisationTests(
+            refused="Rows were kept by chance (sampling_weight), which actions drawn anew would have to go through."
+        )
+    return randomisation_tests(
+        kept.kept(), chances, glance.estimated,
+        n_actions=glance.counts.shape[1], adaptive=subject.logging == "adaptive", seed=options.seed,
+    )  # fmt: skip
 
 
 def _new_tasks(subject: Subject, glance: Survey) -> int:

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from hieropo.core.off_policy import OffPolicySums
 from hieropo.evaluation.crossfit import Judge
+from hieropo.evaluation.folds import fold_of
 from hieropo.evaluation.judging import ActionFeatures, Rows
 from hieropo.evaluation.propensity import Propensity
-from hieropo.evaluation.survey import fold_of
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -16,10 +16,11 @@ from hieropo.errors import InputError
 from hieropo.evaluation.assemble import Options, evaluate
 from hieropo.evaluation.crossfit import cross_fit
 from hieropo.evaluation.evaluation import Evaluation
+from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.evaluation.propensity import propensities_of
 from hieropo.evaluation.subject import Subject
-from hieropo.evaluation.survey import FOLDS, fold_moments, survey
+from hieropo.evaluation.survey import fold_moments, survey
 from hieropo.rejection import settle
 from hieropo.sources import open_log, read
 from hieropo.sources.rejects import Rejects

@@ -16,6 +16,7 @@ from hieropo.errors import InputError
 from hieropo.evaluation.by_model import ByModel, Worth
 from hieropo.evaluation.claims import Claim, Verdict
 from hieropo.evaluation.propensity import Kind
+from hieropo.evaluation.randomised import RandomisationTests
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
 from hieropo.sources.rejected import Rejected
@@ -49,6 +50,8 @@ class Evaluation:
         By the posterior: in all, and task by task in the order of ``model.keys``.
     claim : Claim
         What the log shows of the gain, by the doubly robust estimate, and how the model's figure compares with it.
+    randomisation : RandomisationTests
+        P-values that actions have no effect, and the same in all tasks, by drawing actions anew.
     estimates : tuple of ValueEstimate
         By weighted rewards, without belief in the model; empty where there are none.
     refused : str or None
@@ -81,6 +84,7 @@ class Evaluation:
     counts: Array
     model: ByModel
     claim: Claim
+    randomisation: RandomisationTests
     estimates: tuple[ValueEstimate, ...]
     refused: str | None
     any_n: tuple[tuple[float, float], tuple[float, float]] | None
@@ -234,6 +238,7 @@ class Evaluation:
             "level": model.level,
             "verdict": self.verdict,
             "claim": self.claim.to_dict(),
+            "randomisation": self.randomisation.to_dict(),
             "by_model": {
                 "value": model.new.to_dict(),
                 "incumbent": model.incumbent.to_dict(),

@@ -12,7 +12,8 @@ from hieropo.core.logged_propensities import PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.errors import InputError
-from hieropo.evaluation.survey import FOLDS, Survey, fold_of, sampled
+from hieropo.evaluation.folds import FOLDS, fold_of
+from hieropo.evaluation.survey import Survey, sampled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

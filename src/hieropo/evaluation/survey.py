@@ -15,6 +15,8 @@ from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.core.row_sketch import RowSketch, RowSketcher
 from hieropo.errors import LogError
+from hieropo.evaluation.folds import FOLDS, fold_of
+from hieropo.evaluation.kept_rows import KeptRows
 from hieropo.evaluation.subject import AnyMoments
 from hieropo.lanes import accumulator, add_rows, placed
 
@@ -22,7 +24,6 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
-FOLDS = 5
 _UNCHECKED = (
     "Propensities are not checked against the actions: rows were kept by chance (sampling_weight), and the checks take "
     "every row of the log."
@@ -77,6 +78,7 @@ def survey(
     estimating: bool = False,
     seed: int = 0,
     offset: Array | None = None,
+    kept: KeptRows | None = None,
 ) -> Survey:
     """Sum over all rows.
 
@@ -93,6 +95,8 @@ def survey(
         Of the folds and of the rows that propensities are estimated from.
     offset : (d,) array, optional
         Of the moments that the log is compared with.
+    kept : KeptRows, optional
+        Takes the rows, too.
 
     Raises
     ------
@@ -115,14 +119,13 @@ def survey(
             add_rows(total, features, batch, codes)
         _sketch(sketcher, batch, codes)
         place = places.of(batch.task)
-        if len(places) > len(counts):
-            more = max(len(places), 2 * len(counts)) - len(counts)
-            counts = np.concatenate([counts, np.zeros((more, width), dtype=np.int64)])
-            weight = np.concatenate([weight, np.zeros(more)])
+        counts, weight = _grown(counts, weight, len(places))
         np.add.at(counts.reshape(-1), place * width + codes, 1)
         weight += np.bincount(place, batch.weight, weight.size)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
         mask = eligible(features, batch, codes)
+        if kept is not None:
+            kept.add(batch, place, codes, mask)
         if batch.pscore is not None:
             _refuse_tiny(batch)
             pscores = True
@@ -143,6 +146,15 @@ def survey(
         moments, counts[: len(places)], weight[: len(places)], low, high, sketcher.sketch(), check,
         None if taken is None else taken.learn(),
     )  # fmt: skip
+
+
+def _grown(counts: Codes, weight: Array, tasks: int) -> tuple[Codes, Array]:
+    """Tables with room for so many tasks."""
+    if tasks <= len(counts):
+        return counts, weight
+    more = max(tasks, 2 * len(counts)) - len(counts)
+    blank = np.zeros((more, counts.shape[1]), dtype=np.int64)
+    return np.concatenate([counts, blank]), np.concatenate([weight, np.zeros(more)])
 
 
 def _sketch(sketcher: RowSketcher, batch: Batch, codes: Codes) -> None:
@@ -193,18 +205,6 @@ def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.boo
             "taken when the action was chosen; add it, or leave such rows out."
         )
     return mask
-
-
-def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
-    """Return the fold of each of n rows of a log: a hash of its number, the same in every pass (splitmix64)."""
-    with np.errstate(over="ignore"):
-        x = np.arange(first_row, first_row + n, dtype=np.uint64) + np.uint64(seed % 2**32) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
-        x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return (x % np.uint64(folds)).astype(np.int64)
 
 
 def fold_moments(

@@ -25,8 +25,8 @@ _SEEN = {
 def worded(found: Evaluation) -> str:
     """Write an evaluation for a person."""
     parts = [
-        _verdict(found), _by_model(found), _opening(found), _fleet(found), _weighted(found), _tasks(found),
-        _limits(found),
+        _verdict(found), _randomisation(found), _by_model(found), _opening(found), _fleet(found), _weighted(found),
+        _tasks(found), _limits(found),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
@@ -87,6 +87,37 @@ def _verdict(found: Evaluation) -> str:
         f"{gain.gain:.4g} a row ({interval}",
     }[claim.verdict or "not shown"]
     return paragraph(f"{said}, doubly robust{'' if found.learned_from == 'no' else ' and cross-fitted'}).")
+
+
+def _randomisation(found: Evaluation) -> str:
+    """Say what actions drawn anew tell."""
+    tests = found.randomisation
+    if tests.refused is not None:
+        return ""
+    at, said = 1 - found.model.level, []
+    for p, refuted, kept in (
+        (tests.no_effect, "Actions have an effect", "The log does not show that actions have any effect"),
+        (
+            tests.tasks_alike,
+            "Their effect differs between tasks",
+            "The log does not show that tasks differ in it",
+        ),
+    ):
+        if p is not None:
+            said.append(f"{refuted if p <= at else kept} (p = {p:.3g}).")
+    if not said:
+        return paragraph("Randomisation tests: this log has nothing that could tell an effect of actions.")
+    rows = "" if tests.rows >= found.rows else f" and {tests.rows:,} of the rows"
+    exact = (
+        "The p-value of no effect is exact if chance drew the actions by the logged propensities; the other is "
+        "approximate"
+        if tests.exact
+        else "Both p-values are approximate"
+    )
+    return paragraph(
+        f"{' '.join(said)} These are randomisation tests with {tests.draws} draws{rows}; no p-value is below "
+        f"{1 / (1 + tests.draws):.2g}. {tests.how} {exact}."
+    )
 
 
 def _by_model(found: Evaluation) -> str:
