@@ -180,7 +180,7 @@ def _statistics(rows: Rows, e: Array, x: Array, draws: int, rng: np.random.Gener
 def _turned(rows: Rows, columns: Array, draws: int, rng: np.random.Generator) -> Iterator[Array]:
     """Statistics of the log and of draws in which the rows of each stratum are turned."""
     n, q = columns.shape
-    order: Array = rng.random(n)
+    order = rng.random(rows.stratum.shape)
     shuffled = np.lexsort((order, rows.stratum))
     values = columns[shuffled]
     stratum, task, action = rows.stratum[shuffled], rows.task[shuffled], rows.action[shuffled]
