@@ -36,7 +36,7 @@ def test_findings_of_one_row_or_one_action_are_in_the_singular() -> None:
     log["a"] = log["a"].astype(int)
     texts = [str(each) for each in examine(pa.table(log), task="t", action="a", reward="r").findings]
     assert any(each.startswith("Only 1 of 400 rewards differs from 0") for each in texts)
-    assert any(each.startswith("1 action of 3 came in one task only: how it differs") for each in texts)
+    assert any(each.startswith("1 action of 3 was taken in one task only") for each in texts)
     assert not any(word in each for each in texts for word in ("1 actions", "1 tasks", "1 rows"))
     log["r"] = rng.normal(size=n)
     log["r"][5] = np.nan

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hieropo.core.alike import known_alike
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
@@ -12,7 +13,7 @@ from hieropo.core.logs import Batch, Roles
 from hieropo.core.packed import pack
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import PosteriorTable
-from hieropo.errors import SchemaError, UnknownTaskError
+from hieropo.errors import SchemaError, UnknownTaskError, warn
 from hieropo.placement import Placement
 from hieropo.sources.requests import Requests
 
@@ -36,6 +37,8 @@ class NewTasks:
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
         self._known, self._posterior = known, None
         self._placement = Placement(self._roles)
+        self._groups: list[Keys] = []  # in the log, from the tasks upwards
+        self._warned = False
         self._laws: dict[Any, Gaussian] = {}
 
     @classmethod
@@ -52,12 +55,19 @@ class NewTasks:
             The requests lack a column of levels or metadata.
         LogError
             A task, or a group, is in two groups of one level; metadata differ within a task, or are not finite.
+
+        Warns
+        -----
+        HieropoWarning
+            An unknown group reads as one that the log had.
         """
         if requests.absent:
             raise SchemaError(self._unplaced(requests))
         if self._posterior is None:
             self._posterior, before = self._known()
             self._placement = before.copy()
+            self._groups = [Keys.factorize(list(parent.values()))[0] for parent in before.levels().values()]
+        self._warn_of_groups(requests)
         n = len(requests)
         self._placement.add(
             Batch(
@@ -74,6 +84,21 @@ class NewTasks:
             np.zeros(len(keys), dtype=np.int64), laws[0],
         )  # fmt: skip
         return LCBPolicy(table, like.features, pessimism=like.pessimism)
+
+    def _warn_of_groups(self, requests: Requests) -> None:
+        """Warn once of an unknown group that reads as a known one."""
+        columns = zip(self.levels, requests.levels, reversed(self._groups), strict=True)
+        for column, groups, known in [] if self._warned else columns:
+            values = Keys.factorize(groups)[0].values
+            unknown = values[np.asarray(known.locate(values)) < 0].tolist()
+            pairs = ((group, known_alike(group, known)) for group in unknown)
+            group, twin = next((pair for pair in pairs if pair[1] is not None), (None, None))
+            if twin is not None and not self._warned:
+                self._warned = True
+                warn(
+                    f"Group {plain(group)!r} of column {column!r} is unknown, but {twin!r} is known; new tasks of it "
+                    "get the answer for a new group. Are they one group? Hand ids in as they were written in the log."
+                )
 
     def _law(self, task: Any, parents: Any, values: Any) -> Gaussian:
         groups, child = [], task
