@@ -110,6 +110,7 @@ def test_a_pessimism_chosen_by_counts_is_that_of_the_rows_as_often() -> None:
 def test_the_doctor_says_of_counts_what_it_says_of_the_rows_as_often() -> None:
     rows = log(500, binary=True)
     roles = {**COLUMNS, "pscore": "p", "context": ["x"]}
+    assert f" {rows['w'].sum():,.0f} rows (by the weights in 'w')," in str(examine(rows, weight="w", **roles))
     one, other = examine(rows, weight="w", **roles).to_dict(), examine(repeated(rows), **roles).to_dict()
     for found in (one, other):
         found.pop("repeats")  # a count is no row that was sent twice

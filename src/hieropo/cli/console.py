@@ -108,7 +108,7 @@ def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--checkpoint``: where a pass over a long log keeps how far it has come."""
     option = click.option(
         "--checkpoint", metavar="DIR",
-        help="Keep here, after every file of a log, what was summed so far, and go on from it after an interruption. "
+        help="Keep the sums so far here after every file of a log, and go on from them after an interruption. "
         "Removed when all is done.",
     )  # fmt: skip
     return option(command)

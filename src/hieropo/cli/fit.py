@@ -78,7 +78,7 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Learn a policy from LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes.
 
-    LOG may also be what `hieropo moments` wrote; columns and features are then known.
+    LOG may also be moments that `hieropo moments` wrote; columns and features are then known.
     """
     import hieropo
     from hieropo.artifacts.layout import check_replaceable

@@ -70,7 +70,9 @@ class Examination:
 
 def _head(found: Examination) -> str:
     facts, actions = found.facts, found.facts["actions"]
-    lists = [counted(facts["rows"], "row"), counted(facts["tasks"]["number"], "task")]
+    weight = found.roles.weight
+    by = "" if weight is None else f" (by the weights in {weight!r})"
+    lists = [f"{counted(facts['rows'], 'row')}{by}", counted(facts["tasks"]["number"], "task")]
     if actions is not None:
         lists.append(counted(actions["number"], "action"))
     columns: dict[str, list[str]] = {}
