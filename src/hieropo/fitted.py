@@ -170,7 +170,10 @@ class Fitted:
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
-            ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``: see :class:`evaluation.Options`.
+            ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``, ``compare``: see
+            :class:`evaluation.Options`. ``compare={"today": {"store 1": "gift"}}`` judges a table of actions on the
+            same rows; a policy, its directory, a frame or a file of tasks and actions, and one action can be named,
+            too.
 
         Raises
         ------

@@ -35,6 +35,19 @@ _SETTINGS = (
 )
 
 
+def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Split ``NAME=WHAT``."""
+    found = {}
+    for text in given:
+        name, sign, what = text.partition("=")
+        if not (sign and name and what):
+            usage_error(
+                f"--compare {text}: a name and what it stands for are needed, such as today=actions.csv."
+            )
+        found[name] = what
+    return found
+
+
 @click.command(
     "evaluate",
     short_help="Say what a policy is worth, and whom it would hurt.",
@@ -83,6 +96,12 @@ _SETTINGS = (
     "--epsilon", type=click.FloatRange(min=0, min_open=True), metavar="E",
     help="Say how many more rows the least certain tasks need until the best policy is better than theirs by less.",
 )  # fmt: skip
+@click.option(
+    "--compare", multiple=True, metavar="NAME=WHAT", callback=_named,
+    help="Judge this on the same rows, too: the directory of a policy, a file with a row for each task and its action, "
+    "or one action. May be given again. Shown without it: one action for all, a pooled regression, one for each task.",
+)  # fmt: skip
+@click.option("--no-compare", is_flag=True, help="Compare with nothing.")
 @click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
 @source_options
@@ -91,8 +110,10 @@ _SETTINGS = (
 def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """Judge the policy in DIR on LOG, a file, folder or glob with the columns of the log that it was fitted to.
 
-    Shown are the value of the policy, of the incumbent that made the log, and their difference: by the model, and by
-    weighted rewards, which do without it; then the tasks that the policy would hurt, and what limits trust.
+    The first sentence says what the log shows: a gain over the incumbent that made it, none, or a loss, by the
+    cross-fitted doubly robust estimate. Then come randomisation tests of whether actions have an effect; the model's
+    own figure, and whether it agrees; values by the model and by weighted rewards; what a sceptic would do instead; the
+    tasks that the policy would hurt; and what limits trust.
     """
     from hieropo.cli.watched import Watched
     from hieropo.loading import load_learner
@@ -102,7 +123,10 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     _check(given)
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])
+    if given["no_compare"] and given["compare"]:
+        usage_error("--no-compare leaves out what --compare names. Give one of them.")
     settings = {name: given[name] for name in _SETTINGS} | {"eligible": eligible_of(given)}
+    settings["compare"] = _compared(given, learner.features_)
     rows, aside = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
         found = learner.evaluate(Watched(rows.open(rereadable=True, lenient=aside), line), **settings)
@@ -148,6 +172,20 @@ def _check(given: dict[str, Any]) -> None:
         usage_error("--incumbent is for --gate: it is what acts where the gate holds the policy back.")
     if given["gate"] is not None:
         check_replaceable(Path(given["gate"]))
+
+
+def _compared(given: dict[str, Any], features: Any) -> Any:
+    """Return what to compare with: actions by their ids, files and policies by their paths."""
+    if given["no_compare"] or not given["compare"]:
+        return not given["no_compare"]
+    actions = {str(action): action for action in features.actions or ()}
+    for name, what in given["compare"].items():
+        if what not in actions and not Path(what).exists():
+            usage_error(
+                f"--compare {name}={what}: {what} is no file, no directory and none of the actions "
+                f"{', '.join(list(actions)[:10])}."
+            )
+    return {name: actions.get(what, what) for name, what in given["compare"].items()}
 
 
 def _rows(number: float) -> str:

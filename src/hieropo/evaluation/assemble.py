@@ -1,13 +1,15 @@
 """Two or three passes over a log, put together to an evaluation."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
+from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
 from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.core.policy import LCBPolicy
@@ -19,14 +21,17 @@ from hieropo.evaluation.by_model import ByModel, by_model
 from hieropo.evaluation.by_weights import Weighing
 from hieropo.evaluation.checking import Checking
 from hieropo.evaluation.claims import claim
+from hieropo.evaluation.comparing import Comparing, Comparison
 from hieropo.evaluation.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.incumbency import Reacting, finding
 from hieropo.evaluation.judging import ActionFeatures, Contexts, FeatureSums, Predictions, Reader, judge
-from hieropo.evaluation.kept_rows import KeptRows
+from hieropo.evaluation.kept_rows import Kept, KeptRows
+from hieropo.evaluation.plain_policies import MOST, WORK, action_scores, blocks_of, ridge, work_of
 from hieropo.evaluation.propensity import Kind, Propensities, propensities_of
 from hieropo.evaluation.randomised import RandomisationTests, randomisation_tests
+from hieropo.evaluation.rivals import ONE, POOLED, SEPARATE, Named, OneAction, Regressions, Rival
 from hieropo.evaluation.subject import AnyMoments, Subject
 from hieropo.evaluation.survey import Seen, Survey, fold_moments, learned_from, sampled, survey
 from hieropo.text import counted
@@ -36,6 +41,7 @@ Mask = NDArray[np.bool_]
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
 
+_BEFORE = "learned from the rows that the policy was learned from"
 _CONTEXTS = 16  # that stand for a task in its certificate
 
 
@@ -53,6 +59,9 @@ class Options:
         "auto" takes logged ones where there are any, else estimates them; with "none" the model alone is asked.
     show_all : bool
         Whether to show estimates that cannot be trusted, too.
+    compare : bool or mapping
+        True compares with one action for all, a pooled regression and one for each task; a mapping with what it names,
+        too, as :func:`rivals.named_rivals` reads it; False with nothing.
     seed : int
         Of folds, draws and bootstraps.
 
@@ -66,6 +75,7 @@ class Options:
     max_harm: float = MAX_HARM
     propensities: Source = "auto"
     show_all: bool = False
+    compare: Any = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,7 +91,9 @@ class Options:
             raise InputError(f"seed={self.seed!r}; a whole number of at least 0 is needed.")
 
 
-def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: bool) -> Evaluation:
+def evaluate(
+    subject: Subject, batches: Batches, options: Options, *, pscored: bool, named: Sequence[Named] = ()
+) -> Evaluation:
     """Evaluate a policy.
 
     Parameters
@@ -92,6 +104,8 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     options : Options
     pscored : bool
         Whether the log has a column of propensities.
+    named : sequence of Named
+        What the user compares with.
 
     Raises
     ------
@@ -129,11 +143,12 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
     if refused is None:
         fitted = _fitted(subject, seen, glance, batches, posterior, options)
         refused = fitted.refused
-    weighing = None
+    weighing, comparing = None, None
     if refused is None and chances.of is not None:
         judges = [Judge(each, glance.keys, features) for each in fitted.policies]
         sums.shift = ActionFeatures(features, len(glance.keys)) if len(judges) > 1 else None
-        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost, sums.shift)
+        comparing = _comparing(subject, options, named, glance, kept.kept(), fitted)
+        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost, sums.shift, comparing)
         readers.append(weighing)
     judge(batches(), subject.policy, glance.keys, readers)
 
@@ -155,6 +170,7 @@ def evaluate(subject: Subject, batches: Batches, options: Options, *, pscored: b
         new_tasks=new_tasks,
         counts=glance.weight,
         model=model,
+        comparisons=_compared(comparing, estimates, options, rng),
         randomisation=_tests(subject, kept, chances, glance, options),
         claim=claim(estimates, refused, model.judged, seen, options.level),
         estimates=tuple(each.shown() for each in estimates) if options.show_all else estimates,
@@ -190,6 +206,66 @@ def _weighted(
     if kind == "logged" and glance.logged is not None and not sampled(glance.moments):
         any_n = bernstein(sums, 1.0 / glance.logged.low, level=level)
     return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, glance, level))
+
+
+def _comparing(
+    subject: Subject, options: Options, named: Sequence[Named], glance: Survey, kept: Kept, fitted: CrossFit
+) -> Comparing | None:
+    """Put together what the policy is compared with."""
+    if options.compare is False:
+        return None
+    features, keys = subject.features, glance.keys
+    chance = kept.pscore
+    if glance.estimated is not None:
+        context = kept.context if glance.estimated.columns else None
+        chance = glance.estimated.taken(kept.place, kept.action, context, kept.eligible, fold=kept.fold)
+    rivals: dict[str, Rival] = {ONE: OneAction(action_scores(kept, chance, glance.counts.shape[1]))}
+    notes = {
+        ONE: "in each fifth of the rows the action that is worth most in the others, by weighted rewards"
+    }
+    rests = fitted.rests or (subject.moments,)
+    learned = "learned without the fifth of the rows that it is judged on" if fitted.rests else _BEFORE
+    if float(glance.weight.sum()) * features.dim <= MOST:
+        tables = [ridge(blocks_of(each, features, together=True)).reshape(1, -1) for each in rests]
+        everywhere = np.zeros(len(keys), dtype=np.int64)
+        rivals[POOLED] = Regressions(features, tables, [everywhere] * len(rests))
+        notes[POOLED] = f"one regression for all tasks, {learned}"
+        if work_of(features, len(rests[0].keys)) <= WORK:
+            rivals[SEPARATE] = _separate(rests, features, keys, tables)
+            notes[SEPARATE] = f"a ridge regression for each task, {learned}"
+    for each in named:
+        rivals[each.name] = each.rival(keys)
+        notes[each.name] = "as it was given; rows that it was learned from would flatter it"
+    return Comparing(rivals, notes, glance.low, options.seed)
+
+
+def _separate(
+    rests: Sequence[AnyMoments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]
+) -> Rival:
+    """A regression of each task by itself; of all tasks together for tasks that it does not know."""
+    tables, places = [], []
+    for rest, table in zip(rests, pooled, strict=True):
+        own = ridge(blocks_of(rest, features)).reshape(len(rest.keys), -1)
+        at = np.asarray(rest.keys.locate(keys.values))
+        tables.append(np.concatenate([own, table]))
+        places.append(np.where(at >= 0, at, len(own)))
+    return Regressions(features, tables, places)
+
+
+def _compared(
+    comparing: Comparing | None,
+    estimates: Sequence[ValueEstimate],
+    options: Options,
+    rng: np.random.Generator,
+) -> tuple[Comparison, ...]:
+    """Return the figures of other policies; withheld with the doubly robust estimate."""
+    if comparing is None:
+        return ()
+    why = next((each.withheld for each in estimates if each.name == "DR"), None)
+    found = comparing.comparisons(options.level, rng)
+    if why is not None:
+        found = tuple(replace(each, withheld=why) for each in found)
+    return tuple(replace(each, withheld=None) for each in found) if options.show_all else found
 
 
 def _tests(

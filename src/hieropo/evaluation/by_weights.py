@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.off_policy import OffPolicySums
+from hieropo.evaluation.comparing import Comparing, Weighed
 from hieropo.evaluation.crossfit import Judge
 from hieropo.evaluation.folds import fold_of
 from hieropo.evaluation.judging import ActionFeatures, Rows
@@ -31,6 +32,8 @@ class Weighing:
         Codes of actions that the judges lack; rows are counted in which the policy takes them all the same.
     shift : ActionFeatures, optional
         Takes the features of the judges' actions less those of the policy's, in rows in which they differ.
+    comparing : Comparing, optional
+        Takes the same rows for other policies.
     """
 
     def __init__(
@@ -41,10 +44,11 @@ class Weighing:
         seed: int,
         lost: Sequence[int],
         shift: ActionFeatures | None = None,
+        comparing: Comparing | None = None,
     ) -> None:
         self._sums, self._propensity, self._judges, self._seed = sums, propensity, judges, seed
         self._lost, self._astray = lost, np.zeros(0, dtype=np.int64)
-        self._shift = shift
+        self._shift, self._comparing = shift, comparing
 
     def add(self, rows: Rows) -> None:
         """Take some rows."""
@@ -71,6 +75,8 @@ class Weighing:
             weight = batch.weights.some(other).counts(other.size)
             self._shift.add(place, context, index[other], weight)
             self._shift.add(place, context, rows.index[other], -weight)
+        if self._comparing is not None:
+            self._comparing.add(rows, Weighed(fold, index, chance, taken, aimed), self._judges)
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
         self._sums.add(

@@ -101,11 +101,14 @@ class CrossFit:
         Codes of actions that no policy has, since the rows without a part leave their coefficients open.
     refused : str or None
         Why there are no policies.
+    rests : tuple of Moments or UnitMoments
+        Sums of the rows that each was learned from.
     """
 
     policies: tuple[LCBPolicy, ...]
     lost: tuple[int, ...] = ()
     refused: str | None = None
+    rests: tuple[AnyMoments, ...] = ()
 
     def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
         """Say what it means for weighted rewards that actions are lost, of which the log has ``counts`` (K,) rows."""
@@ -147,6 +150,7 @@ def cross_fit(
     """
     whole, features = subject.moments if base is None else base, subject.features
     rests: list[Any] = [whole - part for part in parts]  # type: ignore[operator]  # both are of one kind
+    given = tuple(rests)
     lost: tuple[int, ...] = ()
     try:
         if isinstance(whole, Moments):
@@ -154,7 +158,7 @@ def cross_fit(
             lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
             if lost:
                 rests, features = _without(rests, subject, lost, size)
-        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost)
+        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost, rests=given)
     except NumericalError as error:
         return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
 

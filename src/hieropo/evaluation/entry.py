@@ -19,6 +19,7 @@ from hieropo.evaluation.evaluation import Evaluation
 from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.evaluation.propensity import propensities_of
+from hieropo.evaluation.rivals import named_rivals
 from hieropo.evaluation.subject import Subject
 from hieropo.evaluation.survey import fold_moments, survey
 from hieropo.rejection import settle
@@ -94,7 +95,8 @@ def evaluated(
         roles = replace(roles, time=usual_time)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
-    found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None)
+    named = named_rivals(settings.compare, subject.features, roles)
+    found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
     found = replace(found, eligible=roles.eligible)
     if rejects is None:
         return found

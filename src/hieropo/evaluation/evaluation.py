@@ -15,6 +15,7 @@ from hieropo.core.value_estimates import ValueEstimate
 from hieropo.errors import InputError
 from hieropo.evaluation.by_model import ByModel, Worth
 from hieropo.evaluation.claims import Claim, Verdict
+from hieropo.evaluation.comparing import Comparison
 from hieropo.evaluation.propensity import Kind
 from hieropo.evaluation.randomised import RandomisationTests
 from hieropo.evaluation.subject import AnyPolicy
@@ -52,6 +53,8 @@ class Evaluation:
         What the log shows of the gain, by the doubly robust estimate, and how the model's figure compares with it.
     randomisation : RandomisationTests
         P-values that actions have no effect, and the same in all tasks, by drawing actions anew.
+    comparisons : tuple of Comparison
+        Other policies on the same rows, by doubly robust estimates; empty where there are no weighted rewards.
     estimates : tuple of ValueEstimate
         By weighted rewards, without belief in the model; empty where there are none.
     refused : str or None
@@ -85,6 +88,7 @@ class Evaluation:
     model: ByModel
     claim: Claim
     randomisation: RandomisationTests
+    comparisons: tuple[Comparison, ...]
     estimates: tuple[ValueEstimate, ...]
     refused: str | None
     any_n: tuple[tuple[float, float], tuple[float, float]] | None
@@ -239,6 +243,7 @@ class Evaluation:
             "verdict": self.verdict,
             "claim": self.claim.to_dict(),
             "randomisation": self.randomisation.to_dict(),
+            "compared": [each.to_dict() for each in self.comparisons],
             "by_model": {
                 "value": model.new.to_dict(),
                 "incumbent": model.incumbent.to_dict(),

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-NUMBERS = 100_000_000  # that a hundred draws over all kept rows may touch
+NUMBERS = 50_000_000  # that a hundred draws over all kept rows may touch
 _DRAWS = 100
 _ALL, _FEWER = 2.0**64, 0.8
 

@@ -6,6 +6,7 @@ from typing import Any
 from hieropo.core.gating import GatedPolicy
 from hieropo.evaluation.by_model import Worth
 from hieropo.evaluation.evaluation import Evaluation
+from hieropo.evaluation.rivals import USUAL
 from hieropo.text import agreeing, counted, paragraph, table, thousands
 
 _SHOWN = 5  # tasks at either end
@@ -26,7 +27,7 @@ def worded(found: Evaluation) -> str:
     """Write an evaluation for a person."""
     parts = [
         _verdict(found), _randomisation(found), _by_model(found), _opening(found), _fleet(found), _weighted(found),
-        _tasks(found), _limits(found),
+        _compared(found), _tasks(found), _limits(found),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
@@ -169,6 +170,24 @@ def _updated(found: Evaluation) -> str:
 
 def _worth(worth: Worth) -> str:
     return f"{worth.mean:.4g} a row ({worth.low:.4g} to {worth.high:.4g})"
+
+
+def _compared(found: Evaluation) -> str:
+    """Other policies on the same rows."""
+    if not found.comparisons:
+        return ""
+    share = f"{100 * found.model.level:g} %"
+    rows = [["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy less this", "se", ""]]
+    for each in found.comparisons:
+        figures = (each.value, each.gain, each.gain_low, each.gain_high, each.lead, each.lead_se)
+        shown = [""] * len(figures) if each.withheld else _numbers(*figures)
+        rows.append([each.name, *shown, "withheld" if each.withheld else ""])
+    notes = [f"{each.name}: {each.note}." for each in found.comparisons]
+    names = [each.name for each in found.comparisons]
+    notes += [f"{name}: left out, since this log is too large for it." for name in USUAL if name not in names]
+    reasons = dict.fromkeys(each.withheld for each in found.comparisons if each.withheld)
+    notes += [f"Withheld, since {reason}." for reason in reasons]
+    return table(rows) + "\n" + "\n".join(paragraph(note) for note in notes)
 
 
 def _tasks(found: Evaluation) -> str:
