@@ -113,17 +113,20 @@ def made_up(first: float, rival: float, events: float = 100.0) -> list[str]:
 def test_sentences_follow_from_the_numbers() -> None:
     gain, loss = "(+0.50, standard error 0.10)", "(-0.50, standard error 0.10)"
     drawn = THORNTON.incumbent
-    assert made_up(0.5, 0.5) == [f"Shown: HierOPO is worth more than {drawn} {gain} and PooledOPO {gain}."]
-    assert made_up(0.5, -0.5) == [
-        f"Shown: HierOPO is worth more than {drawn} {gain}.",
-        f"Shown: HierOPO is worth less than PooledOPO {loss}.",
+    shown = f"The log shows a gain of HierOPO over {drawn}: +0.50 (95 % interval +0.30 to +0.70)."
+    assert made_up(0.5, 0.5) == [shown, f"It shows HierOPO to be worth more than PooledOPO {gain}."]
+    assert made_up(0.5, -0.5) == [shown, f"It shows HierOPO to be worth less than PooledOPO {loss}."]
+    assert made_up(-0.5, 0.0) == [
+        f"The log shows HierOPO to be worse than {drawn}: -0.50 (95 % interval -0.70 to -0.30).",
+        "It does not show HierOPO to be worth more, or less, than PooledOPO (+0.00, standard error 0.10).",
     ]
-    open_ones = made_up(0.0, 0.0)
-    assert open_ones[0].startswith(
-        "Not shown: that HierOPO is worth more, or less, than the incentives as drawn"
+    assert made_up(0.0, 0.0)[0] == (
+        f"The log does not show a gain of HierOPO over {drawn}, nor a loss: +0.00 (95 % interval -0.20 to +0.20)."
     )
-    assert open_ones[1] == f"This log cannot tell any of these policies from {drawn}."
-    assert "only 0.5 to 0.5 have a reward other than zero" in made_up(0.5, 0.5, events=0.5)[-1]
+    few = made_up(0.5, 0.5, events=0.5)
+    assert few[0].startswith(f"The log shows nothing of the gain of HierOPO over {drawn}: ")
+    assert "only 0.5 to 0.5 have a reward other than zero" in few[0]
+    assert few[1].startswith("It does not show HierOPO to be worth more, or less, than PooledOPO")
 
 
 @pytest.mark.parametrize(("se", "digits"), [(0.013, 3), (0.0016, 4), (1.3, 1), (13.0, 0), (0.0, 4)])
@@ -149,8 +152,9 @@ def test_thornton_shows_the_gain_over_the_incumbent_and_claims_no_more(thornton:
     assert "ridge for each task" in shown
     assert "one action for all" not in shown
     text = " ".join(thornton.sentences())
-    assert "Shown: HierOPO is worth more than the incentives as drawn" in text
-    assert "Not shown: that HierOPO is worth more, or less, than" in text
+    assert thornton.verdict == "shown"
+    assert text.startswith("The log shows a gain of HierOPO over the incentives as drawn: ")
+    assert "It does not show HierOPO to be worth more, or less, than" in text
 
 
 def test_gain_is_the_difference_of_the_values(thornton: Findings) -> None:
@@ -178,10 +182,9 @@ def test_obd_shows_nothing_and_says_so() -> None:
     found = compare(replace(SCENARIOS["obd"], learners=hier), splits=1, seed=0)
     assert not any(each.shown for each in (*found.policies, *found.rivals))
     first, second = found.sentences()
-    assert first.startswith(
-        "Not shown: that HierOPO is worth more, or less, than Thompson sampling as logged"
-    )
-    assert second.startswith("This log cannot tell any of these policies from Thompson sampling as logged")
+    assert found.verdict is None
+    assert first.startswith("The log shows nothing of the gain of HierOPO over Thompson sampling as logged")
+    assert second.startswith("It does not show HierOPO to be worth more, or less, than PooledOPO")
 
 
 def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:

@@ -107,12 +107,14 @@ def _next(findings: Any, left: Any) -> str:
         ["", str(left.decisions), f"its {left.n_decisions:,} decisions for {left.requests}"],
         ["", str(left.log), "the log itself"],
     ]
-    policy, requests, decisions = (
-        shlex.quote(str(path)) for path in (left.policy, left.requests, left.decisions)
+    policy, requests, decisions, log = (
+        shlex.quote(str(path)) for path in (left.policy, left.requests, left.decisions, left.log)
     )
+    judge = "" if findings.scenario.eligible else f"\n      hieropo evaluate {policy} {log}"
     return (
         table(rows)
         + f"\n\nnext  hieropo inspect {policy}"
+        + judge
         + f"\n      hieropo inspect {policy} --task {shlex.quote(str(left.task))}"
         + f"\n      hieropo decide {policy} {requests} -o {decisions}{eligible} --top 3"
     )

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hieropo.demo.scenarios import Scenario
-from hieropo.demo.value import Judgement
+from hieropo.demo.value import SIGNIFICANT, Judgement
+from hieropo.evaluation import Verdict
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,47 @@ class Findings:
     policies: tuple[Judgement, ...]
     rivals: tuple[Judgement, ...]
 
-    def sentences(self) -> list[str]:
-        """What this log shows and what it does not, from the numbers."""
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the log shows of the gain of the first policy, as an evaluation says it; None for too few events."""
         first = self.policies[0]
-        compared = [replace(first, name=self.scenario.incumbent), *self.rivals]
-        found = []
+        if not first.enough:
+            return None
+        if not first.shown:
+            return "not shown"
+        return "shown" if first.difference > 0 else "worse"
+
+    def sentences(self) -> list[str]:
+        """Say what this log shows and what it does not: first of the incumbent, then of the other policies."""
+        found = [self._against_incumbent()]
+        name, told = self.policies[0].name, [each for each in self.rivals if each.enough]
         for word, sign in (("more", 1), ("less", -1)):
-            shown = [each for each in compared if each.shown and sign * each.difference > 0]
+            shown = [each for each in told if each.shown and sign * each.difference > 0]
             if shown:
-                found.append(f"Shown: {first.name} is worth {word} than {_listed(shown)}.")
-        open_ = [each for each in compared if not each.shown]
+                found.append(f"It shows {name} to be worth {word} than {_listed(shown)}.")
+        open_ = [each for each in self.rivals if not each.shown]
         if open_:
-            found.append(f"Not shown: that {first.name} is worth more, or less, than {_listed(open_)}.")
-        if not any(policy.shown for policy in self.policies):
-            found.append(self._nothing())
+            found.append(f"It does not show {name} to be worth more, or less, than {_listed(open_)}.")
         return found
 
-    def _nothing(self) -> str:
-        text = f"This log cannot tell any of these policies from {self.scenario.incumbent}"
-        events = [policy.events for policy in self.policies]
-        if any(policy.enough for policy in self.policies):
-            return f"{text}."
+    def _against_incumbent(self) -> str:
+        first, other = self.policies[0], self.scenario.incumbent
+        if self.verdict is None:
+            events = [policy.events for policy in self.policies]
+            return (
+                f"The log shows nothing of the gain of {first.name} over {other}: of the held-out rows of a split that "
+                f"have the action a policy would choose, only {min(events):.1f} to {max(events):.1f} have a reward "
+                "other than zero."
+            )
+        said = {
+            "shown": f"The log shows a gain of {first.name} over {other}",
+            "not shown": f"The log does not show a gain of {first.name} over {other}, nor a loss",
+            "worse": f"The log shows {first.name} to be worse than {other}",
+        }[self.verdict]
+        digits, half = decimals(first.widest), SIGNIFICANT * first.widest
+        low, high = first.difference - half, first.difference + half
         return (
-            f"{text}: of the held-out rows of a split that have the action a policy would choose, only "
-            f"{min(events):.1f} to {max(events):.1f} have a reward other than zero."
+            f"{said}: {first.difference:+.{digits}f} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +93,7 @@ class Findings:
             },
             "policies": [_to_dict(policy) for policy in self.policies],
             "hieropo_less_other": [_to_dict(rival, "value", "value_se") for rival in self.rivals],
+            "verdict": self.verdict,
             "sentences": self.sentences(),
             "not_covered": list(self.scenario.notes),
         }  # fmt: skip

@@ -1,7 +1,8 @@
 """What a policy is worth, and whom it would hurt, from a log."""
 
+from hieropo.evaluation.claims import Verdict
 from hieropo.evaluation.entry import best_pessimism, evaluated, subject_of
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.evaluation.pessimism import PessimismChoice
 
-__all__ = ["Evaluation", "PessimismChoice", "best_pessimism", "evaluated", "subject_of"]
+__all__ = ["Evaluation", "PessimismChoice", "Verdict", "best_pessimism", "evaluated", "subject_of"]
