@@ -178,6 +178,9 @@ def _compared(found: Evaluation) -> str:
         return ""
     share = f"{100 * found.model.level:g} %"
     rows = [["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy less this", "se", ""]]
+    if found.claim.estimate is not None:
+        own = found.claim.estimate
+        rows.append(["this policy", *_numbers(own.value, own.gain, own.gain_low, own.gain_high), "", "", ""])
     for each in found.comparisons:
         figures = (each.value, each.gain, each.gain_low, each.gain_high, each.lead, each.lead_se)
         shown = [""] * len(figures) if each.withheld else _numbers(*figures)
