@@ -107,6 +107,24 @@ def test_regressions_are_those_of_the_rows() -> None:
             )  # the penalty draws to a mean of offset rewards
 
 
+def test_regressions_of_units_are_those_of_dense_sums_and_maps_of_embeddings_have_them_too() -> None:
+    from hieropo.core.features import embedding
+    from hieropo.core.units import UnitMoments
+
+    table = log(3, 300, tasks=5)
+    shared = HierOPO(hyper="shared", logging="random").fit(table, context=["x"], **ROLES)
+    units, features = shared.moments_, shared.features_
+    if isinstance(units, UnitMoments):
+        for together in (False, True):
+            one, other = (ridge(blocks_of(m, features, together=together)) for m in (units, units.dense()))
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+    described = embedding(["a", "b", "c"], np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+    for learner in (shared, HierOPO(described, logging="random").fit(table, **ROLES)):
+        found = learner.evaluate(table)
+        assert [each.name for each in found.comparisons] == ["one action for all", "pooled", "separate"]
+        assert all(np.isfinite(each.lead_se) for each in found.comparisons)
+
+
 def test_frames_files_and_policies_are_read(learner: HierOPO, tmp_path: Path) -> None:
     tasks = np.arange(30)
     frame = pa.table({"store": tasks, "offer": NAMES[tasks % 3]})

@@ -148,6 +148,7 @@ def evaluate(
         judges = [Judge(each, glance.keys, features) for each in fitted.policies]
         sums.shift = ActionFeatures(features, len(glance.keys)) if len(judges) > 1 else None
         comparing = _comparing(subject, options, named, glance, kept.kept(), fitted)
+        fitted = replace(fitted, rests=())  # sums of all tasks, no longer needed
         weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost, sums.shift, comparing)
         readers.append(weighing)
     judge(batches(), subject.policy, glance.keys, readers)
