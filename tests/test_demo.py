@@ -184,7 +184,7 @@ def test_obd_shows_nothing_and_says_so() -> None:
     first, second = found.sentences()
     assert found.verdict is None
     assert first.startswith("The log shows nothing of the gain of HierOPO over Thompson sampling as logged")
-    assert second.startswith("It does not show HierOPO to be worth more, or less, than PooledOPO")
+    assert second.startswith("It does not show HierOPO to be worth more, or less, than ridge for each task")
 
 
 def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:
