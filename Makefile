@@ -22,7 +22,7 @@ PLOTS := $(VENV)/.installed-plots
 OLDER := OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
 LAWS := als bounds cells choice_logits crossed_posterior estimation evaluation extremes gating hyper_intervals \
     incumbents kernels moments_laws off_policy origin policy posterior_laws predictive propensities reward_origin \
-    sampled shared_actions shrinkage summing ties totals tree_estimation uncertainty value_intervals weights worth
+    sampled crossed_mixture shrinkage summing ties totals tree_estimation uncertainty value_intervals weights worth
 
 .PHONY: demo reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:

@@ -214,7 +214,7 @@ def _learned(item: Array, position: Array, click: Array, chance: Array, bts: Any
         columns = {"task": position, "action": item.astype(int), "reward": click, "p": chance}
         return pa.table({name: values_[rows] for name, values_ in columns.items()})
 
-    learner = HierOPO("indicator", hyper="shared", logging="adaptive").fit(log(bts), **ROLES)
+    learner = HierOPO("indicator", logging="adaptive").fit(log(bts), **ROLES)
     kept = random & np.isin(item, [float(action) for action in learner.features_.actions or ()])
     seen = learner.evaluate(log(kept))
     gain, each = seen.model.difference, seen.estimate("DR")

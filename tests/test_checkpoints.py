@@ -128,9 +128,9 @@ def test_checkpoints_change_nothing_but_how_files_are_read(log: Path, tmp_path: 
     assert (stored.files, sum(lane.sketch.rows for lane in stored.lanes)) == (4, 1200)
 
 
-@pytest.mark.parametrize("hyper", ["flat", "shared"])
-def test_a_fit_goes_on_too(hyper: Any, log: Path, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"hyper": hyper, "uncertainty": "auto", "task_cov": "diag"}
+@pytest.mark.parametrize("cov", ["diag", "crossed"])
+def test_a_fit_goes_on_too(cov: Any, log: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"uncertainty": "auto", "task_cov": cov}
     with pytest.raises(Stopped):
         HierOPO(**settings).fit(Failing(log, 2), checkpoint=tmp_path / "kept", **COLUMNS)
     source = Failing(log, -1)
@@ -139,8 +139,8 @@ def test_a_fit_goes_on_too(hyper: Any, log: Path, tmp_path: Path) -> None:
     whole = HierOPO(**settings).fit(log, **COLUMNS)
     assert learner.moments_.sums.tobytes() == whole.moments_.sums.tobytes()
     assert learner.posterior_.table().means.tobytes() == whole.posterior_.table().means.tobytes()
-    other: Any = "flat" if hyper == "shared" else "shared"  # the sums are those of actions for both
-    again = HierOPO(hyper=other, task_cov="diag").fit(log, checkpoint=tmp_path / "kept", **COLUMNS)
+    other: Any = "diag" if cov == "crossed" else "crossed"  # the sums are those of actions for both
+    again = HierOPO(task_cov=other).fit(log, checkpoint=tmp_path / "kept", **COLUMNS)
     assert again.moments_.n_rows == 1200
 
 

@@ -23,7 +23,9 @@ import hieropo
 from hieropo.cli import main, progress
 from hieropo.cli.progress import Line
 from hieropo.cli.watched import Watched
+from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.core.features import per_action
+from hieropo.core.units import UnitAccumulator
 from hieropo.sources import open_log
 
 COMMAND = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
@@ -437,7 +439,7 @@ class TestCandidates:
 class TestInspect:
     def test_shows_tasks_actions_and_features(self, shop: Path) -> None:
         text = succeeds("inspect", "policy", folder=shop)
-        for part in ("HierOPO from log.parquet", "8, such as 0, 1, 2", "coupon, gift, none", "coupon:visits",
+        for part in ("HierOPO from log.parquet", "8, such as 0, 1, 2", "coupon, gift, none", "intercept", "visits",
                      "between tasks, sd", "Next: hieropo inspect policy --task 0"):  # fmt: skip
             assert part in text
 
@@ -511,36 +513,71 @@ class TestInspect:
 
 
 @pytest.fixture(scope="module")
-def shared(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy whose actions share a prior."""
-    policy = tmp_path_factory.mktemp("shared") / "policy"
-    answers("fit", shop / "log.parquet", "-o", policy, *FIT, "--context", "visits", "--hyper", "shared")
+def blocks(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy learned with one covariance block for each action."""
+    policy = tmp_path_factory.mktemp("blocks") / "policy"
+    answers("fit", shop / "log.parquet", "-o", policy, *FIT, "--context", "visits", "--task-cov", "block")
     return policy
 
 
 class TestInspectHowTasksAreAlike:
     """What a policy says of the hierarchy that it was made with."""
 
-    def test_actions_that_share_a_prior(self, shared: Path) -> None:
-        text = answers("inspect", shared)
-        for part in ("between tasks, sd", "between actions, sd", "intercept", "visits", "taken as known"):
+    def test_the_crossed_prior(self, shop: Path) -> None:
+        text = answers("inspect", shop / "policy")
+        for part in ("between tasks, sd", "intercept", "visits", "hierarchies that the log leaves possible"):
             assert part in text
-        found = json.loads(answers("inspect", shared, "--json"))
-        stored = hieropo.load_policy(shared)
+        found = json.loads(answers("inspect", shop / "policy", "--json"))
+        stored = hieropo.load_policy(shop / "policy")
         assert stored.hyper is not None
-        assert found["actions_share_a_prior"]
+        hierarchies = stored.hierarchy
+        assert isinstance(hierarchies, CrossedHierarchies)
+        assert found["crossed"] == {
+            name: getattr(hierarchies, name) for name in ("no_effect", "no_action_effect", "no_interaction")
+        }
+        assert (found["uncertainty"], found["hierarchies"]) == ("integrated", len(hierarchies))
         assert [each["name"] for each in found["features"]] == ["intercept", "visits"]
         assert [each["mean"] for each in found["features"]] == stored.hyper.mean.tolist()
+        central = hierarchies.central()
         for key, cov in (
-            ("between_actions_sd", stored.hierarchy.action_cov),
-            ("between_tasks_sd", stored.hierarchy.task_cov),
+            ("level_sd", central.level_cov),
+            ("actions_sd", central.action_cov),
+            ("between_tasks_sd", central.interaction_cov),
         ):
             found_sds = [each[key] for each in found["features"]]
             np.testing.assert_allclose(np.square(found_sds), np.diagonal(cov), atol=1e-15)
 
-    def test_a_task_whose_actions_share_a_prior(self, shop: Path, shared: Path) -> None:
-        found = json.loads(answers("inspect", shared, "--task", "7", "--at", "visits=4", "--json"))
-        choice = hieropo.load_policy(shared).policy.choose(7, [4.0])
+    def test_all_parts_of_the_crossed_prior_are_shown(self, shop: Path) -> None:
+        text = answers("inspect", shop / "policy")
+        first = json.loads(answers("inspect", shop / "policy", "--json"))["features"][0]
+        for name in ("level_sd", "actions_sd", "between_tasks_sd"):
+            assert f"{first[name]:.4f}" in text, name
+
+    def test_blocks_have_no_probabilities_of_parts(self, blocks: Path) -> None:
+        found = json.loads(answers("inspect", blocks, "--json"))
+        assert found["crossed"] is None
+        names = [each["name"] for each in found["features"]]
+        assert names[:2] == ["coupon", "coupon:visits"]
+        assert "coupon:visits" in answers("inspect", blocks)
+
+    def test_numbers_of_the_crossed_prior_are_those_after_fit(self, shop: Path, tmp_path: Path) -> None:
+        fit = ("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--context", "visits", "--json")
+        told = json.loads(answers(*fit))
+        found = json.loads(answers("inspect", tmp_path / "p", "--json"))
+        assert found["noise_sd"] == told["noise_sd"] == told["summary"]["noise_sd"]["value"]
+        for k, other in enumerate(told["summary"]["coefficients"]):
+            each = found["features"][k % 2]
+            between = np.hypot(each["level_sd"], each["between_tasks_sd"])
+            assert between == pytest.approx(other["between"]["value"], rel=1e-12)
+        zeros = {part["name"]: part["zero"] for part in told["summary"]["parts"]}
+        assert zeros["effect of an action in all tasks"] == found["crossed"]["no_action_effect"]
+        assert zeros["effect of an action in one task"] == found["crossed"]["no_interaction"]
+
+    @pytest.mark.parametrize("prior", ["crossed", "block"])
+    def test_a_task_of_several_actions(self, shop: Path, blocks: Path, prior: str) -> None:
+        policy = shop / "policy" if prior == "crossed" else blocks
+        found = json.loads(answers("inspect", policy, "--task", "7", "--at", "visits=4", "--json"))
+        choice = hieropo.load_policy(policy).policy.choose(7, [4.0])
         assert found["choice"] == choice.action
         best = next(each for each in found["actions"] if each["action"] == choice.action)
         assert best["lower_bound"] == choice.lower_bound
@@ -549,29 +586,26 @@ class TestInspectHowTasksAreAlike:
         assert [each["name"] for each in found["features"]][:2] == ["coupon", "coupon:visits"]
         log = pq.read_table(shop / "log.parquet").to_pydict()
         own = [x for store, x in zip(log["store"], log["visits"], strict=True) if store == 7]
-        mean = json.loads(answers("inspect", shared, "--task", "7", "--json"))["at"]["visits"]
+        mean = json.loads(answers("inspect", policy, "--task", "7", "--json"))["at"]["visits"]
         assert mean == pytest.approx(np.mean(own), rel=1e-12)
 
-    def test_a_hierarchy_of_actions_and_effects_of_tasks(self, tmp_path: Path) -> None:
-        from hieropo.core.shared_actions import SharedActions, condition_shared
-        from hieropo.core.units import UnitAccumulator
-
+    def test_a_policy_with_its_hierarchies_alone(self, tmp_path: Path) -> None:
         features = per_action(["a", "b"], ["x"])
         rng = np.random.default_rng(0)
         total = UnitAccumulator(features)
         total.add(
             rng.integers(0, 5, 60), rng.integers(0, 2, 60), rng.normal(size=(60, 1)), rng.normal(size=60)
         )
-        given = SharedActions(None, 4.0 * np.eye(2), np.eye(2), 1.0, effect_cov=9.0 * np.eye(2))
-        posterior = condition_shared(total.moments(), given)
-        hieropo.save_policy(hieropo.LCBPolicy(posterior, features), tmp_path / "p", hierarchy=given)
-        first = json.loads(answers("inspect", tmp_path / "p", "--json"))["features"][0]
-        spreads = {name: value for name, value in first.items() if name.startswith("between")}
-        assert spreads == {
-            "between_tasks_sd": 1.0, "between_tasks_in_all_actions_sd": 3.0, "between_actions_sd": 2.0,
-        }  # fmt: skip
+        hierarchies = integrate_crossed(total.moments())
+        posterior = condition_hierarchies(total.moments(), hierarchies)
+        hieropo.save_policy(hieropo.LCBPolicy(posterior, features), tmp_path / "p", hierarchy=hierarchies)
+        found = json.loads(answers("inspect", tmp_path / "p", "--json"))
+        first, central = found["features"][0], hierarchies.central()
         assert first["mean"] is None  # it was saved without the hyper-posterior
-        assert "between tasks in all actions, sd" in answers("inspect", tmp_path / "p")
+        spreads = [first[name] for name in ("level_sd", "actions_sd", "between_tasks_sd")]
+        parts = (central.level_cov, central.action_cov, central.interaction_cov)
+        np.testing.assert_allclose(spreads, [np.sqrt(cov[0, 0]) for cov in parts], rtol=1e-12)
+        assert found["crossed"]["no_effect"] == hierarchies.no_effect
 
     @pytest.mark.parametrize(
         ("way", "says"),
@@ -582,7 +616,8 @@ class TestInspectHowTasksAreAlike:
         ],
     )
     def test_how_the_uncertainty_is_carried(self, shop: Path, tmp_path: Path, way: str, says: str) -> None:
-        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--uncertainty", way)
+        fit = ("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--task-cov", "block")
+        answers(*fit, "--uncertainty", way)
         assert says in answers("inspect", tmp_path / "p")
         found = json.loads(answers("inspect", tmp_path / "p", "--json"))
         assert found["uncertainty"] == way
@@ -598,7 +633,8 @@ class TestInspectHowTasksAreAlike:
             return
         placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731
         log = edited(shop / "log.parquet", tmp_path / "log.parquet", placed)
-        fit = ("fit", log, "-o", tmp_path / "p", *FIT, "--uncertainty", way, *levels, "--json")
+        shape = () if levels else ("--task-cov", "block")
+        fit = ("fit", log, "-o", tmp_path / "p", *FIT, "--uncertainty", way, *shape, *levels, "--json")
         told = json.loads(answers(*fit))["summary"]
         found = json.loads(answers("inspect", tmp_path / "p", "--json"))
         assert found["noise_sd"] == told["noise_sd"]["value"]

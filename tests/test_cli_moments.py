@@ -58,7 +58,7 @@ def test_days_are_summed_merged_fitted_and_taken_apart(site: Path) -> None:
     assert "HierOPO learned from 600 rows of 6 tasks in both" in run(0, "fit", "both", "-o", "policy")
     assert "hieropo evaluate policy LOG" in run(0, "fit", "both", "-o", "policy")
     answer("evaluate", "policy", "monday.parquet")
-    assert answer("fit", "both", "-o", "shared", "--hyper", "shared")["actions"] == 3
+    assert answer("fit", "both", "-o", "block", "--task-cov", "block")["actions"] == 3
     rest = answer("moments", "subtract", "both", "monday", "-o", "rest")
     assert rest["rows"] == 300
     tuesday = LogMoments.load("tuesday")
@@ -67,7 +67,7 @@ def test_days_are_summed_merged_fitted_and_taken_apart(site: Path) -> None:
         tuesday.on(LogMoments.load("rest").features).for_learning(apart=True).units, 1e-9
     )
     assert {path.name for path in site.iterdir()} == {
-        "monday.parquet", "tuesday.parquet", "monday", "tuesday", "both", "rest", "policy", "shared"
+        "monday.parquet", "tuesday.parquet", "monday", "tuesday", "both", "rest", "policy", "block"
     }  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def test_regressions_of_units_are_those_of_dense_sums_and_maps_of_embeddings_hav
     from hieropo.core.units import UnitMoments
 
     table = log(3, 300, tasks=5)
-    shared = HierOPO(hyper="shared", logging="random").fit(table, context=["x"], **ROLES)
+    shared = HierOPO(logging="random").fit(table, context=["x"], **ROLES)
     units, features = shared.moments_, shared.features_
     if isinstance(units, UnitMoments):
         for together in (False, True):

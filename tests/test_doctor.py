@@ -104,11 +104,6 @@ STOPS = [
     ("unusable value", "column 'p' from row 11", at_row("p", -0.1)),
     ("undetermined coefficients", "context columns", where(y=lambda log: np.full(log["x"].size, 3.0))),
     ("undetermined coefficients", "context columns", where(y=lambda log: 2 * log["x"])),
-    (
-        "undetermined coefficients",
-        "context columns",
-        where(offer=lambda log: np.where(np.arange(log["x"].size) == 5, "rare", log["offer"])),
-    ),
 ]
 
 
@@ -124,6 +119,20 @@ def test_what_stops_learning_is_found_and_refused_by_fit(
     assert found.stops
     with pytest.raises(hieropo.HieropoError):
         HierOPO().fit(pa.table({name: pa.array(values) for name, values in log.items()}), **ROLES)
+
+
+@pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
+def test_an_action_of_one_row_is_named_refused_where_it_stands_alone_and_borrows_by_default() -> None:
+    rare = where(offer=lambda log: np.where(np.arange(log["x"].size) == 5, "rare", log["offer"]))(sound())
+    found = examined(rare)
+    (rare_one,) = (each for each in found.findings if each.kind == "rare actions")
+    assert (rare_one.severity, rare_one.place) == ("limits", "column 'offer', action 'rare'")
+    assert not found.stops
+    table = pa.table({name: pa.array(values) for name, values in rare.items()})
+    for settings in ({"task_cov": "block"}, {"uncertainty": "plug-in"}):
+        with pytest.raises(hieropo.NumericalError, match="come with the action 'rare'"):
+            HierOPO(**settings).fit(table, **ROLES)
+    assert "rare" in HierOPO().fit(table, **ROLES).features_.actions
 
 
 def test_a_sound_log_is_fitted() -> None:

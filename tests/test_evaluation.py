@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import norm
 
+from hieropo.core.crossed_posterior import condition_crossed
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import condition
@@ -71,50 +73,96 @@ def test_new_rows_are_judged_by_model_and_by_weights_and_both_hold_the_truth(lea
         assert low < (value if name == "value" else value - incumbent) < high
 
 
-def test_the_model_says_what_brute_force_over_rows_says(learner: HierOPO) -> None:
-    table = log(3, 400)
-    found = learner.evaluate(table, propensities="none").model
-    posterior = condition(learner.moments_, learner.hierarchy_)
+Laws = list[tuple[float, np.ndarray, np.ndarray]]
+
+
+def joint_laws(parts: Any, tasks: list[int]) -> Laws:
+    """Weight, means (m, d) and covariances (m, d, m, d) of all tasks, under each hierarchy."""
+    found = []
+    for weight, part in parts:
+        mean, cov = np.zeros((len(tasks), 6)), np.zeros((len(tasks), 6, len(tasks), 6))
+        for i, s in enumerate(tasks):
+            mean[i] = part.task(s).mean
+            for j, t in enumerate(tasks[: i + 1]):
+                cov[i, :, j] = part.cov_between(s, t)
+                cov[j, :, i] = cov[i, :, j].T
+        found.append((float(weight), mean, cov))
+    return found
+
+
+def along(laws: Laws, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, means and sds of sum_s v_s' theta_s; 0 where nothing but rounding is left of both."""
+    means = np.array([float(np.sum(vector * mean)) for _, mean, _ in laws])
+    variances = np.array([float(np.einsum("ia,iajb,jb->", vector, cov, vector)) for *_, cov in laws])
+    some = (variances > 1e-14) | (np.abs(means) > 1e-12)
+    weights = np.array([weight for weight, *_ in laws])
+    return weights, np.where(some, means, 0.0), np.sqrt(np.where(some, variances, 0.0))
+
+
+def below(laws: tuple[np.ndarray, np.ndarray, np.ndarray], end: float) -> float:
+    """Return P(< end) of a mixture of normals, some of them points."""
+    weights, means, sds = laws
+    points = np.where(sds > 0, sds, 1.0)
+    return float(weights @ np.where(sds > 0, norm.cdf((end - means) / points), means < end))
+
+
+def is_worth(worth: Any, laws: Laws, vector: np.ndarray) -> None:
+    weights, means, sds = law = along(laws, vector)
+    mean = weights @ means
+    assert worth.mean == pytest.approx(mean, rel=1e-9, abs=1e-12)
+    assert worth.sd**2 == pytest.approx(weights @ (sds**2 + (means - mean) ** 2), rel=1e-8)
+    for end, level in ((worth.low, 0.025), (worth.high, 0.975)):  # which may be a point of some weight
+        assert below(law, end - 1e-5 * worth.sd) <= level <= below(law, end + 1e-5 * worth.sd)
+
+
+def test_the_model_says_what_brute_force_over_rows_says() -> None:
+    learner = HierOPO(logging="random", task_cov="block").fit(log(1), pscore="p", **COLUMNS)
     plain = HierOPO(known=learner.hierarchy_, logging="random").fit(log(1), **COLUMNS)
-    found = plain.evaluate(table, propensities="none").model
+    assert_is_brute_force(plain, [(1.0, condition(learner.moments_, learner.hierarchy_))], TASKS)
+
+
+def test_the_model_of_the_crossed_prior_says_what_brute_force_over_rows_says() -> None:
+    learner = HierOPO(logging="random").fit(log(1, 400, tasks=8), pscore="p", **COLUMNS)
+    hierarchies = learner.hierarchy_
+    parts = [
+        (hierarchies.conditioned[k], condition_crossed(learner.moments_, hierarchies.hierarchy(int(k))))
+        for k in np.flatnonzero(hierarchies.conditioned)
+    ]
+    assert len(parts) > 5
+    assert_is_brute_force(learner, parts, 8)
+
+
+def assert_is_brute_force(learner: HierOPO, parts: Any, m: int) -> None:
+    table = log(3, 400, tasks=m)
+    found = learner.evaluate(table, propensities="none").model
     store, x = table["store"].to_numpy(), table["x"].to_numpy()
     codes = learner.features_.action_codes(table["offer"].to_numpy(zero_copy_only=False))
     tasks = np.unique(store)
-    mean, cov = np.zeros((tasks.size, 6)), np.zeros((tasks.size, 6, tasks.size, 6))
-    for i, s in enumerate(tasks.tolist()):
-        mean[i] = posterior.task(s).mean
-        for j, t in enumerate(tasks.tolist()):
-            cov[i, :, j] = posterior.cov_between(s, t)
+    laws = joint_laws(parts, tasks.tolist())
     sums = np.zeros((2, tasks.size, 6))
     for i in range(400):
         s = int(np.searchsorted(tasks, store[i]))
-        chosen = plain.policy_.choose(int(store[i]), x[i : i + 1]).index
+        chosen = learner.policy_.choose(int(store[i]), x[i : i + 1]).index
         for k, code in enumerate((chosen, int(codes[i]))):
             sums[k, s] += learner.features_.phi(x[i : i + 1][:, None], np.array([code]))[0] / 400
-    for worth, vector in (
-        (found.new, sums[0]),
-        (found.incumbent, sums[1]),
-        (found.difference, sums[0] - sums[1]),
-    ):
-        assert worth.mean == pytest.approx(float(np.sum(vector * mean)), rel=1e-9, abs=1e-12)
-        assert worth.sd**2 == pytest.approx(float(np.einsum("ia,iajb,jb->", vector, cov, vector)), rel=1e-8)
-        assert worth.high - worth.mean == pytest.approx(1.959964 * worth.sd, rel=1e-5)
+    is_worth(found.new, laws, sums[0])
+    is_worth(found.incumbent, laws, sums[1])
+    is_worth(found.difference, laws, sums[0] - sums[1])
     at = np.asarray(found.keys.locate(tasks))
     rows = np.bincount(np.searchsorted(tasks, store))
     delta = (sums[0] - sums[1]) * 400 / rows[:, None]
-    assert np.allclose(found.gain[at], np.sum(delta * mean, axis=1), rtol=1e-9, atol=1e-12)
-    sd = np.sqrt([d @ cov[i, :, i] @ d for i, d in enumerate(delta)])
-    assert np.allclose(found.gain_sd[at], sd, rtol=1e-8)
-    from scipy.stats import norm
-
-    assert np.allclose(found.harm[at], norm.cdf(-found.gain[at] / sd), atol=1e-9)
+    for i, row in enumerate(at):
+        law = along(laws, np.where(np.arange(tasks.size)[:, None] == i, delta, 0.0))
+        weights, means, sds = law
+        gain = weights @ means
+        sd = np.sqrt(weights @ (sds**2 + (means - gain) ** 2))
+        assert found.gain[row] == pytest.approx(gain, rel=1e-9, abs=1e-12)
+        assert found.gain_sd[row] == pytest.approx(sd, rel=1e-7)
+        assert found.harm[row] == pytest.approx(below(law, 0.0), abs=1e-9)
     share = rows / 400
-    passed = found.harm <= 0.3
-    own = passed[at]
-    vector = np.where(own[:, None], delta * share[:, None], 0.0)
-    gated = found.gated(passed)
-    assert gated.mean == pytest.approx(float(np.sum(vector * mean)), rel=1e-9)
-    assert gated.sd**2 == pytest.approx(float(np.einsum("ia,iajb,jb->", vector, cov, vector)), rel=1e-8)
+    passed = found.harm <= np.median(found.harm[at])
+    assert 0 < passed.sum() < passed.size
+    is_worth(found.gated(passed), laws, np.where(passed[at][:, None], delta * share[:, None], 0.0))
 
 
 @pytest.mark.slow
@@ -356,12 +404,12 @@ def test_more_rows_take_a_gate_off_and_say_so() -> None:
 
 
 @pytest.mark.slow
-def test_actions_that_share_a_prior_and_groups_are_judged_too() -> None:
-    shared = HierOPO(hyper="shared").fit(log(1), pscore="p", **COLUMNS)
-    plain = HierOPO(logging="random").fit(log(1), pscore="p", **COLUMNS)
-    a, b = (each.evaluate(log(2, 6000)) for each in (shared, plain))
+def test_the_crossed_prior_is_judged_as_blocks_are() -> None:
+    crossed = HierOPO(logging="random").fit(log(1), pscore="p", **COLUMNS)
+    plain = HierOPO(logging="random", task_cov="block").fit(log(1), pscore="p", **COLUMNS)
+    a, b = (each.evaluate(log(2, 6000)) for each in (crossed, plain))
     assert a.model.difference.mean == pytest.approx(b.model.difference.mean, abs=3 * b.model.difference.sd)
-    assert shared.evaluate(log(1)).learned_from == "yes"
+    assert crossed.evaluate(log(1)).learned_from == "yes"
 
 
 def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> None:

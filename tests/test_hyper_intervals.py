@@ -330,7 +330,7 @@ def untold(seed: int, tasks: int, actions: int, noise_sd: float) -> pd.DataFrame
 def test_where_the_noise_is_not_told_no_interval_is_given_and_that_is_said(noise_sd) -> None:
     log = untold(3, 407, 5, noise_sd)
     with pytest.warns(HieropoWarning) as caught:
-        learner = HierOPO().fit(log, **ROLES)
+        learner = HierOPO(task_cov="full").fit(log, **ROLES)
     assert any("Intervals would not hold" in str(each.message) for each in caught)
     assert not learner.learned_.noise_told
     assert learner.learned_.hyper_intervals() == ()
@@ -352,7 +352,7 @@ def test_where_the_noise_is_not_told_no_interval_is_given_and_that_is_said(noise
 def test_asking_for_another_way_does_not_tell_the_noise(asked, method) -> None:
     log = untold(1, 60, 3, 1.0)
     with pytest.warns(HieropoWarning):
-        learned = HierOPO(uncertainty=asked).fit(log, **ROLES).learned_
+        learned = HierOPO(task_cov="full", uncertainty=asked).fit(log, **ROLES).learned_
     assert learned.method == method
     assert learned.hyper_intervals() == ()
 
@@ -360,7 +360,7 @@ def test_asking_for_another_way_does_not_tell_the_noise(asked, method) -> None:
 def test_a_policy_on_disk_says_that_the_noise_is_not_told(tmp_path) -> None:
     log = untold(2, 40, 3, 1.0)
     with pytest.warns(HieropoWarning):
-        learner = HierOPO().fit(pa.Table.from_pandas(log), **ROLES)
+        learner = HierOPO(task_cov="full").fit(pa.Table.from_pandas(log), **ROLES)
     load_learner(learner.save(tmp_path / "policy")).save(tmp_path / "again")
     for name in ("policy", "again"):
         for more in ([], ["--task", "3"]):
@@ -368,7 +368,7 @@ def test_a_policy_on_disk_says_that_the_noise_is_not_told(tmp_path) -> None:
             assert done.exit_code == 0, done.output
             assert "does not tell the noise" in " ".join(done.output.split())
     told = pd.concat([log, log.assign(reward=log["reward"] + np.random.default_rng(0).normal(size=len(log)))])
-    HierOPO().fit(told, **ROLES).save(tmp_path / "told")
+    HierOPO(task_cov="full").fit(told, **ROLES).save(tmp_path / "told")
     assert "tell the noise" not in CliRunner().invoke(main, ["inspect", str(tmp_path / "told")]).output
 
 
@@ -396,7 +396,7 @@ def test_where_the_shape_alone_tells_the_noise_intervals_of_tasks_hold() -> None
 def test_a_few_replicates_do_and_then_intervals_come_back() -> None:
     log = untold(0, 60, 3, 0.5)
     again = log.iloc[:90].assign(reward=log["theta"][:90] + 0.5 * np.random.default_rng(9).normal(size=90))
-    learned = HierOPO().fit(pd.concat([log, again]), **ROLES).learned_
+    learned = HierOPO(task_cov="full").fit(pd.concat([log, again]), **ROLES).learned_
     assert learned.noise_told
     noise = {each.name: each for each in learned.hyper_intervals()}["noise sd"]
     assert noise.lower < 0.5 < noise.upper
@@ -409,3 +409,11 @@ def test_levels_nest() -> None:
     ends = [profile_intervals(moments, found, level)[0, 0] for level in (0.5, 0.8, 0.95, 0.99)]
     for inner, outer in pairwise(ends):
         assert outer.lower <= inner.lower < inner.upper < outer.upper
+
+
+@pytest.mark.parametrize(("seed", "tasks"), [(3, 407), (3, 100), (4, 407)])
+def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interaction(seed, tasks) -> None:
+    """Noise and interaction are one variance there: what is known of their share is the prior's, half at 0."""
+    learner = HierOPO().fit(untold(seed, tasks, 5, 1.0), **ROLES)
+    assert 0.35 < learner.hierarchy_.no_interaction < 0.7
+    assert "a policy for each task can pay" not in learner.summary().verdict

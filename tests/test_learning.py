@@ -18,6 +18,7 @@ from hieropo import (
     Gaussian,
     Hierarchy,
     HierOPO,
+    HieropoWarning,
     InputError,
     MismatchError,
     NumericalError,
@@ -29,9 +30,11 @@ from hieropo.artifacts import layout
 from hieropo.artifacts.load import verify_policy
 from hieropo.cli import main
 from hieropo.core.corrected import HyperError
+from hieropo.core.crossed_mixture import CrossedHierarchies, CrossedMixture
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size
-from hieropo.core.shared_actions import SharedActions
+from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
 
 COLUMNS = {**ROLES, "context": ["visits"]}
 LOG = table()
@@ -54,7 +57,8 @@ def with_rare(log: pa.Table = LOG, row: int = 5) -> pa.Table:
 
 def test_integrated_and_first_order_are_less_sure_of_tasks_than_the_plug_in() -> None:
     found = {
-        way: HierOPO(uncertainty=way).fit(LOG, **COLUMNS) for way in ("integrated", "first-order", "plug-in")
+        way: HierOPO(task_cov="block", uncertainty=way).fit(LOG, **COLUMNS)
+        for way in ("integrated", "first-order", "plug-in")
     }
     mean = {way: sds(learner).mean() for way, learner in found.items()}
     assert mean["integrated"] > mean["first-order"] > mean["plug-in"]
@@ -62,9 +66,47 @@ def test_integrated_and_first_order_are_less_sure_of_tasks_than_the_plug_in() ->
     np.testing.assert_array_equal(
         found["first-order"].hierarchy_.task_cov, found["plug-in"].hierarchy_.task_cov
     )
-    auto = HierOPO().fit(LOG, **COLUMNS)
+    auto = HierOPO(task_cov="block").fit(LOG, **COLUMNS)
     assert auto.learned_.method == "integrated"  # sixty tasks are few
     np.testing.assert_array_equal(sds(auto), sds(found["integrated"]))
+
+
+def test_the_crossed_prior_is_taken_where_each_action_has_coefficients_of_its_own() -> None:
+    learner = HierOPO().fit(LOG, **COLUMNS)
+    named = HierOPO(task_cov="crossed").fit(LOG, **COLUMNS)
+    integrated = HierOPO(uncertainty="integrated").fit(LOG, **COLUMNS)
+    assert isinstance(learner.hierarchy_, CrossedHierarchies)
+    assert isinstance(learner.posterior_, CrossedMixture)
+    assert isinstance(learner.moments_, UnitMoments)
+    assert not hasattr(learner, "learned_")
+    assert not hasattr(learner, "estimate_")
+    for other in (named, integrated):
+        np.testing.assert_array_equal(other.posterior_.table().means, learner.posterior_.table().means)
+        np.testing.assert_array_equal(other.posterior_.table().covs, learner.posterior_.table().covs)
+    for features, columns in (("indicator", ROLES), ("per-action", COLUMNS)):
+        assert isinstance(HierOPO(features).fit(LOG, **columns).hierarchy_, CrossedHierarchies)
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ({"task_cov": "block"}, {}),
+        ({"task_cov": SHAPE}, {}),
+        ({"uncertainty": "plug-in"}, {}),
+        ({"uncertainty": "first-order"}, {}),
+        ({"hyper": PRIOR}, {}),
+        ({"known": Hierarchy(PRIOR, SHAPE, 1.0)}, {}),
+        ({"features": "columns"}, {"action": None}),
+        ({}, {"levels": ["store"]}),
+        ({}, {"metadata": ["size"]}),
+        ({"logging": "frozen"}, {}),
+    ],
+    ids=" ".join,
+)
+def test_elsewhere_the_older_hierarchy_is_learned(settings, columns) -> None:
+    learner = HierOPO(**settings).fit(LOG, **{**COLUMNS, **columns})
+    assert isinstance(learner.hierarchy_, Hierarchy)
+    assert isinstance(learner.moments_, Moments)
 
 
 def test_blocks_leave_actions_uncorrelated_and_features_of_one_free() -> None:
@@ -95,28 +137,31 @@ def test_a_gaussian_is_the_hyper_prior() -> None:
     assert not hasattr(given, "learned_")
 
 
-def test_a_shared_prior_lets_a_rare_action_borrow() -> None:
+def test_the_crossed_prior_lets_a_rare_action_borrow() -> None:
     log = with_rare()
     with pytest.raises(
         NumericalError, match="Too few rows, or too few different contexts, come with the action 'rare'"
     ):
-        HierOPO().fit(log, **COLUMNS)
-    learner = HierOPO(hyper="shared").fit(log, **COLUMNS)
-    assert isinstance(learner.hierarchy_, SharedActions)
+        HierOPO(task_cov="block").fit(log, **COLUMNS)
+    with pytest.warns(HieropoWarning, match="'rare' .1 row. of 720 rows is so rare"):
+        learner = HierOPO().fit(log, **COLUMNS)
+    assert isinstance(learner.hierarchy_, CrossedHierarchies)
     rare = learner.features_.actions.index("rare")
-    borrowed = learner.posterior_.action(rare)
-    spread = np.sqrt(np.diagonal(learner.posterior_.new_action().cov))
-    assert (borrowed.sd <= spread * (1 + 1e-9)).all()
+    for part in learner.posterior_.parts():
+        borrowed, strange = part.action(rare), part.new_action()
+        assert (borrowed.sd <= strange.sd * (1 + 1e-9)).all()
+    often = learner.posterior_.action(learner.features_.actions.index("a"))
+    assert (learner.posterior_.action(rare).sd > often.sd).all()
     assert set(learner.predict(log)) <= {"a", "b", "rare"}
     assert not hasattr(learner, "learned_")
 
 
-def test_a_shared_prior_still_asks_that_all_rows_together_tell_each_feature() -> None:
+def test_the_crossed_prior_still_asks_that_all_rows_together_tell_each_feature() -> None:
     flat = table(visits=pa.array(np.zeros(720)))
     with pytest.raises(NumericalError, match=r"'any action:visits'.*0 in every row"):
-        HierOPO(hyper="shared").fit(flat, **COLUMNS)
+        HierOPO().fit(flat, **COLUMNS)
     with pytest.raises(NumericalError, match="Column 'visits' is constant"):
-        HierOPO(hyper="shared").fit(table(visits=pa.array(np.ones(720))), **COLUMNS)
+        HierOPO().fit(table(visits=pa.array(np.ones(720))), **COLUMNS)
 
 
 @pytest.mark.filterwarnings("ignore:The action 'rare':hieropo.HieropoWarning")
@@ -126,10 +171,12 @@ def test_an_action_that_hardly_says_how_metadata_matter_is_told_in_words() -> No
     assert "move with the metadata ['size']" in caught.value.__notes__[0]
 
 
-def test_more_rows_equal_one_fit_where_actions_share_a_prior() -> None:
+def test_more_rows_equal_one_fit_under_the_crossed_prior() -> None:
     log = with_rare()
-    whole = HierOPO(hyper="shared").fit(log, **COLUMNS)
-    grown = HierOPO(hyper="shared").partial_fit(log.slice(0, 300), **COLUMNS).partial_fit(log.slice(300))
+    with pytest.warns(HieropoWarning, match="is so rare"):
+        whole = HierOPO().fit(log, **COLUMNS)
+    with pytest.warns(HieropoWarning):
+        grown = HierOPO().partial_fit(log.slice(0, 300), **COLUMNS).partial_fit(log.slice(300))
     assert grown.moments_.n_rows == whole.moments_.n_rows == 720
     for name in ("means", "covs", "prior_means"):
         ours, theirs = (getattr(each.posterior_.table(), name) for each in (grown, whole))
@@ -137,31 +184,38 @@ def test_more_rows_equal_one_fit_where_actions_share_a_prior() -> None:
 
 
 def test_the_sums_of_one_form_do_not_go_on_in_the_other() -> None:
-    learner = HierOPO().fit(LOG, **COLUMNS).set_params(hyper="shared")
-    with pytest.raises(InputError, match="call fit with all rows again"):
-        learner.partial_fit(LOG)
-    learner.set_params(hyper="flat", task_cov="round")
+    for first, then in (("auto", "block"), ("block", "crossed"), ("diag", "auto")):
+        learner = HierOPO(task_cov=first).fit(LOG, **COLUMNS).set_params(task_cov=then)
+        with pytest.raises(InputError, match="call fit with all rows again"):
+            learner.partial_fit(LOG)
+    learner.set_params(task_cov="round")
     with pytest.raises(InputError, match="task_cov='round'"):
         learner.partial_fit(LOG)
 
 
 def test_settings_that_change_leave_nothing_of_the_fit_before() -> None:
-    learner = HierOPO().fit(LOG, **COLUMNS)
+    learner = HierOPO(task_cov="block").fit(LOG, **COLUMNS)
     assert learner.learned_.estimate is learner.estimate_
     known = Hierarchy(PRIOR, SHAPE, 0.3)
     learner.set_params(known=known).fit(LOG, **COLUMNS)
     assert not hasattr(learner, "learned_")
     assert not hasattr(learner, "estimate_")
+    learner.set_params(known=None).fit(LOG, **COLUMNS)
+    assert learner.learned_.estimate is learner.estimate_
+    learner.set_params(task_cov="auto").fit(LOG, **COLUMNS)
+    assert not hasattr(learner, "learned_")
+    assert not hasattr(learner, "estimate_")
 
 
 WAYS = {
-    "integrated": ({"uncertainty": "integrated"}, {}, HyperDraws),
+    "integrated": ({"task_cov": "full", "uncertainty": "integrated"}, {}, HyperDraws),
     "first-order": ({"uncertainty": "first-order"}, {}, HyperError),
     "plug-in": ({"uncertainty": "plug-in"}, {}, type(None)),
     "block": ({"task_cov": "block"}, {}, HyperDraws),
     "array": ({"task_cov": SHAPE}, {}, HyperDraws),
     "gaussian": ({"hyper": PRIOR}, {}, type(None)),
-    "shared": ({"hyper": "shared"}, {}, type(None)),
+    "crossed": ({}, {}, type(None)),
+    "crossed indicator": ({"task_cov": "crossed", "features": "indicator"}, {"context": []}, type(None)),
     "tree": ({}, {"levels": ["region", "store"], "metadata": ["size"]}, HyperDraws),
 }
 
@@ -169,12 +223,13 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_every_policy_comes_back_from_disk_and_is_made_again(way: str, tmp_path: Path) -> None:
     settings, columns, kind = WAYS[way]
-    learner = HierOPO(**settings).fit(LOG, **COLUMNS, **columns)
+    learner = HierOPO(**settings).fit(LOG, **{**COLUMNS, **columns})
     path = learner.save(tmp_path / "policy")
     stored = load_policy(path)
     assert isinstance(stored.doubt, kind)
     verify_policy(path)
     tasks, contexts = [0, 7, 59, 99], np.array([[0.0], [1.0], [-2.0], [0.5]])
+    contexts = contexts[:, : len(learner.features_.columns)]
     ours, theirs = (each.choose_many(tasks, contexts) for each in (learner.policy_, stored.policy))
     for name in ("index", "lower_bound", "mean", "sd"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
@@ -201,6 +256,15 @@ def no_doubt(document: dict) -> None:
     del document["doubt"]
 
 
+def of_hierarchies(name: str, change):
+    """Change one array of the hierarchies of the crossed prior."""
+
+    def changed(document: dict) -> None:
+        document["hierarchy"][name] = change(np.asarray(document["hierarchy"][name])).tolist()
+
+    return changed
+
+
 @pytest.mark.parametrize(
     ("way", "change"),
     [
@@ -208,10 +272,15 @@ def no_doubt(document: dict) -> None:
         ("first-order", less_error),
         ("integrated", no_doubt),
         ("first-order", no_doubt),
+        ("crossed", of_hierarchies("interaction_sd", lambda sd: 0.5 * sd)),
+        ("crossed", of_hierarchies("action_sd", lambda sd: 0.5 * sd)),
+        ("crossed", of_hierarchies("noise_var", lambda noise: 0.9 * noise)),
+        ("crossed", of_hierarchies("conditioned", lambda w: (w**2) / (w**2).sum())),
     ],
 )
 def test_a_doubt_that_was_changed_is_refused(way: str, change, tmp_path: Path) -> None:
-    path = HierOPO(uncertainty=way).fit(LOG, **COLUMNS).save(tmp_path / "policy")
+    settings = {} if way == "crossed" else {"task_cov": "block", "uncertainty": way}
+    path = HierOPO(**settings).fit(LOG, **COLUMNS).save(tmp_path / "policy")
     tampered(path, lambda _: None)
     verify_policy(path)
     tampered(path, change)
@@ -222,22 +291,33 @@ def test_a_doubt_that_was_changed_is_refused(way: str, change, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"hyper": "wide"}, InputError, "hyper='wide'; 'flat', 'shared' or a Gaussian"),
-        ({"hyper": np.eye(2)}, InputError, "'flat', 'shared' or a Gaussian is needed"),
+        ({"hyper": "wide"}, InputError, "hyper='wide'; 'flat' or a Gaussian"),
+        ({"hyper": np.eye(2)}, InputError, "'flat' or a Gaussian is needed"),
+        ({"hyper": "shared"}, InputError, "hyper='shared' is gone: the crossed prior .*Leave hyper out"),
         ({"hyper": Gaussian(np.zeros(3), np.eye(3))}, MismatchError, "hyper has dimension 3; task_cov has 4"),
         ({"uncertainty": "none"}, InputError, "uncertainty='none'; one of 'auto', 'integrated'"),
-        ({"task_cov": "round"}, InputError, "task_cov='round'; one of 'auto'.*'block'"),
+        ({"task_cov": "round"}, InputError, "task_cov='round'; one of 'auto'.*'block', 'crossed'"),
         ({"task_cov": None}, InputError, "task_cov=None"),
         ({"task_cov": np.eye(3)}, InputError, "\\(4, 4\\) is needed"),
         ({"task_cov": -np.eye(4)}, NumericalError, "negative eigenvalue -1"),
         ({"task_cov": np.triu(np.ones((4, 4)))}, InputError, "not symmetric"),
-        ({"known": Hierarchy(PRIOR, SHAPE, 1.0), "hyper": "shared"}, InputError, "holds its own hyper-prior"),
+        ({"known": Hierarchy(PRIOR, SHAPE, 1.0), "hyper": PRIOR}, InputError, "holds its own hyper-prior"),
+        (
+            {"known": Hierarchy(PRIOR, SHAPE, 1.0), "task_cov": "crossed"},
+            InputError,
+            "does not go with known=",
+        ),
         ({"known": Hierarchy(PRIOR, SHAPE, 1.0), "uncertainty": "integrated"}, InputError, "taken as known"),
-        ({"hyper": "shared", "uncertainty": "integrated"}, InputError, "leave uncertainty at 'auto'"),
+        ({"task_cov": "crossed", "uncertainty": "plug-in"}, InputError, "go with uncertainty='plug-in'"),
+        ({"task_cov": "crossed", "uncertainty": "first-order"}, InputError, "always integrated. Leave one"),
+        ({"task_cov": "crossed", "logging": "frozen"}, InputError, "does not go with logging='frozen'"),
         ({"hyper": PRIOR, "uncertainty": "first-order"}, InputError, "leave uncertainty at 'auto'"),
-        ({"hyper": "shared", "task_cov": "block"}, InputError, "features of one action.*got 'block'"),
-        ({"hyper": "shared", "task_cov": np.eye(4)}, InputError, "features of one action.*got an array"),
-        ({"hyper": "shared", "features": "columns"}, InputError, "hyper='shared' is for actions with"),
+        ({"hyper": PRIOR, "task_cov": "crossed"}, InputError, "does not go with a Gaussian as hyper"),
+        (
+            {"task_cov": "crossed", "features": "columns"},
+            InputError,
+            "task_cov='crossed' is for actions with",
+        ),
         ({"task_cov": "block", "features": "columns"}, InputError, "task_cov='block' is for actions with"),
     ],
 )
@@ -253,7 +333,7 @@ def test_settings_that_do_not_fit_are_refused(settings, error, says) -> None:
     ("settings", "says"),
     [
         ({"known": Hierarchy(PRIOR, SHAPE, 1.0)}, "holds its own levels and metadata"),
-        ({"hyper": "shared"}, "one level of tasks"),
+        ({"task_cov": "crossed"}, "got 'crossed'"),
         ({"task_cov": "block"}, "got 'block'"),
         ({"task_cov": SHAPE}, "got an array"),
         ({"uncertainty": "first-order"}, "two levels without metadata"),
@@ -266,8 +346,8 @@ def test_settings_that_have_no_use_for_groups_are_refused(settings, says, column
 
 
 @pytest.mark.parametrize("learner", [FlatOPO, PooledOPO], ids=lambda each: each.__name__)
-def test_a_baseline_has_neither_a_shared_prior_nor_uncertainty(learner) -> None:
-    for setting in ({"hyper": "shared"}, {"uncertainty": "plug-in"}):
+def test_a_baseline_has_neither_a_hyper_prior_nor_uncertainty(learner) -> None:
+    for setting in ({"hyper": PRIOR}, {"uncertainty": "plug-in"}):
         with pytest.raises(TypeError, match=next(iter(setting))):
             learner(**setting)
     with pytest.raises(InputError, match="task_cov='round'"):
@@ -283,7 +363,7 @@ def test_a_baseline_learns_blocks_too() -> None:
 @pytest.mark.parametrize(
     "learner",
     [
-        HierOPO(task_cov=SHAPE, hyper="shared", uncertainty="integrated"),
+        HierOPO(task_cov=SHAPE, hyper="flat", uncertainty="integrated"),
         HierOPO(hyper=PRIOR),
         FlatOPO(task_cov=SHAPE, level=0.9),
         PooledOPO(task_cov="block"),
@@ -328,7 +408,8 @@ def fit(log: Path, output: Path, *words: str):
 @pytest.mark.parametrize(
     ("words", "settings", "columns"),
     [
-        (["--hyper", "shared", "--context", "visits"], {"hyper": "shared"}, {"context": ["visits"]}),
+        (["--context", "visits"], {}, {"context": ["visits"]}),
+        (["--task-cov", "crossed", "--context", "visits"], {}, {"context": ["visits"]}),
         (["--task-cov", "block"], {"task_cov": "block"}, {}),
         (["--uncertainty", "integrated"], {"uncertainty": "integrated"}, {}),
         (["--uncertainty", "first-order"], {"uncertainty": "first-order"}, {}),
@@ -336,7 +417,7 @@ def fit(log: Path, output: Path, *words: str):
         (["--levels", "region,store", "--metadata", "size"], {},
          {"levels": ["region", "store"], "metadata": ["size"]}),
     ],
-    ids=["shared", "block", "integrated", "first-order", "plug-in", "tree"],
+    ids=["default", "crossed", "block", "integrated", "first-order", "plug-in", "tree"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:The action 'rare':hieropo.HieropoWarning")
 def test_the_command_line_makes_the_policy_of_the_learner(words, settings, columns, log, tmp_path) -> None:
@@ -355,14 +436,15 @@ def test_the_command_line_makes_the_policy_of_the_learner(words, settings, colum
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--hyper", "shared", "--algorithm", "flat"], 2, "are for --algorithm hier"),
+        (["--task-cov", "crossed", "--algorithm", "flat"], 1, "task_cov='crossed'"),
         (["--uncertainty", "plug-in", "--algorithm", "pooled"], 2, "are for --algorithm hier"),
         (["--levels", "store", "--algorithm", "flat"], 1, "FlatOPO is a baseline"),
-        (["--hyper", "shared", "--levels", "store"], 1, "one level of tasks"),
-        (["--hyper", "shared", "--task-cov", "block"], 1, "got 'block'"),
-        (["--hyper", "shared", "--uncertainty", "integrated"], 1, "leave uncertainty at 'auto'"),
-        (["--hyper", "wide"], 2, "'wide' is not one of"),
-        (["--context", "visits"], 1, "come with the action 'rare'"),
+        (["--task-cov", "crossed", "--levels", "store"], 1, "got 'crossed'"),
+        (["--task-cov", "crossed", "--uncertainty", "plug-in"], 1, "always integrated"),
+        (["--task-cov", "crossed", "--logging", "frozen"], 1, "does not go with logging='frozen'"),
+        (["--task-cov", "wide"], 2, "'wide' is not one of"),
+        (["--hyper", "shared"], 2, "No such option '--hyper'"),
+        (["--task-cov", "block", "--context", "visits"], 1, "come with the action 'rare'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -32,9 +32,10 @@ def log(seed: int, n: int = 600) -> pa.Table:
 
 LEARNERS = {
     "plain": (HierOPO(pessimism=0.4), {}),
+    "diag": (HierOPO(task_cov="diag", pessimism=0.4), {}),
     "level": (HierOPO(level=0.9, unseen="error"), {}),
     "tree": (HierOPO(task_cov="diag"), {"levels": ["region"], "metadata": ["size"]}),
-    "shared": (HierOPO(hyper="shared"), {}),
+    "crossed": (HierOPO(task_cov="crossed"), {}),
     "block": (HierOPO(task_cov="block", uncertainty="plug-in"), {}),
     "array": (HierOPO(task_cov=np.diag(np.arange(1.0, DIM + 1))), {}),
     "gaussian": (HierOPO(hyper=Gaussian(np.zeros(DIM), np.eye(DIM))), {}),

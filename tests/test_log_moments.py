@@ -18,6 +18,7 @@ from hieropo import HierOPO, HieropoWarning, LogMoments
 from hieropo.baselines import PooledOPO
 from hieropo.core.features import Columns, embedding, per_action
 from hieropo.core.packed import packed_size
+from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
 from hieropo.errors import ArtifactError, InputError, LogError, MismatchError, UnknownTaskError
 
@@ -259,20 +260,19 @@ def test_a_policy_learned_from_moments_is_that_of_the_log(name: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
-def test_other_learners_and_shared_priors_learn_from_the_same_moments() -> None:
+def test_other_learners_and_priors_learn_from_the_same_moments() -> None:
     rows = log(6, 900)
     made = LogMoments.of(rows, **COLUMNS)
-    shared, pooled = HierOPO(hyper="shared"), PooledOPO()
-    assert isinstance(shared.fit(made).moments_, UnitMoments)
-    for learner in (shared, pooled):
+    crossed, dense, pooled = HierOPO(), HierOPO(task_cov="diag"), PooledOPO()
+    assert isinstance(crossed.fit(made).moments_, UnitMoments)
+    assert isinstance(dense.fit(made).moments_, Moments)
+    for learner in (crossed, dense, pooled):
         found = learner.fit(made).posterior_.table().means
         assert np.allclose(found, learner.fit(rows, **COLUMNS).posterior_.table().means, rtol=1e-6, atol=1e-8)
     more = LogMoments.of(log(7), **COLUMNS)
-    again = HierOPO(hyper="shared").fit(rows, **COLUMNS).partial_fit(more)
+    again = HierOPO().fit(rows, **COLUMNS).partial_fit(more)
     assert again.moments_.n_rows == 1100
-    assert np.allclose(
-        again.posterior_.table().means, HierOPO(hyper="shared").fit(made + more).posterior_.table().means
-    )
+    assert np.allclose(again.posterior_.table().means, HierOPO().fit(made + more).posterior_.table().means)
     with pytest.raises(MismatchError, match=r"actions that what was learned so far does not have: 'call'"):
         again.partial_fit(LogMoments.of(log(8, offers=(2, 3)), **COLUMNS))
     with pytest.raises(MismatchError, match="weight"):
@@ -292,7 +292,7 @@ def test_moments_are_learned_from_as_they_were_made_or_not_at_all() -> None:
     with pytest.raises(InputError, match="needs the rows"):
         HierOPO(pessimism="cv").fit(made)
     with pytest.raises(InputError, match="coefficients of their own"):
-        HierOPO(hyper="shared").fit(LogMoments.of(log(1), **MADE["embedding"]))
+        HierOPO(task_cov="crossed").fit(LogMoments.of(log(1), **MADE["embedding"]))
     with pytest.raises(TypeError, match="of\\(\\) got 'store'"):
         LogMoments.of(log(1), store="store")
     assert HierOPO("per-action").fit(made, task="store", context=["visits", "hour"]).moments_.n_rows == 200

@@ -414,13 +414,14 @@ def whole_of(learner):
 class TestInUse:
     """Everything that a fitted learner does is done in the map's coordinates, and reads raw columns."""
 
-    @pytest.mark.parametrize("hyper", ["flat", "shared", "gaussian"])
-    def test_comes_back_from_disk_and_learns_on(self, tmp_path, hyper):
+    @pytest.mark.parametrize("prior", ["flat", "crossed", "gaussian"])
+    def test_comes_back_from_disk_and_learns_on(self, tmp_path, prior):
         features = MAPS["per-action"]
         log, rows = made(features, 1e5, "float64", rows=240, tasks=8)
         more, _ = made(features, 1e5, "float64", rows=160, tasks=8, seed=5)
-        given = reasonable(features, rows).hyper if hyper == "gaussian" else hyper
-        learner = HierOPO(hyper=given, task_cov="diag").fit(log, **roles(features))
+        given = reasonable(features, rows).hyper if prior == "gaussian" else "flat"
+        cov = "crossed" if prior == "crossed" else "diag"
+        learner = HierOPO(hyper=given, task_cov=cov).fit(log, **roles(features))
         assert learner.features_.origin[:2] == (1e5, -2e3)
         learner.save(tmp_path / "policy")
         again = load_learner(tmp_path / "policy")
@@ -429,7 +430,7 @@ class TestInUse:
         assert again.predict(contexts).tolist() == learner.predict(contexts).tolist()
         for each in (learner, again):
             each.partial_fit(more)
-        whole = HierOPO(learner.features_, hyper=again.hyper, task_cov="diag").fit(
+        whole = HierOPO(learner.features_, hyper=again.hyper, task_cov=cov).fit(
             pa.concat_tables([log, more]), **roles(features)
         )
         for other in (again, whole):

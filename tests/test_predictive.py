@@ -12,6 +12,9 @@ from scipy import stats
 
 from hieropo.core import curvature
 from hieropo.core.corrected import HyperError, correct
+from hieropo.core.crossed_hierarchy import CrossedHierarchy
+from hieropo.core.crossed_mixture import condition_hierarchies, integrate_crossed
+from hieropo.core.crossed_posterior import condition_crossed
 from hieropo.core.features import Columns, embedding, indicator, per_action
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
@@ -28,7 +31,6 @@ from hieropo.core.residual_tests import (
     summed,
     wrong_scale,
 )
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.task_distances import task_distances
 from hieropo.core.units import UnitAccumulator
@@ -49,6 +51,7 @@ class Log:
     def __init__(self, kind: str, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         self.kind = kind
+        self.noise: Any
         self.features: Any = FLAT if kind == "columns" else SOME if kind == "embedding" else ARMS
         self.task = np.concatenate([np.arange(M), rng.integers(0, M, N - M)])
         self.action = None if kind == "columns" else rng.integers(0, K, N)
@@ -58,6 +61,8 @@ class Log:
         self.phi = self.features.phi(self.context, self.action)
         d = self.features.dim
         self.cov, self.noise = COVS[0][:d, :d], 0.7
+        if kind.startswith("units"):
+            self.noise = np.array([0.7, 0.4, 1.5])  # of each action
         self.hyper = Gaussian(np.linspace(-1, 1, d), 2 * COVS[1][:d, :d])
 
     def learn(self, rows: Any) -> Any:
@@ -72,15 +77,23 @@ class Log:
                 self.weight[rows],
                 self.precision[rows],
             )
-            effect = COVS[2][:2, :2] if self.kind == "units with effect" else None
-            hyper = Gaussian([0.5, -0.5], COVS[1][:2, :2])
-            shared = SharedActions(hyper, COVS[1][2:4, 2:4], self.cov[:2, :2], self.noise, effect)
-            return condition_shared(sums.moments(), shared)
+            return condition_crossed(sums.moments(), self.crossed)
         moments = Moments.from_arrays(
             self.task[rows], self.phi[rows], self.reward[rows], self.weight[rows],
             precision=self.precision[rows], features=self.features.fingerprint,
         )  # fmt: skip
         return condition(moments, self.hierarchy)
+
+    @property
+    def crossed(self) -> CrossedHierarchy:
+        level = COVS[2][:2, :2] if self.kind == "units with a level" else np.zeros((2, 2))
+        return CrossedHierarchy(COVS[1][2:4, 2:4], level, self.cov[:2, :2], self.noise)
+
+    @property
+    def row_noise(self) -> Array:
+        """Variance of the noise of each row."""
+        noise = self.noise if np.ndim(self.noise) == 0 else np.asarray(self.noise)[self.action]
+        return np.asarray(noise / self.precision)
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -117,7 +130,7 @@ class Log:
 
 
 KINDS = (
-    "two levels", "flat", "tree", "metadata", "columns", "embedding", "units", "units with effect"
+    "two levels", "flat", "tree", "metadata", "columns", "embedding", "units", "units with a level"
 )  # fmt: skip
 kinds = pytest.mark.parametrize("log", [pytest.param(Log(kind), id=kind) for kind in KINDS])
 EVERY = np.arange(N)
@@ -141,7 +154,7 @@ def test_of_equal_residuals_those_of_the_first_rows_are_shown() -> None:
 
 
 def residual(log: Log, law: Gaussian, row: int) -> float:
-    spread = log.phi[row] @ law.cov @ log.phi[row] + log.noise / log.precision[row]
+    spread = log.phi[row] @ law.cov @ log.phi[row] + log.row_noise[row]
     return float((log.reward[row] - log.phi[row] @ law.mean) / np.sqrt(spread))
 
 
@@ -245,6 +258,20 @@ def test_mixtures_leave_out_under_the_central_hierarchy_and_predict_by_mean_and_
         same_residuals(log, log.checks(posterior, EVERY, learned_from=False), z, EVERY)
 
 
+def test_mixtures_of_units_do_so_too() -> None:
+    log = Log("units with a level")
+    moments = log.learn(EVERY).moments
+    mixture = condition_hierarchies(moments, integrate_crossed(moments))
+    central = mixture.hierarchy.central()
+    found = log.checks(mixture, EVERY, learned_from=True)
+    same = log.checks(condition_crossed(moments, central), EVERY, learned_from=True)
+    np.testing.assert_allclose(found.by_task.sd, same.by_task.sd, rtol=1e-12)
+    np.testing.assert_allclose(found.distances.square, same.distances.square, rtol=1e-12)
+    log.noise = central.noise_var
+    z = np.array([residual(log, mixture.task(log.task[row]), row) for row in EVERY])
+    same_residuals(log, log.checks(mixture, EVERY, learned_from=False), z, EVERY)
+
+
 # Tasks
 
 
@@ -255,12 +282,12 @@ def test_a_task_is_compared_with_what_is_learned_without_it(log: Log) -> None:
     for task in range(M):
         own = np.flatnonzero(log.task == task)
         law = log.unseen(log.learn(np.flatnonzero(log.task != task)), task)
-        phi, w, r = log.phi[own], log.precision[own], log.reward[own]
-        cov, away = phi @ law.cov @ phi.T + np.diag(log.noise / w), r - phi @ law.mean
+        phi, noise, r = log.phi[own], log.row_noise[own], log.reward[own]
+        cov, away = phi @ law.cov @ phi.T + np.diag(noise), r - phi @ law.mean
         # the rewards' whole distance, less what is left of them around the best coefficients of this task alone
-        scaled = phi * np.sqrt(w)[:, None]
-        left = np.sqrt(w) * r - scaled @ np.linalg.lstsq(scaled, np.sqrt(w) * r, rcond=1e-12)[0]
-        expected = away @ np.linalg.solve(cov, away) - left @ left / log.noise
+        scaled, weighted = phi / np.sqrt(noise)[:, None], r / np.sqrt(noise)
+        left = weighted - scaled @ np.linalg.lstsq(scaled, weighted, rcond=1e-12)[0]
+        expected = away @ np.linalg.solve(cov, away) - left @ left
         row = keys.find(task)
         np.testing.assert_allclose(found.square[row], expected, rtol=1e-6)
         assert found.free[row] == rank(phi)
@@ -317,19 +344,34 @@ def missing(log: Log, column: int, action: int, rows: Array) -> Array:
 def joint_cov(log: Log, hyper_cov: Array) -> Array:
     """Covariance of all rewards, two levels."""
     own = np.where(log.task[:, None] == log.task, log.phi @ log.cov @ log.phi.T, 0.0)
-    return own + log.phi @ hyper_cov @ log.phi.T + np.diag(log.noise / log.precision)
+    return own + log.phi @ hyper_cov @ log.phi.T + np.diag(log.row_noise)
 
 
-@pytest.mark.parametrize("kind", ["two levels", "flat", "embedding"])
+def joint_cov_of_units(log: Log) -> Array:
+    """Covariance of all rewards around x'beta, by the crossed prior."""
+    prior, x = log.crossed, own_features(log)
+    same_task, same_action = log.task[:, None] == log.task, log.action[:, None] == log.action
+    parts = ((prior.action_cov, same_action), (prior.level_cov, same_task),
+             (prior.interaction_cov, same_task & same_action))  # fmt: skip
+    return np.diag(log.row_noise) + sum(np.where(same, x @ cov @ x.T, 0.0) for cov, same in parts)
+
+
+def own_features(log: Log) -> Array:
+    return np.column_stack([np.ones(N), log.context])
+
+
+@pytest.mark.parametrize("kind", ["two levels", "flat", "embedding", "units", "units with a level"])
 def test_a_missing_feature_is_tested_as_by_generalised_least_squares(kind: str) -> None:
     log = Log(kind)
     found = log.checks(log.learn(EVERY), EVERY, learned_from=True).bends
+    units = kind.startswith("units")
+    flat = own_features(log) if units else log.phi if kind == "flat" else None
     cov = joint_cov(log, np.zeros((len(log.cov),) * 2) if kind == "flat" else log.hyper.cov)
-    inverse = np.linalg.solve(cov, np.eye(N))
-    away = log.reward - log.phi @ log.hyper.mean
-    if kind == "flat":
-        fixed = inverse @ log.phi
-        inverse = inverse - fixed @ np.linalg.solve(log.phi.T @ fixed, fixed.T)
+    inverse = np.linalg.solve(joint_cov_of_units(log) if units else cov, np.eye(N))
+    away = log.reward - log.phi @ log.hyper.mean * (flat is None)
+    if flat is not None:
+        fixed = inverse @ flat
+        inverse = inverse - fixed @ np.linalg.solve(flat.T @ fixed, fixed.T)
     whom = [-1] if kind == "embedding" else [-1, 0, 1, 2]
     assert [(each.column, each.action) for each in found] == [(0, a) for a in whom]
     for each in found:
@@ -520,9 +562,9 @@ def test_what_the_actions_of_a_task_have_in_common_is_missed() -> None:
     reward = theta[task, action] + rng.standard_normal(n)
     sums.add(task, action, None, reward)
     said = []
-    for effect in (None, [[0.64]]):
-        shared = SharedActions(None, [[1.0]], [[0.09]], 1.0, effect)
-        posterior = condition_shared(sums.moments(), shared)
+    for level in (0.0, 0.64):
+        crossed = CrossedHierarchy([[1.0]], [[level]], [[0.09]], np.ones(K))
+        posterior = condition_crossed(sums.moments(), crossed)
         checks = Checks(posterior, features, learned_from=True)
         checks.add(posterior.moments.keys.require(task), action, None, reward)
         said.append(checks.checks().findings)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo import Evaluation, HierOPO, HieropoWarning, LogMoments, examine
+from hieropo import Evaluation, FlatOPO, HierOPO, HieropoWarning, LogMoments, PooledOPO, examine
 from hieropo.core.packed import unpack
 from hieropo.core.units import UnitMoments
 from hieropo.determined import gram_blocks, sizes
@@ -89,11 +89,14 @@ def test_weighted_rewards_of_a_policy_that_takes_it_are_withheld_and_the_model_s
     assert len(shown(learner.evaluate(log, show_all=True))) == 8
 
 
-def test_a_pessimism_is_chosen_all_the_same() -> None:
+@pytest.mark.parametrize("cov", ["auto", "diag"])
+def test_a_pessimism_is_chosen_all_the_same(cov: Any) -> None:
     with pytest.warns(HieropoWarning, match=r"The action 'z' \(1 row\) of 400 rows is so rare"):
-        learner = HierOPO(logging="random", pessimism="cv").fit(logged(1), **COLUMNS)
+        learner = HierOPO(logging="random", pessimism="cv", task_cov=cov).fit(logged(1), **COLUMNS)
     assert learner.pessimism_.chosen == learner.policy_.pessimism
-    assert "'z' (1 row)" in " ".join(str(learner.pessimism_).split())
+    lost = "'z' (1 row)" in " ".join(str(learner.pessimism_).split())
+    assert lost == (cov == "diag")  # under the crossed prior actions borrow, so that no fold is without it
+    assert bool(learner.pessimism_.limits) == lost
     assert learner.pessimism_.to_dict()["limits"] == list(learner.pessimism_.limits)
 
 
@@ -148,18 +151,28 @@ def test_settings_by_numbers_leave_the_model_alone() -> None:
     assert np.isfinite(found.model.difference.mean)
 
 
-def test_a_fit_warns_of_rare_actions_whose_rows_alone_tell_of_them() -> None:
+@pytest.mark.parametrize("cov", ["auto", "diag"])
+def test_a_fit_warns_of_rare_actions(cov: Any) -> None:
+    learner = HierOPO(logging="random", task_cov=cov)
     for rare in (1, 2, 3):
         log = logged(rare)
         with pytest.warns(
             HieropoWarning, match=rf"'z' \({rare} row.* of 400 rows is so rare that chance decides"
         ):
-            HierOPO(logging="random").fit(log, **COLUMNS)
-        HierOPO(logging="random", hyper="shared").fit(log, **COLUMNS)  # where a warning is an error
-    HierOPO(logging="random").fit(logged(4), **COLUMNS)
+            learner.fit(log, **COLUMNS)
+    learner.fit(logged(4), **COLUMNS)
     with pytest.warns(HieropoWarning, match="so rare"):
-        HierOPO(logging="random").fit(logged(4), **COLUMNS, context=["x"])
+        learner.fit(logged(4), **COLUMNS, context=["x"])
     with pytest.warns(HieropoWarning, match="so rare"):
-        HierOPO(logging="random").fit(LogMoments.of(logged(2), **COLUMNS))
+        learner.fit(LogMoments.of(logged(2), **COLUMNS))
+
+
+@pytest.mark.parametrize("baseline", [FlatOPO(), PooledOPO()], ids=lambda each: type(each).__name__)
+def test_a_baseline_warns_of_rare_actions_too(baseline: HierOPO) -> None:
+    with pytest.warns(HieropoWarning, match="so rare"):
+        baseline.fit(logged(1), **COLUMNS)
+
+
+def test_the_doctor_finds_rare_actions() -> None:
     kinds = [each.kind for each in examine(logged(2), guess=False, **COLUMNS).findings]
     assert "rare actions" in kinds

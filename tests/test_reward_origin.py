@@ -27,13 +27,13 @@ from hieropo import (
 from hieropo.artifacts.load import verify_policy
 from hieropo.core import column_pass
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.crossed_posterior import condition_crossed
 from hieropo.core.features import Columns, FeatureMap, embedding, indicator, per_action
 from hieropo.core.logs import Roles
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.reward_origins import offset_near
 from hieropo.core.shapes import noise_inside
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.spread import about_fit, about_mean, constant, mean_reward
 from hieropo.core.units import UnitAccumulator
 from hieropo.errors import HieropoWarning
@@ -70,7 +70,12 @@ def numbers(learner: HierOPO) -> dict[str, np.ndarray]:
     table, hierarchy = learner.posterior_.table(), learner.hierarchy_
     covs = [getattr(hierarchy, name, None) for name in ("task_cov", "action_cov")]
     covs += [level.cov for level in getattr(hierarchy, "levels", ())]
-    found = [table.covs, hierarchy.noise_var, learner.posterior_.hyper.cov, *covs]
+    if isinstance(hierarchy, CrossedHierarchies):
+        central = hierarchy.central()
+        covs += [central.action_cov, central.level_cov, central.interaction_cov, hierarchy.conditioned]
+        covs += [hierarchy.weights, hierarchy.action_sd, hierarchy.interaction_sd]
+    noise_var = getattr(hierarchy, "noise_var", None)
+    found = [table.covs, noise_var, learner.posterior_.hyper.cov, *covs]
     return {str(k): np.asarray(each) for k, each in enumerate(found) if each is not None}
 
 
@@ -97,7 +102,7 @@ def same_but_for(
 
 
 HIERARCHIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "auto": ({}, {"context": ["x"]}),
+    "auto": ({"uncertainty": "integrated", "task_cov": "block"}, {"context": ["x"]}),
     "plug-in": ({"uncertainty": "plug-in"}, {"context": ["x"]}),
     "first order": ({"uncertainty": "first-order"}, {"context": ["x"]}),
     "full": ({"task_cov": "full"}, {}),
@@ -105,13 +110,16 @@ HIERARCHIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "isotropic": ({"task_cov": "isotropic"}, {}),
     "block": ({"task_cov": "block", "uncertainty": "plug-in"}, {"context": ["x"]}),
     "scaled": ({"task_cov": np.diag([2.0, 1.0]), "uncertainty": "plug-in"}, {}),
-    "shared": ({"hyper": "shared"}, {"context": ["x"]}),
+    "crossed": ({}, {"context": ["x"]}),
+    "crossed indicator": ({}, {}),
+    "crossed weights": ({}, {"weight": "w"}),
+    "crossed precisions": ({}, {"precision": "w"}),
     "levels": ({}, {"levels": ["group"]}),
     "metadata": ({}, {"metadata": ["size"]}),
     "both": ({"uncertainty": "plug-in"}, {"levels": ["group"], "metadata": ["size"]}),
     "frozen": ({"logging": "frozen"}, {}),
-    "weights": ({}, {"weight": "w"}),
-    "precisions": ({}, {"precision": "w"}),
+    "weights": ({"task_cov": "block"}, {"weight": "w"}),
+    "precisions": ({"task_cov": "block"}, {"precision": "w"}),
     "sampling weights": ({}, {"sampling_weight": "w"}),
     "far contexts": ({"task_cov": "diag", "uncertainty": "plug-in"}, {"context": ["stamp"]}),
 }
@@ -134,7 +142,7 @@ def test_a_constant_moves_the_population_mean_and_nothing_else(name: str, shift:
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.parametrize("name", ["auto", "shared", "levels", "first order"])
+@pytest.mark.parametrize("name", ["auto", "crossed", "crossed indicator", "levels", "first order"])
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> None:
     one, other = fitted(name, 0.0).summary(), fitted(name, shift).summary()
@@ -160,9 +168,7 @@ def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> Non
 
 @pytest.mark.filterwarnings("ignore:This log does not tell the noise:hieropo.HieropoWarning")
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
-@pytest.mark.parametrize(
-    "settings", [{"uncertainty": "plug-in"}, {"task_cov": "diag"}, {"hyper": "shared"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {"task_cov": "diag"}], ids=str)
 def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float) -> None:
     """No task has more rows than features: the floor under the noise is relative to residuals."""
     rng = np.random.default_rng(3)
@@ -179,8 +185,22 @@ def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float
     assert found[0].summary().verdict == found[1].summary().verdict
 
 
+@pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
+def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) -> None:
+    """Its noise variance is integrated, so that no floor is needed and nothing is warned about."""
+    rng = np.random.default_rng(3)
+    S, K = 40, 5
+    reward = (rng.normal(size=(S, 1)) + rng.normal(size=(S, K)) + 0.5 * rng.normal(size=(S, K))).ravel()
+    columns = {"task": np.repeat(np.arange(S), K), "action": np.tile(list("abcde"), S)}
+    still, moved = (
+        HierOPO().fit(pa.table({**columns, "reward": reward + at}), **ROLES) for at in (0.0, shift)
+    )
+    same_but_for(shift, moved, still, np.ones(K), scale=3.0)
+    assert still.summary().verdict == moved.summary().verdict
+
+
 @pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {"hyper": "shared"}], ids=str)
+@pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {}], ids=str)
 def test_rewards_without_noise(settings: dict[str, Any], shift: float) -> None:
     """The floor is relative to how much rewards vary. The evidence hangs on rounding there, and is not compared."""
     rng = np.random.default_rng(1)
@@ -194,6 +214,9 @@ def test_rewards_without_noise(settings: dict[str, Any], shift: float) -> None:
     still, moved = found
     difference = np.asarray(moved.posterior_.table().means) - np.asarray(still.posterior_.table().means)
     np.testing.assert_allclose(difference, shift, rtol=0, atol=TOLERANCE)
+    if not settings:  # the crossed prior
+        assert moved.hierarchy_.no_effect == pytest.approx(still.hierarchy_.no_effect, abs=1e-6)
+        return
     assert moved.hierarchy_.noise_var == pytest.approx(still.hierarchy_.noise_var, rel=1e-6)
     np.testing.assert_allclose(moved.hierarchy_.task_cov, still.hierarchy_.task_cov, rtol=1e-6)
 
@@ -284,7 +307,7 @@ def figures(found: Any, shift: float) -> dict[str, Any]:
     return parts | ({} if checks is None else {"checks": checks.sd})
 
 
-@pytest.mark.parametrize("settings", [{}, {"hyper": "shared"}], ids=str)
+@pytest.mark.parametrize("settings", [{"task_cov": "full"}, {}], ids=str)
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_an_evaluation_moves_by_the_constant(settings: dict[str, Any]) -> None:
     before = judged(0.0, settings)
@@ -366,9 +389,9 @@ class TestMoments:
         )
         plain = total.moments()
         moved = plain.around(np.tile(rng.normal(size=2), 3))
-        for effect in (None, 0.3 * one):
-            shared = SharedActions(Gaussian(rng.normal(size=2), one), one, 0.5 * one, 0.7, effect_cov=effect)
-            mine, theirs = (condition_shared(each, shared) for each in (plain, moved))
+        for level in (0.0, 0.3):
+            crossed = CrossedHierarchy(one, level * one, 0.5 * one, np.array([0.7, 0.4, 1.1]))
+            mine, theirs = (condition_crossed(each, crossed) for each in (plain, moved))
             for view in (
                 lambda p: p.hyper, lambda p: p.action(1), lambda p: p.new_action(), lambda p: p.unit(2, 1),
                 lambda p: p.task(0), lambda p: p.new_task(),
@@ -379,7 +402,7 @@ class TestMoments:
             np.testing.assert_allclose(
                 theirs.table().prior_means, mine.table().prior_means, rtol=0, atol=1e-10
             )
-            np.testing.assert_allclose(theirs.dense().means, mine.dense().means, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(theirs.dense_arrays()[0], mine.dense_arrays()[0], rtol=0, atol=1e-10)
             assert theirs.log_evidence == pytest.approx(mine.log_evidence, rel=1e-10)
         crossed = CrossedHierarchy(one, 0.5 * one, 0.2 * one, np.full(3, 0.7))
         mine, theirs = (condition_crossed(each, crossed) for each in (plain, moved))
@@ -473,9 +496,9 @@ def test_the_rows_of_a_table_or_of_columns_are_summed_in_place_as_in_batches(mon
         np.testing.assert_allclose(found[1].sums, plain.sums, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("hyper", ["flat", "shared"])
-def test_it_comes_back_from_disk_adds_up_and_goes_on(hyper: str, tmp_path: Path) -> None:
-    settings = {"uncertainty": "plug-in"} if hyper == "flat" else {"hyper": "shared"}
+@pytest.mark.parametrize("prior", ["flat", "crossed"])
+def test_it_comes_back_from_disk_adds_up_and_goes_on(prior: str, tmp_path: Path) -> None:
+    settings = {"uncertainty": "plug-in"} if prior == "flat" else {}
     columns = {**ROLES, "context": ["x"]}
     whole = HierOPO(**settings).fit(log(1e6), **columns)
     whole.save(tmp_path / "policy")

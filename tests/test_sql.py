@@ -158,7 +158,7 @@ class TestPostgres:
 
     def test_numbers_and_lists(self, server):
         log = sql("select * from kinds order by n", server)
-        (batch,) = read(log, Roles("id", "name", "exact", context=("r", "price", "n"), eligible="can"))
+        (batch,) = read(log, Roles("id", None, "exact", context=("r", "price", "n"), eligible="can"))
         assert batch.reward.tolist() == [0.0, 0.25]
         assert batch.context.tolist() == [[0.0, 0.25, 0.0], [0.5, 1.25, 1.0]]
         assert batch.eligible.lists == [["a", "b"]] * 2

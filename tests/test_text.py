@@ -41,6 +41,6 @@ def test_findings_of_one_row_or_one_action_are_in_the_singular() -> None:
     log["r"] = rng.normal(size=n)
     log["r"][5] = np.nan
     with pytest.warns(hieropo.HieropoWarning, match=r"1 of 400 rows .* was set aside\."):
-        HierOPO("indicator", hyper="shared").fit(
+        HierOPO("indicator", task_cov="crossed").fit(
             pa.table(log), task="t", action="a", reward="r", lenient=True
         )

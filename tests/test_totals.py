@@ -12,6 +12,9 @@ from reference.measure import Measure, norm
 from strategies import hierarchy_of, moments_of, problems
 
 from hieropo.core.corrected import HyperError, correct
+from hieropo.core.crossed_hierarchy import CrossedHierarchy
+from hieropo.core.crossed_mixture import condition_hierarchies, integrate_crossed
+from hieropo.core.crossed_posterior import condition_crossed
 from hieropo.core.features import per_action
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
@@ -19,10 +22,9 @@ from hieropo.core.metadata import Metadata
 from hieropo.core.mixed import HyperDraws, mix
 from hieropo.core.packed import packed_size
 from hieropo.core.posterior import condition
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.totals import total
-from hieropo.core.units import UnitAccumulator
+from hieropo.core.units import UnitAccumulator, UnitMoments
 from hieropo.errors import InputError, MismatchError, NumericalError
 
 M, D = 8, 3
@@ -71,6 +73,19 @@ def conditioned(mean: Array, cov: Array, seen: Array, reward: Array, noise: Arra
     cross = cov @ seen.T
     gain = np.linalg.solve(seen @ cross + np.diag(noise), cross.T).T
     return mean + gain @ (reward - seen @ mean), cov - gain @ cross.T
+
+
+def conditioned_flat(
+    common: Array, cov: Array, seen: Array, reward: Array, noise: Array
+) -> tuple[Array, Array]:
+    """The same where all theta have the mean ``common @ beta`` and beta is flat: generalised least squares."""
+    x, cross = seen @ common, cov @ seen.T
+    gain = np.linalg.solve(seen @ cross + np.diag(noise), np.hstack([cross.T, x, reward[:, None]]))
+    half, x_solved, reward_solved = np.split(gain, [len(cov), len(cov) + x.shape[1]], axis=1)
+    beta_cov = np.linalg.solve(x.T @ x_solved, np.eye(x.shape[1]))
+    beta = beta_cov @ (x.T @ reward_solved[:, 0])
+    pull = common - cross @ x_solved
+    return pull @ beta + cross @ reward_solved[:, 0], cov - cross @ half + pull @ beta_cov @ pull.T
 
 
 def assert_law(found: Any, mean: Array, cov: Array, tolerance: float = 1e-9) -> None:
@@ -201,29 +216,53 @@ def test_the_first_order_correction_is_that_of_every_pair_of_tasks(diagonal: boo
 # Units
 
 
-@pytest.mark.parametrize("effect", [False, True])
-def test_of_units_it_is_the_conditioned_joint_gaussian(effect: bool) -> None:  # noqa: FBT001
-    K, p = 4, D
-    hierarchy = SharedActions(
-        Gaussian(draw(p, seed=7), COVS[3]), COVS[1], COVS[0], 0.7, COVS[2] if effect else None
-    )
-    features = per_action(range(K), ["x", "y"])
-    task, x, reward, weight = rows()
-    action = np.random.default_rng(8).integers(0, K - 1, len(task))
-    sums = UnitAccumulator(features)
-    sums.add(task, action, x[:, :2], reward, weight)
-    post = condition_shared(sums.moments(), hierarchy)
+K = 4
+ACTIONS = per_action(range(K), ["x", "y"])
+
+
+def unit_rows(n: int = 30) -> tuple[Any, Array, Array, Array, Array]:
+    """The same log with actions, of which the last has no rows."""
+    task, x, reward, weight = rows(n=n)
+    return task, np.random.default_rng(8).integers(0, K - 1, len(task)), x[:, :2], reward, weight
+
+
+def unit_moments(n: int = 30) -> UnitMoments:
+    sums = UnitAccumulator(ACTIONS)
+    sums.add(*unit_rows(n))
+    return sums.moments()
+
+
+@pytest.mark.parametrize("level", [False, True])
+def test_of_units_it_is_the_conditioned_joint_gaussian(level: bool) -> None:  # noqa: FBT001
+    level_cov = COVS[2] if level else np.zeros((D, D))
+    noise = np.array([0.7, 0.4, 1.3, 0.9])
+    post = condition_crossed(unit_moments(), CrossedHierarchy(COVS[1], level_cov, COVS[0], noise))
+    task, action, x, reward, weight = unit_rows()
     ids = post.moments.keys.values
-    m, ones = len(ids), np.ones((K, K))
-    own = np.kron(np.eye(K), COVS[0]) + (np.kron(ones, COVS[2]) if effect else 0.0)
-    common = np.kron(ones, COVS[3]) + np.kron(np.eye(K), COVS[1])
-    cov = np.kron(np.ones((m, m)), common) + np.kron(np.eye(m), own)
-    phi = features.phi(x[:, :2], action)
-    seen = np.einsum("ns,nd->nsd", task[:, None] == ids, phi).reshape(len(task), m * K * p)
-    mean, cov = conditioned(np.tile(hierarchy.hyper.mean, m * K), cov, seen, reward, 0.7 / weight)
+    m = len(ids)
+    own = np.kron(np.eye(K), COVS[0]) + np.kron(np.ones((K, K)), level_cov)
+    cov = np.kron(np.ones((m, m)), np.kron(np.eye(K), COVS[1])) + np.kron(np.eye(m), own)
+    phi = ACTIONS.phi(x, action)
+    seen = np.einsum("ns,nd->nsd", task[:, None] == ids, phi).reshape(len(task), m * K * D)
+    common = np.tile(np.eye(D), (m * K, 1))  # of beta, which is flat
+    mean, cov = conditioned_flat(common, cov, seen, reward, noise[action] / weight)
     v = vectors(post)
     flat = v.reshape(len(v), -1)
     assert_law(total(post, v), flat @ mean, flat @ cov @ flat.T)
+
+
+def test_of_a_mixture_of_units_it_is_the_mixture_of_the_laws() -> None:
+    sums = unit_moments(60)
+    mixture = condition_hierarchies(sums, integrate_crossed(sums))
+    nodes = np.flatnonzero(mixture.hierarchy.conditioned)
+    v = vectors(mixture)
+    found = total(mixture, v)
+    np.testing.assert_array_equal(found.weights, mixture.hierarchy.conditioned[nodes])
+    assert nodes.size > 10
+    for h, node in enumerate(nodes[:6]):
+        mean, cov = pairs(condition_crossed(sums, mixture.hierarchy.hierarchy(int(node))), v)
+        np.testing.assert_allclose(found.means[h], mean, rtol=1e-9, atol=1e-9 * np.abs(mean).max())
+        np.testing.assert_allclose(found.covs[h], cov, rtol=1e-9, atol=1e-9 * np.abs(cov).max())
 
 
 # Size, and refusals

@@ -101,7 +101,7 @@ def test_a_policy_is_learned_from_its_news():
     assert log.schema.names == [
         "action", "reward", "pscore", "eligible", "User.user", "Action.article", "User.time_of_day=morning",
     ]  # fmt: skip
-    learner = HierOPO(hyper="shared").fit(
+    learner = HierOPO(task_cov="crossed").fit(
         log, task="User.user", action="action", reward="reward", pscore="pscore", eligible="eligible"
     )
     assert set(learner.features_.actions) == {

@@ -11,15 +11,17 @@ from reference.dense import Array
 from scipy import stats
 
 from hieropo.core.corrected import HyperError, correct
+from hieropo.core.crossed_hierarchy import CrossedHierarchy
+from hieropo.core.crossed_mixture import CrossedMixture, condition_hierarchies, integrate_crossed
+from hieropo.core.crossed_posterior import condition_crossed
 from hieropo.core.features import per_action
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.mixed import HyperDraws, mix
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import condition
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
-from hieropo.core.units import UnitAccumulator
+from hieropo.core.units import UnitAccumulator, UnitMoments
 from hieropo.core.worth import certificates, rows_needed, task_laws
 from hieropo.errors import InputError, MismatchError
 
@@ -36,16 +38,26 @@ def log(seed: int = 0, n: int = 30) -> Moments:
     return Moments.from_arrays(task, rng.standard_normal((n, D)), rng.standard_normal(n))
 
 
-def units(*, effect: bool) -> Any:
+def unit_moments() -> UnitMoments:
     rng = np.random.default_rng(3)
-    sums = UnitAccumulator(per_action(range(K), ["x"]))
+    sums, n = UnitAccumulator(per_action(range(K), ["x"])), 5 * M
     sums.add(
-        np.tile(np.arange(M), 5), rng.integers(0, K, 5 * M), rng.standard_normal((5 * M, 1)), np.ones(5 * M)
+        np.tile(np.arange(M), 5), rng.integers(0, K, n), rng.standard_normal((n, 1)), rng.random(n) + 0.5
     )
+    return sums.moments()
+
+
+def units(*, level: bool) -> Any:
     covs = [cov[:2, :2] for cov in COVS]
-    return condition_shared(
-        sums.moments(), SharedActions(None, covs[1], covs[0], 0.7, covs[2] if effect else None)
+    level_cov = covs[2] if level else np.zeros((2, 2))
+    return condition_crossed(
+        unit_moments(), CrossedHierarchy(covs[1], level_cov, covs[0], np.array([0.7, 0.5, 1.2, 0.7]))
     )
+
+
+def mixture_of_units() -> Any:
+    moments = unit_moments()
+    return condition_hierarchies(moments, integrate_crossed(moments))
 
 
 def mixture() -> Any:
@@ -64,14 +76,17 @@ KINDS: dict[str, Callable[[], Any]] = {
     "corrected": lambda: correct(
         log(), HIERARCHY, HyperError(D, 0.5 * np.cov(np.eye(packed_size(D)) + 0.1), 20)
     ),
-    "units": lambda: units(effect=False),
-    "units with effect": lambda: units(effect=True),
+    "units": lambda: units(level=False),
+    "units with a level": lambda: units(level=True),
+    "mixture of units": mixture_of_units,
 }
 kinds = pytest.mark.parametrize("post", [pytest.param(make(), id=name) for name, make in KINDS.items()])
 
 
 def parts(post: Any) -> list[tuple[float, Any]]:
     """The hierarchies that a posterior mixes, with their weights."""
+    if isinstance(post, CrossedMixture):
+        return list(zip(post.weights, post.parts(), strict=True))
     return list(zip(post.draws.weights, post.parts, strict=True)) if hasattr(post, "parts") else [(1.0, post)]
 
 
@@ -316,7 +331,7 @@ def test_of_two_actions_the_rows_needed_have_a_closed_form(
 
 
 @pytest.mark.parametrize(
-    ("kind", "pessimism", "borrowed"), [("two levels", 2.0, 0.0), ("units with effect", 0.0, 2.0)]
+    ("kind", "pessimism", "borrowed"), [("two levels", 2.0, 0.0), ("units with a level", 0.0, 2.0)]
 )
 def test_after_the_rows_needed_the_certificate_is_what_was_wanted(
     kind: str, pessimism: float, borrowed: float
@@ -357,10 +372,10 @@ def design_of(post: Any, rows: list[int]) -> tuple[Array, int]:
     if not hasattr(moments, "units"):
         return unpack(moments.sums[rows].sum(axis=0), D + 2)[:D, :D] / post.hierarchy.noise_var, n
     p = moments.unit_dim
-    for a in range(K):
+    for a, noise_var in enumerate(post.hierarchy.noise_var):
         at = slice(a * p, (a + 1) * p)
-        total[at, at] = unpack(moments.sums[rows, a].sum(axis=0), p + 2)[:p, :p]
-    return total / post.hierarchy.noise_var, n
+        total[at, at] = unpack(moments.sums[rows, a].sum(axis=0), p + 2)[:p, :p] / noise_var
+    return total, n
 
 
 def test_what_a_task_never_tries_it_never_learns() -> None:

@@ -22,6 +22,13 @@ class _Baseline(HierOPO):
 
     _shares = False
 
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if isinstance(self.task_cov, str) and self.task_cov == "crossed":
+            raise InputError(
+                f"{type(self).__name__} is a baseline, and task_cov='crossed' is for HierOPO: leave task_cov out."
+            )
+
     def __init__(
         self,
         features: FeatureChoice = None,
@@ -52,7 +59,7 @@ class _Baseline(HierOPO):
         raise NotImplementedError
 
     def _estimated(self, moments: Moments, blocks: int | None) -> Hierarchy:
-        return estimate(moments, self.task_cov, blocks=blocks).hierarchy
+        return estimate(moments, self.task_cov, blocks=blocks).hierarchy  # type: ignore[arg-type]  # it checks
 
 
 class FlatOPO(_Baseline):

@@ -144,8 +144,8 @@ def _cause(rows: float, size: NDArray[np.float64], concerned: NDArray[np.int64],
     if len(rare) < len(actions):
         return (
             f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
-            "log, put rare actions together, use the features 'indicator', or let actions share a prior, "
-            "hyper='shared'."
+            "log, put rare actions together, use the features 'indicator', or let actions borrow from each "
+            "other, task_cov='crossed'."
         )
     spots = sorted(set((concerned % each).tolist()))
     return _tied(

@@ -6,19 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.logs import Roles, column_of
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
-from hieropo.core.shared_actions import SharedActions
+from hieropo.core.totals import noise_variances
 from hieropo.core.uncertainty import Doubt
 from hieropo.errors import InputError
 from hieropo.feature_choice import origin_note
-from hieropo.likeness import Likeness, likeness, shared_likeness
+from hieropo.likeness import Likeness, crossed_likeness, likeness
 from hieropo.new_tasks import NewTasks
 from hieropo.placement import Placement
 from hieropo.predicting import chosen
@@ -60,6 +62,12 @@ class Fitted:
         )
         self._seconds, self.rejected_ = {}, None
         return self
+
+    @property
+    def noise_sd(self) -> float:
+        """Standard deviation of the noise of a reward; of noise that differs between actions, the root of its mean."""
+        self._fitted()
+        return float(np.sqrt(noise_variances(self.posterior_).mean()))
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):
@@ -125,17 +133,15 @@ class Fitted:
             Nothing was learned: not fitted, or the hierarchy was given.
         """
         self._fitted()
-        if isinstance(self.hierarchy_, SharedActions):
-            columns = list(self.features_.columns)
-            labels = ["intercept"] * (self.moments_.unit_dim - len(columns)) + columns
-            shared = shared_likeness(
-                self.moments_, self.hierarchy_, self.posterior_, labels, level=level, seconds=self._seconds
+        if isinstance(self.hierarchy_, CrossedHierarchies):
+            crossed = crossed_likeness(
+                self.posterior_, self.features_.names, level=level, seconds=self._seconds
             )
-            return replace(shared, note=origin_note(self.features_))
+            return replace(crossed, note=origin_note(self.features_))
         if not hasattr(self, "learned_"):
             raise InputError(
                 "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
-                "with hyper='flat' or 'shared' and without known=."
+                "with hyper='flat' and without known=."
             )
         found = likeness(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds

@@ -59,13 +59,14 @@ class HierOPO(Fitted, Parameters):
         Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha. "cv" chooses it from the log.
     level : float, optional
         Pointwise credible level instead of ``pessimism``.
-    task_cov : {"auto", "full", "block", "diag", "isotropic"} or (d, d) array
-        Shape of the estimated Sigma_0; "auto" lets the evidence choose. "block" has one full block for each action; an
-        array is known up to its scale.
-    hyper : {"flat", "shared"} or Gaussian
-        Prior of the population mean: nothing is known of it; or the means of actions with coefficients of their own are
-        themselves draws around one mean, with a covariance that is learned, so that a rare action borrows from the
-        others (coefficients of one task's actions are then independent given their means); or N(mean, cov).
+    task_cov : {"auto", "crossed", "full", "block", "diag", "isotropic"} or (d, d) array
+        Shape of the estimated Sigma_0. "crossed" is for actions with coefficients of their own: coefficients are the
+        sum of a common part, an effect of the action, the level of the task and their interaction, and the standard
+        deviations of the last three are integrated, zero included. "auto" takes it where it is derived (not with
+        levels, metadata, sampling weights, or a hierarchy of which something is given); else the evidence chooses among
+        the other shapes. "block" has one full block for each action; an array is known up to its scale.
+    hyper : {"flat"} or Gaussian
+        Prior of the population mean: flat, or N(mean, cov).
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         How the uncertainty of the learned hierarchy enters the posteriors: by a mixture of hierarchies that the log
         leaves possible, by a correction, or not at all; "auto" decides by the size of the log. What is not learned
@@ -84,12 +85,12 @@ class HierOPO(Fitted, Parameters):
     policy_ : LCBPolicy, or GatedPolicy where one was loaded
     posterior_ : Posterior
     hierarchy_ : Hierarchy
-        SharedActions with ``hyper="shared"``, as ``posterior_`` and ``moments_`` are of their kind then.
+        CrossedHierarchies with the crossed prior, as ``posterior_`` and ``moments_`` are of their kind then.
     estimate_ : Estimate
         How the hierarchy was learned; only where it was.
     learned_ : Learned
         What is known of the hierarchy, and how its uncertainty is carried; only where it was learned, and not
-        with ``hyper="shared"`` or a Gaussian.
+        with the crossed prior or a Gaussian.
     moments_ : Moments
     pessimism_ : PessimismChoice
         What each pessimism is worth; only with "cv".
@@ -200,7 +201,12 @@ class HierOPO(Fitted, Parameters):
         check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
         watch = Watch(source, roles, taker)
         features, found = features_and_sums(
-            watch, self.features, roles, self._apart, rejects=taker, checkpoint=checkpoint
+            watch,
+            self.features,
+            roles,
+            lambda made: self._apart(made, roles),
+            rejects=taker,
+            checkpoint=checkpoint,
         )
         self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
         moments = found.moments
@@ -224,20 +230,19 @@ class HierOPO(Fitted, Parameters):
             )
         log.check(self.features, columns)
         self._check_roles(log.roles)
-        self._settings_of().check_features(log.features)
         self._seconds, self.rejected_, self._seen = {}, None, None
         log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
-        moments, found = log.for_learning(apart=self._settings_of().shared), log.summed
+        moments, found = log.for_learning(apart=self._apart(log.features, log.roles)), log.summed
         rare: Iterable[Finding] = ()
         if isinstance(log.moments, UnitMoments):
             own = self._settings_of().coefficients(log.features)
             rare = of_counts(log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, own)
         return self._learn(moments, log.features, log.roles, found.placement, found.sketch, rare)
 
-    def _apart(self, features: FeatureMap) -> bool:
+    def _apart(self, features: FeatureMap, roles: Roles) -> bool:
         """Say whether sums are kept for each action; refuse features that the settings are not for."""
         self._settings_of().check_features(features)
-        return self._settings_of().shared
+        return self._shares and self._settings_of().crossed(features, roles)
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Pessimism and level before one is chosen from the log."""
@@ -295,9 +300,10 @@ class HierOPO(Fitted, Parameters):
             raise InputError(
                 "pessimism='cv' needs all rows at once: call fit with all of them, or set a number."
             )
-        if self._settings_of().shared != isinstance(self.moments_, UnitMoments):
+        if self._apart(self.features_, self.roles_) != isinstance(self.moments_, UnitMoments):
             raise InputError(
-                f"hyper={self.hyper!r} needs other sums than those of the rows so far; call fit with all rows again."
+                "The settings were changed since fit(), and need other sums than those of the rows so far: call fit "
+                "with all rows again."
             )
         roles = replace(self.roles_, **columns)
         for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
@@ -316,7 +322,7 @@ class HierOPO(Fitted, Parameters):
 
     def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> Summed:
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
-        apart, stored = self._settings_of().shared, as_moments(log)
+        apart, stored = self._apart(self.features_, roles), as_moments(log)
         if stored is None:
             if taker is not None:
                 taker.features = self.features_

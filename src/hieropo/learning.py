@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.crossed import Crossed
+from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.core.estimation import Estimate, TaskCov
 from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
@@ -20,7 +21,6 @@ from hieropo.core.moved_priors import (
     moved_gaussian,
     moved_hierarchy,
 )
-from hieropo.core.shared_actions import SharedActions, condition_shared, estimate_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.tree_estimation import estimate_levels
 from hieropo.core.uncertainty import Doubt, Learned, condition_with, learn
@@ -29,9 +29,9 @@ from hieropo.core.units import UnitMoments, one_action
 from hieropo.errors import InputError, NumericalError
 from hieropo.placement import Placement
 
-Hyper = Gaussian | Literal["flat", "shared"]
-TaskCovariance = TaskCov | Literal["block"] | NDArray[Any]
-_SHAPES = (*get_args(TaskCov), "block")
+Hyper = Gaussian | Literal["flat"]
+TaskCovariance = TaskCov | Literal["block", "crossed"] | NDArray[Any]
+_SHAPES = (*get_args(TaskCov), "block", "crossed")
 
 
 def _is_one_of(value: Any, words: tuple[str, ...]) -> bool:
@@ -64,8 +64,9 @@ class Settings:
             raise InputError(
                 f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
             )
-        if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat", "shared"))):
-            raise InputError(f"hyper={self.hyper!r}; 'flat', 'shared' or a Gaussian is needed.")
+        self._check_shared()
+        if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat",))):
+            raise InputError(f"hyper={self.hyper!r}; 'flat' or a Gaussian is needed.")
         if self.uncertainty not in get_args(Uncertainty):
             raise InputError(f"uncertainty={self.uncertainty!r}; one of {_quoted(Uncertainty)} is needed.")
         if self.task_cov is None or (isinstance(self.task_cov, str) and not self._has_shape(*_SHAPES)):
@@ -83,9 +84,16 @@ class Settings:
                 error.add_note("logging='frozen' takes the shares of actions as metadata of each task.")
                 raise
 
+    def _check_shared(self) -> None:
+        if _is_one_of(self.hyper, ("shared",)):
+            raise InputError(
+                "hyper='shared' is gone: the crossed prior (task_cov='crossed', the default where each action has "
+                "coefficients of its own) lets actions borrow from each other. Leave hyper out."
+            )
+
     def _check_together(self) -> None:
         """Refuse choices that do not go together."""
-        own_prior = isinstance(self.hyper, Gaussian) or self.hyper == "shared"
+        own_prior = isinstance(self.hyper, Gaussian)
         if self.known is not None and own_prior:
             raise InputError(
                 "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the rest "
@@ -94,14 +102,21 @@ class Settings:
         if self.uncertainty in ("integrated", "first-order") and (own_prior or self.known is not None):
             raise InputError(
                 f"uncertainty={self.uncertainty!r} is for a hierarchy that is learned with hyper='flat'; with "
-                "known=Hierarchy(...), hyper='shared' or a Gaussian the hierarchy is taken as known: leave "
+                "known=Hierarchy(...) or a Gaussian as hyper the hierarchy is taken as known: leave "
                 "uncertainty at 'auto', or say 'plug-in'."
             )
-        if self.shared and not self._has_shape(*get_args(TaskCov)):
-            raise InputError(
-                f"With hyper='shared' task_cov has the p features of one action and can be {_quoted(TaskCov)}; got "
-                f"{self._shape()}."
-            )
+        if self._has_shape("crossed"):
+            for setting, given in (
+                ("known=Hierarchy(...)", self.known is not None),
+                ("a Gaussian as hyper", own_prior),
+                (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("first-order", "plug-in")),
+                ("logging='frozen'", self.logging == "frozen"),
+            ):
+                if given:
+                    raise InputError(
+                        f"task_cov='crossed' does not go with {setting}: its standard deviations are learned, and "
+                        "always integrated. Leave one of the two out."
+                    )
 
     def check_roles(self, roles: Roles) -> None:
         """Refuse settings that have no use for the columns of a log.
@@ -119,7 +134,7 @@ class Settings:
     def _check_sampled(self) -> None:
         """Refuse what is not derived for rows with sampling weights."""
         for setting, given in (
-            ("hyper='shared'", self.shared),
+            ("task_cov='crossed'", self._has_shape("crossed")),
             ("logging='frozen'", self.logging == "frozen"),
             (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("integrated", "first-order")),
         ):
@@ -143,10 +158,6 @@ class Settings:
                 "known=Hierarchy(...) holds its own levels and metadata: name no columns for them, or let them be "
                 "learned."
             )
-        if self.shared:
-            raise InputError(
-                "hyper='shared' is for one level of tasks: name no levels and no metadata, or use hyper='flat'."
-            )
         if not self._has_shape(*get_args(TaskCov)):
             raise InputError(
                 f"With levels or metadata task_cov can be {_quoted(TaskCov)}; got {self._shape()}."
@@ -165,10 +176,10 @@ class Settings:
         InputError
             Names the setting.
         """
-        if not (self.shared or (self.known is None and self._has_shape("block"))):
+        if self.known is not None or not self._has_shape("block", "crossed"):
             return
         if one_action(features) is None or features.actions is None:
-            setting = "hyper='shared'" if self.shared else "task_cov='block'"
+            setting = f"task_cov={self.task_cov!r}"
             raise InputError(
                 f"{setting} is for actions with coefficients of their own, as features='per-action' or 'indicator' "
                 f"have; this learner has {features!r}. Name a column of actions, or leave {setting} out."
@@ -177,7 +188,8 @@ class Settings:
     def coefficients(self, features: FeatureMap) -> int:
         """Count the coefficients of each action that nothing but its own rows tells; 0 where others tell of them."""
         own = one_action(features)
-        return 0 if own is None or self.known is not None or self.hyper != "flat" else own.dim
+        given = own is None or self.known is not None or isinstance(self.hyper, Gaussian)
+        return 0 if given else own.dim  # type: ignore[union-attr]  # own is a map
 
     def _has_shape(self, *shapes: str) -> bool:
         return _is_one_of(self.task_cov, shapes)
@@ -185,19 +197,28 @@ class Settings:
     def _shape(self) -> str:
         return repr(self.task_cov) if isinstance(self.task_cov, str) else "an array"
 
-    @property
-    def shared(self) -> bool:
-        """Whether actions share a prior."""
-        return _is_one_of(self.hyper, ("shared",)) and self.known is None
+    def crossed(self, features: FeatureMap, roles: Roles) -> bool:
+        """Say that the crossed prior is learned: always where it is named, by default where it is derived.
+
+        That is where each of several actions has coefficients of its own, tasks have one level and no metadata, nothing
+        of the hierarchy is given, its uncertainty is to be integrated, and rows were not kept by chance.
+        """
+        if self._has_shape("crossed"):
+            return True
+        apart = one_action(features) is not None and len(features.actions or ()) > 1
+        plain = not (roles.levels or roles.metadata or roles.sampling_weight) and self.logging != "frozen"
+        learned = self.known is None and not isinstance(self.hyper, Gaussian)
+        integrated = self.uncertainty in ("auto", "integrated")
+        return apart and plain and learned and integrated and self._has_shape("auto")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learning:
-    """What came of it.
+    """A learned or given hierarchy, and its posterior.
 
     Attributes
     ----------
-    hierarchy : Hierarchy or SharedActions
+    hierarchy : Hierarchy or CrossedHierarchies
     posterior : Posterior or one with the same views
     estimate : Estimate or None
         None where the hierarchy was given.
@@ -205,7 +226,7 @@ class Learning:
         With the doubt about the hierarchy, where it was learned for one level or a tree of tasks.
     """
 
-    hierarchy: Hierarchy | SharedActions
+    hierarchy: Hierarchy | CrossedHierarchies
     posterior: Any
     estimate: Estimate | None = None
     learned: Learned | None = None
@@ -259,7 +280,7 @@ def learning(
     Parameters
     ----------
     moments : Moments or UnitMoments
-        The latter for ``hyper="shared"``.
+        The latter for the crossed prior.
     placement : Placement
         Levels and metadata of the tasks.
     settings : Settings
@@ -271,8 +292,8 @@ def learning(
         Settings do not fit together; what :func:`estimation.estimate` refuses.
     """
     if isinstance(moments, UnitMoments):
-        estimate, hierarchy = estimate_shared(moments, settings.task_cov)
-        return Learning(hierarchy, condition_shared(moments, hierarchy), estimate)
+        hierarchies = integrate_crossed(moments)
+        return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     if settings.known is not None:
         return given(moments, settings.known)
     learned = _learned(moments, placement, settings, features)

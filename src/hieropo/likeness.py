@@ -1,18 +1,18 @@
 """A summary of how alike the tasks of a log are, for a person to read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from hieropo.core.crossed_mixture import CrossedHierarchies, CrossedMixture, interval_of_product
 from hieropo.core.estimation import SAME_SCORE, compare
 from hieropo.core.gaussian import Array
 from hieropo.core.hyper_intervals import estimates, level_name, mean_intervals
 from hieropo.core.mixed import single
-from hieropo.core.packed import packed_size
-from hieropo.core.shared_actions import SharedActions
+from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
 from hieropo.core.ties import ordered
 from hieropo.core.uncertainty import Learned
@@ -104,6 +104,24 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the differences in expected rewards, over the contexts of the log.
+
+    Attributes
+    ----------
+    name : str
+    sd : Range
+        Standard deviation, in reward units.
+    zero : float
+        Probability that it is zero.
+    """
+
+    name: str
+    sd: Range
+    zero: float
+
+
+@dataclass(frozen=True, slots=True)
 class Likeness:
     """A summary of how alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
 
@@ -127,6 +145,8 @@ class Likeness:
         Of the intervals.
     note : str
         Where the features measure context columns from, where that is not 0.
+    parts : tuple of Part
+        Of the crossed prior: level of a task, effects of actions in all tasks and in one task.
     """
 
     tasks: int
@@ -140,11 +160,13 @@ class Likeness:
     seconds: Mapping[str, float]
     level: float
     note: str = ""
+    parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types; infinite rows become None."""
         found = asdict(self)
         found["levels"], found["models"] = list(self.levels), [asdict(model) for model in self.models]
+        found["parts"] = [asdict(part) for part in self.parts]
         found["coefficients"] = [
             {
                 **asdict(each),
@@ -176,6 +198,11 @@ class Likeness:
                 "until they say as much of its coefficient as all other tasks do."
             )
         )
+        if self.parts:
+            body = [
+                [part.name, str(part.sd), f"{part.zero:.2g}" if part.zero else "-"] for part in self.parts
+            ]
+            parts.append(table([["expected rewards differ by", "sd", "P(zero)"], *body]))
         if self.models:
             body = [
                 [m.name, f"{m.log_likelihood:.2f}", str(m.parameters), f"{m.evidence:.2f}", _MEANING[m.name]]
@@ -251,45 +278,124 @@ def likeness(
     )
 
 
-def shared_likeness(
-    moments: UnitMoments, hierarchy: SharedActions, posterior: Any, names: Sequence[str], *, level: float,
-    seconds: Mapping[str, float],
-) -> Likeness:  # fmt: skip
-    """Summarise what was learned where actions share a prior; intervals are of the population means alone."""
+def crossed_likeness(
+    posterior: CrossedMixture, names: Sequence[str], *, level: float, seconds: Mapping[str, float]
+) -> Likeness:
+    """Summarise what was learned with the crossed prior.
+
+    Parameters
+    ----------
+    posterior : CrossedMixture
+    names : sequence of d str
+        Of the features.
+    level : float
+        Of the intervals, in (0, 1).
+    seconds : mapping
+        Wall time that was spent before.
+    """
     if not 0.0 < level < 1.0:
         raise InputError(f"level={level!r} is not a probability in (0, 1).")
-    means = mean_intervals(single(posterior.hyper), moments.unit_dim, level)
-    total, n = moments.units.sums.sum(axis=0), moments.n_rows
-    need = _rows_needed(total, n, hierarchy.task_cov, hierarchy.noise_var) * moments.n_actions
+    moments, hierarchies = posterior.moments, posterior.hierarchy
+    p, central = moments.unit_dim, posterior.hierarchy.central()
+    grams = unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows
+    gram = grams.sum(axis=0)
+    actions = [posterior.action(a) for a in range(moments.n_actions)]
+    means = [range_ for action in actions for range_ in mean_intervals(single(action), p, level)]
+    between = np.sqrt(np.diagonal(central.level_cov + central.interaction_cov))
+    power = np.diagonal(grams, axis1=1, axis2=2) * between**2
+    rows = central.noise_var[:, None] / np.where(power > 0, power, np.nan)
     coefficients = tuple(
-        Coefficient(
-            name,
-            Range(*mean[1:]),
-            Range(float(np.sqrt(hierarchy.task_cov[j, j]))),
-            (Range(float(np.sqrt(hierarchy.action_cov[j, j]))),),
-            float(need[j]),
-        )
-        for j, (name, mean) in enumerate(zip(names, means, strict=True))
+        Coefficient(name, Range(*mean[1:]), Range(float(between[k % p])), (), _finite(rows[k // p, k % p]))
+        for k, (name, mean) in enumerate(zip(names, means, strict=True))
     )
-    noise = Range(float(np.sqrt(hierarchy.noise_var)))
-    how = "plug-in (actions share a prior: its covariances are taken as known)"
+    noise_sd = np.sqrt(hierarchies.noise_var * float(hierarchies.shapes.noise_ratio.mean()))
+    noise = Range(
+        *interval_of_product(np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _free(moments), level)
+    )
     return Likeness(
-        len(moments),
-        n,
-        noise,
+        int(np.count_nonzero(moments.rows.any(axis=1))),
+        moments.n_rows,
+        replace(noise, value=float(np.sqrt(central.noise_var.mean()))),
         coefficients,
-        ("between actions",),
         (),
-        _NOT_COMPARED,
-        how,
+        (),
+        _verdict_of_parts(hierarchies),
+        f"integrated ({len(hierarchies)} hierarchies that the log leaves possible)",
         dict(seconds),
         level,
+        parts=_parts(posterior, gram, level),
     )
+
+
+def _parts(posterior: CrossedMixture, gram: Array, level: float) -> tuple[Part, ...]:
+    """Describe the three parts by their sds over the contexts of the log, in reward units."""
+    moments, found = posterior.moments, posterior.hierarchy
+    free, tasks = _free(moments), max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
+    relative = found.level_sd / np.sqrt(1 + found.interaction_sd**2)
+    single = (
+        np.ptp(relative) <= _SAME * relative.max()
+    )  # of a large log, known as the sd of as many draws as tasks
+    described = (
+        ("level of a task", found.level_sd, found.shapes.level, 0.5 / tasks if single else 0.0),
+        ("effect of an action in all tasks", found.action_sd, found.shapes.action, 0.0),
+        ("effect of an action in one task", found.interaction_sd, found.shapes.interaction, 0.0),
+    )
+    return tuple(
+        Part(
+            name,
+            Range(*interval_of_product(sds, _units(found, shape, gram), found.weights, free + more, level)),
+            float(found.weights[sds == 0].sum()),
+        )
+        for name, sds, shape, more in described
+    )
+
+
+def _units(found: CrossedHierarchies, shape: Array, gram: Array) -> Array:
+    """Sds (H,) over the contexts of the log, in reward units, of a part whose sd is that of the noise."""
+    return np.asarray(np.sqrt(found.noise_var * float(np.sum(shape * gram))))
+
+
+def _free(moments: UnitMoments) -> float:
+    """Variance of the log of the noise sd, given the hierarchy in its units."""
+    return 0.5 / max(float(moments.n_rows) - moments.unit_dim, 1.0)
+
+
+def _finite(rows: float) -> float:
+    return float(rows) if np.isfinite(rows) else float("inf")
+
+
+def _verdict_of_parts(found: CrossedHierarchies) -> str:
+    """Say in words which differences the log shows."""
+    none, shared, single_task = found.no_effect, found.no_action_effect, found.no_interaction
+    if none > _LIKELY:
+        return (
+            f"No effect of actions is shown: that actions do the same everywhere has the probability {none:.2g}. Any "
+            "choice of actions may do as well as any other."
+        )
+    effect = (
+        "Actions differ"
+        if none < 1 - _LIKELY
+        else f"Whether actions differ is open (P(no effect) is {none:.2g})"
+    )
+    if single_task > _LIKELY:
+        return (
+            f"{effect}, and no difference between tasks in that is shown: one answer for all may do as well."
+        )
+    if single_task < 1 - _LIKELY:
+        lead = "" if shared < _LIKELY else " No action is shown to be better in all tasks."
+        return f"{effect}, and tasks differ in which action is best for them: a policy for each task can pay.{lead}"
+    return (
+        f"{effect}. Whether tasks differ in the effects of actions is open: P(no such difference) is "
+        f"{single_task:.2g}."
+    )
+
+
+_SAME = 1e-9  # share by which numbers that are one may differ
+_LIKELY = 0.8  # probability from which a part is said to be there, or not to be
 
 
 _NOT_COMPARED = (
-    "Models were not compared: that is done, where it is quick, for one level of tasks without metadata and without a "
-    "prior that actions share."
+    "Models were not compared: that is done, where it is quick, for one level of tasks without metadata."
 )
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from hieropo.artifacts import StoredPolicy, load_policy
 from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
+from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.logs import Roles
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.uncertainty import condition_with
 from hieropo.core.units import UnitMoments
 from hieropo.errors import ArtifactError
@@ -51,8 +51,8 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     roles = Roles(**about["columns"])
     posterior: Any
     if isinstance(moments, UnitMoments):
-        assert isinstance(hierarchy, SharedActions)
-        posterior = condition_shared(moments, hierarchy)
+        assert isinstance(hierarchy, CrossedHierarchies)
+        posterior = condition_hierarchies(moments, hierarchy)
         placement = Placement(roles)
     else:
         assert isinstance(hierarchy, Hierarchy)
@@ -66,7 +66,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
 
 
 def _settings(
-    stored: StoredPolicy, saved: dict[str, Any], hierarchy: Hierarchy | SharedActions
+    stored: StoredPolicy, saved: dict[str, Any], hierarchy: Hierarchy | CrossedHierarchies
 ) -> dict[str, Any]:
     found = {**saved, "features": stored.features}
     if "known" in found:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.keys import Keys
 from hieropo.core.laws import TaskTable, UnitTable
 from hieropo.core.metadata import Metadata
-from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import ArtifactError
 
 
@@ -47,7 +47,7 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 4)
+POLICY = Kind("policy", "a policy", 5)
 SUMS = Kind("moments", "moments", 2)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 2)
 TASKS = "tasks.arrow"
@@ -144,18 +144,12 @@ def from_prior(table: TaskTable | UnitTable) -> dict[str, Any] | None:
     return from_gaussian(table.prior)
 
 
-def from_hierarchy(hierarchy: Hierarchy | SharedActions | None) -> dict[str, Any] | None:
+def from_hierarchy(hierarchy: Hierarchy | CrossedHierarchies | None) -> dict[str, Any] | None:
     """Write a hierarchy; who hangs on whom, and what is known of tasks, lies in tables of its own."""
     if hierarchy is None:
         return None
-    if isinstance(hierarchy, SharedActions):
-        return {
-            "hyper": from_gaussian(hierarchy.hyper),
-            "action_cov": hierarchy.action_cov.tolist(),
-            "task_cov": hierarchy.task_cov.tolist(),
-            "noise_var": float(hierarchy.noise_var),
-            "effect_cov": None if hierarchy.effect_cov is None else hierarchy.effect_cov.tolist(),
-        }
+    if isinstance(hierarchy, CrossedHierarchies):
+        return hierarchy.to_dict()
     return {
         "hyper": from_gaussian(hierarchy.hyper),
         "task_cov": hierarchy.task_cov.tolist(),
@@ -179,12 +173,10 @@ def to_hierarchy(
     entry: dict[str, Any],
     parents: Callable[[int], dict[Any, Any]],
     metadata: Callable[[dict[str, Any]], Metadata],
-) -> Hierarchy | SharedActions:
+) -> Hierarchy | CrossedHierarchies:
     """Read a hierarchy; ``parents`` gives the parent of every child of a level, ``metadata`` what is known of tasks."""
-    if "action_cov" in entry:
-        effect = None if entry["effect_cov"] is None else _array(entry["effect_cov"])
-        covs = _array(entry["action_cov"]), _array(entry["task_cov"])
-        return SharedActions(to_gaussian(entry["hyper"]), *covs, entry["noise_var"], effect)
+    if entry.get("kind") == "crossed":
+        return CrossedHierarchies.from_dict(entry)
     levels = tuple(
         Level(_array(level["cov"]), parents(number), name=level["name"])
         for number, level in enumerate(entry["levels"])

@@ -15,6 +15,7 @@ from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
 from hieropo.artifacts.sums import read_moments, read_parents, stored_ids
 from hieropo.artifacts.table import StoredKeys, StoredTable, StoredUnits
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
@@ -25,7 +26,6 @@ from hieropo.core.metadata import Metadata
 from hieropo.core.packed import packed_size
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
-from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_from_dict
 from hieropo.core.units import UnitMoments
@@ -76,7 +76,7 @@ class StoredPolicy:
         return RowSketch.unknown(0) if entry is None else RowSketch.from_dict(entry)
 
     @cached_property
-    def hierarchy(self) -> Hierarchy | SharedActions | None:
+    def hierarchy(self) -> Hierarchy | CrossedHierarchies | None:
         """The hierarchy under which the policy was made; the parents of its levels are read on first use.
 
         Raises

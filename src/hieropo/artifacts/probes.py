@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts.table import StoredTable, StoredUnits
+from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.core.gaussian import Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.laws import TaskTable, UnitTable
-from hieropo.core.packed import pack, unpack
+from hieropo.core.packed import unpack
 from hieropo.core.policy import LCBPolicy
-from hieropo.core.shared_actions import SharedActions, condition_shared
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, condition_with
 from hieropo.core.units import UnitMoments
@@ -104,32 +104,33 @@ def _size(law: Gaussian, pessimism: float) -> float:
 def check_moments(
     table: TaskTable | UnitTable,
     moments: Moments | UnitMoments,
-    hierarchy: Hierarchy | SharedActions,
+    hierarchy: Hierarchy | CrossedHierarchies,
     hyper: Gaussian,
 ) -> str | None:
     """Say where, for a few tasks, the table does not follow from moments and hyper-posterior; None where it does.
 
-    With further levels, metadata or effects of tasks, a parent is not the root, and nothing is compared; nor where rows
-    have sampling weights, since covariances then need all tasks. Where actions have laws of their own, a unit's parent
-    is its action, whose law is an unseen task's less the task covariance.
+    With further levels, metadata or the crossed prior, a parent is not the root, and nothing is compared; nor where
+    rows have sampling weights, since covariances then need all tasks.
     """
     from hieropo.core.steps import Parents, down, square_roots, upper_factor
 
-    offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
-    above = _parents(table, hierarchy, hyper)
-    if above is None or not len(moments) or moments.sampled:
+    if (
+        isinstance(hierarchy, CrossedHierarchies)
+        or isinstance(moments, UnitMoments)
+        or isinstance(table, UnitTable)
+    ):
         return None
+    if hierarchy.levels or hierarchy.metadata is not None or not len(moments) or moments.sampled:
+        return None
+    offset = moments.offset
     tasks = moments.tasks[_spread(len(moments))]
     sums: Array = moments.select(tasks).sums
-    units = sums.reshape(-1, sums.shape[-1])
     factor, regular = upper_factor(hierarchy.task_cov)
-    roots = square_roots(above[1])
-    parents = Parents.of(plus(above[0], minus(offset)), roots, factor, regular=regular)
-    parent = np.arange(len(units)) % len(above[0])
-    means, covs, _ = down(units, 1.0 / hierarchy.noise_var, factor, parent, parents)
-    for unit, (mean, cov) in enumerate(zip(plus(means, offset), covs, strict=True)):
-        place, action = divmod(unit, len(above[0]))
-        task = tasks[place]
+    roots = square_roots(hyper.cov[None])
+    parents = Parents.of(plus(hyper.mean[None], minus(offset)), roots, factor, regular=regular)
+    root = np.zeros(len(sums), dtype=np.int64)
+    means, covs, _ = down(sums, 1.0 / hierarchy.noise_var, factor, root, parents)
+    for task, mean, cov in zip(tasks, plus(means, offset), covs, strict=True):
         row = table.keys.find(task)
         if row < 0:
             return f"The moments hold the task {task!r}, which the policy does not know."
@@ -137,31 +138,15 @@ def check_moments(
             ("mean", mean, table.means[row], np.abs(mean).sum() + np.sqrt(np.abs(cov).max())),
             ("covariance", cov, table.covs[row], np.abs(cov).max()),
         ):
-            own = stored[action] if stored.ndim == 2 else stored
-            if not np.allclose(found, own, rtol=0.0, atol=TOLERANCE * size):
-                where = f"task {task!r}" if stored.ndim == 1 else f"action {action} of task {task!r}"
-                return f"The policy has for {where} the {name} {own}; the moments give {found}."
+            if not np.allclose(found, stored, rtol=0.0, atol=TOLERANCE * size):
+                return f"The policy has for task {task!r} the {name} {stored}; the moments give {found}."
     return None
-
-
-def _parents(
-    table: TaskTable | UnitTable, hierarchy: Hierarchy | SharedActions, hyper: Gaussian
-) -> tuple[Array, Array] | None:
-    """Means and covariances of what tasks, or their actions, hang on; None where the policy does not say them."""
-    if isinstance(hierarchy, SharedActions) and hierarchy.effect_cov is not None:
-        return None  # a unit hangs on its action and on the effect of its task
-    if isinstance(table, UnitTable) and isinstance(hierarchy, SharedActions):
-        between = np.asarray(table.prior_covs) - pack(hierarchy.task_cov)
-        return np.asarray(table.prior_means), unpack(between, hierarchy.unit_dim)
-    if isinstance(hierarchy, SharedActions) or hierarchy.levels or hierarchy.metadata is not None:
-        return None
-    return hyper.mean[None], hyper.cov[None]
 
 
 def other_posterior(
     table: TaskTable | UnitTable,
     moments: Moments | UnitMoments,
-    hierarchy: Hierarchy | SharedActions,
+    hierarchy: Hierarchy | CrossedHierarchies,
     doubt: Doubt,
     saved: Any,
 ) -> str | None:
@@ -170,8 +155,8 @@ def other_posterior(
     Compared are hyper-posterior and evidence, and the tasks of the table too where :func:`check_moments` does not.
     """
     posterior: Any
-    if isinstance(moments, UnitMoments) and isinstance(hierarchy, SharedActions):
-        posterior = condition_shared(moments, hierarchy)
+    if isinstance(moments, UnitMoments) and isinstance(hierarchy, CrossedHierarchies):
+        posterior = condition_hierarchies(moments, hierarchy)
     else:
         assert isinstance(moments, Moments)
         assert isinstance(hierarchy, Hierarchy)
@@ -184,7 +169,7 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
-    if doubt is not None or moments.sampled:
+    if doubt is not None or moments.sampled or isinstance(hierarchy, CrossedHierarchies):
         again = posterior.table()
         rows = table.keys.locate(again.keys.values)
         for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):

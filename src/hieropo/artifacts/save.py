@@ -13,6 +13,7 @@ from hieropo.artifacts.directories import plain_json, writing
 from hieropo.artifacts.probes import check_moments, fixed_bounds
 from hieropo.artifacts.rows import row_checksums
 from hieropo.artifacts.sums import flat, parent_columns, stored_offset, write_moments
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -20,7 +21,6 @@ from hieropo.core.ids import encode_id
 from hieropo.core.laws import UnitTable
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
-from hieropo.core.shared_actions import SharedActions
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_to_dict
 from hieropo.core.units import UnitMoments
@@ -32,7 +32,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     path: str | os.PathLike[str],
     *,
     moments: Moments | UnitMoments | None = None,
-    hierarchy: Hierarchy | SharedActions | None = None,
+    hierarchy: Hierarchy | CrossedHierarchies | None = None,
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
     doubt: Doubt = None,
@@ -52,7 +52,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
         The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
     moments : Moments or UnitMoments, optional
         The statistics of which the policy was made, so that it can be refreshed with more rows.
-    hierarchy : Hierarchy or SharedActions, optional
+    hierarchy : Hierarchy or CrossedHierarchies, optional
         The hierarchy under which the policy was made.
     hyper : Gaussian, optional
         Posterior of the root of the hierarchy.
@@ -113,12 +113,12 @@ def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
 def _check_parts(
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | SharedActions | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
     hyper: Gaussian | None,
 ) -> None:
     table = policy.table
     apart = isinstance(table, UnitTable)
-    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, SharedActions)):
+    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, CrossedHierarchies)):
         if part is not None and isinstance(part, kind) != apart:
             have, other = ("each action of a task", "all actions") if apart else ("a task", "each action")
             raise MismatchError(
@@ -143,18 +143,18 @@ def _check_parts(
             raise MismatchError(f"{problem} Hand in what the policy was made of.")
 
 
-def _width(hierarchy: Hierarchy | SharedActions) -> int:
-    return hierarchy.unit_dim if isinstance(hierarchy, SharedActions) else hierarchy.dim
+def _width(hierarchy: Hierarchy | CrossedHierarchies) -> int:
+    return hierarchy.unit_dim if isinstance(hierarchy, CrossedHierarchies) else hierarchy.dim
 
 
-def _root_width(hierarchy: Hierarchy | SharedActions | None, width: int) -> int:
+def _root_width(hierarchy: Hierarchy | CrossedHierarchies | None, width: int) -> int:
     return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else width
 
 
 def _describe(
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | SharedActions | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
     hyper: Gaussian | None,
 ) -> dict[str, Any]:
     features = policy.features
@@ -181,7 +181,7 @@ def _write_tables(
     folder: Path,
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | SharedActions | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
 ) -> dict[str, Any]:
     from hieropo.artifacts import arrow
 

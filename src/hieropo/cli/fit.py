@@ -46,15 +46,11 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 )  # fmt: skip
 @pessimism_options("0.1", cv=True)
 @click.option(
-    "--task-cov", type=click.Choice(["auto", "full", "block", "diag", "isotropic"]), default="auto",
+    "--task-cov", type=click.Choice(["auto", "crossed", "full", "block", "diag", "isotropic"]), default="auto",
     show_default=True,
-    help="Shape of the estimated covariance between tasks; auto lets the evidence choose, block has one full block for "
-    "each action.",
-)  # fmt: skip
-@click.option(
-    "--hyper", type=click.Choice(["flat", "shared"]), default="flat", show_default=True,
-    help="flat: each action's mean stands alone. shared: the means of actions share a prior that is learned, so that "
-    "rare actions borrow from the others. hier only.",
+    help="Prior of the differences between tasks. crossed: level of a task, effect of an action, and their "
+    "interaction, zero included; auto takes it where each action has coefficients of its own, else the evidence "
+    "chooses. block has one full block for each action.",
 )  # fmt: skip
 @click.option(
     "--uncertainty", type=click.Choice(["auto", "integrated", "first-order", "plug-in"]), default="auto",
@@ -124,11 +120,11 @@ def _opened(
 
 def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:
     """Settings that only the hierarchical learner has."""
-    settings = {name: given[name] for name in ("hyper", "uncertainty", "logging")}
+    settings = {name: given[name] for name in ("uncertainty", "logging")}
     if given["algorithm"] == "hier":
         return settings
-    if settings != {"hyper": "flat", "uncertainty": "auto", "logging": "unknown"}:
-        usage_error("--hyper, --uncertainty and --logging are for --algorithm hier.")
+    if settings != {"uncertainty": "auto", "logging": "unknown"}:
+        usage_error("--uncertainty and --logging are for --algorithm hier.")
     return {}
 
 
@@ -142,7 +138,7 @@ def _report(
     found = {
         "policy": str(path), "learner": type(learner).__name__, "rows": whole(moments.n_rows), "tasks": len(moments),
         "features": features.dim, "actions": actions, "pessimism": learner.policy_.pessimism,
-        "noise_sd": float(learner.hierarchy_.noise_var**0.5), "log_evidence": learner.posterior_.log_evidence,
+        "noise_sd": learner.noise_sd, "log_evidence": learner.posterior_.log_evidence,
         "columns": learner.roles_.to_dict(), "guesses": told,
         "rejected": None if learner.rejected_ is None else learner.rejected_.to_dict(),
         "measured_from": measured_from(features),

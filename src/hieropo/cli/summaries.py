@@ -7,12 +7,12 @@ import numpy as np
 from hieropo.artifacts.table import StoredUnits
 from hieropo.core.alike import readings
 from hieropo.core.corrected import HyperError
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hyper_intervals import estimates, level_name
 from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
-from hieropo.core.shared_actions import SharedActions
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.feature_choice import measured_from
 from hieropo.text import counted, whole
@@ -39,7 +39,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
-        "actions_share_a_prior": isinstance(policy.table, StoredUnits),
+        "crossed": _crossed(hierarchy),
         **_uncertainty(stored),
         "features": _features(stored),
     }
@@ -55,6 +55,16 @@ def _gate(policy: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
+def _crossed(hierarchy: Any) -> dict[str, float] | None:
+    """Probabilities that parts of the crossed prior are zero."""
+    if not isinstance(hierarchy, CrossedHierarchies):
+        return None
+    return {
+        "no_effect": hierarchy.no_effect, "no_action_effect": hierarchy.no_action_effect,
+        "no_interaction": hierarchy.no_interaction,
+    }  # fmt: skip
+
+
 def _of(rows: Any, percent: int) -> int:
     return int(np.percentile(rows, percent)) if rows.size else 0
 
@@ -62,6 +72,8 @@ def _of(rows: Any, percent: int) -> int:
 def _uncertainty(stored: Any) -> dict[str, Any]:
     """Return how the uncertainty of the hierarchy enters the bounds; None where the hierarchy was not saved."""
     told = {"noise_told": stored.provenance.get("noise_told", True)}
+    if isinstance(stored.hierarchy, CrossedHierarchies):
+        return {"uncertainty": "integrated", "hierarchies": len(stored.hierarchy), **told}
     if isinstance(stored.doubt, HyperDraws):
         return {"uncertainty": "integrated", "hierarchies": len(stored.doubt), **told}
     if isinstance(stored.doubt, HyperError):
@@ -92,11 +104,12 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
     hierarchy = stored.hierarchy
     if hierarchy is None:
         return {"between_tasks_sd": None}
-    if isinstance(hierarchy, SharedActions):
-        found = {"between_tasks_sd": _sds(hierarchy.task_cov)}
-        if hierarchy.effect_cov is not None:
-            found["between_tasks_in_all_actions_sd"] = _sds(hierarchy.effect_cov)
-        return {**found, "between_actions_sd": _sds(hierarchy.action_cov)}
+    if isinstance(hierarchy, CrossedHierarchies):
+        central = hierarchy.central()
+        return {
+            "between_tasks_sd": _sds(central.level_cov + central.interaction_cov),
+            "between_tasks_in_all_actions_sd": _sds(central.level_cov), "between_actions_sd": _sds(central.action_cov),
+        }  # fmt: skip
     told = _estimates(stored)
     prefixes = {"between_tasks_sd": ""}
     for k, level in enumerate(hierarchy.levels):
@@ -106,8 +119,8 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
 
 def _estimates(stored: Any) -> dict[str, float]:
     """Estimates as `hieropo fit` shows them."""
-    if isinstance(stored.hierarchy, SharedActions):
-        return {"noise sd": float(stored.hierarchy.noise_var**0.5)}
+    if isinstance(stored.hierarchy, CrossedHierarchies):
+        return {"noise sd": float(stored.hierarchy.central().noise_var.mean() ** 0.5)}
     return estimates(stored.doubt, stored.hierarchy)
 
 

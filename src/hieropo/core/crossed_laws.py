@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hieropo.core.crossed_steps import ObservedUnits
+from hieropo.core.crossed_steps import Nodes, ObservedUnits
 from hieropo.core.gaussian import Array
 from hieropo.core.packed import packed_size
-from hieropo.core.unit_laws import Nodes
 
 
 class UnitLaws(NamedTuple):

@@ -12,7 +12,9 @@ a task are equal bit by bit, so that every difference is exactly 0.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +22,64 @@ from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_laws import TaskBlock, UnitLaws, turned_weights, weight_sums
 from hieropo.core.crossed_steps import ObservedUnits, Root, TaskMessages, UnitMessages, solve_root
 from hieropo.core.gaussian import Array, Gaussian, plus
-from hieropo.core.keys import Codes
+from hieropo.core.ids import is_null
+from hieropo.core.keys import Codes, Keys
 from hieropo.core.packed import pack, packed_size, unpack
-from hieropo.core.shared_actions import UnitTable, refuse_negative
+from hieropo.core.posterior import Unseen
 from hieropo.core.units import UnitMoments
-from hieropo.errors import InputError, MismatchError, UnknownTaskError
+from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitTable:
+    """Posteriors of all units side by side, as a policy reads them.
+
+    Attributes
+    ----------
+    keys : Keys
+        The m tasks.
+    means : (m, K, p) array
+    covs : (m, K, p (p + 1) / 2) array
+        Upper triangles packed by columns.
+    rows : (m,) array
+        Rows that each task has in the log.
+    prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
+        The same of a task that the log does not have.
+    """
+
+    keys: Keys
+    means: Array
+    covs: Array
+    rows: Array
+    prior_means: Array
+    prior_covs: Array
+
+    @property
+    def dim(self) -> int:
+        """Features d = K p of the feature map."""
+        return int(self.prior_means.size)
+
+
+class SecondMoments(NamedTuple):
+    """Sums of E[v v' | log] over actions, observed tasks and observed units: of alpha, u and gamma; and of residuals.
+
+    Attributes
+    ----------
+    action, level, interaction : (p, p) array
+    noise : (K,) array
+        E of the sum of squared residuals of each action, over its noise variance.
+    tasks, units : int
+        How many have rows.
+    """
+
+    action: Array
+    level: Array
+    interaction: Array
+    noise: Array
+    tasks: int
+    units: int
 
 
 class CrossedPosterior:
@@ -87,17 +140,17 @@ class CrossedPosterior:
         root = self._root.effect_roots.reshape(self.dim, -1)
         return _gaussian(self._root.effects.reshape(-1), root @ root.T)
 
-    def unit(self, task: object, action: int) -> Gaussian:
+    def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return the law of theta_sa, in R^p.
 
         Raises
         ------
         UnknownTaskError
-            The task is not in the log; see :meth:`new_task`.
+            The task is not in the log and ``unseen`` is ``"error"``; "prior" gives the law of a task without rows.
         InputError
-            ``action`` is not in 0 .. K - 1.
+            ``action`` is not in 0 .. K - 1; ``unseen`` is something else; the id is missing.
         """
-        code, block = self._code(action), self._block(self._rows(task))
+        code, block = self._code(action), self._block(self._rows(task, unseen=unseen))
         mean, cov = block.means(self._root.effects)[0, code], block.cov_of(code, self._root.effect_roots)[0]
         return _gaussian(mean, cov).plus(self.moments.units.offset)
 
@@ -109,12 +162,12 @@ class CrossedPosterior:
         cov = own + block.level_cov[0] + root @ root.T
         return _gaussian(block.level[0], cov).plus(self.moments.units.offset)
 
-    def task(self, task: object) -> Gaussian:
+    def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
         """Return the joint law of all d = K p coefficients of a task; action a at a p, ..., a p + p - 1.
 
         Errors as :meth:`unit`.
         """
-        return self._joint(self._block(self._rows(task)))
+        return self._joint(int(self._rows(task, unseen=unseen)[0]))
 
     def difference(self, task: object, first: int, second: int) -> Gaussian:
         """Return the law of theta_s,first - theta_s,second, in R^p, without taking it from the joint law.
@@ -143,7 +196,7 @@ class CrossedPosterior:
 
     def new_task(self) -> Gaussian:
         """Return the joint law of all d coefficients of a task that has no rows."""
-        return self._joint(self._block(np.array([-1])))
+        return self._joint(-1)
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d); errors as :meth:`unit`."""
@@ -158,49 +211,104 @@ class CrossedPosterior:
         """Return the laws of all units, each on its own."""
         return self._table
 
-    def along(self, vectors: Array, part: slice) -> tuple[Array, Array]:
-        """Covariances (n, J, J) = own + shared shared' of v_js' theta_s, vectors (n, J, d), of some rows of the table.
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
+        """Means (n, J) and covariances (n, J, J) = own + shared shared' of v_js' theta_s, of some rows of the table.
 
-        ``shared`` (n, J, D) is what tasks have in common: for s != z, the covariance of v_js' theta_s and
-        v_lz' theta_z is shared_sj' shared_zl.
+        ``vectors`` is (n, J, d); ``own`` is (n, J, J), and ``shared`` (n, J, D) is common to tasks: for s != z, the
+        covariance of v_js' theta_s and v_lz' theta_z is shared_sj' shared_zl. All are exactly 0 for differences between
+        policies (vectors that add to 0 over the actions of a task) where A = M = 0.
         """
         n, J, d = vectors.shape
         K, p = self.moments.n_actions, self.moments.unit_dim
-        flat = self._root.effect_roots.reshape(d, -1)
-        own, shared = np.empty((n, J, J)), np.empty((n, J, flat.shape[1]))
+        flat, offset = self._root.effect_roots.reshape(d, -1), self.moments.units.offset
+        mean, own, shared = np.empty((n, J)), np.empty((n, J, J)), np.empty((n, J, flat.shape[1]))
         for some in self._pieces(np.arange(part.start, part.stop)):
             at, block = some - part.start, self._block(some)
             weights = vectors[at].reshape(len(some), J, K, p)
             turned, level = turned_weights(block.gains, weights)
+            mean[at] = np.einsum("njak,nak->nj", weights, block.shift)
+            mean[at] += np.einsum("njak,ak->nj", turned, self._root.effects)
+            mean[at] += np.einsum("njk,nk->nj", level, block.level)
+            if offset is not None:
+                mean[at] += weight_sums(weights) @ offset
             shared[at] = level @ block.level_root + turned.reshape(len(some), J, d) @ flat
             spread = np.einsum("njak,nakl->njal", weights, block.cov).reshape(len(some), J, d)
             own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
-        return own, shared
+        return mean, own, shared
 
-    def total(self, vectors: Array) -> tuple[float, float]:
-        """Mean and variance of sum_s v_s' theta_s over all tasks of the log, vectors (m, d).
+    def total(self, vectors: Array) -> tuple[Array, Array]:
+        """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d).
 
-        The covariance between tasks counts: taking tasks as independent would leave out what they share. Exactly 0
-        for differences between policies (vectors that add to 0 over the actions of each task) where A = M = 0.
+        The covariance between tasks counts: taking tasks as independent would leave out their common part.
         """
-        m = len(self.moments)
-        if vectors.shape != (m, self.dim):
+        J, m, d = vectors.shape
+        if (m, d) != (len(self.moments), self.dim):
             raise InputError(
                 f"vectors have shape {vectors.shape}. A sum over tasks needs one vector of all coefficients a task: "
-                f"shape ({m}, {self.dim}), in the order of the moments' tasks."
+                f"shape (J, {len(self.moments)}, {self.dim}), in the order of the moments' tasks."
             )
-        own, shared = self.along(vectors[:, None], slice(0, m))
-        common = shared[:, 0].sum(axis=0)
-        mean = 0.0
-        for some in self._pieces(np.arange(m)):
-            block = self._block(some)
-            weights = vectors[some].reshape(len(some), *self._root.effects.shape)
-            turned, level = turned_weights(block.gains, weights[:, None])
-            if self.moments.units.offset is not None:
-                mean += float(np.sum(weight_sums(weights) @ self.moments.units.offset))
-            mean += float(np.sum(weights * block.shift) + np.sum(turned[:, 0] * self._root.effects))
-            mean += float(np.sum(level[:, 0] * block.level))
-        return mean, float(own.sum() + common @ common)
+        step = max(1, _ROOM // max(J * (d + self._root.cov_root.shape[1]), 1))
+        mean, cov, common = np.zeros(J), np.zeros((J, J)), np.zeros((J, self._root.cov_root.shape[1]))
+        for start in range(0, m, step):
+            part = slice(start, min(start + step, m))
+            means, own, shared = self.along(np.ascontiguousarray(vectors[:, part].swapaxes(0, 1)), part)
+            mean += means.sum(axis=0)
+            cov += own.sum(axis=0)
+            common += shared.sum(axis=0)
+        return mean, cov + common @ common.T
+
+    def joint_of_rows(self, rows: Codes) -> tuple[Array, Array]:
+        """Means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        n, K, p = len(rows), self.moments.n_actions, self.moments.unit_dim
+        block = self._block(rows)
+        roots, gains = self._task_roots(block), block.gains.reshape(n, K * p, p)
+        covs = gains @ block.level_cov @ gains.swapaxes(1, 2) + roots @ roots.swapaxes(1, 2)
+        np.einsum("naiaj->naij", covs.reshape(n, K, p, K, p))[...] += block.cov
+        covs = (covs + covs.swapaxes(1, 2)) / 2
+        return plus(block.means(self._root.effects).reshape(n, -1), self.moments.offset), covs
+
+    def dense_arrays(self) -> tuple[Array, Array]:
+        """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
+        m, d = len(self.moments), self.dim
+        means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
+        step = max(1, _ROOM // (d * d))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            means[rows], joint = self.joint_of_rows(rows)
+            covs[rows] = pack(joint)
+        return means, covs
+
+    def second_moments(self, scale: float = 1.0) -> SecondMoments:
+        """Return second moments of all parts given the log, squares of means and of residuals times ``scale``."""
+        root, units = self._root, self._units
+        K, p = root.effects.shape
+        action = np.einsum("aid,ajd->ij", root.effect_roots, root.effect_roots)
+        action += scale * root.effects.T @ root.effects
+        level, interaction, noise = np.zeros((p, p)), np.zeros((p, p)), np.zeros(K)
+        for start in range(0, len(units.tasks), self._step):
+            seen = np.arange(start, min(start + self._step, len(units.tasks)))
+            block = self._block(units.tasks[seen])
+            away, roots = block.level - root.mean, block.level_root - root.cov_root
+            level += block.level_cov.sum(axis=0) + scale * away.T @ away
+            level += np.tensordot(roots, roots, axes=([0, 2], [0, 2]))
+            part = slice(units.starts[start], units.starts[seen[-1] + 1])
+            task, code = units.task[part] - start, units.action[part]
+            gains, cov, shift = block.gains[task, code], block.cov[task, code], block.shift[task, code]
+            parent = block.level[task] + root.effects[code]
+            parent_root = block.level_root[task] + root.effect_roots[code]
+            parent_cov = block.level_cov[task] + parent_root @ parent_root.swapaxes(1, 2)
+            change = gains - np.eye(p)
+            mean = shift + np.einsum("uij,uj->ui", change, parent)
+            interaction += (cov + change @ parent_cov @ change.swapaxes(1, 2)).sum(
+                axis=0
+            ) + scale * mean.T @ mean
+            theta, whole = mean + parent, cov + gains @ parent_cov @ gains.swapaxes(1, 2)
+            sums = unpack(units.rows[part], p + 1)
+            G, B, c = sums[:, :p, :p], sums[:, :p, p], sums[:, p, p]
+            square = c + np.einsum("ui,ui->u", theta, np.einsum("uij,uj->ui", G, theta) - 2 * B)
+            residual = scale * np.maximum(square, 0.0) + np.einsum("uij,uij->u", G, whole)
+            noise += np.bincount(code, residual, K)
+        return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
 
     @cached_property
     def _laws(self) -> UnitLaws:
@@ -222,11 +330,15 @@ class CrossedPosterior:
         means, new_means = plus(means, offset), plus(new.means(effects)[0], offset)
         return UnitTable(self.moments.keys, means, covs, rows, new_means, prior)
 
-    def _pieces(self, rows: Codes) -> Iterator[Codes]:
+    @property
+    def _step(self) -> int:
+        """Tasks that are worked on at once."""
         K, p, D = self._root.effect_roots.shape
-        step = max(1, _ROOM // (K * p * p + p * D))
-        for first in range(0, len(rows), step):
-            yield rows[first : first + step]
+        return max(1, _ROOM // int(K * p * p + p * D))
+
+    def _pieces(self, rows: Codes) -> Iterator[Codes]:
+        for first in range(0, len(rows), self._step):
+            yield rows[first : first + self._step]
 
     def _block(self, rows: Codes) -> TaskBlock:
         """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
@@ -265,14 +377,10 @@ class CrossedPosterior:
         found: Array = block.gains @ (block.level_root[:, None] + self._root.effect_roots)
         return found.reshape(len(found), self.dim, -1)
 
-    def _joint(self, block: TaskBlock) -> Gaussian:
-        """Joint law of the one task of a block."""
-        K, p = self.moments.n_actions, self.moments.unit_dim
-        root = self._task_roots(block)[0]
-        gains = block.gains[0].reshape(K * p, p)
-        cov = gains @ block.level_cov[0] @ gains.T + root @ root.T
-        np.einsum("aiaj->aij", cov.reshape(K, p, K, p))[...] += block.cov[0]
-        return _gaussian(block.means(self._root.effects).reshape(-1), cov).plus(self.moments.offset)
+    def _joint(self, row: int) -> Gaussian:
+        """Joint law of the task at one row of the moments; -1 is a task without rows."""
+        means, covs = self.joint_of_rows(np.array([row]))
+        return Gaussian.trusted(means[0].copy(), covs[0])
 
     def _code(self, action: int) -> int:
         K = self.moments.n_actions
@@ -283,10 +391,14 @@ class CrossedPosterior:
             )
         return int(action)
 
-    def _rows(self, *tasks: object) -> Codes:
+    def _rows(self, *tasks: object, unseen: Unseen = "error") -> Codes:
+        if unseen not in ("prior", "error"):
+            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
         rows = [self.moments.keys.find(task) for task in tasks]
         for row, task in zip(rows, tasks, strict=True):
-            if row < 0:
+            if row < 0 and is_null(task):
+                raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
+            if row < 0 and unseen == "error":
                 raise UnknownTaskError(self.moments.keys.unknown_message(task))
         return np.array(rows, dtype=np.int64)
 
@@ -298,6 +410,20 @@ def _gaussian(mean: Array, cov: Array) -> Gaussian:
     return Gaussian.trusted(mean.copy(), (cov + cov.T) / 2)
 
 
+def _refuse_negative(moments: UnitMoments) -> None:
+    """Raise where the moments of a unit are no sums of rows, since more was subtracted than added."""
+    p = moments.unit_dim
+    diagonal = moments.units.sums[:, [packed_size(j + 1) - 1 for j in range(p + 2)]]
+    bad = np.flatnonzero((moments.units.rows < 0) | (diagonal < 0).any(axis=1))
+    if bad.size:
+        row, action = divmod(int(bad[0]), moments.n_actions)
+        raise NumericalError(
+            f"The moments of action {action} of task {moments.tasks[row : row + 1].tolist()[0]!r} are no sums of rows: "
+            f"{moments.units.rows[bad[0]]} rows, smallest sum of squares {diagonal[bad[0]].min():.3g}. More was "
+            "subtracted than was ever added; subtract only rows that are in."
+        )
+
+
 def check_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> None:
     """Raise where a crossed hierarchy does not fit the moments, or the moments are no sums of rows."""
     shape = hierarchy.n_actions, hierarchy.unit_dim
@@ -306,7 +432,7 @@ def check_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> None:
             f"The moments have {moments.n_actions} actions of {moments.unit_dim} features, the hierarchy {shape[0]} of "
             f"{shape[1]}. Both must come from one feature map."
         )
-    refuse_negative(moments)
+    _refuse_negative(moments)
 
 
 def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> CrossedPosterior:

@@ -27,14 +27,46 @@ from numpy.typing import NDArray
 from hieropo.core.gaussian import Array
 from hieropo.core.keys import Codes
 from hieropo.core.packed import packed_size, unpack
-from hieropo.core.steps import pivot_tolerance, up, upper_factor
+from hieropo.core.steps import Parents, down, pivot_tolerance, up, upper_factor
 from hieropo.core.ties import first_largest
-from hieropo.core.unit_laws import Nodes
 from hieropo.core.units import UnitMoments
 from hieropo.errors import NumericalError
 
 _DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
 _ROOM = 2**21  # doubles of one array while tasks are worked on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """The sums of the rows of each node of one level, and a root of its covariance around its parent."""
+
+    rows: Array
+    scale: float
+    factor: Array
+    regular: bool
+
+    @classmethod
+    def of(cls, rows: Array, scale: float, cov: Array) -> "Nodes":
+        """Factor the covariance of the level."""
+        return cls(rows, scale, *upper_factor(cov))
+
+    def given(self, means: Array, part: slice) -> tuple[Array, Array]:
+        """Means and packed covariances of some nodes, each with a parent of its own that is known."""
+        n, p = means.shape
+        known = Parents(means, np.zeros((n, p, p)), np.zeros((0, p, p)), lower=True)
+        means, covs, _ = down(self.rows[part], self.scale, self.factor, np.arange(n), known)
+        return means, covs
+
+    def gains(self, part: slice) -> Array:
+        """M = (I + Sigma G)^-1 of some nodes, (n, p, p)."""
+        p = len(self.factor)
+        parents = Parents.of(np.zeros((1, p)), np.eye(p)[None], self.factor, regular=self.regular)
+        # C = F inner + outer with inner triangular is a rotation of I, so undo it: M C C' = M
+        whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
+        rows = self.rows[part]
+        zero = np.zeros(len(rows), dtype=np.int64)
+        turned: Array = down(rows, self.scale, self.factor, zero, parents, gains=True)[2] @ whole.T
+        return turned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +122,13 @@ class ObservedUnits:
         width = int(np.prod(values.shape[1:]))
         return np.asarray(pick @ values.reshape(u, width)).reshape(self.n_actions, *values.shape[1:])
 
+    def table(self, values: Array, first: int, last: int) -> Array:
+        """Return the matrix of :meth:`blocks` with its zeros."""
+        part, p = slice(self.starts[first], self.starts[last]), self.dim
+        whole = np.zeros((last - first, p, self.n_actions, p))
+        whole[self.task[part] - first, :, self.action[part]] = values[part]
+        return whole.reshape((last - first) * p, self.n_actions * p)
+
     def blocks(self, values: Array, first: int, last: int) -> Any:
         """Sparse (n p, K p) matrix with a block (p, p) of ``values`` (u, p, p) for each unit of some observed tasks."""
         from scipy.sparse import bsr_array
@@ -102,7 +141,7 @@ class ObservedUnits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitMessages:
-    """What units say once gamma is integrated out.
+    """Messages of units to their tasks, gamma integrated out.
 
     Attributes
     ----------
@@ -134,7 +173,7 @@ class UnitMessages:
 
 
 class RootSums(NamedTuple):
-    """What all tasks say about beta and mu_a = beta + alpha_a.
+    """The information of all tasks about beta and mu_a = beta + alpha_a.
 
     Attributes
     ----------
@@ -159,7 +198,7 @@ class RootSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskMessages:
-    """Observed tasks given what their units say, and what they say in turn.
+    """Observed tasks given the messages of their units, and their own messages to the root.
 
     Attributes
     ----------
@@ -216,8 +255,11 @@ def _information(units: ObservedUnits, information: Array, slopes: Array, seen: 
     step = max(1, _ROOM // (K * p * p)) if dense else max(t, 1)
     for first in range(0, t, step):
         last = min(first + step, t)
-        left, right = units.blocks(information, first, last), units.blocks(slopes, first, last)
-        flat -= left.toarray().T @ right.toarray() if dense else (left.T @ right).toarray()
+        if dense:
+            flat -= units.table(information, first, last).T @ units.table(slopes, first, last)
+        else:
+            left, right = units.blocks(information, first, last), units.blocks(slopes, first, last)
+            flat -= (left.T @ right).toarray()
     whole = ((flat + flat.T) / 2).reshape(K, p, K, p)
     each = np.arange(K)
     whole[each, :, each] = 0.0
@@ -241,7 +283,7 @@ class Root:
     log_det : float
         log|N|, N the information of (z, beta).
     square : float
-        What is left of the sum of squares of rewards, over their noise: r'V^-1 r - its part explained by beta.
+        The sum of squares of rewards over their noise that beta does not explain: r'V^-1 r less that of beta.
     """
 
     mean: Array
@@ -295,6 +337,67 @@ def solve_root(sums: RootSums, action_cov: Array) -> Root:
     log_det = 2.0 * float(np.log(np.abs(np.diagonal(R))).sum())
     beta = solution[K * r :]
     return Root(beta[:, 0], beta[:, 1:], effects[:, :, 0], effects[:, :, 1:], log_det, square)
+
+
+class ActionProfile(NamedTuple):
+    """The evidence along A = a^2 F F', for every a at once.
+
+    Differences of mu_a from the mean of a reference action have the prior a^2 (I + 1 1') (x) F F' and, the level
+    integrated out, the information P and score b; with T T' = (I + 1 1') (x) F F' and T'P T = Q diag(lambda) Q',
+
+        log|N| = log|J' Pi J| + sum log(1 + a^2 lambda)        square = q - sum a^2 y^2 / (1 + a^2 lambda),  y = Q'T'b
+
+    Attributes
+    ----------
+    values : (r,) array
+        lambda.
+    squares : (r,) array
+        y^2.
+    log_det, square : float
+        At a = 0.
+    """
+
+    values: Array
+    squares: Array
+    log_det: float
+    square: float
+
+    @classmethod
+    def of(cls, sums: RootSums, action_cov: Array) -> "ActionProfile":
+        """Diagonalise the information about differences between actions in units of their prior."""
+        from scipy.linalg import cho_factor, cho_solve, eigh
+
+        seen = np.einsum("aiai->a", sums.information) > 0  # others say nothing of a
+        sums = sums._replace(
+            rows=sums.rows[:, seen], information=sums.information[seen][:, :, seen], score=sums.score[seen]
+        )
+        K, p = sums.score.shape
+        reference = _reference(sums.information)
+        whole, score, square = _graded(sums, reference)
+        at = np.arange(reference * p, reference * p + p)
+        rest = np.delete(np.arange(K * p), at)
+        scale = np.sqrt(np.diagonal(whole)[at])
+        level = cho_factor(whole[np.ix_(at, at)] / np.outer(scale, scale), lower=True)
+        half = np.column_stack([whole[np.ix_(at, rest)], score[at]]) / scale[:, None]
+        solved = cho_solve(level, half)
+        log_det = 2.0 * float(np.log(np.diagonal(level[0])).sum() + np.log(scale).sum())
+        square -= float(half[:, -1] @ solved[:, -1])
+        information = whole[np.ix_(rest, rest)] - half[:, :-1].T @ solved[:, :-1]
+        b = score[rest] - half[:, :-1].T @ solved[:, -1]
+        factor = upper_factor(action_cov)[0]
+        factor = factor[:, factor.any(axis=0)]
+        root = np.kron(np.linalg.cholesky(np.eye(K - 1) + 1.0), factor)
+        inner = root.T @ information @ root
+        values, vectors = eigh((inner + inner.T) / 2)
+        return cls(np.maximum(values, 0.0), (vectors.T @ (root.T @ b)) ** 2, log_det, square)
+
+    def at(self, sds: Array) -> tuple[Array, Array]:
+        """log|N| and the square of the rewards for each a (n,)."""
+        variance = np.square(sds)[:, None]
+        return (
+            self.log_det + np.log1p(variance * self.values).sum(axis=1),
+            self.square - (variance * self.squares / (1.0 + variance * self.values)).sum(axis=1),
+        )
 
 
 def _reference(information: Array) -> int:

@@ -94,14 +94,15 @@ class Curves:
         add_rows(code, table, away[at], some.factors(), self._sums)
         self._rows += np.bincount(code, some.counts(code.size), self._rows.size)
 
-    def bends(self, posterior: Conditioned, noise_var: float) -> list[Bend]:
+    def bends(self, posterior: Conditioned, noise_var: Array) -> list[Bend]:
         """Test all features that the model does not have already.
 
         Parameters
         ----------
-        posterior : Posterior, MixedPosterior, CorrectedPosterior or SharedPosterior
+        posterior : a posterior
             Whose residuals were handed in.
-        noise_var : float
+        noise_var : (K,) or (1,) array
+            Of the actions, or of all rows.
         """
         m, d, K = len(posterior.moments.keys), posterior.dim, self._actions
         columns = [*([] if self._learned else [-1]), *range(self._columns)]
@@ -132,7 +133,7 @@ class Curves:
         return form
 
     def _tested(
-        self, wanted: list[tuple[int, int]], whole: Array, posterior: Conditioned, noise_var: float
+        self, wanted: list[tuple[int, int]], whole: Array, posterior: Conditioned, noise_var: Array
     ) -> Iterator[Bend]:
         k, units = self._width, self._rows.reshape(-1, self._actions)
         vectors = np.zeros((len(wanted), len(posterior.moments.keys), posterior.dim))
@@ -140,7 +141,7 @@ class Curves:
         for j, (column, action) in enumerate(wanted):
             own = slice(None) if action < 0 else slice(action, action + 1)
             form = self._missing(column, whole[:, own].sum(axis=(0, 1)))
-            along = whole[:, own] @ form / noise_var
+            along = whole[:, own] @ form / (noise_var[own] if noise_var.size > 1 else noise_var)[:, None]
             c = np.zeros((*units.shape, k))
             c[:, own] = along[..., :k]
             vectors[j, :: self._every] = c.reshape(len(units), -1)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from hieropo.core.action_shares import learn_shares
 from hieropo.core.choice_logits import choice_logits
 from hieropo.core.crossed import Crossed
+from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.metadata import Metadata
@@ -31,6 +32,7 @@ from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
 from hieropo.core.ties import ROUNDING
+from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, NumericalError
 
 Array = NDArray[np.float64]
@@ -41,6 +43,7 @@ Logging = Literal["random", "frozen", "adaptive", "unknown"]
 NAME = "how often the incumbent took the action"
 WHERE = "in which contexts the incumbent took the action"
 KNEW = 4.0  # standard errors of kappa from which on the incumbent is said to have known something
+_WIDEST = 200  # features for which the joint law of a task is asked
 _SPREAD = 0.01  # of logs of shares, below which they are taken as equal
 _ENOUGH = 2_000  # tasks that are looked at for what the incumbent knew
 
@@ -153,6 +156,18 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
         return None
     z, joint = root.mean[kappa] / sd, root.cov[kappa, kappa] / np.outer(sd, sd)
     return float(z.sum() / np.sqrt(joint.sum())) if joint.sum() > 0 else None
+
+
+def crossed_knowledge(
+    moments: UnitMoments, features: FeatureMap, hierarchy: CrossedHierarchy
+) -> float | None:
+    """Return the same as :func:`knowledge` under the crossed prior; None too where coefficients are too many for it."""
+    K, d = moments.n_actions, moments.dim
+    if d > _WIDEST:
+        return None
+    some = moments.at(slice(None, None, -(-len(moments) // _ENOUGH))) if len(moments) > _ENOUGH else moments
+    cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
+    return knowledge(some.dense(), features, Hierarchy(None, cov, float(hierarchy.noise_var.mean())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ def single(law: Gaussian) -> Components:
 def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: float) -> Array:
     """Quantile of sum_h w_h N(means[..., h], sds[..., h]^2); by bisection, to rounding.
 
+    Exact where it is at a part without spread.
+
     Raises
     ------
     InputError
@@ -157,13 +159,18 @@ def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: flo
         raise InputError(f"level={level!r} is not a probability in (0, 1).")
     ends = means + ndtri(level) * sds  # the quantile of a mixture lies between those of its parts
     low, high = ends.min(axis=-1), ends.max(axis=-1)
+    rounding = (high - low) * 2.0**-50
     safe = np.where(sds > 0, sds, 1.0)
     for _ in range(60):
         middle = (low + high) / 2
         away = middle[..., None] - means
         below = np.where(sds > 0, ndtr(away / safe), away >= 0) @ weights < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.asarray((low + high) / 2)
+    middle = (low + high) / 2
+    away = np.where(sds > 0, np.inf, np.abs(means - middle[..., None]))
+    nearest = np.expand_dims(away.argmin(axis=-1), -1)
+    point = np.take_along_axis(np.broadcast_to(means, away.shape), nearest, axis=-1)[..., 0]
+    return np.asarray(np.where(away.min(axis=-1) <= rounding, point, middle))
 
 
 def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:

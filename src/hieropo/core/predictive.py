@@ -23,6 +23,8 @@ from scipy.special import ndtr
 from hieropo.core.arrays import normalised
 from hieropo.core.columns import RowWeights, check_rows, contexts
 from hieropo.core.corrected import CorrectedPosterior
+from hieropo.core.crossed_mixture import CrossedMixture
+from hieropo.core.crossed_posterior import CrossedPosterior, condition_crossed
 from hieropo.core.curvature import Bend, Curves
 from hieropo.core.faults import Fault, Outlier
 from hieropo.core.features import FeatureMap
@@ -33,10 +35,9 @@ from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import Posterior, condition
 from hieropo.core.residual_tests import Residuals, residual_columns, summed
 from hieropo.core.sampled import SampledPosterior
-from hieropo.core.shared_actions import SharedPosterior
 from hieropo.core.task_distances import task_distances
 from hieropo.core.ties import ROUNDING, ordered
-from hieropo.core.totals import Conditioned
+from hieropo.core.totals import Conditioned, noise_variances
 from hieropo.core.units import one_action
 from hieropo.core.verdict import PredictiveChecks
 from hieropo.errors import InputError, MismatchError
@@ -59,7 +60,7 @@ class Checks:
 
     Parameters
     ----------
-    posterior : Posterior, MixedPosterior, CorrectedPosterior or SharedPosterior
+    posterior : a posterior
         With all tasks of the log (a task that was not learned from is one without rows). Rows that were learned from
         are left out under the central hierarchy of a mixture, and under the uncorrected one of a correction; rows that
         were not are judged by mean and covariance of the mixture.
@@ -101,7 +102,7 @@ class Checks:
         self._count = 0 if actions is None else len(actions)
         self._blocks = self._count if self._own is not None else 1
         self._means, self._covs = _tables(self._posterior, self._blocks)
-        self._noise = _noise(self._posterior)
+        self._noise = noise_variances(self._posterior)
         m, width, c = len(posterior.moments.keys), self._means.shape[1], len(features.columns)
         self._curves = Curves(m, width, c, self._blocks, learned=learned_from)
         self._tasks = np.zeros((_N_COLUMNS, m))
@@ -185,7 +186,8 @@ class Checks:
         mean, variance = self._predicted(rows.task, rows.action, phi)
         self._curves.add(rows.task, rows.action, phi, rows.scaled, r - mean, weights)
         counts = weights.counts(r.size)
-        noise = self._noise / (np.ones(r.size) if weights.precision is None else weights.precision)
+        noise = self._noise[rows.action if self._noise.size > 1 else np.zeros(r.size, dtype=np.int64)]
+        noise = noise if weights.precision is None else noise / weights.precision
         if self._learned:
             z, free, tie = _left_out(r - mean, variance, np.minimum(counts, 1.0), noise)
         else:
@@ -275,7 +277,7 @@ class Checks:
             )
         model, keys = self._posterior, self._posterior.moments.keys
         distances = None
-        if self._learned and isinstance(model, Posterior | SharedPosterior):
+        if self._learned and isinstance(model, Posterior | CrossedPosterior):
             distances = task_distances(model)
         return PredictiveChecks(
             keys=keys,
@@ -324,17 +326,13 @@ def _ahead(away: Array, variance: Array, noise: Array) -> tuple[Array, Array, Ar
     return away / np.sqrt(whole), np.ones(away.size), variance / whole
 
 
-def _central(posterior: Conditioned) -> Posterior | SharedPosterior:
+def _central(posterior: Conditioned) -> Posterior | CrossedPosterior:
     """The posterior of one hierarchy, in which leaving a row out is exact."""
     if isinstance(posterior, MixedPosterior):
         return condition(posterior.moments, posterior.hierarchy)
+    if isinstance(posterior, CrossedMixture):
+        return condition_crossed(posterior.moments, posterior.hierarchy.central())
     return posterior.plain if isinstance(posterior, CorrectedPosterior | SampledPosterior) else posterior
-
-
-def _noise(posterior: Conditioned) -> float:
-    if isinstance(posterior, MixedPosterior):
-        return float(posterior.draws.weights @ posterior.draws.noise_vars)
-    return posterior.hierarchy.noise_var
 
 
 def _tables(posterior: Conditioned, blocks: int) -> tuple[Array, Array]:

@@ -108,7 +108,8 @@ class SamplingPolicy:
         if not 0.0 <= uniform <= 1.0:
             raise InputError(f"uniform={uniform!r} is not a share in [0, 1].")
         self._rng = _generator(random_state)
-        self._laws = Laws(source, unseen)
+        joint = getattr(source, "dense", None)  # of actions with coefficients of their own
+        self._laws = Laws(source if joint is None else joint(), unseen)
         if isinstance(self._laws.table, UnitTable):
             raise InputError(
                 "SamplingPolicy draws all coefficients of a task together, and this table holds the law of each action "

@@ -10,17 +10,17 @@ nothing (an eigenvalue 0 of I - R S R'). Nothing is learned again, and no prior 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
+from hieropo.core.crossed_posterior import CrossedPosterior
 from hieropo.core.gaussian import minus, plus
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior
-from hieropo.core.shared_actions import SharedPosterior
 from hieropo.core.steps import square_roots, up, upper_factor
 
 Array = NDArray[np.float64]
@@ -77,20 +77,20 @@ class _Said(NamedTuple):
     roots: Array
 
 
-def task_distances(posterior: Posterior | SharedPosterior) -> TaskDistances:
+def task_distances(posterior: Posterior | CrossedPosterior) -> TaskDistances:
     """Return the distance of every task, from the posterior that its rows are in.
 
     Where d is so large that m d^3 steps are out of reach, no statement is made of any task.
 
     Parameters
     ----------
-    posterior : Posterior or SharedPosterior
+    posterior : Posterior or CrossedPosterior
         Of one hierarchy: of a mixture its central one, of a corrected posterior the plain one.
     """
     m, d = len(posterior.moments.keys), posterior.dim
     free, found = np.zeros(m, dtype=np.int64), np.zeros((3, m))
     if 20.0 * m * float(d) ** 3 <= _WORK:
-        tasks = _of_units(posterior) if isinstance(posterior, SharedPosterior) else _of_tasks(posterior)
+        tasks = _of_units(posterior) if isinstance(posterior, CrossedPosterior) else _of_tasks(posterior)
         for part, said in tasks:
             free[part], found[:, part] = _distance(said, d)
     return TaskDistances(found[0], free, found[1], found[2])
@@ -112,19 +112,20 @@ def _of_tasks(posterior: Posterior) -> Iterator[tuple[slice, _Said]]:
         yield part, _Said(rows, *(above if stage.design is None else stage.design.roots(*above, part)))
 
 
-def _of_units(posterior: SharedPosterior) -> Iterator[tuple[slice, _Said]]:
-    moments, hierarchy, K = posterior.moments, posterior.hierarchy, posterior.moments.n_actions
-    cov: Array = np.kron(np.eye(K), hierarchy.task_cov).astype(np.float64)
-    if hierarchy.effect_cov is not None:
-        cov = cov + np.tile(hierarchy.effect_cov, (K, K))
+def _of_units(posterior: CrossedPosterior) -> Iterator[tuple[slice, _Said]]:
+    moments, hierarchy = posterior.moments, posterior.hierarchy
+    K = moments.n_actions
+    cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
     new = posterior.new_task()
     root = square_roots((new.cov - cov)[None])
     mean = plus(new.mean, minus(moments.offset))
     factor, _ = upper_factor(cov)
     for part in _pieces(len(moments.keys), posterior.dim):
         n = part.stop - part.start
-        sums = moments.select(moments.keys.values[part]).dense().sums
-        rows, _ = up(sums, 1.0 / hierarchy.noise_var, factor, np.arange(n), n)
+        some = moments.at(part)
+        scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
+        sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
+        rows, _ = up(sums, 1.0, factor, np.arange(n), n)
         yield part, _Said(rows, np.tile(mean, (n, 1)), np.broadcast_to(root, (n, *root.shape[1:])))
 
 

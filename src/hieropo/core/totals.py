@@ -17,15 +17,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo.core.corrected import CorrectedPosterior
+from hieropo.core.crossed_mixture import CrossedMixture
+from hieropo.core.crossed_posterior import CrossedPosterior
 from hieropo.core.gaussian import Array
 from hieropo.core.mixed import Components, MixedPosterior, normal_mixture_below
-from hieropo.core.packed import unpack
+from hieropo.core.packed import pack, unpack
 from hieropo.core.posterior import Posterior
 from hieropo.core.sampled import SampledPosterior
-from hieropo.core.shared_actions import SharedPosterior
 from hieropo.errors import InputError, MismatchError
 
-Conditioned = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | SharedPosterior
+Conditioned = (
+    Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | CrossedPosterior | CrossedMixture
+)
 
 _ROOM = 2**20  # entries of one array worked on at once
 
@@ -51,7 +54,7 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
 
     Parameters
     ----------
-    posterior : Posterior, MixedPosterior, CorrectedPosterior or SharedPosterior
+    posterior : a posterior
         Of m tasks and d features.
     vectors : (J, m, d) array
         v_js, for the tasks in the order of ``posterior.moments.keys``. With mean features psi_s of a policy in task s
@@ -80,8 +83,10 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
     v = aligned(posterior, vectors, 3)
     if isinstance(posterior, MixedPosterior):
         weights, laws = posterior.draws.weights, [_tree(part, v) for part in posterior.parts]
-    elif isinstance(posterior, SharedPosterior):
-        weights, laws = np.ones(1), [_units(posterior, v)]
+    elif isinstance(posterior, CrossedMixture):
+        weights, laws = posterior.weights, [part.total(v) for part in posterior.parts()]
+    elif isinstance(posterior, CrossedPosterior):
+        weights, laws = np.ones(1), [posterior.total(v)]
     elif isinstance(posterior, CorrectedPosterior | SampledPosterior):
         mean, cov = _tree(posterior.plain, v)
         weights, laws = np.ones(1), [(mean, cov + posterior.added(v))]
@@ -98,7 +103,7 @@ def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
 
     Parameters
     ----------
-    posterior : Posterior, MixedPosterior, CorrectedPosterior or SharedPosterior
+    posterior : a posterior
     vectors : (..., m, d) array
         For the tasks in the order of ``posterior.moments.keys``: mean features of a policy's actions, or their
         difference to the incumbent's, for which ``below`` is the probability of harm.
@@ -124,7 +129,10 @@ def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
     J = len(flat)
     w = mixture_weights(posterior)
     mean, sd, below = np.empty((3, J, m))
-    for part in pieces(m, d * (d + J) + J * w.size):
+    crossed = isinstance(
+        posterior, CrossedPosterior | CrossedMixture
+    )  # which is conditioned anew for each part
+    for part in [slice(0, m)] if crossed else pieces(m, d * (d + J) + J * w.size):
         means, variances = _projected(posterior, np.ascontiguousarray(flat[:, part].swapaxes(0, 1)), part)
         middle = means @ w
         spread = (variances + (means - middle[..., None]) ** 2) @ w
@@ -169,17 +177,39 @@ def pieces(n: int, each: int) -> Iterator[slice]:
 
 def mixture_weights(posterior: Conditioned) -> Array:
     """Weights (H,) of the hierarchies."""
+    if isinstance(posterior, CrossedMixture):
+        return posterior.weights
     return posterior.draws.weights if isinstance(posterior, MixedPosterior) else np.ones(1)
+
+
+def noise_variances(posterior: Conditioned) -> Array:
+    """Noise variances of the actions (K,), or of all rows (1,), averaged over the hierarchies."""
+    if isinstance(posterior, CrossedMixture):
+        return posterior.hierarchy.central().noise_var
+    if isinstance(posterior, MixedPosterior):
+        return np.atleast_1d(posterior.draws.weights @ posterior.draws.noise_vars)
+    return np.atleast_1d(posterior.hierarchy.noise_var)
 
 
 def laws_under_each(posterior: Conditioned, part: slice) -> Iterator[tuple[Array, Array]]:
     """Means (n, d) and packed covariances of some tasks, under each hierarchy."""
-    assert not isinstance(posterior, SharedPosterior)
     if isinstance(posterior, MixedPosterior):
         yield from (each.tasks(part) for each in posterior.parts)
+    elif isinstance(posterior, CrossedPosterior | CrossedMixture):
+        rows = np.arange(part.start, part.stop)
+        for one in _crossed(posterior):
+            means, covs = one.joint_of_rows(rows)
+            yield means, pack(covs)
     else:
         table = posterior.table()
         yield table.means[part], table.covs[part]
+
+
+def _crossed(posterior: CrossedPosterior | CrossedMixture) -> Iterator[CrossedPosterior]:
+    if isinstance(posterior, CrossedMixture):
+        yield from posterior.parts()
+    else:
+        yield posterior
 
 
 def _tree(posterior: Posterior, vectors: Array) -> tuple[Array, Array]:
@@ -203,27 +233,17 @@ def _tree(posterior: Posterior, vectors: Array) -> tuple[Array, Array]:
     return mean, cov + root @ posterior.hyper.cov @ root.T
 
 
-def _units(posterior: SharedPosterior, vectors: Array) -> tuple[Array, Array]:
-    """Mean (J,) and covariance (J, J)."""
-    J, m, d = vectors.shape
-    means = posterior.table().means.reshape(m, d)
-    cov, shared = np.zeros((J, J)), np.zeros((J, d))
-    for part in pieces(m, d * J):
-        own, across = posterior.along(vectors[:, part].swapaxes(0, 1), part)
-        cov += own.sum(axis=0)
-        shared += across.sum(axis=0)
-    return np.einsum("jsi,si->j", vectors, means), cov + shared @ shared.T
-
-
 def _projected(posterior: Conditioned, vectors: Array, part: slice) -> tuple[Array, Array]:
     """Means and variances (n, J, H) of v' theta_s of some tasks, vectors (n, J, d)."""
     n, J, d = vectors.shape
-    if isinstance(posterior, SharedPosterior):
-        means = posterior.table().means[part].reshape(n, d)
-        own, shared = posterior.along(vectors, part)
-        variance = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
-        return np.einsum("nji,ni->nj", vectors, means)[..., None], np.maximum(variance, 0.0)[..., None]
     found = np.empty((2, n, J, mixture_weights(posterior).size))
+    if isinstance(posterior, CrossedPosterior | CrossedMixture):
+        for h, one in enumerate(_crossed(posterior)):
+            for some in pieces(n, J * (2 * d + J)):
+                at = slice(part.start + some.start, part.start + some.stop)
+                found[0, some, :, h], own, shared = one.along(vectors[some], at)
+                found[1, some, :, h] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
+        return found[0], np.maximum(found[1], 0.0)
     for h, (means, covs) in enumerate(laws_under_each(posterior, part)):
         found[0, :, :, h] = np.einsum("nji,ni->nj", vectors, means)
         found[1, :, :, h] = ((vectors @ unpack(covs, d)) * vectors).sum(axis=2)

@@ -221,6 +221,13 @@ class UnitMoments:
             ) from error
         return type(self)(keys, self.n_actions, units)
 
+    def allclose(self, other: "UnitMoments", rtol: float = 1e-12) -> bool:
+        """Return whether both hold the same tasks, in any order, with the same rows and sums to rounding."""
+        if self.n_actions != other.n_actions or len(self) != len(other):
+            return False
+        place = other.keys.locate(self.keys.values)
+        return not (place < 0).any() and self.units.allclose(other.at(place).units, rtol)
+
     def dense(self) -> Moments:
         """Return the moments of all d = K p features of the map, of (d + 2)(d + 3) / 2 numbers a task."""
         p, d, K = self.unit_dim, self.dim, self.n_actions

@@ -326,7 +326,10 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
     sums, packed = moments.sums, moments.moments.sums
     one, weights = moments.form(one=1.0), moments.form(w=1.0)
     over = moments.total @ own.below.T / moments.rows
-    form = (own.above / over[:, None]).sum(axis=0)  # a row adds form' z to n times the gain
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # a policy of none of the logged actions has no ratio
+        form = np.where(over[:, None] != 0, own.above / over[:, None], np.nan).sum(axis=0)
     rows, n, w = sums[:, -1], sums @ one, sums @ weights
     some = np.where(n > 0, n, 1.0)
     i, j = triangle(moments.size)

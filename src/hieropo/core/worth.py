@@ -26,13 +26,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.crossed_mixture import CrossedMixture
+from hieropo.core.crossed_posterior import CrossedPosterior
 from hieropo.core.gaussian import Array
 from hieropo.core.keys import Codes
 from hieropo.core.mixed import Components
 from hieropo.core.packed import unpack
-from hieropo.core.shared_actions import SharedPosterior
 from hieropo.core.steps import square_roots
-from hieropo.core.totals import Conditioned, TaskLaws, laws_under_each, mixture_weights, pieces, task_laws
+from hieropo.core.totals import (
+    Conditioned,
+    TaskLaws,
+    laws_under_each,
+    mixture_weights,
+    noise_variances,
+    pieces,
+    task_laws,
+)
 from hieropo.errors import InputError, MismatchError
 
 __all__ = ["Certificates", "TaskLaws", "certificates", "rows_needed", "task_laws"]
@@ -78,7 +87,7 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
 
     Parameters
     ----------
-    posterior : Posterior, MixedPosterior, CorrectedPosterior or SharedPosterior
+    posterior : a posterior
     rows : (n,) int array
         Row of ``posterior.moments.keys`` of the task of each context.
     phi : (n, K, d) array
@@ -292,10 +301,12 @@ def _each(posterior: Conditioned, asked: _Asked) -> Iterator[tuple[Array, Array,
     """For each task means (H, d) and covariances (H, d, d) under each hierarchy, and where its contexts stand."""
     keys, d = posterior.moments.keys, posterior.dim
     places = [asked.order[first:last] for first, last in zip(asked.starts, asked.starts[1:], strict=False)]
-    if isinstance(posterior, SharedPosterior):
-        for row, at in zip(asked.tasks.tolist(), places, strict=True):
-            law = posterior.task(keys.values[row : row + 1].tolist()[0])
-            yield law.mean[None], law.cov[None], at
+    if isinstance(posterior, CrossedPosterior | CrossedMixture):
+        parts = list(posterior.parts()) if isinstance(posterior, CrossedMixture) else [posterior]
+        for some in pieces(asked.tasks.size, d * d * len(parts)):
+            laws = [part.joint_of_rows(asked.tasks[some]) for part in parts]
+            for k, at in enumerate(places[some]):
+                yield np.array([means[k] for means, _ in laws]), np.array([covs[k] for _, covs in laws]), at
         return
     for part in pieces(len(keys), d * d * mixture_weights(posterior).size):
         first, last = np.searchsorted(asked.tasks, [part.start, part.stop])
@@ -313,15 +324,15 @@ def _information(
 ) -> Array:
     """Mean of phi phi' / sigma^2 (d, d) over the rows of some tasks, and ``borrowed`` rows of the fleet."""
     moments, d = posterior.moments, posterior.dim
-    if isinstance(posterior, SharedPosterior):
+    if isinstance(posterior, CrossedPosterior | CrossedMixture):
         K, p = posterior.moments.n_actions, posterior.moments.unit_dim
         total = np.zeros((K, p, K, p))
-        total[range(K), :, range(K)] = unpack(moments.sums[rows].sum(axis=0), p + 2)[:, :p, :p]
+        blocks = unpack(moments.sums[rows].sum(axis=0), p + 2)[:, :p, :p]
+        total[range(K), :, range(K)] = blocks / noise_variances(posterior)[:, None, None]
         G = total.reshape(d, d)
     else:
-        G = unpack(moments.sums[rows].sum(axis=0), d + 2)[:d, :d]
+        G = unpack(moments.sums[rows].sum(axis=0), d + 2)[:d, :d] / posterior.hierarchy.noise_var
     n = int(moments.rows[rows].sum())
-    G = G / posterior.hierarchy.noise_var
     if fleet is None:
         return np.asarray(G / max(n, 1))
     return np.asarray((G + borrowed * fleet) / (n + borrowed)) if n + borrowed else fleet

@@ -15,6 +15,7 @@ from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
+from hieropo.core.units import UnitMoments
 from hieropo.demo.findings import Findings
 from hieropo.demo.log import DemoLog
 from hieropo.demo.scenarios import Scenario
@@ -42,8 +43,9 @@ class Left:
     task: Any
 
 
-def ridge(moments: Moments, hier: HierOPO) -> LCBPolicy:
+def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
     """Separate ridge regressions with penalty 1: theta_s ~ N(0, noise_var I), acting on the mean."""
+    moments = moments.dense() if isinstance(moments, UnitMoments) else moments
     d = moments.dim
     known = Gaussian(np.zeros(d), np.zeros((d, d)))
     prior = Hierarchy(hyper=known, task_cov=np.eye(d), noise_var=1.0)

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.crossed import Crossed
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import Columns, FeatureMap
-from hieropo.core.incumbents import KNEW, knowledge
+from hieropo.core.incumbents import KNEW, crossed_knowledge, knowledge
 from hieropo.core.logs import Roles
 from hieropo.core.packed import unpack
 from hieropo.core.statistics import Moments
@@ -119,9 +120,13 @@ def of_learning(
     moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
 ) -> Iterator[Finding]:
     """Yield findings of a learned hierarchy about the policy that made the log."""
-    if found.estimate is None or isinstance(moments, UnitMoments) or moments.sampled:
+    if moments.sampled:
         return
-    z = knowledge(moments, features, found.estimate.hierarchy)
+    if isinstance(moments, UnitMoments) and isinstance(found.hierarchy, CrossedHierarchies):
+        z = crossed_knowledge(moments, features, found.hierarchy.central())
+    else:
+        assert isinstance(moments, Moments)
+        z = None if found.estimate is None else knowledge(moments, features, found.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:
         return
     if seen is None:

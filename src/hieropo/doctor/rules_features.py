@@ -40,14 +40,22 @@ def features(seen: Collected) -> Iterator[Finding]:
     blocks = totals[:, : width + 1, : width + 1]
     if found.actions is None:
         blocks = _without_intercept(blocks.sum(axis=0), seen.origin)[None]
-    elif not apart:
-        blocks = blocks.sum(axis=0)[None]  # too many columns for each action on its own
+    elif not apart or _borrowing(seen):
+        blocks = blocks.sum(axis=0)[
+            None
+        ]  # all actions together tell the coefficients, or columns are too many
         found = per_action(["any action"], seen.roles.context)
     open_ = undetermined(blocks, seen.contexts.n_rows, found)
     if open_ is not None:
         yield Finding("stops", "undetermined coefficients", "context columns", open_.said, open_.cure)
         return
     yield from alike(seen.roles.context, totals.sum(axis=0)[: width + 1, : width + 1])
+
+
+def _borrowing(seen: Collected) -> bool:
+    """Say that actions borrow from each other in a fit with default settings, as under the crossed prior."""
+    roles = seen.roles
+    return len(seen.actions) > 1 and not (roles.levels or roles.metadata or roles.sampling_weight)
 
 
 def _by_action(seen: Collected) -> Array:

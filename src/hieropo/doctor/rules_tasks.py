@@ -129,8 +129,8 @@ def _rare(seen: Collected) -> Iterator[Finding]:
             f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} "
             f"{agreeing(lonely.size, 'was', 'were')} taken in one task only, so that the log does not show how "
             f"{agreeing(lonely.size, 'its rewards differ', 'their rewards differ')} between tasks.",
-            f"Leave {agreeing(lonely.size, 'it', 'them')} out, put rare actions together, or let actions share a "
-            "prior: hyper='shared'.",
+            f"Leave {agreeing(lonely.size, 'it', 'them')} out, put rare actions together, or let actions borrow "
+            "from each other: task_cov='crossed'.",
         )  # fmt: skip
 
 
@@ -152,8 +152,8 @@ def rare_actions(
         yield Finding(
             "limits", "rare actions", f"column {column!r}, action {plain(actions[lost[0]])!r}",
             f"The action{s} {', '.join(names)}{more} of {counted(int(rows.sum()), 'row')} {be} so rare that chance "
-            f"decides whether the policy takes {them}, and weighted rewards of a policy that does may be withheld.",
-            "Leave rare actions out, put them together, or let actions share a prior: hyper='shared'.",
+            f"decides whether the policy takes {them}.",
+            "Leave rare actions out, put them together, or raise the pessimism.",
         )  # fmt: skip
 
 

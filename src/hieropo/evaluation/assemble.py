@@ -14,6 +14,7 @@ from hieropo.core.logs import Batch
 from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.core.policy import LCBPolicy
 from hieropo.core.shrinkage import shrink
+from hieropo.core.totals import noise_variances
 from hieropo.core.units import UnitMoments
 from hieropo.core.value_estimates import ValueEstimate, bernstein, task_gains, values
 from hieropo.errors import InputError, LogError
@@ -317,6 +318,8 @@ def _fitted(
 
 def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:
     gain, se, ess = task_gains(weighted)
+    if not np.isfinite(gain).all():  # the policy takes none of the actions that were logged
+        return np.full((len(gain), 4), np.nan)
     found = shrink(gain, se, level=level)
     order = np.asarray(weighted.moments.keys.require(np.arange(len(glance.keys))))
     return np.stack([found.value, found.low, found.high, ess], axis=1)[order]
@@ -327,7 +330,9 @@ def _limits(
 ) -> tuple[str, ...]:
     found = [finding(subject, reacting.reacted())]
     if seen == "no":
-        found.append(reacting.misfit(subject.posterior.hierarchy.noise_var**0.5, model.incumbent.sd))
+        found.append(
+            reacting.misfit(float(noise_variances(subject.posterior).mean()) ** 0.5, model.incumbent.sd)
+        )
     told = [*(each for each in found if each is not None), *chances.findings]
     if isinstance(subject.policy, GatedPolicy):
         told.extend(each for each in subject.policy.limits if each not in told)

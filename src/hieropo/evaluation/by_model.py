@@ -24,13 +24,17 @@ _SAME = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero."""
+    """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero.
+
+    ``zero`` is the probability that it is exactly 0, as a gain is where actions have no effect.
+    """
 
     mean: float
     sd: float
     low: float
     high: float
     below: float
+    zero: float = 0.0
 
     def to_dict(self) -> dict[str, float]:
         """Return JSON's types."""
@@ -196,7 +200,8 @@ def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[W
             for q in ((1 - level) / 2, (1 + level) / 2)
         )
         below = float(normal_mixture_below(law.weights, means, sds))
-        found.append(Worth(float(whole.mean[j]), float(whole.sd[j]), low, high, below))
+        zero = float(law.weights[(means == 0) & (sds == 0)].sum())
+        found.append(Worth(float(whole.mean[j]), float(whole.sd[j]), low, high, below, zero))
     return found
 
 

@@ -28,10 +28,7 @@ Mask = NDArray[np.bool_]
 _SHOWN = 5
 _PIECE = 2048  # tasks that are marginalised together
 _ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
-CURE = (
-    "Leave rare actions out, put them together, let actions share a prior (hyper='shared'), or judge on rows that came "
-    "later."
-)
+CURE = "Leave rare actions out, put them together, use task_cov='crossed', or judge on rows that came later."
 
 
 class Judge:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.crossed_mixture import condition_hierarchies
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch, Roles, unit_rows
-from hieropo.core.shared_actions import condition_shared
 from hieropo.core.uncertainty import condition_with
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError
@@ -35,7 +35,7 @@ def subject_of(learner: Any) -> Subject:
     def condition(moments: Any) -> Any:
         if isinstance(hierarchy, Hierarchy):
             return condition_with(moments, hierarchy, doubt)
-        return condition_shared(moments, hierarchy)
+        return condition_hierarchies(moments, hierarchy)
 
     return Subject(
         policy=learner.policy_,

@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.incumbents import KNEW, Reactions, knowledge
+from hieropo.core.incumbents import KNEW, Reactions, crossed_knowledge, knowledge
 from hieropo.core.statistics import Moments
 from hieropo.core.times import Times
+from hieropo.core.units import UnitMoments
 from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.subject import Subject
 
@@ -110,12 +112,14 @@ def finding(subject: Subject, test: Reacted) -> str | None:
             "twice; fit with logging='adaptive'."
         )
     hierarchy, moments = subject.posterior.hierarchy, subject.moments
-    if subject.logging in ("frozen", "adaptive") or not isinstance(moments, Moments):
+    if (
+        subject.logging in ("frozen", "adaptive") or moments.sampled
+    ):  # chance kept rows for their rewards, too
         return None
     knew = None
-    if (
-        isinstance(hierarchy, Hierarchy) and moments.squares is None
-    ):  # else chance kept rows for their rewards, too
+    if isinstance(hierarchy, CrossedHierarchies) and isinstance(moments, UnitMoments):
+        knew = crossed_knowledge(moments, subject.features, hierarchy.central())
+    elif isinstance(hierarchy, Hierarchy) and isinstance(moments, Moments):
         knew = knowledge(moments, subject.features, hierarchy)
     if knew is None or knew < KNEW:
         return None

@@ -10,6 +10,7 @@ from hieropo.evaluation.rivals import USUAL
 from hieropo.text import agreeing, counted, paragraph, table, thousands
 
 _SHOWN = 5  # tasks at either end
+_SOME = 0.005  # probability that is worth a word
 
 _SEEN = {
     "yes": (
@@ -131,7 +132,11 @@ def _by_model(found: Evaluation) -> str:
     )
     below = model.difference.below
     chance = "below 0.0001" if below < 1e-4 else f"{below:.2g}"
-    gain = f"The model's own figure is a gain of {_worth(model.difference)}; its probability of a loss is {chance}."
+    zero = model.difference.zero
+    odds = f"its probability of a loss is {chance}"
+    if zero >= _SOME:
+        odds = f"the probability that actions have no effect at all is {zero:.2g}, that of a loss {chance}"
+    gain = f"The model's own figure is a gain of {_worth(model.difference)}; {odds}."
     return paragraph(" ".join(part for part in (gain, _agreement(found), _updated(found), harm) if part))
 
 
