@@ -85,6 +85,7 @@ def test_third_party_packages_enter_where_the_design_says() -> None:
         "pyspark": ("engines",),
         "scipy": ("core",),
         "starlette": ("serving",),
+        "threadpoolctl": ("blas_threads",),
     }
     strays = [
         f"{place} imports {package}"

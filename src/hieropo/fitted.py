@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
+from hieropo.blas_threads import one_blas_thread
 from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
@@ -76,6 +77,7 @@ class Fitted:
             )
         return self.policy_
 
+    @one_blas_thread
     def predict(self, requests: Any, *, eligible: str | Literal[False] | None = None) -> NDArray[Any]:
         """Choose an action for each request.
 
@@ -117,6 +119,7 @@ class Fitted:
         judged = policy.eligible if isinstance(policy, GatedPolicy) else None
         return judged or self.roles_.eligible
 
+    @one_blas_thread
     def summary(self, *, level: float = 0.95, models: bool | None = None) -> Likeness:
         """Say how alike the tasks are: print it, or read its fields.
 
@@ -148,6 +151,7 @@ class Fitted:
         )
         return replace(found, note=origin_note(self.features_))
 
+    @one_blas_thread
     def evaluate(
         self,
         log: Any,
@@ -197,6 +201,7 @@ class Fitted:
         usual = self.roles_.time if time is None else None
         return evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
 
+    @one_blas_thread
     def save(
         self,
         path: str | os.PathLike[str],

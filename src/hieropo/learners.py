@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
 
+from hieropo.blas_threads import one_blas_thread
 from hieropo.checkpoints import features_and_sums
 from hieropo.core.features import FeatureMap
 from hieropo.core.hierarchy import Hierarchy
@@ -129,6 +130,7 @@ class HierOPO(Fitted, Parameters):
         self.unseen = unseen
         self.logging = logging
 
+    @one_blas_thread
     def fit(  # noqa: PLR0913 - one parameter for each role
         self,
         log: Any,
@@ -264,6 +266,7 @@ class HierOPO(Fitted, Parameters):
         if self.unseen not in get_args(Unseen):
             raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
 
+    @one_blas_thread
     def partial_fit(
         self,
         log: Any,

@@ -7,6 +7,7 @@ import numpy as np
 
 from hieropo.artifacts import StoredPolicy, load_policy
 from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
+from hieropo.blas_threads import one_blas_thread
 from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
@@ -20,6 +21,7 @@ from hieropo.placement import Placement
 _LEARNERS = {each.__name__: each for each in (HierOPO, FlatOPO, OracleOPO, PooledOPO)}
 
 
+@one_blas_thread
 def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     """Open a policy that a learner saved, as a fitted learner.
 

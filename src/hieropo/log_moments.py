@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.artifacts.moments_file import holds_moments, read_moments_file, write_moments_file
+from hieropo.blas_threads import one_blas_thread
 from hieropo.checkpoints import features_and_sums, stored_sums, summed_from
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import abbreviate, plain
@@ -74,6 +75,7 @@ class LogMoments:
     rejected: Rejected | None = None
 
     @classmethod
+    @one_blas_thread
     def of(
         cls,
         log: Any,

@@ -15,6 +15,7 @@ from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
 from hieropo.artifacts.sums import read_moments, read_parents, stored_ids
 from hieropo.artifacts.table import StoredKeys, StoredTable, StoredUnits
+from hieropo.blas_threads import one_blas_thread
 from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
@@ -146,6 +147,7 @@ def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
     return _open(Path(path), whole=False)
 
 
+@one_blas_thread
 def verify_policy(path: str | os.PathLike[str]) -> None:
     """Read all of a policy directory, check every byte, and condition the hierarchy on the moments once more.
 

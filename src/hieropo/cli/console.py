@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hieropo.blas_threads import one_blas_thread
 from hieropo.errors import HieropoError
 
 DEBUG = "hieropo.debug"
@@ -31,7 +32,7 @@ class Program(click.Group):
             ctx.meta.setdefault(WARNINGS, []).append(str(message))
             click.echo(f"Warning: {message}", err=True)
 
-        with warnings.catch_warnings():
+        with one_blas_thread, warnings.catch_warnings():
             warnings.showwarning = show
             try:
                 return super().invoke(ctx)

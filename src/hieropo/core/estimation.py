@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.blas_threads import one_blas_thread
 from hieropo.core.cones import steps
 from hieropo.core.gaussian import Array, check_covariance
 from hieropo.core.hierarchy import Hierarchy
@@ -115,6 +116,7 @@ class _Found:
     turn: Array | None
 
 
+@one_blas_thread
 def estimate(
     moments: Moments,
     task_cov: TaskCov | Literal["block"] | NDArray[Any] = "auto",

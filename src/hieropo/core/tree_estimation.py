@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.blas_threads import one_blas_thread
 from hieropo.core.cones import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.estimation import (
     HOPE,
@@ -63,6 +64,7 @@ class TreeFit:
     compared: tuple[Fit, ...] = ()
 
 
+@one_blas_thread
 def estimate_levels(
     moments: Moments,
     task_cov: TaskCov = "auto",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from hieropo.blas_threads import one_blas_thread
 from hieropo.doctor import (
     rules_features,
     rules_incumbent,
@@ -66,7 +67,8 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     collector = Collector(source.name, named, hashed)
     for batch in source.batches(columns):
         collector.add(batch)
-    return examined(collector.collected(), tuple(told))
+    with one_blas_thread:
+        return examined(collector.collected(), tuple(told))
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001

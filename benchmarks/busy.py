@@ -1,0 +1,104 @@
+"""Processor time of a fit beside busy processes, with and without the limit of linear algebra to one thread.
+
+    python benchmarks/busy.py [--tasks 10000] [--rows 200000] [--busy 4] [--repeat 1] [--limited]
+
+One log in memory: 5 actions of 8 columns (7 contexts and an intercept), tasks that differ. Each line is a fresh
+process, which loads all compiled loops by a small fit and then fits `--repeat` times; the least processor time is
+shown, with its time by the clock. Busy processes count and do nothing else. `--limited` leaves out the fits without
+the limit, which take minutes on a busy machine. The goal: busy at most 1.3 x quiet.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+ACTIONS, WIDTH = 5, 8
+COUNT = "while True: pass"
+
+
+def log_of(tasks, rows, seed=0):
+    import numpy as np
+    import pyarrow as pa
+
+    rng = np.random.default_rng(seed)
+    task, action = rng.integers(0, tasks, rows), rng.integers(0, ACTIONS, rows)
+    contexts = rng.standard_normal((rows, WIDTH - 1))
+    theta = (
+        0.5 * rng.standard_normal((tasks, WIDTH))[task] + 0.2 * rng.standard_normal((ACTIONS, WIDTH))[action]
+    )
+    reward = theta[:, 0] + (theta[:, 1:] * contexts).sum(axis=1) + rng.standard_normal(rows)
+    columns = {f"x{j}": contexts[:, j] for j in range(WIDTH - 1)}
+    return pa.table({"task": task, "action": action, "reward": reward, **columns}), list(columns)
+
+
+def fit_here(options):
+    """Print processor and wall seconds of the fit with the least processor time."""
+    import hieropo
+    from hieropo import blas_threads
+
+    if options.unlimited:
+        limit = type(blas_threads.one_blas_thread)
+        limit.__enter__ = limit.__exit__ = lambda *_: None
+
+    def fit(log, context):
+        wall, start = time.perf_counter(), time.process_time()
+        hieropo.HierOPO().fit(log, task="task", action="action", reward="reward", context=context)
+        return time.process_time() - start, time.perf_counter() - wall
+
+    fit(*log_of(50, 2_000))
+    log = log_of(options.tasks, options.rows)
+    print(*min(fit(*log) for _ in range(options.repeat)))
+
+
+@contextmanager
+def busy_processes(count):
+    running = [subprocess.Popen([sys.executable, "-c", COUNT]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--busy", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--limited", action="store_true", help="only with the limit")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--unlimited", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here:
+        fit_here(options)
+        return
+    print(f"{options.tasks:,} tasks, {options.rows:,} rows, {os.cpu_count()} processors")
+    for flags in ([],) if options.limited else ([], ["--unlimited"]):
+        seconds = []
+        for busy in (0, options.busy):
+            same = [f"--{name}={getattr(options, name)}" for name in ("tasks", "rows", "repeat")]
+            with busy_processes(busy):
+                done = subprocess.run(
+                    [sys.executable, __file__, "--here", *same, *flags],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+            cpu, wall = map(float, done.stdout.split())
+            seconds.append(cpu)
+            name = "all threads" if flags else "one thread"
+            print(
+                f"{name:12s} {busy} busy beside: {cpu:6.2f} CPU s, {wall:6.2f} s by the clock, "
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+        print(f"{'':12s} busy / quiet: {seconds[1] / seconds[0]:.2f} x in CPU s")
+
+
+if __name__ == "__main__":
+    main()

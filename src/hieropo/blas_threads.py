@@ -1,0 +1,115 @@
+"""One thread of linear algebra while hieropo works: thin products and small matrices lose by more."""
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_Raised = dict[
+    str, tuple[Any, int]
+]  # libraries that were limited by their path, and the threads that they had
+
+
+class _Caller(threading.local):
+    """Depth of limited calls in this Python thread, and what it limited for itself alone."""
+
+    depth = 0
+
+    def __init__(self) -> None:
+        self.raised: _Raised = {}
+
+
+class _OneBlasThread:
+    """Context and decorator: every BLAS that is loaded computes on one thread; its number of threads then returns.
+
+    Calls may nest and may come from several Python threads. Most libraries have one number for the whole process: the
+    first call sets it, and the last one that ends restores it. A library that is loaded during a call is limited by the
+    next call, nested ones included. Pools of other kinds (numba, Arrow, OpenMP) are left alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._caller = _Caller()
+        self._callers = 0  # Python threads inside
+        self._raised: _Raised = {}
+        self._libraries: tuple[Any, ...] = ()
+        self._modules = 0
+
+    def __enter__(self) -> None:
+        caller = self._caller
+        with self._lock:
+            before = self._libraries
+            libraries = self._loaded()
+            if not caller.depth or libraries is not before:
+                for library in libraries:
+                    _limit(library, caller.raised if _by_caller(library) else self._raised)
+            self._callers += not caller.depth
+            caller.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        caller = self._caller
+        with self._lock:
+            caller.depth -= 1
+            if caller.depth:
+                return
+            _restore(caller.raised)
+            self._callers -= 1
+            if not self._callers:
+                _restore(self._raised)
+
+    def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
+        """Run every call of a function inside this context."""
+
+        @wraps(work)
+        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return work(*args, **kwargs)
+
+        return limited
+
+    def _loaded(self) -> tuple[Any, ...]:
+        """Every BLAS of this process; libraries are looked for again (some ms) only after an import."""
+        if self._modules != len(sys.modules):
+            from threadpoolctl import ThreadpoolController
+
+            self._modules = len(sys.modules)  # before the search, so that an import meanwhile is not missed
+            self._libraries = tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+        return self._libraries
+
+
+one_blas_thread = _OneBlasThread()
+
+
+def _by_caller(library: Any) -> bool:
+    """Return whether each Python thread has a limit of its own."""
+    return bool(
+        library.internal_api == "mkl"
+        or (library.internal_api == "openblas" and library.threading_layer == "openmp")
+    )
+
+
+def _limit(library: Any, raised: _Raised) -> None:
+    threads = library.num_threads
+    if threads is None or threads == 1:
+        return
+    _set(library, 1)
+    if library.num_threads == 1:  # not where another Python thread holds a limit of the user's own
+        raised.setdefault(library.filepath, (library, threads))
+
+
+def _restore(raised: _Raised) -> None:
+    for library, threads in raised.values():
+        _set(library, threads)
+    raised.clear()
+
+
+def _set(library: Any, threads: int) -> None:
+    """Set a number of threads, and leave it to every Python thread to set another."""
+    library.set_num_threads(threads)
+    release = getattr(library, "clear_controlling_thread", None)  # else only this thread could restore it
+    if release is not None:
+        release()
