@@ -296,6 +296,35 @@ def test_a_policy_that_computes_other_numbers_is_refused(tmp_path: Path) -> None
         verify_policy(place)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weights": [0.5]}, "One number for each hierarchy"),
+        ({"weights": "many"}, "could not convert"),
+        ({"noise_var": None}, "One number for each hierarchy"),
+        ({"kind": "woven"}, "it has no 'levels'"),
+        ({"shapes": {}}, "missing"),
+        ({"shapes": []}, "items"),
+    ],
+)
+def test_an_entry_that_describes_no_hierarchy_is_refused_by_file_and_entry(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    rows, post = fitted()
+    place = tmp_path / "policy"
+    save(post, rows.features, place)
+    document = json.loads((place / layout.POLICY.document).read_bytes())
+    rewrite(place, hierarchy={**document["hierarchy"], **changes})
+    with pytest.raises(ArtifactError, match=rf"'hierarchy' of policy\.json cannot be read: .*{reason}"):
+        _ = load_policy(place).hierarchy
+    rewrite(place, hierarchy=[1.0])
+    with pytest.raises(ArtifactError, match=r"'hierarchy' of policy\.json"):
+        load_policy(place).moments()
+    rewrite(place, hierarchy=document["hierarchy"], doubt={"kind": "none"})
+    with pytest.raises(ArtifactError, match=r"'doubt' of policy\.json .*kind 'none'"):
+        _ = load_policy(place).doubt
+
+
 def test_parts_of_another_fit_are_not_saved_together(tmp_path: Path) -> None:
     (rows, post), (_, other) = fitted(), fitted(seed=3)
     policy, place = LCBPolicy(post, rows.features), tmp_path / "policy"

@@ -84,3 +84,13 @@ def other_number(folder: Path, problem: str) -> ArtifactError:
         f"{folder}: {problem}. The files are whole, so this release computes something else than the one "
         "that saved it. Use that release, or fit and save again."
     )
+
+
+def unreadable(folder: Path, entry: str, error: Exception) -> ArtifactError:
+    """Build the error for an entry of a policy's document that does not describe a value."""
+    reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return ArtifactError(
+        f"{folder}: the entry {entry!r} of {layout.POLICY.document} cannot be read: {reason}. The checksum is right, "
+        "so the file was edited, or written by another program. The policy cannot be inspected, judged or learned on. "
+        "Take the directory from a copy, or fit and save again."
+    )

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any
 
 from hieropo.artifacts import layout
-from hieropo.artifacts.directories import other_number, read_features
+from hieropo.artifacts.directories import other_number, read_features, unreadable
 from hieropo.artifacts.mapped import MappedFile, open_directory
 from hieropo.artifacts.probes import check_moments, difference, other_posterior
 from hieropo.artifacts.rows import RowBytes
@@ -30,6 +30,7 @@ from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.core.uncertainty import Doubt, doubt_from_dict
 from hieropo.core.units import UnitMoments
+from hieropo.errors import InputError, NumericalError
 
 SMALL = 64 << 20
 
@@ -67,8 +68,17 @@ class StoredPolicy:
 
     @cached_property
     def doubt(self) -> Doubt:
-        """The uncertainty of the hierarchy; None where the table takes it as known."""
-        return doubt_from_dict(self._document.get("doubt"))
+        """The uncertainty of the hierarchy; None where the table takes it as known.
+
+        Raises
+        ------
+        ArtifactError
+            The entry does not describe it.
+        """
+        try:
+            return doubt_from_dict(self._document.get("doubt"))
+        except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise unreadable(self.path, "doubt", error) from error
 
     @cached_property
     def sketch(self) -> RowSketch:
@@ -83,10 +93,15 @@ class StoredPolicy:
         Raises
         ------
         ArtifactError
-            The file of a level is not as it was written.
+            The file of a level is not as it was written, or the entry does not describe a hierarchy.
         """
         entry = self._document["hierarchy"]
-        return None if entry is None else layout.to_hierarchy(entry, self._parents, self._metadata)
+        if entry is None:
+            return None
+        try:
+            return layout.to_hierarchy(entry, self._parents, self._metadata)
+        except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise unreadable(self.path, "hierarchy", error) from error
 
     def _parents(self, number: int) -> dict[Any, Any]:
         file = self._files[layout.level_file(number)]
