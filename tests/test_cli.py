@@ -26,6 +26,7 @@ from hieropo.cli.watched import Watched
 from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.core.features import per_action
 from hieropo.core.units import UnitAccumulator
+from hieropo.likeness import parts_in_words
 from hieropo.sources import open_log
 
 COMMAND = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
@@ -532,17 +533,17 @@ class TestInspectHowTasksAreAlike:
         assert stored.hyper is not None
         hierarchies = stored.hierarchy
         assert isinstance(hierarchies, CrossedHierarchies)
-        assert found["crossed"] == {
-            name: getattr(hierarchies, name) for name in ("no_effect", "no_action_effect", "no_interaction")
-        }
+        for name in ("no_effect", "no_action_effect", "no_interaction"):
+            assert found["crossed"][name] == getattr(hierarchies, name)
         assert (found["uncertainty"], found["hierarchies"]) == ("integrated", len(hierarchies))
         assert [each["name"] for each in found["features"]] == ["intercept", "visits"]
         assert [each["mean"] for each in found["features"]] == stored.hyper.mean.tolist()
         central = hierarchies.central()
         for key, cov in (
+            ("between_tasks_sd", central.level_cov + central.interaction_cov),
             ("level_sd", central.level_cov),
-            ("actions_sd", central.action_cov),
-            ("between_tasks_sd", central.interaction_cov),
+            ("action_sd", central.action_cov),
+            ("interaction_sd", central.interaction_cov),
         ):
             found_sds = [each[key] for each in found["features"]]
             np.testing.assert_allclose(np.square(found_sds), np.diagonal(cov), atol=1e-15)
@@ -550,8 +551,15 @@ class TestInspectHowTasksAreAlike:
     def test_all_parts_of_the_crossed_prior_are_shown(self, shop: Path) -> None:
         text = answers("inspect", shop / "policy")
         first = json.loads(answers("inspect", shop / "policy", "--json"))["features"][0]
-        for name in ("level_sd", "actions_sd", "between_tasks_sd"):
+        for name in ("between_tasks_sd", "level_sd", "action_sd", "interaction_sd"):
             assert f"{first[name]:.4f}" in text, name
+        summary = hieropo.load_learner(shop / "policy").summary()
+        assert parts_in_words(summary.parts) in text
+        assert summary.verdict in " ".join(text.split())
+        assert "P(no effect)" in text
+        as_json = json.loads(answers("inspect", shop / "policy", "--json"))["crossed"]
+        assert as_json["parts"] == summary.to_dict()["parts"]
+        assert as_json["verdict"] == summary.verdict
 
     def test_blocks_have_no_probabilities_of_parts(self, blocks: Path) -> None:
         found = json.loads(answers("inspect", blocks, "--json"))
@@ -567,8 +575,9 @@ class TestInspectHowTasksAreAlike:
         assert found["noise_sd"] == told["noise_sd"] == told["summary"]["noise_sd"]["value"]
         for k, other in enumerate(told["summary"]["coefficients"]):
             each = found["features"][k % 2]
-            between = np.hypot(each["level_sd"], each["between_tasks_sd"])
-            assert between == pytest.approx(other["between"]["value"], rel=1e-12)
+            assert each["between_tasks_sd"] == pytest.approx(other["between"]["value"], rel=1e-12)
+            between = np.hypot(each["level_sd"], each["interaction_sd"])
+            assert between == pytest.approx(each["between_tasks_sd"], rel=1e-12)
         zeros = {part["name"]: part["zero"] for part in told["summary"]["parts"]}
         assert zeros["effect of an action in all tasks"] == found["crossed"]["no_action_effect"]
         assert zeros["effect of an action in one task"] == found["crossed"]["no_interaction"]
@@ -602,10 +611,12 @@ class TestInspectHowTasksAreAlike:
         found = json.loads(answers("inspect", tmp_path / "p", "--json"))
         first, central = found["features"][0], hierarchies.central()
         assert first["mean"] is None  # it was saved without the hyper-posterior
-        spreads = [first[name] for name in ("level_sd", "actions_sd", "between_tasks_sd")]
+        spreads = [first[name] for name in ("level_sd", "action_sd", "interaction_sd")]
         parts = (central.level_cov, central.action_cov, central.interaction_cov)
         np.testing.assert_allclose(spreads, [np.sqrt(cov[0, 0]) for cov in parts], rtol=1e-12)
         assert found["crossed"]["no_effect"] == hierarchies.no_effect
+        assert found["crossed"]["parts"] == []  # which need the contexts of the log
+        assert found["crossed"]["verdict"] in " ".join(answers("inspect", tmp_path / "p").split())
 
     @pytest.mark.parametrize(
         ("way", "says"),

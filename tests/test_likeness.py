@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from scipy.stats import chi2
 
 from hieropo import HierOPO, InputError, PooledOPO
 from hieropo.cli import main
@@ -52,7 +53,7 @@ def test_the_parts_of_the_crossed_prior_are_those_of_the_population(seed: int) -
         assert each.between.value == pytest.approx(0.5, rel=0.25)
         assert each.between.upper is None
     level, action, interaction = found.parts
-    assert level.zero == 0.0  # a level always differs a little
+    assert level.zero is None  # a level always differs a little
     assert level.sd.lower < 0.25
     assert action.zero < 0.01
     assert 0.3 < action.sd.lower < 1.5 < action.sd.upper
@@ -130,10 +131,10 @@ def test_the_verdict_is_what_the_log_was_made_of(made, best, says) -> None:
 @pytest.mark.parametrize(
     ("made", "says", "parts"),
     [
-        ({}, "tasks differ in which action is best for them: a policy for each task can pay", "101"),
-        ({"sd": 0.0}, "Actions differ, and no difference between tasks in that is shown: one answer", "110"),
+        ({}, "tasks differ in these effects: a policy for each task can pay", "101"),
+        ({"sd": 0.0}, "the log does not show that tasks differ in them: one action", "110"),
         ({"mean": 0.0, "sd": 0.0}, "No effect of actions is shown", "100"),
-        ({"tasks": 3, "rows": 4, "mean": 0.2}, "is open", "???"),
+        ({"tasks": 3, "rows": 4, "mean": 0.2}, "leaves open", "???"),
     ],
 )
 def test_the_verdict_of_the_crossed_prior_is_what_the_log_was_made_of(made, says, parts) -> None:
@@ -143,7 +144,7 @@ def test_the_verdict_of_the_crossed_prior_is_what_the_log_was_made_of(made, says
     assert found.models == ()
     hierarchies = learner.hierarchy_
     level, action, interaction = (part.zero for part in found.parts)
-    assert (level, action, interaction) == (0.0, hierarchies.no_action_effect, hierarchies.no_interaction)
+    assert (level, action, interaction) == (None, hierarchies.no_action_effect, hierarchies.no_interaction)
     if parts == "100":
         assert min(action, interaction, hierarchies.no_effect) > 0.8
         assert f"{hierarchies.no_effect:.2g}" in found.verdict
@@ -225,7 +226,23 @@ def test_the_command_line_says_it_after_a_fit(tmp_path) -> None:
     assert "a policy for each task can pay" in " ".join(done.output.split())
     as_json = json.loads(CliRunner().invoke(main, [*command, "--json"]).output)
     assert as_json["summary"]["tasks"] == 80
-    assert [part["zero"] < 0.01 for part in as_json["summary"]["parts"]] == [True] * 3
+    level, *effects = as_json["summary"]["parts"]
+    assert level["zero"] is None
+    assert [part["zero"] < 0.01 for part in effects] == [True] * 2
     done = CliRunner().invoke(main, [*command, "--task-cov", "block"])
     assert done.exit_code == 0, done.output
     assert "sharing pays" in done.output
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tasks", [30, 100])
+def test_the_interval_of_the_level_is_as_wide_as_that_of_means_of_tasks(tasks: int, seed: int) -> None:
+    rng, rows = np.random.default_rng(seed), 40
+    task, action = np.repeat(np.arange(tasks), rows), rng.integers(2, size=tasks * rows)
+    net = rng.normal(0, 0.5, tasks)[task] + rng.normal(0, 1, task.size)
+    table = pa.table({"task": task, "action": action, "reward": net + 0.3 * action})
+    part = HierOPO().fit(table, **ROLES).summary().parts[0]
+    between = np.var(net.reshape(tasks, rows).mean(axis=1)) * tasks
+    lower, upper = (np.sqrt(between / chi2.ppf(p, tasks - 1) - 1 / rows) for p in (0.975, 0.025))
+    assert lower < part.sd.value < upper
+    assert (part.sd.lower, part.sd.upper) == pytest.approx((lower, upper), rel=0.2)

@@ -112,13 +112,40 @@ class Part:
     name : str
     sd : Range
         Standard deviation, in reward units.
-    zero : float
-        Probability that it is zero.
+    zero : float or None
+        Probability that it is zero; None where zero is not among its values.
     """
 
     name: str
     sd: Range
-    zero: float
+    zero: float | None
+
+    @property
+    def zero_in_words(self) -> str:
+        """The probability as text."""
+        if self.zero is None:
+            return "not possible"
+        return _probability(self.zero)
+
+
+def _probability(value: float) -> str:
+    """Return a probability as text that never says 0 or 1 where it is near."""
+    if value < 1e-4:
+        return "below 0.0001"
+    return "above 0.99" if value > 0.99 else f"{value:.2g}"
+
+
+def parts_in_words(parts: Sequence[Part]) -> str:
+    """Return the parts as a table, with the sentences that explain it."""
+    body = [[part.name, str(part.sd), part.zero_in_words] for part in parts]
+    return (
+        table([["expected rewards differ by", "sd", "P(zero)"], *body])
+        + "\n"
+        + paragraph(
+            "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for all "
+            "actions, so that it decides nothing."
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +226,7 @@ class Likeness:
             )
         )
         if self.parts:
-            body = [
-                [part.name, str(part.sd), f"{part.zero:.2g}" if part.zero else "-"] for part in self.parts
-            ]
-            parts.append(table([["expected rewards differ by", "sd", "P(zero)"], *body]))
+            parts.append(parts_in_words(self.parts))
         if self.models:
             body = [
                 [m.name, f"{m.log_likelihood:.2f}", str(m.parameters), f"{m.evidence:.2f}", _MEANING[m.name]]
@@ -297,8 +321,7 @@ def crossed_likeness(
         raise InputError(f"level={level!r} is not a probability in (0, 1).")
     moments, hierarchies = posterior.moments, posterior.hierarchy
     p, central = moments.unit_dim, posterior.hierarchy.central()
-    grams = unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows
-    gram = grams.sum(axis=0)
+    grams = _grams(moments)
     actions = [posterior.action(a) for a in range(moments.n_actions)]
     means = [range_ for action in actions for range_ in mean_intervals(single(action), p, level)]
     between = np.sqrt(np.diagonal(central.level_cov + central.interaction_cov))
@@ -319,35 +342,76 @@ def crossed_likeness(
         coefficients,
         (),
         (),
-        _verdict_of_parts(hierarchies),
+        verdict_of_parts(hierarchies),
         f"integrated ({len(hierarchies)} hierarchies that the log leaves possible)",
         dict(seconds),
         level,
-        parts=_parts(posterior, gram, level),
+        parts=parts_of(moments, hierarchies, level),
     )
 
 
-def _parts(posterior: CrossedMixture, gram: Array, level: float) -> tuple[Part, ...]:
-    """Describe the three parts by their sds over the contexts of the log, in reward units."""
-    moments, found = posterior.moments, posterior.hierarchy
+def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
+    """Describe the three parts of the crossed prior by their sds over the contexts of the log, in reward units.
+
+    Parameters
+    ----------
+    moments : UnitMoments
+    hierarchies : CrossedHierarchies
+        Learned from them.
+    level : float
+        Of the intervals, in (0, 1).
+    """
+    gram = _grams(moments).sum(axis=0)
     free, tasks = _free(moments), max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
-    relative = found.level_sd / np.sqrt(1 + found.interaction_sd**2)
-    single = (
-        np.ptp(relative) <= _SAME * relative.max()
-    )  # of a large log, known as the sd of as many draws as tasks
-    described = (
-        ("level of a task", found.level_sd, found.shapes.level, 0.5 / tasks if single else 0.0),
-        ("effect of an action in all tasks", found.action_sd, found.shapes.action, 0.0),
-        ("effect of an action in one task", found.interaction_sd, found.shapes.interaction, 0.0),
+    shapes, over = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
+    relative = np.round(hierarchies.level_sd / over, _DIGITS)  # nodes of the level are those of this ratio
+    single_node = (
+        relative.min() == relative.max()
+    )  # of a large log: known as the sd of as many draws as tasks
+    level_part = Part(
+        "level of a task",
+        _sd(
+            hierarchies,
+            relative,
+            over,
+            shapes.level,
+            gram,
+            free + (0.5 / tasks if single_node else 0.0),
+            level,
+        ),
+        None,
     )
-    return tuple(
+    effects = (
+        ("effect of an action in all tasks", hierarchies.action_sd, shapes.action),
+        ("effect of an action in one task", hierarchies.interaction_sd, shapes.interaction),
+    )
+    return level_part, *(
         Part(
             name,
-            Range(*interval_of_product(sds, _units(found, shape, gram), found.weights, free + more, level)),
-            float(found.weights[sds == 0].sum()),
+            _sd(hierarchies, sds, np.ones_like(sds), shape, gram, free, level),
+            float(hierarchies.weights[sds == 0].sum()),
         )
-        for name, sds, shape, more in described
+        for name, sds, shape in effects
     )
+
+
+def _sd(
+    hierarchies: CrossedHierarchies,
+    ratios: Array,
+    factor: Array,
+    shape: Array,
+    gram: Array,
+    variance: float,
+    level: float,
+) -> Range:
+    units = factor * _units(hierarchies, shape, gram)
+    return Range(*interval_of_product(ratios, units, hierarchies.weights, variance, level))
+
+
+def _grams(moments: UnitMoments) -> Array:
+    """Mean over all rows of x x' of each action, (K, p, p)."""
+    p = moments.unit_dim
+    return np.asarray(unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows)
 
 
 def _units(found: CrossedHierarchies, shape: Array, gram: Array) -> Array:
@@ -364,33 +428,34 @@ def _finite(rows: float) -> float:
     return float(rows) if np.isfinite(rows) else float("inf")
 
 
-def _verdict_of_parts(found: CrossedHierarchies) -> str:
-    """Say in words which differences the log shows."""
+def verdict_of_parts(found: CrossedHierarchies) -> str:
+    """Say in words which effects of actions the log shows."""
     none, shared, single_task = found.no_effect, found.no_action_effect, found.no_interaction
+    chance = f"P(no effect) is {_probability(none)}"
     if none > _LIKELY:
         return (
-            f"No effect of actions is shown: that actions do the same everywhere has the probability {none:.2g}. Any "
+            f"No effect of actions is shown: {chance}, the probability that all actions do the same in every task. Any "
             "choice of actions may do as well as any other."
         )
-    effect = (
-        "Actions differ"
-        if none < 1 - _LIKELY
-        else f"Whether actions differ is open (P(no effect) is {none:.2g})"
-    )
+    if none > 1 - _LIKELY:
+        effect = f"The log leaves open whether actions differ in their effects ({chance})"
+    else:
+        effect = f"Actions differ in their effects ({chance})"
     if single_task > _LIKELY:
         return (
-            f"{effect}, and no difference between tasks in that is shown: one answer for all may do as well."
+            f"{effect}, but the log does not show that tasks differ in them: one action for all tasks may do as "
+            "well."
         )
     if single_task < 1 - _LIKELY:
         lead = "" if shared < _LIKELY else " No action is shown to be better in all tasks."
-        return f"{effect}, and tasks differ in which action is best for them: a policy for each task can pay.{lead}"
+        return f"{effect}, and tasks differ in these effects: a policy for each task can pay.{lead}"
     return (
-        f"{effect}. Whether tasks differ in the effects of actions is open: P(no such difference) is "
-        f"{single_task:.2g}."
+        f"{effect}. The log leaves open whether tasks differ in the effects of actions: P(no such difference) is "
+        f"{_probability(single_task)}."
     )
 
 
-_SAME = 1e-9  # share by which numbers that are one may differ
+_DIGITS = 10  # decimals to which nodes of a level agree
 _LIKELY = 0.8  # probability from which a part is said to be there, or not to be
 
 

@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -18,7 +19,12 @@ _UNCERTAINTY = {
 }
 _EQUAL = {
     "between_tasks_sd": "0 between tasks: all tasks are taken as equal in this coefficient",
-    "between_actions_sd": "0 between actions: the means of all actions are taken as equal in this coefficient",
+    "action_sd": "0 for an action in all tasks: the means of all actions are taken as equal in this coefficient",
+}
+_OF_PARTS = {  # as a summary names the parts of the crossed prior
+    "level_sd": "level, sd",
+    "action_sd": "action in all tasks, sd",
+    "interaction_sd": "action in one task, sd",
 }
 _UNTOLD = (
     "The log does not tell the noise of rewards from differences between tasks: sds and lower bounds rest on what is "
@@ -74,9 +80,17 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
         found = task_summary(stored, task, at)
         show = _task_text
     if as_json:
-        print_json(found)
+        print_json(_plain_parts(found))
     else:
         click.echo(show(found, directory))
+
+
+def _plain_parts(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary with the parts of the crossed prior as JSON's types."""
+    crossed = found.get("crossed")
+    if crossed is None:
+        return found
+    return {**found, "crossed": {**crossed, "parts": [asdict(part) for part in crossed["parts"]]}}
 
 
 def _aside(rejected: dict[str, Any] | None) -> str:
@@ -123,12 +137,12 @@ def _summary_text(found: dict[str, Any], directory: str) -> str:
         roles += [f"{r} {' '.join(columns[r])}" for r in ("levels", "metadata") if columns.get(r)]
         facts.insert(2, ["columns", ", ".join(roles)])
     untold = "" if found["noise_told"] else paragraph(_UNTOLD)
-    parts = [table(facts), untold, _features(found), _next(found, directory)]
+    parts = [table(facts), untold, _features(found), *_effects(found["crossed"]), _next(found, directory)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _features(found: dict[str, Any]) -> str:
-    spreads = {key: _heading(key) for key in found["features"][0] if key.startswith("between_")}
+    spreads = {key: _heading(key) for key in found["features"][0] if key.endswith("_sd") and key != "mean_sd"}
     lines, zeros = [["feature", "population mean", "its sd", *spreads.values()]], set()
     for each in found["features"][:SHOWN]:
         shown = {key: _spread(each[key], each["mean_sd"]) for key in spreads}
@@ -143,11 +157,22 @@ def _features(found: dict[str, Any]) -> str:
     return text
 
 
+def _effects(crossed: dict[str, Any] | None) -> list[str]:
+    """Return the parts of the crossed prior and their verdict, as a learner's summary has them."""
+    from hieropo.likeness import parts_in_words
+
+    if crossed is None:
+        return []
+    return [*([parts_in_words(crossed["parts"])] if crossed["parts"] else []), paragraph(crossed["verdict"])]
+
+
 def _heading(key: str) -> str:
     """Of a column of standard deviations, such as those of tasks or of a level."""
+    if key in _OF_PARTS:
+        return _OF_PARTS[key]
     name = key.removeprefix("between_").removesuffix("_sd")
-    if name in ("tasks", "actions", "tasks_in_all_actions"):
-        return f"between {name.replace('_', ' ')}, sd"
+    if name == "tasks":
+        return "between tasks, sd"
     return f"{name}, sd"
 
 

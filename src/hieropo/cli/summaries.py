@@ -15,7 +15,10 @@ from hieropo.core.mixed import HyperDraws
 from hieropo.core.packed import packed_size, unpack
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.feature_choice import measured_from
+from hieropo.likeness import parts_of, verdict_of_parts
 from hieropo.text import counted, whole
+
+LEVEL = 0.95  # of intervals
 
 
 def summary(stored: Any) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
-        "crossed": _crossed(hierarchy),
+        "crossed": _crossed(stored),
         **_uncertainty(stored),
         "features": _features(stored),
     }
@@ -55,13 +58,17 @@ def _gate(policy: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _crossed(hierarchy: Any) -> dict[str, float] | None:
-    """Probabilities that parts of the crossed prior are zero."""
+def _crossed(stored: Any) -> dict[str, Any] | None:
+    """Probabilities that parts of the crossed prior are zero, and the parts as a learner's summary has them."""
+    hierarchy = stored.hierarchy
     if not isinstance(hierarchy, CrossedHierarchies):
         return None
+    moments = stored.moments()
+    parts = () if moments is None else parts_of(moments, hierarchy, LEVEL)
     return {
         "no_effect": hierarchy.no_effect, "no_action_effect": hierarchy.no_action_effect,
-        "no_interaction": hierarchy.no_interaction,
+        "no_interaction": hierarchy.no_interaction, "verdict": verdict_of_parts(hierarchy), "level": LEVEL,
+        "parts": parts,
     }  # fmt: skip
 
 
@@ -108,8 +115,10 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
         central = hierarchy.central()
         return {
             "between_tasks_sd": _sds(central.level_cov + central.interaction_cov),
-            "between_tasks_in_all_actions_sd": _sds(central.level_cov), "between_actions_sd": _sds(central.action_cov),
-        }  # fmt: skip
+            "level_sd": _sds(central.level_cov),
+            "action_sd": _sds(central.action_cov),
+            "interaction_sd": _sds(central.interaction_cov),
+        }
     told = _estimates(stored)
     prefixes = {"between_tasks_sd": ""}
     for k, level in enumerate(hierarchy.levels):
