@@ -119,7 +119,7 @@ def test_partial_fit_names_a_column_that_more_rows_lack(role: str) -> None:
 
 def test_partial_fit_names_a_new_action() -> None:
     fitted = HierOPO().fit(LOG, **COLUMNS)
-    with pytest.raises(hieropo.UnknownActionError, match="triple"):
+    with pytest.raises(hieropo.UnknownActionError, match=r"triple.*fit with the rows of both logs"):
         fitted.partial_fit(edited(offer=["triple"] * LOG.num_rows))
 
 

@@ -523,7 +523,7 @@ def checked(features: Any, task: Array, action: Array, x: Array, reward: Array, 
 
 
 SAID = {
-    "noise by action": "Noise differs between actions: .*'d' \\(1",
+    "noise by action": "Noise differs between actions: .*'d' \\(sd 1",
     "noise by task": "Noise differs between tasks: .* and \\d",
     "noise along numbers": "Noise changes with column 'size': its sd by \\+[34]",
     "heavy tails": "heavy tails \\(excess kurtosis .* the largest residual",
@@ -697,3 +697,14 @@ def test_what_does_not_fit_is_refused() -> None:
     columns = Checks(Log("columns").learn(EVERY), FLAT, learned_from=True)
     with pytest.raises(InputError, match="lists none"):
         columns.add([0], [0], [[0.0, 0.0]], [1.0])
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.5])
+def test_noise_of_another_shape_is_not_called_noise_of_another_size(ratio: float) -> None:
+    """Rewards of one action are two values, those of the other normal; their sds are equal, or not."""
+    rng, n = np.random.default_rng(0), 2000
+    task, action = rng.integers(0, 20, n), rng.integers(0, 2, n)
+    noise = np.where(action == 0, rng.choice([-1.0, 1.0], n), ratio * rng.standard_normal(n))
+    hierarchy = Hierarchy(Gaussian(np.zeros(2), np.eye(2)), 0.1 * np.eye(2), 1.0)
+    found = checked(indicator(["a", "b"]), task, action, np.zeros((n, 0)), noise, hierarchy)
+    assert any("Noise differs between actions" in finding for finding in found.findings) == (ratio > 1)

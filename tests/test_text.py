@@ -9,7 +9,7 @@ from hieropo import HierOPO, Moments, examine
 from hieropo.core.action_shares import always_one_action
 from hieropo.core.keys import Keys
 from hieropo.sources.rejected import Rejected
-from hieropo.text import agreeing, counted
+from hieropo.text import agreeing, counted, resolved
 
 
 def test_nouns_and_verbs_follow_the_number() -> None:
@@ -44,3 +44,11 @@ def test_findings_of_one_row_or_one_action_are_in_the_singular() -> None:
         HierOPO("indicator", task_cov="crossed").fit(
             pa.table(log), task="t", action="a", reward="r", lenient=True
         )
+
+
+def test_a_number_far_from_zero_is_written_to_the_digits_of_its_interval() -> None:
+    assert resolved(1e6 + 0.2471, 0.4) == "1,000,000.247"
+    assert resolved(-12345.678, 30.0) == "-12,345.7"
+    assert resolved(0.6117, 0.03) == "0.6117"
+    assert resolved(0.0, 0.03) == "0"
+    assert resolved(1e6, 0.0) == "1e+06"

@@ -23,7 +23,7 @@ from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.doctor.fitting import heed, of_counts, of_learning, of_moments, of_rows
 from hieropo.doctor.watching import Watch
-from hieropo.errors import InputError, SchemaError
+from hieropo.errors import InputError, SchemaError, UnknownActionError
 from hieropo.feature_choice import FeatureChoice, check_choice, has_origin
 from hieropo.fitted import Fitted
 from hieropo.lanes import Summed
@@ -46,6 +46,11 @@ from hieropo.sources.rows import check_log
 from hieropo.summing import sums
 
 Pessimism = float | Literal["cv"] | None
+
+_NEW_ACTIONS = (
+    "partial_fit keeps the actions of the first log. To learn new ones, call fit with the rows of both logs, or with "
+    "the sum of their moments, LogMoments.of(...) + LogMoments.of(...)."
+)
 
 
 class HierOPO(Fitted, Parameters):
@@ -331,7 +336,10 @@ class HierOPO(Fitted, Parameters):
                 taker.features = self.features_
             watch = Watch(open_log(log, lenient=taker is not None), roles, taker)
             more: dict[str, Any] = {"apart": apart, "rejects": taker, "offset": self.moments_.offset}
-            found = sums(watch, self.features_, roles, self._placement, **more)
+            try:
+                found = sums(watch, self.features_, roles, self._placement, **more)
+            except UnknownActionError as error:
+                raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
             self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
             return found
         _refuse_taking(taker)

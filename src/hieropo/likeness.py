@@ -18,7 +18,7 @@ from hieropo.core.ties import ordered
 from hieropo.core.uncertainty import Learned
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, NumericalError
-from hieropo.text import agreeing, counted, paragraph, table
+from hieropo.text import agreeing, counted, paragraph, resolved, table
 
 _CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 to 1
 _SHOWN = 20
@@ -44,6 +44,10 @@ class Range:
     def __str__(self) -> str:
         if self.lower is None or self.upper is None:
             return _number(self.value)
+        width = self.upper - self.lower
+        if width < _FAR * abs(self.value):
+            value, lower, upper = (resolved(number, width) for number in (self.value, self.lower, self.upper))
+            return f"{value} ({lower} to {upper})"
         return f"{_number(self.value)} ({_number(self.lower)} to {_number(self.upper)})"
 
 
@@ -455,6 +459,7 @@ def verdict_of_parts(found: CrossedHierarchies) -> str:
     )
 
 
+_FAR = 1e-2  # width of an interval in units of its number, below which more digits are shown
 _DIGITS = 10  # decimals to which nodes of a level agree
 _LIKELY = 0.8  # probability from which a part is said to be there, or not to be
 

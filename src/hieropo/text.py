@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
+from math import floor, log10
 from unicodedata import combining, east_asian_width
 
 WIDTH = 100
@@ -39,6 +40,14 @@ def agreeing(number: float, one: str, many: str) -> str:
 def percent(share: float) -> str:
     """Write a share, with two digits where it is small."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def resolved(value: float, width: float) -> str:
+    """Write a number with four digits, or with as many as show a width that is far smaller."""
+    width = abs(width)
+    if not 1e-9 * abs(value) < width < 1e-2 * abs(value):
+        return f"{value:.4g}"
+    return f"{value:,.{max(2 - floor(log10(width)), 0)}f}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

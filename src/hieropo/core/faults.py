@@ -28,8 +28,8 @@ _ENOUGH = 30  # rows that tell an sd
 _HALF = 0.5  # of all squares
 ALONG = "noise along numbers"
 _WEIGH = (
-    "Intervals are too wide where it is small, and too narrow where it is large; a weight in proportion to "
-    "1 / noise variance puts that right."
+    "Intervals are too wide where it is small, and too narrow where it is large. Give rows a precision in proportion "
+    "to 1 / noise variance (precision=, --precision), and fit again."
 )
 
 
@@ -105,14 +105,23 @@ def of_noise(
     clear = np.flatnonzero((single <= level) & (away >= _RATIO))
     clear = clear[ordered(single[clear])]
     if clear.size:
-        shown = ", ".join(f"{plain(names[g])!r} ({ratio[g]:.2g} times)" for g in clear[:_NAMED].tolist())
+        shown = ", ".join(
+            f"{plain(names[g])!r} (sd {ratio[g]:.2g} times that of all rows)" for g in clear[:_NAMED].tolist()
+        )
         more = f" and {clear.size - _NAMED:,} more" if clear.size > _NAMED else ""
-        what = f"most clearly, as sd to that of all rows, in {shown}{more}"
+        size = f"most clearly in {shown}{more}"
     else:
-        what = f"its sd varies by {found.variation:.0%} of its mean"
-    matters = found.variation >= _VARIATION or clear.size
-    said = f"Noise differs between {kind}s: {what}. {_WEIGH}"
+        size = f"its sd varies by {found.variation:.0%} of its mean"
+    matters = min(found.variation, _variation(groups)) >= _VARIATION or clear.size
+    said = f"Noise differs between {kind}s: {size}. {_WEIGH}"
     return Fault(f"noise by {kind}", p, found.variation, said if matters else None)
+
+
+def _variation(groups: Residuals) -> float:
+    """Return the sd of the sds of groups by their mean; small where groups differ in the shape of noise alone."""
+    rows = groups.of("rows")
+    mean = float(rows @ groups.sd) / max(float(rows.sum()), 1.0)
+    return float(np.sqrt(rows @ (groups.sd - mean) ** 2 / max(float(rows.sum()), 1.0))) / max(mean, 1e-300)
 
 
 def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Fault:

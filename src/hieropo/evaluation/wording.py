@@ -7,7 +7,7 @@ from hieropo.core.gating import GatedPolicy
 from hieropo.evaluation.by_model import Worth
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.evaluation.rivals import USUAL
-from hieropo.text import agreeing, counted, paragraph, table, thousands
+from hieropo.text import agreeing, counted, paragraph, resolved, table, thousands
 
 _SHOWN = 5  # tasks at either end
 _SOME = 0.005  # probability that is worth a word
@@ -47,7 +47,8 @@ def _fleet(found: Evaluation) -> str:
     share = f"{100 * model.level:g} %"
     rows = [["by the model, a row", "value", f"{share} from", "to"]]
     for name, worth in (("policy", model.new), ("incumbent", model.incumbent), ("gain", model.difference)):
-        rows.append([name, *_numbers(worth.mean, worth.low, worth.high)])
+        width = worth.high - worth.low
+        rows.append([name, *(resolved(value, width) for value in (worth.mean, worth.low, worth.high))])
     if not isinstance(found.policy, GatedPolicy):
         worth = found.gated_gain()
         rows.append([f"gain with a gate at {found.max_harm:g}", *_numbers(worth.mean, worth.low, worth.high)])
@@ -62,7 +63,7 @@ def _weighted(found: Evaluation) -> str:
     for each in found.estimates:
         note = "" if each.withheld is None else "withheld"
         figures = (
-            _numbers(each.value, each.gain, each.gain_low, each.gain_high) if not note else ["", "", "", ""]
+            _with_gain(each.value, each.gain, each.gain_low, each.gain_high) if not note else ["", "", "", ""]
         )
         rows.append([each.name, *figures, f"{each.ess:,.0f}", note])
     text = table(rows)
@@ -126,9 +127,10 @@ def _by_model(found: Evaluation) -> str:
     """Say what the model claims, and how that compares with what the log shows."""
     model, shares = found.model, found.shares()
     harm = (
-        f"By the model, of the tasks the policy improves {shares['improved']:.0%} with a probability of harm of at "
-        f"most {found.max_harm:g}, leaves {shares['unchanged']:.0%} as they are, and would be held back by such a gate "
-        f"in {shares['held_back']:.0%}; it is expected to be worse than the incumbent in {found.expected_harm:.1%}."
+        f"A gate at a probability of harm of {found.max_harm:g} by the model gives the policy to "
+        f"{shares['improved']:.0%} of the tasks, and leaves {shares['held_back']:.0%} to the incumbent; in "
+        f"{shares['unchanged']:.0%} both do the same. Without a gate the policy is expected to be worse than the "
+        f"incumbent in {found.expected_harm:.1%} of the tasks."
     )
     below = model.difference.below
     chance = "below 0.0001" if below < 1e-4 else f"{below:.2g}"
@@ -157,12 +159,16 @@ def _agreement(found: Evaluation) -> str:
     )
     said = {
         "agrees": f"agrees with {name}: both leave out 0 on the same side.",
-        "does not contradict": f"does not contradict {name}, and no more can be said.",
+        "does not contradict": f"does not contradict {name}, but does not confirm it either: the two intervals do "
+        "not leave out 0 on the same side.",
         "contradicts": f"contradicts {name}, {claim.estimate.gain:.4g}. "
         "Do not trust the model here until you know why.",
     }[claim.agreement or "does not contradict"]
     more = model.difference.mean - claim.model.mean
-    learned = f" The policy learned from all rows differs from them by {more:+.2g} by the model: that is of more rows."
+    size = f"{abs(more):.2g} a row {'more' if more > 0 else 'less'} than they do"
+    if abs(more) < 1e-9 * abs(model.difference.mean):
+        size = "as much as they do"
+    learned = f" The policy itself, which was learned from all rows, gains {size} by the model."
     return figure + said + (learned if refitted else "")
 
 
@@ -185,10 +191,14 @@ def _compared(found: Evaluation) -> str:
     rows = [["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy less this", "se", ""]]
     if found.claim.estimate is not None:
         own = found.claim.estimate
-        rows.append(["this policy", *_numbers(own.value, own.gain, own.gain_low, own.gain_high), "", "", ""])
+        rows.append(
+            ["this policy", *_with_gain(own.value, own.gain, own.gain_low, own.gain_high), "", "", ""]
+        )
     for each in found.comparisons:
-        figures = (each.value, each.gain, each.gain_low, each.gain_high, each.lead, each.lead_se)
-        shown = [""] * len(figures) if each.withheld else _numbers(*figures)
+        shown = [""] * 6
+        if not each.withheld:
+            shown = _with_gain(each.value, each.gain, each.gain_low, each.gain_high)
+            shown += _numbers(each.lead, each.lead_se if each.lead_se > 1e-9 * abs(each.gain) else 0.0)
         rows.append([each.name, *shown, "withheld" if each.withheld else ""])
     notes = [f"{each.name}: {each.note}." for each in found.comparisons]
     names = [each.name for each in found.comparisons]
@@ -201,7 +211,7 @@ def _compared(found: Evaluation) -> str:
 def _tasks(found: Evaluation) -> str:
     told = found.to_dict(extremes=_SHOWN)
     parts = []
-    for name, heading in (("worst_tasks", "most likely harmed"), ("best_tasks", "most surely improved")):
+    for name, heading in (("worst_tasks", "most likely harmed"), ("best_tasks", "least likely harmed")):
         head = [heading, "rows", "gain", "sd", "P(harm)"]
         parts.append(table([head, *(_task(each) for each in told[name])]))
     return "\n\n".join(parts)
@@ -227,6 +237,12 @@ def _limits(found: Evaluation) -> str:
             return "What limits trust: weighted rewards and the model differ, see above."
         return "Nothing else was found that limits trust."
     return "What limits trust:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
+
+
+def _with_gain(value: float, gain: float, low: float, high: float) -> list[str]:
+    """Write a value, to the digits that its gain has, and the gain with its interval."""
+    width = high - low if isfinite(high - low) else gain
+    return [resolved(value, width) if isfinite(value) else "", *_numbers(gain, low, high)]
 
 
 def _numbers(*values: float) -> list[str]:
