@@ -198,3 +198,12 @@ def test_permuted_rewards_show_nothing() -> None:
         shown.append(learner.evaluate(table).verdict)
     assert sum(verdict != "not shown" for verdict in shown) <= 6
     assert sum(verdict == "shown" for verdict in shown) <= 4
+
+
+@pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
+def test_a_log_whose_folds_are_too_small_to_learn_from_is_evaluated_by_the_model_alone() -> None:
+    table = pa.table({"store": [1, 2], "offer": ["x", "y"], "profit": [0.0, 1.0]})
+    columns = {"task": "store", "action": "offer", "reward": "profit"}
+    found = HierOPO().fit(table, **columns).evaluate(table)
+    assert found.verdict is None
+    assert "at least 2 rows are needed" in " ".join(str(found).split())

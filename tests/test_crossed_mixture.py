@@ -339,7 +339,7 @@ def test_a_log_that_does_not_tell_the_noise_is_refused() -> None:
     with pytest.raises(InputError, match="noise_var of action 2"):
         integrate_crossed(log.moments(), equal._replace(noise_ratio=np.array([1.0, 1.0, 0.0, 1.0])))
     few = World(log.theta, log.task[:1], log.action[:1], log.reward[:1])
-    with pytest.raises(InputError, match="at least 2 rows"):
+    with pytest.raises(NumericalError, match="at least 2 rows"):
         integrate_crossed(few.moments())
     with pytest.raises(NumericalError, match="Are all rewards"):
         integrate_crossed(World(log.theta, log.task, log.action, 0 * log.reward).moments())

@@ -171,3 +171,18 @@ def test_a_large_log_keeps_the_same_rows_however_it_is_cut() -> None:
     assert 60 < one.place.size <= 100
     assert np.array_equal(one.place, many.place)
     assert (one.reward == one.place).all()
+
+
+def test_one_row_of_each_action_in_each_task_does_not_tell_differences_between_tasks_from_noise() -> None:
+    rng, tasks = np.random.default_rng(0), 30
+    task, action = np.repeat(np.arange(tasks), 4), np.tile(np.arange(4), tasks)
+    log = Rows(task, action, task, rng.normal(size=task.size), np.zeros((task.size, 0)), np.ones(task.size))
+    assert tasks_alike(log, 99, rng) is None
+    assert no_effect(log, 99, rng) is not None
+
+
+def test_rewards_that_actions_settle_are_not_said_to_differ_between_tasks() -> None:
+    rng, log = np.random.default_rng(0), rows(0)
+    settled = Rows(log.task, log.action, log.task, log.action + 3.0 * log.task, log.context, log.weight)
+    assert tasks_alike(settled, 99, rng) is None
+    assert no_effect(settled, 99, rng) == 0.01

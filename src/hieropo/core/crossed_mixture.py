@@ -38,8 +38,8 @@ from hieropo.core.mixed import Components
 from hieropo.core.packed import triangle
 from hieropo.core.posterior import PosteriorTable, Unseen
 from hieropo.core.units import UnitMoments
-from hieropo.errors import InputError, warn
-from hieropo.text import counted
+from hieropo.errors import InputError, NumericalError, warn
+from hieropo.text import agreeing, counted
 
 _NODES = 7  # of one standard deviation above 0
 _LEVEL_NODES = 5  # of l, which decides nothing
@@ -383,9 +383,10 @@ def integrate_crossed(moments: UnitMoments, shapes: Shapes | None = None) -> Cro
     check_crossed(moments, CrossedHierarchy(zero, zero, zero, ratio))
     dof = moments.n_rows - p
     if dof < 1:
-        raise InputError(
-            f"The log has {moments.n_rows:g} rows. The noise of rewards is learned from the rows that {p} coefficients "
-            f"leave over: at least {p + 1} rows are needed. Condition a CrossedHierarchy of known noise_var instead."
+        raise NumericalError(
+            f"The log has {counted(moments.n_rows, 'row')}. The noise of rewards is learned from the rows that "
+            f"{counted(p, 'coefficient')} of an action {agreeing(p, 'leaves', 'leave')} over: at least {p + 1} rows "
+            "are needed. Add rows, or condition a CrossedHierarchy of known noise_var."
         )
     if moments.n_rows < p + _FEW:
         warn(

@@ -39,6 +39,9 @@ _ROOM = 2_000_000  # numbers that are worked on at once
 _STEPS = 50
 _CLOSE = 1e-6  # of the sd, by which a step of the regression on actions may still move it
 _PRIOR = 4.0  # rows that the variance of all counts beside that of an action
+_SETTLED = (
+    10 * _CLOSE
+)  # sd of what actions leave of rewards, in units of what strata leave, that is of the steps alone
 _FLAT = 1e-12  # of the largest reward, below which an sd is none
 
 
@@ -83,11 +86,12 @@ def no_effect(rows: Rows, draws: int, rng: np.random.Generator) -> float | None:
 def tasks_alike(rows: Rows, draws: int, rng: np.random.Generator) -> float | None:
     """Return the p-value that what actions do is the same in all tasks; None where nothing can tell.
 
-    Nothing can where there is one task or one action, or rewards are those that actions and contexts settle.
+    Nothing can where there is one task or one action, where no task has two rows of an action (differences between
+    tasks and noise are then one), or where rewards are those that actions and contexts settle.
     """
     x = _standard(rows)
     residual = _without_contexts(rows, x)
-    if residual is None or not (_varied(rows.action) and _varied(rows.task)):
+    if residual is None or not (_varied(rows.action) and _varied(rows.task) and _replicated(rows)):
         return None
     left = _without_actions(rows, residual)
     if left is None:
@@ -98,6 +102,12 @@ def tasks_alike(rows: Rows, draws: int, rng: np.random.Generator) -> float | Non
 
 def _varied(codes: Codes) -> bool:
     return bool((codes != codes[0]).any())
+
+
+def _replicated(rows: Rows) -> bool:
+    """Return whether some task has two rows of an action."""
+    cells = rows.task.astype(np.int64) * (int(rows.action.max()) + 1) + rows.action
+    return np.unique(cells).size < cells.size
 
 
 def _centred(rows: Rows, values: Array, weight: Array | None = None) -> Array:
@@ -154,7 +164,8 @@ def _without_actions(rows: Rows, e: Array) -> Array | None:
             break
         variance = (np.bincount(rows.action, e * e, K) + _PRIOR) / (count + _PRIOR)
         e = _centred(rows, e[:, None], 1.0 / variance[rows.action])[:, 0]
-    return _scaled(_centred(rows, e[:, None])[:, 0], 1.0)
+    left = _centred(rows, e[:, None])[:, 0]
+    return None if left.std() <= _SETTLED else _scaled(left, 1.0)
 
 
 def _by(codes: Codes, values: Array, size: int) -> Array:

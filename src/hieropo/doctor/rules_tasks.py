@@ -78,8 +78,8 @@ def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows
     elif rows > _FEW_ROWS and 2 * len(actions) > rows:
         yield Finding(
             "limits", "actions that hardly come twice", place,
-            f"Column {column!r} holds {len(actions):,} different actions in {rows:,} rows, so hardly any comes twice "
-            "and little can be learned of each. Is it a quantity rather than the name of an action?",
+            f"Column {column!r} holds {len(actions):,} different actions in {counted(rows, 'row')}, so hardly any "
+            "comes twice and little can be learned of each. Is it a quantity rather than the name of an action?",
             "Cut it into a few classes, or make it a context column and name no action.",
         )  # fmt: skip
 
