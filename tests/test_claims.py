@@ -207,3 +207,13 @@ def test_a_log_whose_folds_are_too_small_to_learn_from_is_evaluated_by_the_model
     found = HierOPO().fit(table, **columns).evaluate(table)
     assert found.verdict is None
     assert "at least 2 rows are needed" in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize(
+    ("no_effect", "says"), [(0.005, "Their effect differs"), (0.3, "Taken alone, the test")]
+)
+def test_two_randomisation_tests_that_disagree_are_told_apart(no_effect: float, says: str) -> None:
+    table = log(0)
+    found = HierOPO(logging="random").fit(table, **COLUMNS).evaluate(table)
+    tests = replace(found.randomisation, no_effect=no_effect, tasks_alike=0.01)
+    assert f"{says}" in " ".join(str(replace(found, randomisation=tests)).split())

@@ -414,7 +414,7 @@ def test_a_list_must_have_a_known_format_and_not_lie_in_the_log(tmp_path):
 
 def test_features_of_contexts_meet_no_bad_row():
     log = shop().append_column("age", pa.array([None if k % 9 == 0 else float(k % 7) for k in range(300)]))
-    with pytest.warns(HieropoWarning, match="34 with missing in 'age'"):
+    with pytest.warns(HieropoWarning, match="34 with a missing value in 'age'"):
         learner = HierOPO(per_action(["a", "b", "c"], ["age"]), logging="random").fit(
             log, **COLUMNS, lenient=True
         )
@@ -482,7 +482,7 @@ def test_text_and_lists_of_views_as_polars_makes_them_are_set_aside_and_looked_a
         "profit": [None if k == 5 else float(k % 7) for k in range(80)],
     }
     named = {"task": "store", "action": "offer", "reward": "profit", "eligible": "can"}
-    with pytest.warns(HieropoWarning, match="1 with missing in 'profit'"):
+    with pytest.warns(HieropoWarning, match="1 with a missing value in 'profit'"):
         learner = HierOPO(uncertainty="plug-in").fit(pl.DataFrame(columns), **named, lenient=True)
     assert (learner.moments_.n_rows, learner.rejected_.rows) == (78, 2)
     kinds = {finding.kind for finding in examine(pl.DataFrame(columns), **named).findings}

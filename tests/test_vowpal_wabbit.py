@@ -422,7 +422,7 @@ def test_actions_without_a_name_of_their_own_are_set_aside_too(tmp_path):
     path = tmp_path / "log.dsjson"
     path.write_text("\n".join(decision(c=each) for each in (fine, same, none, fine)))
     with pytest.warns(
-        HieropoWarning, match="1 with two actions of one name in 'a.id'.*1 with missing in 'a.id'"
+        HieropoWarning, match="1 with two actions of one name in 'a.id'.*1 with a missing value in 'a.id'"
     ):
         log = from_vw(path, "dsjson", action="a.id", lenient=True)
     assert [row["action"] for row in rows(log)] == ["x", "x"]

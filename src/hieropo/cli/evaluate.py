@@ -36,15 +36,13 @@ _SETTINGS = (
 
 
 def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Split ``NAME=WHAT``."""
+    """Split ``NAME=POLICY``."""
     found = {}
     for text in given:
-        name, sign, what = text.partition("=")
-        if not (sign and name and what):
-            usage_error(
-                f"--compare {text}: a name and what it stands for are needed, such as today=actions.csv."
-            )
-        found[name] = what
+        name, sign, policy = text.partition("=")
+        if not (sign and name and policy):
+            usage_error(f"--compare {text}: a name and a policy are needed, such as today=actions.csv.")
+        found[name] = policy
     return found
 
 
@@ -97,9 +95,10 @@ def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     help="Say how many more rows the least certain tasks need until the best policy is better than theirs by less.",
 )  # fmt: skip
 @click.option(
-    "--compare", multiple=True, metavar="NAME=WHAT", callback=_named,
-    help="Judge this on the same rows, too: the directory of a policy, a file with a row for each task and its action, "
-    "or one action. May be given again. Shown without it: one action for all, a pooled regression, one for each task.",
+    "--compare", multiple=True, metavar="NAME=POLICY", callback=_named,
+    help="Judge this policy on the same rows, too: the directory of a policy, a file with a row for each task and its "
+    "action, or one action. May be given again. Shown without it: one action for all, a pooled regression, one for "
+    "each task.",
 )  # fmt: skip
 @click.option("--no-compare", is_flag=True, help="Compare with nothing.")
 @click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")

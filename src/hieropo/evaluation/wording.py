@@ -102,7 +102,9 @@ def _randomisation(found: Evaluation) -> str:
         (tests.no_effect, "Actions have an effect", "The log does not show that actions have any effect"),
         (
             tests.tasks_alike,
-            "Their effect differs between tasks",
+            "Their effect differs between tasks"
+            if tests.no_effect is None or tests.no_effect <= at
+            else "Taken alone, the test of equal effects says that they differ between tasks",
             "The log does not show that tasks differ in it",
         ),
     ):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from hieropo.errors import LogError
 from hieropo.text import counted
 
+_IN_WORDS = {"missing": "a missing value", "infinite": "an infinite value"}
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
 NO_NUMBER = "not a number"  # the reason of text where a number is needed
 ROUNDED = "an id that may be rounded"  # the reason of floats so large that different whole numbers become one
@@ -38,10 +39,11 @@ class Reason:
     unit: Literal["row", "line"] = "row"
 
     def __str__(self) -> str:
-        what = self.reason if self.reason == NO_NUMBER else f"with {self.reason}"
+        reason = _IN_WORDS.get(self.reason, self.reason)
+        fault = reason if reason == NO_NUMBER else f"with {reason}"
         place = f" in {self.column!r}" if self.column else ""
         value = "" if self.value is None or self.reason in NOTHING else f": {_short(self.value)}"
-        return f"{self.rows:,} {what}{place} (first in {self.unit} {self.first_row:,}{value})"
+        return f"{self.rows:,} {fault}{place} (first in {self.unit} {self.first_row:,}{value})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
