@@ -409,3 +409,11 @@ def test_the_policy_of_a_learner_is_that_of_the_mixture_of_its_moments(tmp_path:
     loaded = load_policy(tmp_path / "policy").policy.choose_many(tasks, context, top=4)
     for one, other in zip(loaded, got, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_hierarchies_are_shown_by_their_number_and_probabilities() -> None:
+    hierarchies = fitted()[1].hierarchy
+    text = repr(hierarchies)
+    assert f"{len(hierarchies)} hierarchies of {hierarchies.n_actions} actions" in text
+    assert f"P(no effect) {hierarchies.no_effect:.2g}" in text
+    assert len(text) < 200

@@ -98,7 +98,7 @@ class Window:
         return Window(low, high, self.nodes) if high - low < _NARROWER * (self.high - self.low) else self
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrossedHierarchies:
     """The hierarchies that a log leaves possible, with weights.
 
@@ -147,6 +147,13 @@ class CrossedHierarchies:
 
     def __len__(self) -> int:
         return int(self.weights.size)
+
+    def __repr__(self) -> str:
+        return (
+            f"CrossedHierarchies({len(self)} hierarchies of {counted(self.n_actions, 'action')}, P(no effect) "
+            f"{self.no_effect:.2g}, P(no action effect) {self.no_action_effect:.2g}, P(no interaction) "
+            f"{self.no_interaction:.2g})"
+        )
 
     @property
     def unit_dim(self) -> int:
