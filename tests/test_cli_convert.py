@@ -16,7 +16,7 @@ def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
     assert "log.parquet holds 113 decisions." in said
     assert "User.time_of_day=morning" in said
     roles = ["--task", "User.user", "--action", "action", "--reward", "reward", "--pscore", "pscore"]
-    succeeds("fit", "log.parquet", "-o", "policy", *roles, "--hyper", "shared", folder=tmp_path)
+    succeeds("fit", "log.parquet", "-o", "policy", *roles, folder=tmp_path)
     succeeds("convert", "log.parquet", "-o", "log.dsjson", "--to", "dsjson", *roles, "--eligible", "eligible",
              folder=tmp_path)  # fmt: skip
     answers("convert", tmp_path / "log.dsjson", "-o", tmp_path / "again.parquet", "--from", "dsjson", "--action",

@@ -1,5 +1,6 @@
 """The crossed prior with its variances integrated: against quadrature by brute force, and in drawn worlds."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -308,6 +309,24 @@ def test_shapes_find_the_column_that_tasks_differ_in_and_the_action_of_more_nois
     level = np.sqrt(np.diagonal(scaling.inverse.T @ shapes.level @ scaling.inverse))
     assert level[1] > 1.5 * level[2]
     assert np.prod(level) == pytest.approx(1.0)
+
+
+def test_actions_whose_rewards_are_all_equal_are_not_taken_to_be_without_noise() -> None:
+    """Of 0/1 rewards with few 1, some actions have none: noise is then taken to be the same in all."""
+    rng = np.random.default_rng(0)
+    task, action = rng.integers(0, 20, 4000), rng.integers(0, 6, 4000)
+    clicks = made_of(task, action, (rng.random(4000) < 0.02) * (action < 2) * 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = integrate_crossed(clicks)
+    assert found.shapes.noise_ratio.tolist() == [1.0] * 6
+    assert found.central().noise_var[0] == pytest.approx(0.02 / 3, rel=0.35)
+
+
+def made_of(task: Array, action: Array, reward: Array) -> UnitMoments:
+    total_ = UnitAccumulator(indicator(range(6)))
+    total_.add(task, action, None, reward)
+    return total_.moments()
 
 
 def test_the_unit_and_the_zero_of_a_column_change_no_reward() -> None:

@@ -40,7 +40,9 @@ START = 0.3  # standard deviations in units of the noise, at first
 _CONSTANT = 1e-6  # sd of a column in units of its root mean square, below which it counts as constant
 _LEAST = 1e-8  # noise variance that counts as none, as a share of the variance of rewards about one fit
 _EVALUATIONS = 60
-_FARTHEST = 12.0  # |t| and |w|
+_FARTHEST = 12.0  # |t|
+_LOUDEST = 16.0  # times that a noise variance may be the common one, or the inverse
+_NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
 
 
 class Scaling(NamedTuple):
@@ -139,28 +141,40 @@ def learn_shapes(moments: UnitMoments) -> Shapes:
     NumericalError
         As :func:`condition_crossed`.
     """
+    p, most = moments.unit_dim, np.log(_LOUDEST)
+    scaling = Scaling.of(moments)
+    mode = _mode(moments, scaling, most)
+    if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
+        mode = _mode(moments, scaling, 0.0)
+    action, level, interaction, log_noise = _split(mode, p)
+    log_noise = log_noise - np.median(log_noise)
+    action, level, interaction = (scaling.covariance(t - t.mean()) for t in (action, level, interaction))
+    return Shapes(action, level, interaction, np.exp(log_noise))
+
+
+def _mode(moments: UnitMoments, scaling: Scaling, farthest: float) -> Array:
+    """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``."""
     from scipy.optimize import minimize
 
     p, K = moments.unit_dim, moments.n_actions
-    scaling = Scaling.of(moments)
     start = np.append(np.full(3 * p, np.log(START)), np.zeros(K))
     tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
     information = np.repeat(2.0 * np.array([K, tasks, units]), p) + 1.0 / TAU**2
     unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
-    limits = np.stack([(-_FARTHEST - start) / unit, (_FARTHEST - start) / unit], axis=1)
+    most = np.append(np.full(3 * p, _FARTHEST), np.full(K, farthest))
+    limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
 
     def negative(y: Array) -> tuple[float, Array]:
         value, slope = _negative(moments, scaling, start + unit * y)
         return value, unit * slope
 
+    if farthest == 0.0:
+        limits[3 * p :] = 0.0
     solved = minimize(
         negative, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=limits,
         options={"maxfun": _EVALUATIONS, "ftol": 1e-7, "gtol": 1e-3},
     )  # fmt: skip
-    action, level, interaction, log_noise = _split(start + unit * solved.x, p)
-    log_noise = log_noise - np.median(log_noise)
-    action, level, interaction = (scaling.covariance(t - t.mean()) for t in (action, level, interaction))
-    return Shapes(action, level, interaction, np.exp(log_noise))
+    return np.asarray(start + unit * solved.x)
 
 
 def least_noise(moments: UnitMoments) -> float:
