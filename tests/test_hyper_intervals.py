@@ -414,6 +414,19 @@ def test_levels_nest() -> None:
 @pytest.mark.parametrize(("seed", "tasks"), [(3, 407), (3, 100), (4, 407)])
 def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interaction(seed, tasks) -> None:
     """Noise and interaction are one variance there: what is known of their share is the prior's, half at 0."""
-    learner = HierOPO().fit(untold(seed, tasks, 5, 1.0), **ROLES)
+    with pytest.warns(
+        HieropoWarning, match="does not tell the noise of rewards from differences between tasks"
+    ):
+        learner = HierOPO().fit(untold(seed, tasks, 5, 1.0), **ROLES)
     assert 0.35 < learner.hierarchy_.no_interaction < 0.7
-    assert "a policy for each task can pay" not in learner.summary().verdict
+    summary = learner.summary()
+    assert "a policy for each task can pay" not in summary.verdict
+    ranges = [
+        summary.noise_sd,
+        *(part.sd for part in summary.parts),
+        *(one.mean for one in summary.coefficients),
+    ]
+    assert all(each.lower is None and each.upper is None for each in ranges)
+    again = untold(seed, tasks, 5, 1.0)
+    told = HierOPO().fit(pd.concat([again, again.iloc[:20]]), **ROLES).summary()  # a warning is an error
+    assert told.noise_sd.lower is not None

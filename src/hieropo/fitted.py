@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
 from hieropo.blas_threads import one_blas_thread
-from hieropo.core.crossed_mixture import CrossedHierarchies
+from hieropo.core.crossed_mixture import CrossedHierarchies, noise_told
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.logs import Roles, column_of
@@ -19,6 +19,7 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.totals import noise_variances
 from hieropo.core.uncertainty import Doubt
+from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError
 from hieropo.feature_choice import origin_note
 from hieropo.likeness import Likeness, crossed_likeness, likeness
@@ -228,6 +229,8 @@ class Fitted:
         roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
         told = self.learned_.noise_told if hasattr(self, "learned_") else self._noise_told
+        if isinstance(self.moments_, UnitMoments):
+            told = noise_told(self.moments_)
         about = origin(type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=told)
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.crossed_mixture import CrossedHierarchies, CrossedMixture, interval_of_product
+from hieropo.core.crossed_mixture import CrossedHierarchies, CrossedMixture, interval_of_product, noise_told
 from hieropo.core.estimation import SAME_SCORE, compare
 from hieropo.core.gaussian import Array
 from hieropo.core.hyper_intervals import estimates, level_name, mean_intervals
@@ -339,7 +339,7 @@ def crossed_likeness(
     noise = Range(
         *interval_of_product(np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _free(moments), level)
     )
-    return Likeness(
+    found = Likeness(
         int(np.count_nonzero(moments.rows.any(axis=1))),
         moments.n_rows,
         replace(noise, value=float(np.sqrt(central.noise_var.mean()))),
@@ -351,6 +351,17 @@ def crossed_likeness(
         dict(seconds),
         level,
         parts=parts_of(moments, hierarchies, level),
+    )
+    return found if noise_told(moments) else _without_intervals(found)
+
+
+def _without_intervals(found: Likeness) -> Likeness:
+    """Leave the intervals out, of a log that does not tell the noise from differences between tasks."""
+    return replace(
+        found,
+        noise_sd=Range(found.noise_sd.value),
+        coefficients=tuple(replace(one, mean=Range(one.mean.value)) for one in found.coefficients),
+        parts=tuple(replace(part, sd=Range(part.sd.value)) for part in found.parts),
     )
 
 

@@ -55,6 +55,7 @@ _PILOT = 500  # observed units of the first part of the tasks
 _ROWS = 4  # rows for each coefficient that a part has at least
 _MORE = 6  # times as many units the next part has, until it is all tasks
 _LEVEL_UNITS = 2_000  # units of a part that tells l well enough
+_REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
 _FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
 _POINTS = 200  # quantiles of a ratio, and of its unit, in intervals of their product
@@ -402,6 +403,12 @@ def integrate_crossed(moments: UnitMoments, shapes: Shapes | None = None) -> Cro
         )
     if np.count_nonzero(moments.rows.any(axis=1)) == 1:
         warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
+    if not noise_told(moments):
+        warn(
+            "This log does not tell the noise of rewards from differences between tasks: tasks have too few rows of "
+            "one and the same action. Intervals would not hold as often as they say, and summaries give none. Learn "
+            "from rows that repeat an action in a task."
+        )
     if shapes is None:
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)))
     axes, weights, squares = _grid(moments, shapes)
@@ -416,6 +423,13 @@ def integrate_crossed(moments: UnitMoments, shapes: Shapes | None = None) -> Cro
     share = weights[kept] / weights[kept].sum()
     s2 = squares[kept] / max(dof - 2, 1.0)
     return CrossedHierarchies(share, a, level_sd, m, s2, _compressed(share, (a, level, m)), shapes)
+
+
+def noise_told(moments: UnitMoments) -> bool:
+    """Say that the log tells the noise from interactions: by replicate rows of a task and action, or by contexts."""
+    units = moments.rows[moments.rows > 0]
+    replicates = float(np.maximum(units - 1.0, 0.0).sum())
+    return moments.unit_dim > 1 or replicates >= min(_REPLICATES, 0.1 * units.size)
 
 
 def _grid(moments: UnitMoments, shapes: Shapes) -> tuple[tuple["Axis", "Axis", "Axis"], Array, Array]:
