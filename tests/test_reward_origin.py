@@ -188,7 +188,7 @@ def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
 @pytest.mark.filterwarnings("ignore:This log does not tell the noise:hieropo.HieropoWarning")
 def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) -> None:
-    """Its noise variance is integrated, so that no floor is needed and nothing is warned about."""
+    """Its noise variance is integrated, so that no floor is needed."""
     rng = np.random.default_rng(3)
     S, K = 40, 5
     reward = (rng.normal(size=(S, 1)) + rng.normal(size=(S, K)) + 0.5 * rng.normal(size=(S, K))).ravel()
