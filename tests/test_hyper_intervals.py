@@ -430,3 +430,20 @@ def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interacti
     again = untold(seed, tasks, 5, 1.0)
     told = HierOPO().fit(pd.concat([again, again.iloc[:20]]), **ROLES).summary()  # a warning is an error
     assert told.noise_sd.lower is not None
+
+
+def test_the_interval_of_the_level_reaches_zero_where_tasks_do_not_differ() -> None:
+    """A slab alone shuts 0 out by its shape; an interval must not, where the log allows 0."""
+    reach = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        task, action = np.repeat(np.arange(5), 10), rng.integers(0, 2, 50)
+        frame = pd.DataFrame({"task": task, "action": action, "reward": rng.normal(size=50)})
+        level = HierOPO().fit(frame, **ROLES).summary().parts[0]
+        reach += level.sd.lower == 0.0
+    assert reach >= 9
+    differ = rng.normal(size=40)[np.repeat(np.arange(40), 10)] + rng.normal(size=400)
+    frame = pd.DataFrame(
+        {"task": np.repeat(np.arange(40), 10), "action": rng.integers(0, 2, 400), "reward": differ}
+    )
+    assert HierOPO().fit(frame, **ROLES).summary().parts[0].sd.lower > 0.5

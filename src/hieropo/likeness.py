@@ -383,44 +383,23 @@ def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float
     single_node = (
         relative.min() == relative.max()
     )  # of a large log: known as the sd of as many draws as tasks
-    level_part = Part(
-        "level of a task",
-        _sd(
-            hierarchies,
-            relative,
-            over,
-            shapes.level,
-            gram,
-            free + (0.5 / tasks if single_node else 0.0),
-            level,
-        ),
-        None,
-    )
+    units = over * _units(hierarchies, shapes.level, gram)
+    variance = free + (0.5 / tasks if single_node else 0.0)
+    level_sd = interval_of_product(relative, units, hierarchies.weights, variance, level, slab=True)
     effects = (
         ("effect of an action in all tasks", hierarchies.action_sd, shapes.action),
         ("effect of an action in one task", hierarchies.interaction_sd, shapes.interaction),
     )
-    return level_part, *(
+    return Part("level of a task", Range(*level_sd), None), *(
         Part(
             name,
-            _sd(hierarchies, sds, np.ones_like(sds), shape, gram, free, level),
+            Range(
+                *interval_of_product(sds, _units(hierarchies, shape, gram), hierarchies.weights, free, level)
+            ),
             float(hierarchies.weights[sds == 0].sum()),
         )
         for name, sds, shape in effects
     )
-
-
-def _sd(
-    hierarchies: CrossedHierarchies,
-    ratios: Array,
-    factor: Array,
-    shape: Array,
-    gram: Array,
-    variance: float,
-    level: float,
-) -> Range:
-    units = factor * _units(hierarchies, shape, gram)
-    return Range(*interval_of_product(ratios, units, hierarchies.weights, variance, level))
 
 
 def _grams(moments: UnitMoments) -> Array:

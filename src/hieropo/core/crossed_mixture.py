@@ -557,12 +557,13 @@ def _tchakaloff(weights: Array, sds: list[Array]) -> Array:
 
 
 def interval_of_product(
-    ratios: Array, units: Array, weights: Array, variance: float, level: float
+    ratios: Array, units: Array, weights: Array, variance: float, level: float, *, slab: bool = False
 ) -> tuple[float, float, float]:
     """Return mean and ends of the equal-tailed interval of ratio times unit.
 
     The nodes of ``ratios`` (H,) above 0 stand for cells that meet half-way between them. The log of a unit has
-    ``variance`` besides that of its nodes (H,).
+    ``variance`` besides that of its nodes (H,). A ``slab`` has no mass at 0: where its density near 0 is no lower than
+    at the upper end, the log allows 0, and the interval is that from 0.
     """
     from scipy.special import ndtri
 
@@ -579,7 +580,15 @@ def interval_of_product(
     low, high = (
         0.0 if p <= zero else float(np.interp(p, below, draws)) for p in ((1 - level) / 2, (1 + level) / 2)
     )
+    if slab and _allows_zero(draws, low, high):
+        return value, 0.0, float(np.interp(level, below, draws))
     return value, low, high
+
+
+def _allows_zero(draws: Array, low: float, high: float) -> bool:
+    """Say that sorted draws are as dense well below ``low`` as at ``high``."""
+    near, left, right = np.searchsorted(draws, [low / 4, 0.95 * high, 1.05 * high])
+    return bool(near / (low / 4) >= (right - left) / (0.1 * high))
 
 
 def _cells(values: Array, share: Array, q: Array) -> Array:
