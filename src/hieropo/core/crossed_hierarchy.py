@@ -72,5 +72,5 @@ class CrossedHierarchy:
 
     @property
     def without_effect(self) -> bool:
-        """Whether actions have no effect: A = M = 0."""
+        """True where actions have no effect: A = M = 0."""
         return not (self.action_cov.any() or self.interaction_cov.any())

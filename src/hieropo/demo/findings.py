@@ -38,7 +38,7 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the log shows of the gain of the first policy, as an evaluation says it; None for too few events."""
+        """Verdict on the gain of the first policy, as an evaluation says it; None for too few events."""
         first = self.policies[0]
         if not first.enough:
             return None

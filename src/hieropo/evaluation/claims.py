@@ -1,4 +1,4 @@
-"""What the log shows of a policy's gain, and how the model's figure for the same policies compares with it."""
+"""The verdict of a log on a policy's gain, and the comparison with the model's figure for the same policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ BY_CHANCE = ("DR", "IPS")  # IPS is DR without predictions, where the model pred
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the log shows of the gain; made by :func:`claim`.
+    """Verdict of a log on the gain, with the estimate that it rests on; made by :func:`claim`.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ _GROUPS = 101
 
 
 class Weighed(NamedTuple):
-    """What weights have of some rows.
+    """Columns of some rows that importance-weighted differences are made of.
 
     Parameters
     ----------
