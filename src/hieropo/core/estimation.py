@@ -386,9 +386,9 @@ def _unconverged(shape: Shape, evaluations: int, promise: float) -> NumericalErr
     )
 
 
-def noise_to_start(moments: Moments, node: str = "task") -> tuple[float, float]:
+def noise_to_start(moments: Moments) -> tuple[float, float]:
     """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
-    noise_var, floor, doubt = noise_inside(moments, node)
+    noise_var, floor, doubt = noise_inside(moments)
     if doubt:
         warn(doubt)
     return noise_var, floor

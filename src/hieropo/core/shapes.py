@@ -220,11 +220,8 @@ def bent(inside: tuple[Array, ...], shape: Shape) -> Array:
     return form.reshape(b * q, b * q)
 
 
-def noise_inside(moments: Moments, node: str = "task") -> tuple[float, float, str]:
-    """Residual variance inside tasks, the smallest noise_var that is allowed, and what makes both doubtful, or "".
-
-    ``node`` is what the moments are of, for the message.
-    """
+def noise_inside(moments: Moments) -> tuple[float, float, str]:
+    """Residual variance inside tasks, the smallest noise_var that is allowed, and what makes both doubtful, or ""."""
     floor = _NOISELESS * (about_mean(moments) or 1.0)
     few = min(2000, max(100, 10**8 // moments.dim**3))
     most = np.argsort(-moments.rows, kind="stable")[:few]
@@ -233,9 +230,9 @@ def noise_inside(moments: Moments, node: str = "task") -> tuple[float, float, st
         squares, free = _residuals(moments, np.arange(0, len(moments), -(-len(moments) // _MOST_TASKS)))
     if not (free > 0).any():
         doubt = (
-            f"No {node} has more rows than its features ({moments.dim}) can fit, so noise and differences between "
+            f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between "
             "tasks are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the residual variance "
-            f"of one fit to all rows. More rows of each {node}, or fewer features, would tell."
+            f"of one fit to all rows. More rows of each task, or fewer features, would tell."
         )
         whole = about_fit(moments)
         return max(whole, floor), max(_UNTOLD * whole, floor), doubt

@@ -129,7 +129,7 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     task_cov, criterion
         As :func:`estimate_levels`.
     """
-    noise_var, floor = noise_to_start(moments, tree.lowest)
+    noise_var, floor = noise_to_start(moments)
     start, d, m = first_guess(moments, noise_var) / noise_var, tree.dim, len(tree.rows)
     names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
     if task_cov == "auto" and full_is_possible(d, m):
@@ -274,16 +274,12 @@ def _descend(
         if near:
             ratios = np.array([shape.matrix(v) for v in x.reshape(levels, -1)])
             return ratios, here, evaluations, promise
-    simpler = "" if shape.size == 1 else "Try task_cov='diag', or "
+    simpler = "Leave" if shape.size == 1 else "Try task_cov='diag', or leave"
     raise NumericalError(
-        f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} evaluations; "
-        f"the next step still promises {promise:.3g} of deviance: the log says too little about so many entries. "
-        f"{_sentence(simpler + tree.remedy)}"
+        f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} "
+        f"evaluations; the next step still promises {promise:.3g} of deviance: the log says too little about so many "
+        f"entries. {simpler} out a level that has few nodes."
     )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def dual(slope: Array, shape: Shape) -> Array:

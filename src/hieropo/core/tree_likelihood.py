@@ -52,10 +52,6 @@ class Tree:
         What is known of the lowest nodes.
     names : tuple of str
         Of the covariances, for messages, from that of the lowest nodes upwards.
-    lowest : str
-        What a lowest node is, for messages.
-    remedy : str
-        What a message advises where the log says too little of them.
     """
 
     rows: Array
@@ -65,8 +61,6 @@ class Tree:
     log_precision: float
     design: Design | None = None
     names: tuple[str, ...] = ("the covariances of the levels",)
-    lowest: str = "task"
-    remedy: str = "leave out a level that has few nodes"
 
     @property
     def root_dim(self) -> int:
