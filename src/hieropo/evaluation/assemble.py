@@ -34,7 +34,7 @@ from hieropo.evaluation.propensity import Kind, Propensities, propensities_of
 from hieropo.evaluation.randomised import RandomisationTests, randomisation_tests
 from hieropo.evaluation.rivals import ONE, POOLED, SEPARATE, Named, OneAction, Regressions, Rival
 from hieropo.evaluation.subject import AnyMoments, Subject
-from hieropo.evaluation.survey import Seen, Survey, fold_moments, learned_from, sampled, survey
+from hieropo.evaluation.survey import Seen, Survey, fold_moments, learned_from, survey
 from hieropo.text import counted
 
 Array = NDArray[np.float64]
@@ -127,7 +127,7 @@ def evaluate(
     chances = propensities_of(options.propensities, glance, options.seed)
     refused = chances.refused or _gate_on_own_rows(subject, seen)
 
-    chosen, actions = sampled(glance.moments), glance.counts.sum(axis=0)
+    chosen, actions = glance.moments.sampled, glance.counts.sum(axis=0)
     sums = FeatureSums(features, len(glance.keys))
     contexts = Contexts(glance.counts.sum(axis=1), _CONTEXTS)
     means = np.asarray(posterior.table().means)[
@@ -188,7 +188,7 @@ def evaluate(
 
 
 class _Weighted(NamedTuple):
-    """What weighted rewards say: of the policy, and the gain of each task (m, 4)."""
+    """Importance-weighted estimates of the policy, and of the gain of each task (m, 4)."""
 
     estimates: tuple[ValueEstimate, ...] = ()
     any_n: tuple[tuple[float, float], tuple[float, float]] | None = None
@@ -205,7 +205,7 @@ def _weighted(
     sums: OffPolicyMoments, glance: Survey, kind: Kind, level: float, rng: np.random.Generator
 ) -> _Weighted:
     any_n = None
-    if kind == "logged" and glance.logged is not None and not sampled(glance.moments):
+    if kind == "logged" and glance.logged is not None and not glance.moments.sampled:
         any_n = bernstein(sums, 1.0 / glance.logged.low, level=level)
     return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, glance, level))
 
@@ -273,7 +273,7 @@ def _compared(
 def _tests(
     subject: Subject, kept: KeptRows, chances: Propensities, glance: Survey, options: Options
 ) -> RandomisationTests:
-    if sampled(glance.moments):
+    if glance.moments.sampled:
         return RandomisationTests(
             refused="Rows were kept by chance (sampling_weight), which actions drawn anew would have to go through."
         )

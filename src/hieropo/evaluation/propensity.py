@@ -13,7 +13,7 @@ from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.errors import InputError
 from hieropo.evaluation.folds import FOLDS, fold_of
-from hieropo.evaluation.survey import Survey, sampled
+from hieropo.evaluation.survey import Survey
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -69,7 +69,7 @@ def propensities_of(source: str, glance: Survey, seed: int) -> Propensities:
     """
     if source == "none":
         return _none("It was not asked for.")
-    if glance.estimated is not None and sampled(glance.moments):
+    if glance.estimated is not None and glance.moments.sampled:
         return _none(
             "Propensities are not estimated from rows that were kept by chance (sampling_weight), since how often "
             "actions were taken among them is not how often they were taken. Log propensities, and name pscore=."

@@ -140,7 +140,7 @@ def survey(
         )
     moments = total.moments()
     check = logged.check() if pscores else None
-    if check is not None and sampled(moments):
+    if check is not None and moments.sampled:
         check = replace(check, findings=(_UNCHECKED,))
     return Survey(
         moments, counts[: len(places)], weight[: len(places)], low, high, sketcher.sketch(), check,
@@ -164,11 +164,6 @@ def _sketch(sketcher: RowSketcher, batch: Batch, codes: Codes) -> None:
         return
     first = np.unique(batch.rows, return_index=True)[1]
     sketcher.add(batch.reward[first], batch.context[first], codes[first])
-
-
-def sampled(moments: AnyMoments) -> bool:
-    """Return whether rows have sampling weights: they are those of a larger log that chance has kept."""
-    return moments.squares is not None
 
 
 def _refuse_tiny(batch: Batch) -> None:
