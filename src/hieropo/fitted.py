@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hieropo.artifacts import save_policy
 from hieropo.blas_threads import one_blas_thread
-from hieropo.core.crossed_mixture import CrossedHierarchies, noise_told
+from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.logs import Roles, column_of
@@ -19,7 +19,6 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.totals import noise_variances
 from hieropo.core.uncertainty import Doubt
-from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError
 from hieropo.feature_choice import origin_note
 from hieropo.likeness import Likeness, crossed_likeness, likeness
@@ -48,7 +47,7 @@ class Fitted:
     rejected_: Rejected | None
     _placement: Placement
     _doubt: Doubt
-    _noise_told: bool = True  # of a learner from disk
+    _noise_told: bool
     _sketch: RowSketch
     _seconds: Mapping[str, float]
 
@@ -228,10 +227,9 @@ class Fitted:
         saved = self._fitted() if policy is None else policy
         roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        told = self.learned_.noise_told if hasattr(self, "learned_") else self._noise_told
-        if isinstance(self.moments_, UnitMoments):
-            told = noise_told(self.moments_)
-        about = origin(type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=told)
+        about = origin(
+            type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=self._noise_told
+        )
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

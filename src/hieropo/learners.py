@@ -389,6 +389,7 @@ class HierOPO(Fitted, Parameters):
             if getattr(found, name) is not None:
                 setattr(self, f"{name}_", getattr(found, name))
         self._placement, self._doubt, self._sketch = placement, found.doubt, sketch
+        self._noise_told = found.noise_told
         return self
 
     def learned_from(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.crossed import Crossed
-from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
+from hieropo.core.crossed_mixture import (
+    CrossedHierarchies,
+    CrossedMixture,
+    condition_hierarchies,
+    integrate_crossed,
+    noise_told,
+)
 from hieropo.core.estimation import Estimate, TaskCov
 from hieropo.core.features import FeatureMap
 from hieropo.core.gaussian import Gaussian
@@ -230,6 +236,13 @@ class Learning:
     posterior: Any
     estimate: Estimate | None = None
     learned: Learned | None = None
+
+    @property
+    def noise_told(self) -> bool:
+        """False where a learned hierarchy rests on an assumed noise: the log does not tell it."""
+        if isinstance(self.posterior, CrossedMixture):
+            return noise_told(self.posterior.moments)
+        return self.learned is None or self.learned.noise_told
 
     @property
     def doubt(self) -> Doubt:
