@@ -13,7 +13,7 @@ from scipy import stats
 from hieropo.core.corrected import HyperError, correct
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_mixture import CrossedMixture, condition_hierarchies, integrate_crossed
-from hieropo.core.crossed_posterior import condition_crossed
+from hieropo.core.crossed_posterior import CrossedPosterior, condition_crossed
 from hieropo.core.features import per_action
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
@@ -85,7 +85,7 @@ kinds = pytest.mark.parametrize("post", [pytest.param(make(), id=name) for name,
 
 def parts(post: Any) -> list[tuple[float, Any]]:
     """The hierarchies that a posterior mixes, with their weights."""
-    if isinstance(post, CrossedMixture):
+    if isinstance(post, CrossedMixture | CrossedPosterior):
         return list(zip(post.weights, post.parts(), strict=True))
     return list(zip(post.draws.weights, post.parts, strict=True)) if hasattr(post, "parts") else [(1.0, post)]
 

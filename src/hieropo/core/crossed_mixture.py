@@ -99,6 +99,9 @@ class Window:
         return Window(low, high, self.nodes) if high - low < _NARROWER * (self.high - self.low) else self
 
 
+Windows = tuple[Window, Window, Window]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrossedHierarchies:
     """The hierarchies that a log leaves possible, with weights.
@@ -277,7 +280,7 @@ class CrossedMixture:
         return [self._part(int(node)) for node in self._nodes]
 
     def _part(self, node: int) -> CrossedPosterior:
-        return condition_crossed(self.moments, self.hierarchy.hierarchy(int(node)))
+        return condition_crossed(self.moments, self.hierarchy.hierarchy(node))
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -326,17 +329,14 @@ class CrossedMixture:
 
     @cached_property
     def _table(self) -> UnitTable:
-        K, p = self.moments.n_actions, self.moments.unit_dim
-
         def arrays() -> Iterator[tuple[Array, Array]]:
             for part in self.parts():
                 table = part.table()
                 means = np.concatenate([table.means, table.prior_means[None]])
                 yield means, np.concatenate([table.covs, table.prior_covs[None]])
 
-        mean, covs = _mixed_arrays(self.weights, arrays(), p)
+        mean, covs = _mixed_arrays(self.weights, arrays(), self.moments.unit_dim)
         rows = self.moments.rows.sum(axis=1)
-        assert mean.shape[1:] == (K, p)
         return UnitTable(self.moments.keys, mean[:-1], covs[:-1], rows, mean[-1], covs[-1])
 
     def __repr__(self) -> str:
@@ -412,10 +412,11 @@ def integrate_crossed(moments: UnitMoments, shapes: Shapes | None = None) -> Cro
     if shapes is None:
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)))
     axes, weights, squares = _grid(moments, shapes)
-    if squares.ravel()[weights.argmax()] < 2 * dof * least_noise(moments):
+    least = least_noise(moments)
+    if squares.ravel()[weights.argmax()] < 2 * dof * least:
         warn(
-            "Rewards are without noise given the features; their noise is kept at a variance of "
-            f"{least_noise(moments):.3g}, far below that of the rewards."
+            f"Rewards are without noise given the features; their noise is kept at a variance of {least:.3g}, far "
+            "below that of the rewards."
         )
     kept = weights > _SMALLEST * weights.max()
     a, level, m = (sds[kept] for sds in np.meshgrid(*(axis.nodes for axis in axes), indexing="ij"))
@@ -435,31 +436,32 @@ def noise_told(moments: UnitMoments) -> bool:
 def _grid(moments: UnitMoments, shapes: Shapes) -> tuple[tuple["Axis", "Axis", "Axis"], Array, Array]:
     """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all."""
     units, some = _PILOT, part_of_tasks(moments, _PILOT)
-    windows, level = (Window(), Window(nodes=_LEVEL_NODES), Window()), None
+    windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window()
+    level = None
     while True:
         while some is not moments and some.n_rows < _ROWS * moments.unit_dim:
             units *= _MORE
             some = part_of_tasks(moments, units)
-        search = _Search.of(some, shapes)
-        axes, weights, squares = search.resolved(windows, level)
+        windows, axes, weights, squares = _Search.of(some, shapes).resolved(windows, level)
         if some is moments:
             return axes, weights, squares
         if level is None and units >= _LEVEL_UNITS:
             level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2)))))
         units *= _MORE
-        some, windows = part_of_tasks(moments, units), search.windows
+        some = part_of_tasks(moments, units)
 
 
 def _mean(values: Array, weights: Array) -> float:
     return float(weights @ values / weights.sum())
 
 
-class _Search:
+class _Search(NamedTuple):
     """Grids over (a, l, m) on some moments, each closer to the standard deviations that have weight."""
 
-    def __init__(self, units: ObservedUnits, shapes: Shapes, dof: float, floor: float) -> None:
-        self._units, self._shapes, self._dof, self._floor = units, shapes, dof, floor
-        self.windows = (Window(),) * 3
+    units: ObservedUnits
+    shapes: Shapes
+    dof: float
+    floor: float
 
     @classmethod
     def of(cls, moments: UnitMoments, shapes: Shapes) -> Self:
@@ -467,12 +469,11 @@ class _Search:
         return cls(units, shapes, moments.n_rows - moments.unit_dim, least_noise(moments))
 
     def resolved(
-        self, windows: tuple[Window, Window, Window], level: float | None
-    ) -> tuple[tuple[Axis, Axis, Axis], Array, Array]:
-        """Axes, weights and squares of the grid on which each standard deviation has several nodes; ``level`` is l."""
-        self.windows = windows
+        self, windows: Windows, level: float | None
+    ) -> tuple[Windows, tuple[Axis, Axis, Axis], Array, Array]:
+        """Windows, axes, weights and squares of a grid with several nodes of each sd; ``level`` is l."""
         for _ in range(_ROUNDS):
-            first, second, third = self.windows
+            first, second, third = windows
             middle = second.axis(zero=False) if level is None else Axis(np.array([level]), np.zeros(1))
             axes = first.axis(zero=True), middle, third.axis(zero=True)
             weights, squares = self._weights(axes)
@@ -481,16 +482,16 @@ class _Search:
                 shares[1] = np.zeros(0)
             first, second, third = (
                 window if _resolved(share) else window.closer(share)
-                for window, share in zip(self.windows, shares, strict=True)
+                for window, share in zip(windows, shares, strict=True)
             )
-            if (first, second, third) == self.windows:
+            if (first, second, third) == windows:
                 break
-            self.windows = first, second, third
-        return axes, weights, squares
+            windows = first, second, third
+        return windows, axes, weights, squares
 
     def _weights(self, axes: tuple[Axis, Axis, Axis]) -> tuple[Array, Array]:
         """Posterior weights of the nodes (a, l, m), which add to 1, and the square of the rewards at each."""
-        shapes, dof, units = self._shapes, self._dof, self._units
+        shapes, dof, units = self.shapes, self.dof, self.units
         size = tuple(axis.nodes.size for axis in axes)
         log_weight, squares = np.empty(size), np.empty(size)
         for k, m in enumerate(axes[2].nodes):
@@ -499,7 +500,7 @@ class _Search:
                 sums = TaskMessages.of(units, messages, level**2 * (1 + m**2) * shapes.level).root
                 log_det, squares[:, j, k] = ActionProfile.of(sums, shapes.action).at(axes[0].nodes)
                 log_weight[:, j, k] = -0.5 * (sums.log_det + log_det)
-        squares = np.maximum(squares, 0.0) + dof * self._floor
+        squares = np.maximum(squares, 0.0) + dof * self.floor
         refuse_explained(float(squares.min()))
         log_weight += lgamma(dof / 2) - dof / 2 * np.log(squares / 2)
         for k, axis in enumerate(axes):

@@ -118,6 +118,15 @@ class CrossedPosterior:
         """Features d = K p of the feature map."""
         return self.moments.dim
 
+    @property
+    def weights(self) -> Array:
+        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        return np.ones(1)
+
+    def parts(self) -> Iterator["CrossedPosterior"]:
+        """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
+        yield self
+
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a, the population's coefficients of one action, in R^p.
 

@@ -26,9 +26,8 @@ from hieropo.core.posterior import Posterior
 from hieropo.core.sampled import SampledPosterior
 from hieropo.errors import InputError, MismatchError
 
-Conditioned = (
-    Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | CrossedPosterior | CrossedMixture
-)
+Crossed = CrossedPosterior | CrossedMixture
+Conditioned = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | Crossed
 
 _ROOM = 2**20  # entries of one array worked on at once
 
@@ -83,10 +82,8 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
     v = aligned(posterior, vectors, 3)
     if isinstance(posterior, MixedPosterior):
         weights, laws = posterior.draws.weights, [_tree(part, v) for part in posterior.parts]
-    elif isinstance(posterior, CrossedMixture):
+    elif isinstance(posterior, Crossed):
         weights, laws = posterior.weights, [part.total(v) for part in posterior.parts()]
-    elif isinstance(posterior, CrossedPosterior):
-        weights, laws = np.ones(1), [posterior.total(v)]
     elif isinstance(posterior, CorrectedPosterior | SampledPosterior):
         mean, cov = _tree(posterior.plain, v)
         weights, laws = np.ones(1), [(mean, cov + posterior.added(v))]
@@ -129,10 +126,8 @@ def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
     J = len(flat)
     w = mixture_weights(posterior)
     mean, sd, below = np.empty((3, J, m))
-    crossed = isinstance(
-        posterior, CrossedPosterior | CrossedMixture
-    )  # which is conditioned anew for each part
-    for part in [slice(0, m)] if crossed else pieces(m, d * (d + J) + J * w.size):
+    at_once = isinstance(posterior, Crossed)  # each pass may condition all tasks anew
+    for part in [slice(0, m)] if at_once else pieces(m, d * (d + J) + J * w.size):
         means, variances = _projected(posterior, np.ascontiguousarray(flat[:, part].swapaxes(0, 1)), part)
         middle = means @ w
         spread = (variances + (means - middle[..., None]) ** 2) @ w
@@ -177,7 +172,7 @@ def pieces(n: int, each: int) -> Iterator[slice]:
 
 def mixture_weights(posterior: Conditioned) -> Array:
     """Weights (H,) of the hierarchies."""
-    if isinstance(posterior, CrossedMixture):
+    if isinstance(posterior, Crossed):
         return posterior.weights
     return posterior.draws.weights if isinstance(posterior, MixedPosterior) else np.ones(1)
 
@@ -195,21 +190,14 @@ def laws_under_each(posterior: Conditioned, part: slice) -> Iterator[tuple[Array
     """Means (n, d) and packed covariances of some tasks, under each hierarchy."""
     if isinstance(posterior, MixedPosterior):
         yield from (each.tasks(part) for each in posterior.parts)
-    elif isinstance(posterior, CrossedPosterior | CrossedMixture):
+    elif isinstance(posterior, Crossed):
         rows = np.arange(part.start, part.stop)
-        for one in _crossed(posterior):
+        for one in posterior.parts():
             means, covs = one.joint_of_rows(rows)
             yield means, pack(covs)
     else:
         table = posterior.table()
         yield table.means[part], table.covs[part]
-
-
-def _crossed(posterior: CrossedPosterior | CrossedMixture) -> Iterator[CrossedPosterior]:
-    if isinstance(posterior, CrossedMixture):
-        yield from posterior.parts()
-    else:
-        yield posterior
 
 
 def _tree(posterior: Posterior, vectors: Array) -> tuple[Array, Array]:
@@ -237,8 +225,8 @@ def _projected(posterior: Conditioned, vectors: Array, part: slice) -> tuple[Arr
     """Means and variances (n, J, H) of v' theta_s of some tasks, vectors (n, J, d)."""
     n, J, d = vectors.shape
     found = np.empty((2, n, J, mixture_weights(posterior).size))
-    if isinstance(posterior, CrossedPosterior | CrossedMixture):
-        for h, one in enumerate(_crossed(posterior)):
+    if isinstance(posterior, Crossed):
+        for h, one in enumerate(posterior.parts()):
             for some in pieces(n, J * (2 * d + J)):
                 at = slice(part.start + some.start, part.start + some.stop)
                 found[0, some, :, h], own, shared = one.along(vectors[some], at)

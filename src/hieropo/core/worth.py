@@ -26,8 +26,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.crossed_mixture import CrossedMixture
-from hieropo.core.crossed_posterior import CrossedPosterior
 from hieropo.core.gaussian import Array
 from hieropo.core.keys import Codes
 from hieropo.core.mixed import Components
@@ -35,6 +33,7 @@ from hieropo.core.packed import unpack
 from hieropo.core.steps import square_roots
 from hieropo.core.totals import (
     Conditioned,
+    Crossed,
     TaskLaws,
     laws_under_each,
     mixture_weights,
@@ -301,8 +300,8 @@ def _each(posterior: Conditioned, asked: _Asked) -> Iterator[tuple[Array, Array,
     """For each task means (H, d) and covariances (H, d, d) under each hierarchy, and where its contexts stand."""
     keys, d = posterior.moments.keys, posterior.dim
     places = [asked.order[first:last] for first, last in zip(asked.starts, asked.starts[1:], strict=False)]
-    if isinstance(posterior, CrossedPosterior | CrossedMixture):
-        parts = list(posterior.parts()) if isinstance(posterior, CrossedMixture) else [posterior]
+    if isinstance(posterior, Crossed):
+        parts = list(posterior.parts())
         for some in pieces(asked.tasks.size, d * d * len(parts)):
             laws = [part.joint_of_rows(asked.tasks[some]) for part in parts]
             for k, at in enumerate(places[some]):
@@ -324,7 +323,7 @@ def _information(
 ) -> Array:
     """Mean of phi phi' / sigma^2 (d, d) over the rows of some tasks, and ``borrowed`` rows of the fleet."""
     moments, d = posterior.moments, posterior.dim
-    if isinstance(posterior, CrossedPosterior | CrossedMixture):
+    if isinstance(posterior, Crossed):
         K, p = posterior.moments.n_actions, posterior.moments.unit_dim
         total = np.zeros((K, p, K, p))
         blocks = unpack(moments.sums[rows].sum(axis=0), p + 2)[:, :p, :p]
