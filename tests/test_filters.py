@@ -17,7 +17,7 @@ from sample_logs import ROLES, SOURCES, TABLE, csv_file, hive_folder
 
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.sources import Roles, open_log, read
-from hieropo.sources.filter_text import parsed_filter, sql_of
+from hieropo.sources.filters import bound_filter
 from hieropo.sources.log_source import parts_of
 
 WANTED = "offer in (1, 3) and margin > 0 and not store = 'store 7'"
@@ -269,7 +269,7 @@ def test_unknown_is_neither_true_nor_false(found):
     rows = [n for n, each in enumerate(passes) if each]
     for source in (LOG, pl.from_arrow(LOG).lazy()):
         assert [n for b in open_log(source, filter=text).batches(["n"]) for n in b["n"].to_pylist()] == rows
-    query = f"select n from log where {sql_of(parsed_filter(text))} order by n"
+    query = f"select n from log where {bound_filter(text, LOG.schema, 'log').sql} order by n"
     connection = duckdb.connect()
     connection.register("log", LOG)
     assert [n for (n,) in connection.sql(query).fetchall()] == rows

@@ -1,23 +1,46 @@
-"""Filters: which rows of a log count, read as early as a source can."""
+"""Filters: which rows of a log count, read as early as a source can.
+
+As text a filter is a small part of SQL:
+
+    filter  = and ("or" and)*
+    and     = not ("and" not)*
+    not     = "not" not | "(" filter ")" | test
+    test    = column ("=" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+            | column ["not"] "in" "(" value ("," value)* ")"
+            | column ["not"] "between" value "and" value
+            | column "is" ["not"] "null"
+
+A column is a name, in double quotes where it is more than letters, digits and underscores; a value is a number, a text
+in single quotes, true or false. A test of a null is neither true nor false.
+"""
 
 import operator
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo.errors import InputError
 from hieropo.sources.arrays import decoded
-from hieropo.sources.filter_text import Compared, Missing, Test, columns_of, parsed_filter, sql_of
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, Piece, files_of, regroup
 from hieropo.sources.schema import check_columns, is_number, is_text
 
-_SIGNS = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+Value = str | int | float | bool
+
+_TOKENS = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+")|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\b)
+    |(?P<word>[^\W\d]\w*)|(?P<sign><=|>=|<>|!=|==|=|<|>)|(?P<mark>[(),])|(?P<odd>\S.*)|(?P<end>$))""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {"and", "or", "not", "in", "between", "is", "null", "true", "false"}
+_SIGNS: dict[str, tuple[Callable[..., Any], str, str]] = {  # Arrow, SQL, and the opposite
+    "=": (operator.eq, "=", "!="), "!=": (operator.ne, "<>", "="), "<": (operator.lt, "<", ">="),
+    "<=": (operator.le, "<=", ">"), ">": (operator.gt, ">", "<="), ">=": (operator.ge, ">=", "<"),
 }  # fmt: skip
 
 
@@ -34,7 +57,7 @@ class Filter:
     text : str
         For messages.
     sql : str or None
-        The same for SQL, where it was given as text.
+        The same in the SQL that DuckDB, PostgreSQL and polars share, where it was given as text.
     """
 
     expression: Any
@@ -53,16 +76,14 @@ def bound_filter(given: Any, schema: pa.Schema, name: str) -> Filter:
     Raises
     ------
     InputError
-        It cannot be read, or compares a column with a value of another kind.
+        It cannot be read (the message names the place, and what was expected there), or compares a column with a value
+        of another kind.
     SchemaError
         A column is not there.
     """
     if isinstance(given, str):
-        test = parsed_filter(given)
-        columns = columns_of(test)
-        check_columns(schema, [("filter", column) for column in columns], name)
-        found = Filter(_expression(test, schema, name), columns, given, sql_of(test))
-        _tried(found.expression, schema, columns, given, name)
+        found = _Parser(given, schema, name).filter()
+        _tried(found.expression, schema, found.columns, given, name)
         return found
     if not isinstance(given, pc.Expression):
         raise InputError(
@@ -74,38 +95,165 @@ def bound_filter(given: Any, schema: pa.Schema, name: str) -> Filter:
     return Filter(given, columns, str(given), None)
 
 
-def _expression(test: Test, schema: pa.Schema, name: str) -> Any:
-    if isinstance(test, Compared):
-        return _SIGNS[test.sign](pc.field(test.column), _literal(test, schema.field(test.column).type, name))
-    if isinstance(test, Missing):
-        null = pc.field(test.column).is_null()
-        return null if test.missing else ~null
-    join = operator.and_ if test.every else operator.or_
-    return reduce(join, (_expression(each, schema, name) for each in test.tests))
+def sql_name(column: str) -> str:
+    """Quote the name of a column."""
+    return '"' + column.replace('"', '""') + '"'
 
 
-def _literal(test: Compared, kind: pa.DataType, name: str) -> Any:
-    """The value of a test as the type of its column."""
+class _Test(NamedTuple):
+    expression: Any
+    sql: str
+
+
+class _Parser:
+    """Reads a filter from left to right; looks one token ahead. A negation is passed down to the tests."""
+
+    def __init__(self, text: str, schema: pa.Schema, name: str) -> None:
+        self._text, self._schema, self._name = text, schema, name
+        self._columns: dict[str, None] = {}
+        self._end = 0
+        self._step()
+
+    def filter(self) -> Filter:
+        """Return the whole text as a filter."""
+        test = self._any_of(negated=False)
+        if self._kind != "end":
+            raise self._wrong("'and' or 'or' or the end")
+        return Filter(test.expression, tuple(self._columns), self._text, test.sql)
+
+    def _any_of(self, *, negated: bool) -> _Test:
+        return self._joined("or", partial(self._joined, "and", self._one), negated=negated)
+
+    def _joined(self, word: str, read: Callable[..., _Test], *, negated: bool) -> _Test:
+        tests = [read(negated=negated)]
+        while self._take(word):
+            tests.append(read(negated=negated))
+        return _join(tests, every=(word == "and") != negated)
+
+    def _one(self, *, negated: bool) -> _Test:
+        if self._take("not"):
+            return self._one(negated=not negated)
+        if self._take("("):
+            test = self._any_of(negated=negated)
+            self._need(")")
+            return test
+        return self._test(negated=negated)
+
+    def _test(self, *, negated: bool) -> _Test:
+        column = self._column()
+        if self._take("is"):
+            missing = self._take("not") == negated
+            self._need("null")
+            null = pc.field(column).is_null()
+            return _Test(null if missing else ~null, f"{sql_name(column)} IS {'' if missing else 'NOT '}NULL")
+        negated = self._take("not") != negated
+        compared = partial(self._compared, column, negated=negated)
+        if self._take("in"):
+            self._need("(")
+            tests = [compared("=", self._value())]
+            while self._take(","):
+                tests.append(compared("=", self._value()))
+            self._need(")")
+            return _join(tests, every=negated)
+        if self._take("between"):
+            low = compared(">=", self._value())
+            self._need("and")
+            return _join([low, compared("<=", self._value())], every=not negated)
+        if self._kind != "sign":
+            raise self._wrong("=, !=, <, <=, >, >=, in, between or is")
+        sign = {"==": "=", "<>": "!="}.get(self._token, self._token)
+        self._step()
+        return compared(sign, self._value())
+
+    def _compared(self, column: str, sign: str, value: Value, *, negated: bool) -> _Test:
+        """Return the test of a column beside a value, or the opposite test."""
+        compare, sql, _ = _SIGNS[_SIGNS[sign][2] if negated else sign]
+        literal = _literal(column, value, self._schema.field(column).type, self._name)
+        written = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value).upper()
+        return _Test(compare(pc.field(column), literal), f"{sql_name(column)} {sql} {written}")
+
+    def _column(self) -> str:
+        token = self._token
+        if self._kind == "quoted":
+            column = token[1:-1].replace('""', '"')
+        elif self._kind == "word" and token.lower() not in _WORDS:
+            column = token
+        else:
+            raise self._wrong("the name of a column")
+        check_columns(self._schema, [("filter", column)], self._name)
+        self._columns[column] = None
+        self._step()
+        return column
+
+    def _value(self) -> Value:
+        token, kind = self._token, self._kind
+        value: Value
+        if kind == "text":
+            value = token[1:-1].replace("''", "'")
+        elif kind == "number":
+            value = int(token) if re.fullmatch(r"-?\d+", token) else float(token)
+        elif kind == "word" and token.lower() in ("true", "false"):
+            value = token.lower() == "true"
+        else:
+            more = f"; text stands in single quotes, {token!r}" if kind == "word" else ""
+            raise self._wrong("a number, a text in single quotes, true or false" + more)
+        self._step()
+        return value
+
+    def _take(self, token: str) -> bool:
+        taken = self._kind in ("word", "mark") and self._token.lower() == token
+        if taken:
+            self._step()
+        return taken
+
+    def _need(self, token: str) -> None:
+        if not self._take(token):
+            raise self._wrong(repr(token))
+
+    def _step(self) -> None:
+        match = _TOKENS.match(self._text, self._end)
+        assert match is not None
+        self._kind = str(match.lastgroup)
+        self._token, self._end = match[self._kind], match.end()
+        if self._kind == "odd":
+            raise self._wrong("a name, a number, a text in single quotes or a sign")
+
+    def _wrong(self, expected: str) -> InputError:
+        """Say what was expected at this place."""
+        there = "its end" if self._kind == "end" else repr(self._token)
+        return InputError(
+            f"The filter {self._text!r} cannot be read at character {self._end - len(self._token) + 1}, {there}: "
+            f"{expected} was expected. A filter is such as day >= '2026-01-01' and country in ('NL', 'BE')."
+        )
+
+
+def _join(tests: Sequence[_Test], *, every: bool) -> _Test:
+    if len(tests) == 1:
+        return tests[0]
+    join, word = (operator.and_, " AND ") if every else (operator.or_, " OR ")
+    return _Test(
+        reduce(join, (test.expression for test in tests)), f"({word.join(test.sql for test in tests)})"
+    )
+
+
+def _literal(column: str, value: Value, kind: pa.DataType, name: str) -> Any:
+    """Return the value of a test as the type of its column."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    value = test.value
-    if isinstance(value, str) and not is_text(kind):
-        try:
-            return pa.scalar(value).cast(kind)
-        except (pa.ArrowException, NotImplementedError) as error:
-            raise _unlike(test, kind, name, "") from error
-    boolean = pa.types.is_boolean(kind)
-    fits = boolean if isinstance(value, bool) else is_number(kind) and not boolean
-    if not fits and not isinstance(value, str):
-        raise _unlike(test, kind, name, f" Write '{value}', in quotes." if is_text(kind) else "")
-    return pa.scalar(value)
-
-
-def _unlike(test: Compared, kind: pa.DataType, name: str, hint: str) -> InputError:
-    return InputError(
-        f"The filter compares column {test.column!r} of the {name}, of type {kind}, with {test.value!r}, which is no "
-        f"such value.{hint} Dates are such as '2026-01-31', times such as '2026-01-31 10:00:00'."
+    hint = f" Write '{value}', in quotes." if is_text(kind) else ""
+    wrong = InputError(
+        f"The filter compares column {column!r} of the {name}, of type {kind}, with {value!r}, which is no such value."
+        f"{hint} Dates are such as '2026-01-31', times such as '2026-01-31 10:00:00'."
     )
+    if isinstance(value, str):
+        try:
+            return pa.scalar(value) if is_text(kind) else pa.scalar(value).cast(kind)
+        except (pa.ArrowException, NotImplementedError) as error:
+            raise wrong from error
+    boolean = pa.types.is_boolean(kind)
+    if not (boolean if isinstance(value, bool) else is_number(kind) and not boolean):
+        raise wrong
+    return pa.scalar(value)
 
 
 def _tried(expression: Any, schema: pa.Schema, columns: Sequence[str], text: str, name: str) -> None:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import LogError
 from hieropo.sources.arrays import EXACT
-from hieropo.sources.filter_text import sql_name
+from hieropo.sources.filters import sql_name
 
 _LONG = r"^-?[0-9]{16,}(\.0*)?$"
 

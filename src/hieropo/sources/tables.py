@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from hieropo.errors import LogError
 from hieropo.sources.files import UNREADABLE
-from hieropo.sources.filter_text import sql_name
-from hieropo.sources.filters import Filter
+from hieropo.sources.filters import Filter, sql_name
 from hieropo.sources.log_source import BATCH_ROWS, regroup
 from hieropo.text import counted
 
