@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
+from hieropo.core.arrays import Array
 from hieropo.core.features import Columns, Crossed, FeatureMap, indicator, per_action
 from hieropo.core.logs import Roles
 from hieropo.core.moving import movable, near
-from hieropo.core.packed import Array
 from hieropo.core.reward_origins import offset_near
 from hieropo.errors import InputError, SchemaError
 from hieropo.sources import distinct_values, first_contexts

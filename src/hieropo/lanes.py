@@ -8,14 +8,14 @@ from operator import add
 from typing import Any
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.column_pass import ColumnPass, clean_rows
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns, FeatureMap
-from hieropo.core.keys import Codes
 from hieropo.core.logs import Batch, Roles
 from hieropo.core.numbering import Numbering
 from hieropo.core.row_sketch import RowSketch, RowSketcher
-from hieropo.core.statistics import Array, Moments
+from hieropo.core.statistics import Moments
 from hieropo.core.threads import in_threads
 from hieropo.core.units import UnitAccumulator, UnitMoments, one_action
 from hieropo.errors import HieropoError, UnknownActionError

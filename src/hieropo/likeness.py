@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed_mixture import CrossedHierarchies, CrossedMixture, interval_of_product, noise_told
 from hieropo.core.estimation import SAME_SCORE, compare
-from hieropo.core.gaussian import Array
 from hieropo.core.hyper_intervals import estimates, level_name, mean_intervals
 from hieropo.core.mixed import single
 from hieropo.core.packed import packed_size, unpack

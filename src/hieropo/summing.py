@@ -12,9 +12,9 @@ from itertools import groupby
 from threading import Lock
 from typing import Any
 
+from hieropo.core.arrays import Array
 from hieropo.core.features import FeatureMap
 from hieropo.core.logs import Roles
-from hieropo.core.statistics import Array
 from hieropo.core.threads import processors
 from hieropo.core.units import UnitMoments
 from hieropo.errors import HieropoError, LogError

@@ -3,9 +3,9 @@
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.artifacts.table import StoredTable, StoredUnits
+from hieropo.core.arrays import Array
 from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.core.gaussian import Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
@@ -19,7 +19,6 @@ from hieropo.core.units import UnitMoments
 PROBES = 5
 TOLERANCE = 1e-6  # the sd of a nearly singular covariance is known to the square root of the precision
 
-Array = NDArray[np.float64]
 Stored: TypeAlias = StoredTable | StoredUnits
 
 

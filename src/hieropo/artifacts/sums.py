@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo.artifacts.columns import IdColumn, open_ids
 from hieropo.artifacts.mapped import MappedFile
+from hieropo.core.arrays import Array
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Keys
 from hieropo.core.packed import packed_size
@@ -18,7 +19,6 @@ from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
 
 Files = Mapping[str, MappedFile]
-Array = NDArray[np.float64]
 _CHUNK = 1 << 16  # rows that are put back together at a time
 
 

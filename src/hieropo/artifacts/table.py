@@ -14,13 +14,12 @@ from hieropo.artifacts.columns import IdColumn, WholeIds
 from hieropo.artifacts.layout import LOOKUP, TASKS, damaged
 from hieropo.artifacts.mapped import MappedFile
 from hieropo.artifacts.rows import RowBytes
+from hieropo.core.arrays import Codes
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.ids import id_array, refuse_rounded
 from hieropo.core.keys import unknown_text
 from hieropo.core.packed import unpack
 from hieropo.errors import ArtifactError, UnknownTaskError
-
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

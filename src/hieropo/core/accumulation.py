@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.columns import RowWeights, check_rows
 from hieropo.core.ids import id_array
-from hieropo.core.keys import Codes, Keys, Places
+from hieropo.core.keys import Keys, Places
 from hieropo.core.packed import packed_size
 from hieropo.core.regions import Region, Spots, packed_spots
-from hieropo.core.statistics import Array, Moments, refuse_overflow
+from hieropo.core.statistics import Moments, refuse_overflow
 from hieropo.core.turns import Turns
 from hieropo.errors import InputError
 

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from hieropo.core.arrays import Array, Codes
 
 _EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])
 _TELLING = 30.0  # actions that do not go as predicted, from which on too few are no coincidence

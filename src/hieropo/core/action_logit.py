@@ -20,16 +20,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from hieropo.core.action_shares import Shares, largest
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.ties import first_largest
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _RIDGES = (1.0, 30.0, 1000.0)
 _TUNED_ON = 20_000  # rows that the ridge and the concentration are chosen on

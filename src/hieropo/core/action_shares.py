@@ -16,14 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import sealed
+from hieropo.core.arrays import Array, Codes, Mask, sealed
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
 from hieropo.text import counted
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Counts = NDArray[np.integer] | Array
 
 LOWEST, HIGHEST = float(np.log(1e-3)), float(np.log(1e6))  # of the log concentration

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.core.ids import abbreviate, id_array, plain
 from hieropo.errors import InputError, UnknownActionError
-
-Codes = NDArray[np.int64]
 
 
 def near(name: object, known: Iterable[object]) -> str:

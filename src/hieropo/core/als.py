@@ -13,16 +13,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hieropo.core.arrays import normalised
-from hieropo.core.gaussian import Array
+from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.packed import packed_size
 from hieropo.core.steps import Parents, down
 from hieropo.core.threads import in_threads, processors
 from hieropo.errors import InputError, LogError
-
-Codes = NDArray[np.int64]
 
 _PIECES = 8  # of a half step for each thread, so that none waits long for the last
 

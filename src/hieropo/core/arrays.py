@@ -1,9 +1,14 @@
-"""One flavour of array for the compiled loops."""
+"""Types of arrays, and one flavour of them for the compiled loops."""
 
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
 
 T = TypeVar("T", bound=np.generic)
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, check_covariance
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import check_covariance
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior
 from hieropo.core.statistics import Moments

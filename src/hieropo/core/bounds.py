@@ -41,6 +41,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.core.assumptions import (
     best_moments,
     coverage,
@@ -56,7 +57,6 @@ from hieropo.core.assumptions import (
     refuse_deeper,
     widest,
 )
-from hieropo.core.gaussian import Array
 from hieropo.core.keys import Keys
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior

@@ -4,17 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, Mask, normalised
 from hieropo.core.columns import contexts
 from hieropo.core.features import FeatureMap
 from hieropo.core.units import one_action
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 ALL = np.zeros(0, dtype=np.bool_)  # stands for "every candidate is eligible"
 _ALL_OF_MANY = ALL[:, None]

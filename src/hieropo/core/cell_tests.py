@@ -14,12 +14,10 @@ comes among the later rows of its task than in all of them (a reaction), and how
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core import cells as at
+from hieropo.core.arrays import Array
 from hieropo.core.cells import Cells
-
-Array = NDArray[np.float64]
 
 _RARE = 20  # rows below which actions are put together
 

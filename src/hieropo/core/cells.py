@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, normalised
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 Bits = NDArray[np.uint8]
 
 MOST_CELLS = 2**20  # of 128 bytes; tasks that come after those that fit are counted, and get no cells

@@ -12,9 +12,8 @@ of Statistical Mathematics 44, 1992), so that steps with this bound in place of 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from hieropo.core.arrays import Array
 
 _PAIRS = 8  # of points, one on each side of the mean, for each of (1, x)
 _STEPS = 30

@@ -7,16 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.accumulation import RunningSums, Work
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, Hashes, normalised
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns
-from hieropo.core.keys import Codes
 from hieropo.core.row_sketch import RowSketcher
 from hieropo.core.rules import HUGE
 from hieropo.core.turns import LANES
-
-Array = NDArray[np.float64]
-Hashes = NDArray[np.uint64]
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _HEAP = 2**20  # bytes of a heap, about: the cache that a processor has for itself

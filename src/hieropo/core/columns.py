@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array, Mask
 from hieropo.core.rules import RULES, Rule
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class RowWeights(NamedTuple):

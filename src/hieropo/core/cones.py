@@ -7,13 +7,11 @@ size 1. Blocks are kept as vectors, one after another, in coordinates that keep 
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo.core.packed import Array, Index, packed_size, triangle
+from hieropo.core.arrays import Array, Mask
+from hieropo.core.packed import Index, packed_size, triangle
 from hieropo.core.ties import first_smallest
 from hieropo.errors import NumericalError
-
-Mask = NDArray[np.bool_]
 
 _ROUNDS = 5000
 _LEAST_PIVOT = 1e-7

@@ -26,8 +26,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.core.estimation import Estimate
-from hieropo.core.gaussian import Array, Gaussian, frozen
+from hieropo.core.gaussian import Gaussian, frozen
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import Components, prior_scales, single
 from hieropo.core.packed import Index, pack, packed_size, triangle, unpack

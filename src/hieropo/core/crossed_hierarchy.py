@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hieropo.core.gaussian import Array, check_covariance, frozen
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import check_covariance, frozen
 from hieropo.errors import InputError, MismatchError
 
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed_steps import Nodes, ObservedUnits
-from hieropo.core.gaussian import Array
 from hieropo.core.packed import packed_size
 
 

@@ -29,11 +29,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_posterior import CrossedPosterior, UnitTable, check_crossed, condition_crossed
 from hieropo.core.crossed_shapes import Shapes, learn_shapes, least_noise, part_of_tasks, refuse_explained
 from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, TaskMessages, UnitMessages
-from hieropo.core.gaussian import Array, Gaussian, frozen
+from hieropo.core.gaussian import Gaussian, frozen
 from hieropo.core.mixed import Components
 from hieropo.core.packed import triangle
 from hieropo.core.posterior import PosteriorTable, Unseen

@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_laws import TaskBlock, UnitLaws, turned_weights, weight_sums
 from hieropo.core.crossed_steps import ObservedUnits, Root, TaskMessages, UnitMessages, solve_root
-from hieropo.core.gaussian import Array, Gaussian, plus
+from hieropo.core.gaussian import Gaussian, plus
 from hieropo.core.ids import is_null
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.core.posterior import Unseen
 from hieropo.core.units import UnitMoments

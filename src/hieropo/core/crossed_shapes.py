@@ -26,9 +26,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_posterior import CrossedPosterior, condition_crossed
-from hieropo.core.gaussian import Array
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.spread import about_fit
 from hieropo.core.units import UnitMoments

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.gaussian import Array
-from hieropo.core.keys import Codes
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.steps import Parents, down, pivot_tolerance, up, upper_factor
 from hieropo.core.ties import first_largest

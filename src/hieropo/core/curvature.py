@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.columns import RowWeights
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import add_rows
 from hieropo.core.totals import Conditioned, total
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _ROOM = 2**21  # doubles of sums
 _VECTORS = 2**23  # doubles of vectors that are summed over at once

@@ -6,11 +6,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.core.ids import Ids
 from hieropo.core.keys import Keys
 from hieropo.errors import InputError, UnknownActionError
-
-Codes = NDArray[np.int64]
 
 
 class _Coded(Protocol):

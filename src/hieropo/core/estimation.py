@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.blas_threads import one_blas_thread
+from hieropo.core.arrays import Array
 from hieropo.core.cones import steps
-from hieropo.core.gaussian import Array, check_covariance
+from hieropo.core.gaussian import check_covariance
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.core.packed import packed_size

@@ -8,11 +8,8 @@ bought, those that are not are compared with one another.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from hieropo.core.arrays import Array, Codes, Mask
 
 KEPT = 8  # numbers on each side
 _FEW = 10  # rows that do not tell what is far off; and of so many rows, one may be

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from hieropo.core.arrays import Array
 from hieropo.core.curvature import Bend
-from hieropo.core.gaussian import Array
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.residual_tests import NoiseTest, Residuals, heavy_tails, noise_along, wrong_scale

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hieropo.core.actions import Actions
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.crossed import Crossed, matrix
 from hieropo.core.fingerprints import Fingerprinted
@@ -23,9 +23,6 @@ __all__ = [
     "indicator",
     "per_action",
 ]
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 @runtime_checkable

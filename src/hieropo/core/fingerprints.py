@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hieropo.core.actions import near
+from hieropo.core.arrays import Array
 from hieropo.core.columns import context_names, contexts
 from hieropo.core.origins import Origin, measured, unmeasured
 from hieropo.errors import SchemaError
-
-Array = NDArray[np.float64]
 
 
 def fingerprint(stored: Mapping[str, Any]) -> str:

@@ -6,15 +6,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.arrays import Array, Mask
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import TaskTable, UnitTable, Unseen
 from hieropo.core.policy import Choice, Choices, LCBPolicy
 from hieropo.core.ties import at_most
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 KEPT = -1  # in place of a candidate: leave it to the incumbent
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.errors import InputError, NumericalError
-
-Array = NDArray[np.float64]
 
 
 def frozen(values: ArrayLike) -> Array:

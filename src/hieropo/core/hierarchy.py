@@ -7,7 +7,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, Gaussian, check_covariance
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import Gaussian, check_covariance
 from hieropo.core.ids import is_null
 from hieropo.core.metadata import Metadata
 from hieropo.errors import InputError, MismatchError

@@ -28,8 +28,8 @@ from typing import Literal
 
 import numpy as np
 
-from hieropo.core.arrays import normalised
-from hieropo.core.gaussian import Array, minus
+from hieropo.core.arrays import Array, normalised
+from hieropo.core.gaussian import minus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.importance import Diagnosis, resampled, sample
 from hieropo.core.mixed import HyperDraws, prior_scales

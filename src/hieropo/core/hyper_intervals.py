@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.corrected import HyperError
-from hieropo.core.gaussian import Array
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import Components, HyperDraws, normal_mixture_quantile
 from hieropo.core.packed import pack, packed_size, triangle

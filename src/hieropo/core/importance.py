@@ -13,9 +13,9 @@ from math import lgamma, log, pi
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.ties import ROUNDING
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Density = Callable[[Array], Array]
 

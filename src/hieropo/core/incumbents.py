@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.action_shares import learn_shares
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.choice_logits import choice_logits
 from hieropo.core.crossed import Crossed
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
@@ -34,9 +34,6 @@ from hieropo.core.statistics import Moments
 from hieropo.core.ties import ROUNDING
 from hieropo.core.units import UnitMoments
 from hieropo.errors import InputError, NumericalError
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 Logging = Literal["random", "frozen", "adaptive", "unknown"]
 

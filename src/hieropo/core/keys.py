@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.alike import KnownIds, known_alike
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Codes, normalised
 from hieropo.core.ids import id_array, instant, plain, refuse_rounded
 from hieropo.core.texts import Text, Texts
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.text import agreeing, counted
-
-Codes = NDArray[np.int64]
 
 _LEAST, _DENSE = 2**20, 8  # numbers up to the first and so many times the ids are looked up in an array
 _FEW = 1_000  # ids below which a search is as quick

@@ -3,9 +3,8 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from hieropo.core.arrays import Array
 
 Kind = Literal["constant", "binary", "count", "few values", "continuous"]
 

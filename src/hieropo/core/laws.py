@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.alike import KnownIds, known_alike
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, normalised
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.ids import id_array, is_null, plain
 from hieropo.core.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
 

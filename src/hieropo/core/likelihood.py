@@ -27,8 +27,9 @@ from typing import Literal
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.cones import feature_root, to_vector
-from hieropo.core.packed import Array, packed_size, triangle, unpack
+from hieropo.core.packed import packed_size, triangle, unpack
 from hieropo.core.shapes import Shape, along, bent, inside, named, places
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import up, upper_factor

@@ -1,15 +1,11 @@
 """What propensities are learned from: counts of actions, and a sample of rows, collected in one pass over a log."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.action_logit import Sample
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.propensities import LoggingModel, check_mask, learn_model, refuse_ineligible
 from hieropo.errors import InputError
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _MOST = 200_000  # rows that are kept for the logit and for calibration
 

@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from hieropo.core.action_calibration import FEW_TASKS
 from hieropo.core.action_shares import learn_shares
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.ids import plain
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 TINY = 1e-12  # propensities below cannot be weighted by
 _ENOUGH = 20  # rows of an action from which on its mean of 1 / p has about a normal law

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.columns import Array, Checked, RowWeights, checked, column_names, contexts
+from hieropo.core.arrays import Array
+from hieropo.core.columns import Checked, RowWeights, checked, column_names, contexts
 from hieropo.core.eligible import Eligible
 from hieropo.core.ids import Ids, id_array
 from hieropo.core.rules import RULES

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, frozen
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import frozen
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
 from hieropo.core.packed import Index, pack, packed_size, unpack

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.gaussian import Array, Gaussian, frozen
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import Gaussian, frozen
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.core.posterior import Posterior, PosteriorTable, Unseen, condition

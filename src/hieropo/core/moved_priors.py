@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.core.features import FeatureMap
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.metadata import Metadata
 from hieropo.core.moving import Exact, change_of

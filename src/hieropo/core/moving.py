@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns, FeatureMap
-from hieropo.core.packed import Array, triangle, unpack
+from hieropo.core.packed import triangle, unpack
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
 from hieropo.errors import MismatchError

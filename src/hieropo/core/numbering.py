@@ -5,11 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Codes, normalised
 from hieropo.core.ids import Ids
 from hieropo.core.texts import Text
-
-Codes = NDArray[np.int64]
 
 
 class Numbering:

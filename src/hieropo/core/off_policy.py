@@ -27,12 +27,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.arrays import Array
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
 from hieropo.core.ties import ROUNDING
 from hieropo.errors import InputError, LogError, MismatchError
-
-Array = NDArray[np.float64]
 
 SWITCH = (100.0, 30.0, 10.0, 3.0)
 SHRINK = (1e4, 1e3, 100.0, 10.0)

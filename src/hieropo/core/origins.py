@@ -8,12 +8,11 @@ pivot, that stays as it is. Both are changes of coordinates.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.actions import near
+from hieropo.core.arrays import Array
 from hieropo.errors import InputError, SchemaError
 
-Array = NDArray[np.float64]
 Origin = tuple[float, ...]
 
 

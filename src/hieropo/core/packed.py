@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from hieropo.core.arrays import Array
+
 Index = NDArray[np.int64]
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.candidates import ALL, Candidates, feature_array
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import HasTable, Laws, TaskTable, UnitTable, Unseen, kernels
@@ -16,7 +17,6 @@ from hieropo.text import counted
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 _PESSIMISM = 0.1  # alpha in the experiments of the paper

@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, Gaussian, minus, plus
+from hieropo.core.arrays import Array, Codes
+from hieropo.core.gaussian import Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.ids import is_null, plain
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.core.metadata import Design
 from hieropo.core.packed import Index, packed_size, padded, unpack
 from hieropo.core.statistics import Moments

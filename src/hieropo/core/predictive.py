@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.columns import RowWeights, check_rows, contexts
 from hieropo.core.corrected import CorrectedPosterior
 from hieropo.core.crossed_mixture import CrossedMixture
@@ -28,7 +28,6 @@ from hieropo.core.crossed_posterior import CrossedPosterior, condition_crossed
 from hieropo.core.curvature import Bend, Curves
 from hieropo.core.faults import Fault, Outlier
 from hieropo.core.features import FeatureMap
-from hieropo.core.keys import Codes
 from hieropo.core.laws import kernels
 from hieropo.core.mixed import MixedPosterior
 from hieropo.core.packed import packed_size, triangle
@@ -44,7 +43,6 @@ from hieropo.errors import InputError, MismatchError
 
 __all__ = ["Bend", "Checks", "Fault", "Outlier", "PredictiveChecks"]
 
-Array = NDArray[np.float64]
 
 BINS = 20
 _PIECE = 2**19  # doubles of phi worked on at once

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.cones import to_matrix
 from hieropo.core.estimation import Estimate, Fit, with_rows
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import prior_scales
-from hieropo.core.packed import Array, Index, packed_size, triangle
+from hieropo.core.packed import Index, packed_size, triangle
 from hieropo.core.profile_likelihood import (
     Covariance,
     Ends,

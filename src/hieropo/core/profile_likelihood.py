@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.estimation import Estimate
-from hieropo.core.packed import Array, Index
+from hieropo.core.packed import Index
 from hieropo.core.steps import square_roots
 from hieropo.core.tree_likelihood import Tree, tree_likelihood
 

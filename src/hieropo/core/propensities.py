@@ -9,17 +9,13 @@ mean weight 1 / p of an action is then 1 in expectation, given the other rows, w
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.action_calibration import Calibration, Nearest, calibration, clustered, settled
 from hieropo.core.action_logit import ActionLogit, Sample, learn_logit, normalised
 from hieropo.core.action_shares import Counts, Shares, always_one_action, learn_shares
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.errors import InputError, LogError
 from hieropo.text import agreeing
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _CHUNK = 4_000_000  # numbers in memory at a time
 _SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to find fault

@@ -28,12 +28,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.ties import ROUNDING
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _ROOM = 2_000_000  # numbers that are worked on at once
 _STEPS = 50

@@ -7,14 +7,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.threads import in_threads
 from hieropo.core.turns import Turns
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _LEAST = 2**20  # bytes of a region at first
 _PIECE = 2**25  # bytes that are moved before their memory is given back

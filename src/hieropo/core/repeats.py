@@ -8,10 +8,8 @@ whenever more distinct ones lie below it than are kept.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Hashes = NDArray[np.uint64]
-Codes = NDArray[np.int64]
+from hieropo.core.arrays import Codes, Hashes
 
 MOST = 2**20  # distinct rows that are kept, 16 bytes each
 

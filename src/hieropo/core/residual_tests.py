@@ -24,11 +24,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import fdtrc, gammainc, gammaincc, ndtr, ndtri
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from hieropo.core.arrays import Array, Codes
 
 SHARES = (0.5, 0.8, 0.95)
 _FIELDS = (

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import Columns, FeatureMap
 from hieropo.core.moving import rounded
-from hieropo.core.packed import Array
 
 FAR = 1.0  # |mean| / sd from which on there is an offset: sums of squares around 0 are at most twice as large else
 _FIRST = 8192  # rows that are looked at

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, Codes, Hashes, normalised
 from hieropo.core.ids import hashed
 from hieropo.errors import InputError
-
-Hashes = NDArray[np.uint64]
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 SIZE = 1024
 WHOLE = 2**64 - 1  # the limit of a sketch that has all hashes

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from hieropo.core.arrays import Array, Mask
 
 HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
 

@@ -24,7 +24,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo.core.gaussian import Array, Gaussian, minus, plus
+from hieropo.core.arrays import Array
+from hieropo.core.gaussian import Gaussian, minus, plus
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.mixed import Components, single
 from hieropo.core.packed import pack, packed_size, unpack

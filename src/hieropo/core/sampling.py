@@ -5,14 +5,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo.core.arrays import Array, Mask
 from hieropo.core.candidates import Candidates
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import HasTable, Law, Laws, TaskTable, UnitTable, Unseen, kernels
 from hieropo.errors import InputError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _BLOCK = 2**16  # doubles of phi that are made at a time
 

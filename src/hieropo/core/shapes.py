@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.cones import congruence, feature_root, to_matrix, to_vector
-from hieropo.core.packed import Array, Index, packed_size, triangle, unpack
+from hieropo.core.packed import Index, packed_size, triangle, unpack
 from hieropo.core.spread import about_fit, about_mean
 from hieropo.core.statistics import Moments
 

@@ -11,11 +11,10 @@ Statistical Science 26, 2011), and wide where few tasks tell tau.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.errors import InputError
-
-Array = NDArray[np.float64]
 
 _GRID = 40
 _CLOSER = 2

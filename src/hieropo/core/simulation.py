@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.gaussian import Array, Gaussian, frozen
+from hieropo.core.arrays import Array, Codes
+from hieropo.core.gaussian import Gaussian, frozen
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.errors import InputError, MismatchError, UnknownTaskError
 
 Ids = Sequence[Hashable] | NDArray[Any]

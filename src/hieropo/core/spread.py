@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hieropo.core.packed import Array, packed_size, unpack
+from hieropo.core.arrays import Array
+from hieropo.core.packed import packed_size, unpack
 from hieropo.core.statistics import Moments
 
 _ROUNDING = 1e-13  # share of a sum of squares that is the rounding of it

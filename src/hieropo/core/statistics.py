@@ -6,14 +6,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo.core.arrays import normalised, sealed
+from hieropo.core.arrays import Array, Codes, normalised, sealed
 from hieropo.core.columns import check_rows
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.core.packed import pack, packed_size, triangle, unpack
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
 
 _PIECE = 1024  # tasks that are looked at together, while they are in the cache
 _LEFT = 1e-9  # of what is taken away: more than rounding leaves behind

@@ -22,11 +22,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Array, normalised
 from hieropo.core.packed import packed_size
 from hieropo.core.threads import in_threads, processors
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 T = TypeVar("T")
 

@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.crossed_posterior import CrossedPosterior
 from hieropo.core.gaussian import minus, plus
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import Posterior
 from hieropo.core.steps import square_roots, up, upper_factor
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _ROOM = 2**20  # doubles of one array
 _WORK = 2e10  # operations that are worth it, some ten seconds

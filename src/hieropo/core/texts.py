@@ -7,9 +7,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
+from hieropo.core.arrays import Codes, normalised
 
-Codes = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 _BEYOND_ASCII = 128

@@ -6,11 +6,9 @@ equal, and of equal ones the first wins: a caller puts first what should win a t
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from hieropo.core.arrays import Array, Codes, Mask
 
 ROUNDING = 1e-11  # relative; far above the rounding of sums, far below any difference that matters
 

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log2
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo.core.arrays import normalised
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from hieropo.core.arrays import Array, Codes, normalised
 
 BINS = 512
 _LEAST = -40  # log2 of the smallest width

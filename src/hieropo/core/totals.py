@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hieropo.core.arrays import Array
 from hieropo.core.corrected import CorrectedPosterior
 from hieropo.core.crossed_mixture import CrossedMixture
 from hieropo.core.crossed_posterior import CrossedPosterior
-from hieropo.core.gaussian import Array
 from hieropo.core.mixed import Components, MixedPosterior, normal_mixture_below
 from hieropo.core.packed import pack, unpack
 from hieropo.core.posterior import Posterior

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hieropo.blas_threads import one_blas_thread
+from hieropo.core.arrays import Array
 from hieropo.core.cones import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
 from hieropo.core.estimation import (
     HOPE,
@@ -27,7 +28,7 @@ from hieropo.core.estimation import (
 from hieropo.core.hierarchy import Hierarchy, Level
 from hieropo.core.likelihood import Criterion
 from hieropo.core.metadata import Metadata
-from hieropo.core.packed import Array, packed_size, unpack
+from hieropo.core.packed import packed_size, unpack
 from hieropo.core.posterior import hung
 from hieropo.core.shapes import Named, Shape, full_is_possible, named
 from hieropo.core.statistics import Moments

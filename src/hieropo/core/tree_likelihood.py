@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.likelihood import Criterion
 from hieropo.core.metadata import Design
-from hieropo.core.packed import Array, Index, pack, packed_size, padded, unpack
+from hieropo.core.packed import Index, pack, packed_size, padded, unpack
 from hieropo.core.posterior import flat_root
 from hieropo.core.statistics import turned
 from hieropo.core.steps import Parents, down, square_roots, up, upper_factor

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.corrected import CorrectedPosterior, HyperError, correct, hyper_error
 from hieropo.core.estimation import Estimate, TaskCov, estimate
-from hieropo.core.gaussian import Array
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.hyper_draws import draw_hierarchies
 from hieropo.core.hyper_intervals import (

@@ -4,9 +4,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from hieropo.core.arrays import Array
 from hieropo.core.corrected import hyper_error
 from hieropo.core.estimation import Estimate, TaskCov
-from hieropo.core.gaussian import Array
 from hieropo.core.hyper_draws import Freedom, parametrise
 from hieropo.core.importance import MOST_VARIABLES
 from hieropo.core.packed import packed_size

@@ -4,14 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.fingerprints import Fingerprinted
 from hieropo.errors import MismatchError
-
-Codes = NDArray[np.int64]
 
 
 def united(one: FeatureMap, other: FeatureMap) -> FeatureMap:

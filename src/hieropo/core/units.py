@@ -8,18 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.core.accumulation import RunningSums, merged
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.columns import check_rows
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.regions import Spots, packed_spots
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
 
 
 def one_action(features: FeatureMap | None) -> Crossed | None:

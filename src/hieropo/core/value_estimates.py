@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.importance import pareto_tail
 from hieropo.core.off_policy import OffPolicyMoments, column
 from hieropo.core.packed import triangle
@@ -13,8 +13,6 @@ from hieropo.core.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.core.value_intervals import Interval, Ratios, Sample, empirical_bernstein
 from hieropo.errors import InputError
 from hieropo.text import agreeing, counted
-
-Array = NDArray[np.float64]
 
 NAMES = ("IPS", "SNIPS", "DM", "DR", "SNDR", "Switch-DR", "DRos", "LS")
 FEW_EFFECTIVE = 30.0

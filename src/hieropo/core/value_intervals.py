@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.ties import reaches
 from hieropo.errors import InputError
-
-Array = NDArray[np.float64]
 
 FEW_TASKS = 30  # below, rows are taken as independent
 _GROUPS = (

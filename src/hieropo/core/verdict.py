@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from hieropo.core import faults
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.curvature import Bend
 from hieropo.core.faults import Fault, Outlier
-from hieropo.core.gaussian import Array
 from hieropo.core.ids import plain
-from hieropo.core.keys import Codes, Keys
+from hieropo.core.keys import Keys
 from hieropo.core.residual_tests import SHARES, NoiseTest, Residuals, noise_between
 from hieropo.core.task_distances import TaskDistances
 from hieropo.core.ties import ordered

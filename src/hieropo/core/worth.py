@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hieropo.core.gaussian import Array
-from hieropo.core.keys import Codes
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.mixed import Components
 from hieropo.core.packed import unpack
 from hieropo.core.steps import square_roots
@@ -45,7 +44,6 @@ from hieropo.errors import InputError, MismatchError
 
 __all__ = ["Certificates", "TaskLaws", "certificates", "rows_needed", "task_laws"]
 
-Mask = NDArray[np.bool_]
 
 _ROOM = 2**20  # doubles of one array of advantages
 _FUTURES = 128  # means that more rows may give

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Mask
 from hieropo.core.keys import Keys
 from hieropo.core.policy import LCBPolicy
 from hieropo.demo.scenarios import Scenario
@@ -14,8 +15,6 @@ from hieropo.errors import HieropoWarning, InputError
 from hieropo.learners import HierOPO
 from hieropo.sources import open_log
 from hieropo.sources.rows import read
-
-Mask = NDArray[np.bool_]
 
 
 class DemoLog:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Mask
 from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.policy import LCBPolicy
@@ -25,7 +25,6 @@ from hieropo.learners import HierOPO
 from hieropo.sources.decisions import decide
 from hieropo.sources.writing import write_tables
 
-Mask = NDArray[np.bool_]
 Watch = Callable[[Iterable[int]], Iterable[int]]
 
 RIDGE = "ridge for each task"

@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.errors import InputError
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 SIGNIFICANT = 1.96  # standard errors: a two-sided test at 5 %
 ENOUGH_TASKS = 30  # below, a standard error over tasks says little

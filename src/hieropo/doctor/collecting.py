@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.cells import MOST_CELLS, Cells, CellSums
 from hieropo.core.extremes import Extremes
 from hieropo.core.features import FeatureMap
@@ -22,9 +23,6 @@ from hieropo.placement import Placement
 from hieropo.sources.looks import Look, Looker, Unusable, rewards_of
 from hieropo.sources.row_hashes import row_hashes
 from hieropo.sources.schema import holds_text
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _COPIES = 1_000.0  # mean number of times that a row comes at most
 _WIDE = 64  # context columns up to which sums are kept for each action apart

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.features import Columns, FeatureMap, indicator, per_action
 from hieropo.core.ids import plain
 from hieropo.core.moving import FAR
@@ -14,8 +14,6 @@ from hieropo.core.ties import first_largest, first_smallest
 from hieropo.determined import undetermined
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
-
-Array = NDArray[np.float64]
 
 _SCALES = 1e3  # ratio of the largest standard deviation to the smallest
 _NEAR = 1e-6  # least eigenvalue of the correlations: coefficients then lose 6 of their digits, and 1,000 times as wide

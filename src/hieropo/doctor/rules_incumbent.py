@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hieropo.core import cells as at
 from hieropo.core.action_shares import always_one_action, learn_shares
+from hieropo.core.arrays import Array
 from hieropo.core.cell_tests import Sign, difference, effective, reaction
 from hieropo.core.cells import Cells
 from hieropo.core.estimation import estimate
@@ -23,8 +24,6 @@ from hieropo.core.value_estimates import FEW_EFFECTIVE
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.errors import HieropoError
-
-Array = NDArray[np.float64]
 
 Seems = Literal["without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"]
 

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core import cells as at
+from hieropo.core.arrays import Array
 from hieropo.core.ids import plain
 from hieropo.core.logged_propensities import TINY, PscoreCheck, check_pscores
 from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.text import agreeing, counted
-
-Array = NDArray[np.float64]
 
 _SUM = 0.01  # by which sums over actions may miss 1: shares are often written with three digits
 _ENOUGH = 20  # rows of an action from which on its mean of 1 / p has about a normal law

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from hieropo.core import cells as at
 from hieropo.core.action_shares import always_one_action
+from hieropo.core.arrays import Array
 from hieropo.core.ids import plain
 from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.finding import Finding
 from hieropo.text import agreeing, counted, percent
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.float64] | NDArray[np.int64]
 
 _SINGLE = (

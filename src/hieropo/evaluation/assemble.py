@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Mask
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.keys import Keys
@@ -37,8 +37,6 @@ from hieropo.evaluation.subject import AnyMoments, Subject
 from hieropo.evaluation.survey import Seen, Survey, fold_moments, learned_from, survey
 from hieropo.text import counted
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
 

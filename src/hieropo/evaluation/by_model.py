@@ -4,18 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.mixed import normal_mixture_below, normal_mixture_quantile
 from hieropo.core.totals import total
 from hieropo.core.worth import certificates, rows_needed, task_laws
 from hieropo.evaluation.judging import Contexts, FeatureSums
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Codes = NDArray[np.int64]
 
 _TASKS = 2_000  # of which certificates are drawn
 _DRAWS = 1_000

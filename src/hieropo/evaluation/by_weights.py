@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.core.off_policy import OffPolicySums
 from hieropo.evaluation.comparing import Comparing, Weighed
 from hieropo.evaluation.crossfit import Judge
 from hieropo.evaluation.folds import fold_of
 from hieropo.evaluation.judging import ActionFeatures, Rows
 from hieropo.evaluation.propensity import Propensity
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 class Weighing:

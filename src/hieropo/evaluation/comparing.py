@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.packed import packed_size, unpack
 from hieropo.core.ties import reaches
 from hieropo.core.value_estimates import FEW_EFFECTIVE
@@ -21,9 +21,6 @@ from hieropo.evaluation.crossfit import Judge
 from hieropo.evaluation.folds import FOLDS, fold_of
 from hieropo.evaluation.judging import Rows
 from hieropo.evaluation.rivals import Rival
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _GROUPS = 101
 

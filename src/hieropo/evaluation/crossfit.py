@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.crossed import Crossed
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import plain
@@ -20,10 +20,6 @@ from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.evaluation.judging import Predictions
 from hieropo.evaluation.subject import AnyMoments, Subject
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _SHOWN = 5
 _PIECE = 2048  # tasks that are marginalised together

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
 from hieropo.core.keys import Keys
@@ -22,10 +22,6 @@ from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import Seen
 from hieropo.sources.rejected import Rejected
 from hieropo.text import counted, whole
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MAX_HARM = 0.05
 _TEN = 10

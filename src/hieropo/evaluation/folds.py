@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Codes = NDArray[np.int64]
+from hieropo.core.arrays import Codes
 
 FOLDS = 5
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.core.crossed_mixture import CrossedHierarchies
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.incumbents import KNEW, Reactions, crossed_knowledge, knowledge
@@ -13,8 +14,6 @@ from hieropo.core.times import Times
 from hieropo.core.units import UnitMoments
 from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.subject import Subject
-
-Codes = NDArray[np.int64]
 
 _REACTED = 3.5  # standard errors
 _SCALE = 2.0  # that the noise may have changed by

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.features import FeatureMap
 from hieropo.core.incumbents import ranks
 from hieropo.core.keys import Keys
@@ -14,10 +14,6 @@ from hieropo.core.logs import Batch
 from hieropo.core.units import one_action
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import eligible
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _NARROW = 8  # columns up to which adding one after the other is quicker than sorting
 

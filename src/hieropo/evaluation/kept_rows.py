@@ -6,12 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.logs import Batch
 from hieropo.evaluation.folds import FOLDS, fold_of, hashed
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 NUMBERS = 50_000_000  # that a hundred draws over all kept rows may touch
 _DRAWS = 100

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.core.accumulation import Accumulator
+from hieropo.core.arrays import Array
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
@@ -20,9 +20,6 @@ from hieropo.evaluation.propensity import Propensity
 from hieropo.evaluation.subject import AnyMoments
 from hieropo.evaluation.survey import eligible
 from hieropo.text import paragraph, table
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.features import FeatureMap
 from hieropo.core.packed import unpack
 from hieropo.core.ties import first_largest
@@ -12,9 +13,6 @@ from hieropo.core.units import UnitMoments, one_action
 from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.kept_rows import Kept
 from hieropo.evaluation.subject import AnyMoments
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _PIECE = 2048  # tasks at once
 MOST = 4e8  # features of all candidates in all rows

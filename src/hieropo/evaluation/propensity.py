@@ -4,20 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hieropo.core.action_shares import always_one_action
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.logged_propensities import PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.errors import InputError
 from hieropo.evaluation.folds import FOLDS, fold_of
 from hieropo.evaluation.survey import Survey
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 Kind = Literal["logged", "estimated", "none"]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.logged_actions import LoggedActions
 from hieropo.core.propensities import LoggingModel
 from hieropo.core.randomisation import Rows, no_effect, tasks_alike
@@ -13,8 +13,6 @@ from hieropo.evaluation.folds import FOLDS
 from hieropo.evaluation.kept_rows import NUMBERS, Kept
 from hieropo.evaluation.propensity import Propensities
 from hieropo.text import whole
-
-Array = NDArray[np.float64]
 
 DRAWS, FEWER_DRAWS = 199, 99
 _ROUNDING = 1e-6  # of a propensity

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo.artifacts import load_policy
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.features import FeatureMap
 from hieropo.core.gating import GatedPolicy
 from hieropo.core.ids import plain
@@ -22,9 +22,6 @@ from hieropo.evaluation.judging import Predictions, Rows
 from hieropo.evaluation.plain_policies import best
 from hieropo.sources import open_log
 from hieropo.sources.requests import read_requests
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 KEEPS = -1  # in place of an action: the incumbent goes on
 ONE, POOLED, SEPARATE = USUAL = ("one action for all", "pooled", "separate")

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Keys, Places
 from hieropo.core.logged_actions import LoggedActions
@@ -20,8 +21,6 @@ from hieropo.evaluation.kept_rows import KeptRows
 from hieropo.evaluation.subject import AnyMoments
 from hieropo.lanes import accumulator, add_rows, placed
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 Seen = Literal["no", "yes", "partly"]
 
 _UNCHECKED = (

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.baseline_priors import empirical_flat, pooled_noise
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
 from hieropo.core.policy import LCBPolicy
@@ -22,7 +23,7 @@ from hieropo.core.tree_estimation import estimate_levels
 from hieropo.core.uncertainty import learn
 from hieropo.reproduce.clusters import Clusters
 from hieropo.reproduce.experiment import Experiment
-from hieropo.reproduce.judging import SIMPLER, Codes, simplest_that_holds
+from hieropo.reproduce.judging import SIMPLER, simplest_that_holds
 from hieropo.reproduce.movielens import Problem, clusters_of, prior, rewarded, shown
 from hieropo.reproduce.settings import Settings
 

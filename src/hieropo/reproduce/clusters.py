@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo.core.gaussian import Array
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.ties import first_largest
 from hieropo.errors import InputError, NumericalError
-
-Codes = NDArray[np.int64]
 
 _LLOYD, _MOST = 20, 1000  # passes of k-means, and of EM
 _FLOOR = 1e-6  # added to each variance, as others do

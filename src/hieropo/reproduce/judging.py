@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.assumptions import exact_constant, paper_constant
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.policy import LCBPolicy, checked_pessimism
@@ -17,8 +17,6 @@ from hieropo.core.uncertainty import learn
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.reproduce.settings import Algorithm
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 R = TypeVar("R")
 
 REFUSED = "shapes refused"  # beside the figures of a run

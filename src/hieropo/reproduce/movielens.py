@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from hieropo.core.als import Factors, factorize
-from hieropo.core.gaussian import Array, Gaussian
+from hieropo.core.arrays import Array, Codes
+from hieropo.core.gaussian import Gaussian
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.keys import Keys
 from hieropo.core.statistics import Moments
 from hieropo.errors import InputError
 from hieropo.reproduce.clusters import Clusters, best_of
 from hieropo.reproduce.experiment import Experiment
-from hieropo.reproduce.judging import Codes, World, losses
+from hieropo.reproduce.judging import World, losses
 from hieropo.reproduce.movielens_settings import MovieLens, MovieLensOpen
 from hieropo.reproduce.ratings import Ratings
 from hieropo.reproduce.settings import Algorithm, Settings

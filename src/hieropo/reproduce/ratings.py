@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Codes
 from hieropo.errors import LogError, SchemaError
 from hieropo.reproduce.movielens_settings import Counts
 from hieropo.sources.opening import open_log
-
-Codes = NDArray[np.int64]
 
 COLUMNS = ("user_id", "movie_id", "rating")
 _ROWS = re.compile(rb"(?:\d+::\d+::\d+::\d+\r?\n)*(?:\d+::\d+::\d+::\d+)?")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.reproduce.judging import Array
+from hieropo.core.arrays import Array
 
 FIRST = 3  # runs that are told one by one, so that anyone can make them again
 

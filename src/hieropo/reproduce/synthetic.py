@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hieropo.core.arrays import Array, Codes
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.simulation import draw_log, draw_tasks, synthetic_features, synthetic_hierarchy
 from hieropo.core.statistics import Moments
 from hieropo.reproduce.experiment import Experiment
-from hieropo.reproduce.judging import Array, Codes, World, losses
+from hieropo.reproduce.judging import World, losses
 from hieropo.reproduce.settings import Algorithm, Open, Settings, Synthetic
 
 AS_SET = "as set"

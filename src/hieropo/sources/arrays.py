@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array
 from hieropo.core.ids import Ids, refuse_rounded_in
 from hieropo.errors import LogError
 from hieropo.text import counted
-
-Array = NDArray[np.float64]
 
 EXACT = 2**53  # up to here a float64 holds every whole number
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Array, Codes, Mask
 from hieropo.core.features import FeatureMap
 from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
@@ -16,10 +16,6 @@ from hieropo.sources.arrays import decoded, ids, is_uuid, plain_texts, without_v
 from hieropo.sources.schema import NUMBER_ROLES, holds_text
 from hieropo.sources.sifting import Fault, sift
 from hieropo.sources.text_numbers import text_numbers
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Unusable(NamedTuple):

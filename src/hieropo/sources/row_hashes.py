@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Hashes
 from hieropo.sources.arrays import decoded, is_uuid
 from hieropo.sources.schema import is_text
-
-Hashes = NDArray[np.uint64]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ABSENT = np.uint64(0xD6E8FEB86659FD93)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Mask
 from hieropo.core.eligible import Eligible
 from hieropo.core.features import FeatureMap
 from hieropo.core.ids import Ids, may_be_rounded
@@ -19,8 +19,6 @@ from hieropo.sources.arrays import EXACT, decoded, ids, lists
 from hieropo.sources.rejected import LIST_ROUNDED, NO_NUMBER, ROUNDED
 from hieropo.sources.schema import holds_text
 from hieropo.sources.text_numbers import text_numbers
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from hieropo.core.arrays import Mask
 from hieropo.core.logs import Roles
 from hieropo.sources.arrays import EXACT, decoded
 from hieropo.sources.schema import NUMBER_ROLES, holds_text
@@ -15,8 +14,6 @@ from hieropo.sources.schema import NUMBER_ROLES, holds_text
 LONG = "^[+-]?[0-9]{16,}$"
 _NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)$"  # what a cast takes
 _MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "#N/A"]
-
-Mask = NDArray[np.bool_]
 
 
 class TextNumbers(NamedTuple):
