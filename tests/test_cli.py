@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from command_line import COMMAND, FIT, answers, fails, hieropo_, make_log, refuses, succeeds
 
 import hieropo
-from hieropo.cli import main, progress
+from hieropo.cli import progress
 from hieropo.cli.progress import Line
 from hieropo.cli.watched import Watched
 from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
@@ -28,59 +28,6 @@ from hieropo.core.features import per_action
 from hieropo.core.units import UnitAccumulator
 from hieropo.likeness import parts_in_words
 from hieropo.sources import open_log
-
-COMMAND = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
-FIT = ["--task", "store", "--action", "offer", "--reward", "profit"]
-
-
-def hieropo_(*words: object, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    command = [*COMMAND, *(str(word) for word in words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, timeout=120)
-
-
-def succeeds(*words: object, folder: Path | None = None) -> str:
-    done = hieropo_(*words, folder=folder)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
-
-
-def fails(code: int, *words: object, folder: Path | None = None) -> str:
-    done = hieropo_(*words, folder=folder)
-    assert (done.returncode, done.stdout) == (code, ""), done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Error: " in done.stderr
-    return done.stderr
-
-
-def answers(*words: object) -> str:
-    """As ``succeeds``, without the cost of a process."""
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
-    assert (done.exit_code, done.stderr) == (0, ""), done.output
-    return done.stdout
-
-
-def refuses(code: int, *words: object) -> str:
-    """As ``fails``, without the cost of a process."""
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
-    assert (done.exit_code, done.stdout) == (code, ""), done.output
-    assert "Error: " in done.stderr
-    return done.stderr
-
-
-def make_log(rows: int = 400) -> pa.Table:
-    rng = np.random.default_rng(0)
-    store, offer = rng.integers(0, 8, rows), rng.integers(0, 3, rows)
-    visits = rng.normal(3.0, 1.0, rows)
-    worth = np.array([0.0, 1.0, 2.0])[offer] + 0.5 * store * (offer == 1) + 0.1 * visits
-    return pa.table(
-        {
-            "store": store,
-            "offer": np.array(["none", "coupon", "gift"])[offer].tolist(),
-            "visits": visits,
-            "profit": worth + rng.normal(0.0, 0.5, rows),
-            "chance": np.full(rows, 1 / 3),
-        }
-    )
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, fails, hieropo_, refuses, succeeds
+from command_line import answers, fails, hieropo_, refuses, succeeds
 
 DATA = Path(__file__).parent / "data"
 

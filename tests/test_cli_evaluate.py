@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, fails, hieropo_, refuses
+from command_line import answers, fails, hieropo_, refuses
 
 from hieropo import load_policy
 

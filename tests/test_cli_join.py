@@ -6,7 +6,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, fails, refuses, succeeds
+from command_line import answers, fails, refuses, succeeds
 
 HOURS = [3_600 * hour for hour in range(40)]
 

@@ -6,7 +6,7 @@ import shlex
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from test_cli import make_log
+from command_line import make_log
 
 from hieropo.cli import main
 

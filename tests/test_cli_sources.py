@@ -14,8 +14,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from command_line import FIT, make_log
 from postgres_server import running
-from test_cli import FIT, make_log
 
 from hieropo import load_policy
 from hieropo.cli import main

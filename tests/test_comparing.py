@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, refuses
+from command_line import answers, refuses
 
 from hieropo.errors import HieropoError, InputError
 from hieropo.evaluation.plain_policies import blocks_of, ridge

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from placed_log import ROLES, table
 from sklearn.base import clone
-from test_placement import ROLES, table
 
 from hieropo import (
     ArtifactError,

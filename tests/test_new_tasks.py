@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cli import answers, refuses
+from command_line import answers, refuses
 
 from hieropo import HierOPO, HieropoWarning, LogError, SchemaError, UnknownTaskError, load_learner
 from hieropo.new_tasks import NewTasks

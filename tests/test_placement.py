@@ -8,34 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from placed_log import ROLES, table
 
 from hieropo import FlatOPO, HierOPO, InputError, LogError, SchemaError, load_policy
 from hieropo.cli import main
 from hieropo.core.logs import Roles
 from hieropo.placement import Placement
 from hieropo.sources import read
-
-
-def table(seed: int = 0, users: int = 60, rows: int = 12, **columns) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rows)
-    store = user % 12
-    size = np.linspace(-1.0, 1.0, users)
-    offer = rng.integers(2, size=user.size)
-    good = rng.normal(0, 1, 12)[store] + 0.5 * rng.normal(0, 1, users)[user] + 2.0 * size[user]
-    found = {
-        "user": user,
-        "store": np.array([f"s{k}" for k in store]),
-        "region": np.where(store < 6, "north", "south"),
-        "size": size[user],
-        "visits": rng.normal(0, 1, user.size),
-        "offer": np.array(["a", "b"])[offer],
-        "profit": offer * good + rng.normal(0, 0.5, user.size),
-    }
-    return pa.table(found | columns)
-
-
-ROLES = {"task": "user", "action": "offer", "reward": "profit"}
 
 
 def test_levels_and_metadata_are_read_from_the_log() -> None:
