@@ -24,19 +24,16 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hieropo.core.arrays import Array
 from hieropo.core.estimation import Estimate
-from hieropo.core.gaussian import Gaussian, frozen
+from hieropo.core.gaussian import frozen
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.mixed import Components, prior_scales, single
+from hieropo.core.mixed import WidenedPosterior, prior_scales
 from hieropo.core.packed import Index, pack, packed_size, triangle, unpack
-from hieropo.core.posterior import PosteriorTable, Unseen, condition
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import up, upper_factor
 from hieropo.errors import InputError, MismatchError
-from hieropo.text import counted
 
 _PIECE = 2**20  # entries worked on at once
 
@@ -172,7 +169,7 @@ def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
     return np.array(found)
 
 
-class CorrectedPosterior:
+class CorrectedPosterior(WidenedPosterior):
     """Posterior with the error of the estimated hierarchy, to first order; made by :func:`correct`.
 
     It has the views of a :class:`Posterior`.
@@ -188,22 +185,10 @@ class CorrectedPosterior:
     """
 
     def __init__(self, moments: Moments, hierarchy: Hierarchy, error: HyperError) -> None:
-        self.hierarchy = hierarchy
+        super().__init__(moments, hierarchy)
         self.error = error
-        self.plain = condition(moments, hierarchy)
-        self.moments = self.plain.moments
         self._ratio = hierarchy.task_cov / hierarchy.noise_var
         self._factor = upper_factor(self._ratio)[0]
-
-    @property
-    def dim(self) -> int:
-        """Features d."""
-        return self.hierarchy.dim
-
-    @property
-    def log_evidence(self) -> float:
-        """Evidence of the estimate, log p(rewards | phi, hierarchy)."""
-        return self.plain.log_evidence
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """Pieces of tasks: packed A (k, q), and u (k, d)."""
@@ -246,7 +231,7 @@ class CorrectedPosterior:
         ), self._pull @ self.error.of_entries @ self._pull.T
 
     def _extra(self, A: Array, u: Array) -> Array:
-        """What is added to the covariances of tasks (k, d, d)."""
+        """Return the addition to the covariances of tasks (k, d, d)."""
         d = self.dim
         rows, columns = triangle(d)
         X = self.hierarchy.noise_var * A + u[:, rows] * u[:, columns]
@@ -261,6 +246,10 @@ class CorrectedPosterior:
         rows, columns = triangle(self.dim)
         seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
         return unpack(seen, self.dim)
+
+    @property
+    def _extra_of_mean(self) -> Array:
+        return self._drift[1]
 
     def added(self, vectors: Array) -> Array:
         """What the error of the estimate adds to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d).
@@ -282,37 +271,6 @@ class CorrectedPosterior:
         moves += pulled @ self._pull
         return np.asarray(wider + moves @ self.error.of_entries @ moves.T)
 
-    @cached_property
-    def hyper(self) -> Gaussian:
-        """Posterior of mu."""
-        plain = self.plain.hyper
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
-
-    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
-        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
-        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
-        if row < 0:
-            return self.new_task()
-        ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._extra(A, u)[0])
-
-    def new_task(self, parent: object = None) -> Gaussian:
-        """Return the posterior of a task that has no rows."""
-        plain = self.plain.new_task(parent)
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._drift[1])
-
-    def node(self, level: int, node: object) -> Gaussian:
-        """Raise: there are no groups here; see :meth:`Posterior.node`."""
-        return self.plain.node(level, node)
-
-    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
-        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
-        return single(self.task(task, unseen=unseen))
-
-    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
-        """Bound below phi' theta with probability ``level``, for phi (..., d)."""
-        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
-
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
         at = self.moments.keys.require([first, second])
@@ -326,22 +284,6 @@ class CorrectedPosterior:
             moves.append(M @ ((units @ u[0]).T + self._pull))
         found: Array = self.plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
         return found
-
-    def table(self) -> PosteriorTable:
-        """Return the posteriors of all tasks at once."""
-        return self._table
-
-    @cached_property
-    def _table(self) -> PosteriorTable:
-        plain, covs, start = self.plain.table(), [], 0
-        for A, u in self._tasks(self.moments.sums):
-            covs.append(plain.covs[start : start + len(u)] + pack(self._extra(A, u)))
-            start += len(u)
-        whole = np.concatenate(covs) if covs else plain.covs
-        return PosteriorTable(plain.keys, plain.means, whole, plain.rows, self.new_task())
-
-    def __repr__(self) -> str:
-        return f"CorrectedPosterior({counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')})"
 
 
 def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:

@@ -183,6 +183,100 @@ def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0
     return np.asarray(below @ weights)
 
 
+class WidenedPosterior:
+    """Posterior of a given hierarchy of two levels with something added to its covariances; views of a Posterior.
+
+    Attributes
+    ----------
+    moments : Moments
+    hierarchy : Hierarchy
+    plain : Posterior
+        The one to whose covariances something is added.
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+        self.plain = condition(moments, hierarchy)
+        self.moments = self.plain.moments
+
+    def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield two statistics of pieces of the tasks, (k, ...) each."""
+        raise NotImplementedError
+
+    def _extra(self, first: Array, second: Array) -> Array:
+        """Return the addition to the covariances of tasks (k, d, d), from their statistics."""
+        raise NotImplementedError
+
+    @property
+    def _extra_of_mean(self) -> Array:
+        """Addition to the covariance of mu, (d, d)."""
+        raise NotImplementedError
+
+    def added(self, vectors: Array) -> Array:
+        """Return the addition to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d)."""
+        raise NotImplementedError
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood under the hierarchy."""
+        return self.plain.log_evidence
+
+    @cached_property
+    def hyper(self) -> Gaussian:
+        """Posterior of mu."""
+        return _wider(self.plain.hyper, self._extra_of_mean)
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
+        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
+        if row < 0:
+            return self.new_task()
+        (statistics,) = self._tasks(self.moments.sums[row : row + 1])
+        return _wider(plain, self._extra(*statistics)[0])
+
+    def new_task(self, parent: object = None) -> Gaussian:
+        """Return the posterior of a task that has no rows."""
+        return _wider(self.plain.new_task(parent), self._extra_of_mean)
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Raise: there are no groups here; see :meth:`Posterior.node`."""
+        return self.plain.node(level, node)
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
+        return single(self.task(task, unseen=unseen))
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound phi' theta from below with probability ``level``, for phi (..., d)."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        plain, start = self.plain.table(), 0
+        covs = np.array(plain.covs)
+        for statistics in self._tasks(self.moments.sums):
+            extra = pack(self._extra(*statistics))
+            covs[start : start + len(extra)] += extra
+            start += len(extra)
+        return PosteriorTable(plain.keys, plain.means, covs, plain.rows, self.new_task())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')})"
+
+
+def _wider(plain: Gaussian, extra: Array) -> Gaussian:
+    return Gaussian.trusted(plain.mean.copy(), plain.cov + extra)
+
+
 class MixedPosterior:
     """Posterior of every task, node and mu under a mixture of hierarchies; made by :func:`mix`.
 

@@ -22,18 +22,16 @@ from scipy.special import ndtr
 
 from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.columns import RowWeights, check_rows, contexts
-from hieropo.core.corrected import CorrectedPosterior
 from hieropo.core.crossed_mixture import CrossedMixture
 from hieropo.core.crossed_posterior import CrossedPosterior, condition_crossed
 from hieropo.core.curvature import Bend, Curves
 from hieropo.core.faults import Fault, Outlier
 from hieropo.core.features import FeatureMap
 from hieropo.core.laws import kernels
-from hieropo.core.mixed import MixedPosterior
+from hieropo.core.mixed import MixedPosterior, WidenedPosterior
 from hieropo.core.packed import packed_size, triangle
 from hieropo.core.posterior import Posterior, condition
 from hieropo.core.residual_tests import Residuals, residual_columns, summed
-from hieropo.core.sampled import SampledPosterior
 from hieropo.core.task_distances import task_distances
 from hieropo.core.ties import ROUNDING, ordered
 from hieropo.core.totals import Conditioned, noise_variances
@@ -330,7 +328,7 @@ def _central(posterior: Conditioned) -> Posterior | CrossedPosterior:
         return condition(posterior.moments, posterior.hierarchy)
     if isinstance(posterior, CrossedMixture):
         return condition_crossed(posterior.moments, posterior.hierarchy.central())
-    return posterior.plain if isinstance(posterior, CorrectedPosterior | SampledPosterior) else posterior
+    return posterior.plain if isinstance(posterior, WidenedPosterior) else posterior
 
 
 def _tables(posterior: Conditioned, blocks: int) -> tuple[Array, Array]:

@@ -22,14 +22,13 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hieropo.core.arrays import Array
-from hieropo.core.gaussian import Gaussian, minus, plus
+from hieropo.core.gaussian import minus, plus
 from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.mixed import Components, single
-from hieropo.core.packed import pack, packed_size, unpack
-from hieropo.core.posterior import Posterior, PosteriorTable, Unseen, condition
+from hieropo.core.mixed import WidenedPosterior
+from hieropo.core.packed import unpack
+from hieropo.core.posterior import Posterior
 from hieropo.core.statistics import Moments
 from hieropo.core.steps import up, upper_factor
 from hieropo.errors import InputError
@@ -63,7 +62,7 @@ def design_effect(moments: Moments, plain: Posterior) -> float:
     return above / below * moments.n_rows / weight
 
 
-class SampledPosterior:
+class SampledPosterior(WidenedPosterior):
     """Posterior with standard errors of the robust form, for rows with sampling weights; see the module.
 
     It has the views of a :class:`Posterior`.
@@ -91,21 +90,9 @@ class SampledPosterior:
                 "are not derived for a tree. Leave levels, metadata and logging='frozen' out, or the sampling weights "
                 "where rows were kept whatever came of them."
             )
-        self.hierarchy = hierarchy
-        self.plain = condition(moments, hierarchy)
-        self.moments = self.plain.moments
+        super().__init__(moments, hierarchy)
         self.design = design_effect(self.moments, self.plain)
         self._factor = upper_factor(hierarchy.task_cov)[0]
-
-    @property
-    def dim(self) -> int:
-        """Features d."""
-        return self.hierarchy.dim
-
-    @property
-    def log_evidence(self) -> float:
-        """Log marginal likelihood as if the log were whole."""
-        return self.plain.log_evidence
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """P and R (k, d, d) of pieces of the tasks."""
@@ -132,6 +119,10 @@ class SampledPosterior:
         whole = cov @ R @ cov + cross + np.swapaxes(cross, 1, 2) + M @ self._spread @ np.swapaxes(M, 1, 2)
         return np.asarray((self.design - 1.0) * whole)
 
+    @property
+    def _extra_of_mean(self) -> Array:
+        return (self.design - 1.0) * self._spread
+
     def added(self, vectors: Array) -> Array:
         """Return what is added to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d)."""
         cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
@@ -147,37 +138,6 @@ class SampledPosterior:
             found += np.tensordot(h @ R, h, axes=([0, 2], [0, 2]))
         return (self.design - 1.0) * found
 
-    @cached_property
-    def hyper(self) -> Gaussian:
-        """Posterior of mu."""
-        plain = self.plain.hyper
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + (self.design - 1.0) * self._spread)
-
-    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
-        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
-        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
-        if row < 0:
-            return self.new_task()
-        ((P, R),) = self._tasks(self.moments.sums[row : row + 1])
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + self._extra(P, R)[0])
-
-    def new_task(self, parent: object = None) -> Gaussian:
-        """Return the posterior of a task that has no rows."""
-        plain = self.plain.new_task(parent)
-        return Gaussian.trusted(plain.mean.copy(), plain.cov + (self.design - 1.0) * self._spread)
-
-    def node(self, level: int, node: object) -> Gaussian:
-        """Raise: there are no groups here; see :meth:`Posterior.node`."""
-        return self.plain.node(level, node)
-
-    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
-        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
-        return single(self.task(task, unseen=unseen))
-
-    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
-        """Bound phi' theta from below with probability ``level``, for phi (..., d)."""
-        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
-
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
         at = self.moments.keys.require([first, second])
@@ -186,20 +146,6 @@ class SampledPosterior:
         for k in (0, 1):
             vectors[k * d + np.arange(d), at[k]] = np.eye(d)
         return np.asarray(self.plain.cov_between(first, second) + self.added(vectors)[:d, d:])
-
-    def table(self) -> PosteriorTable:
-        """Return the posteriors of all tasks at once."""
-        return self._table
-
-    @cached_property
-    def _table(self) -> PosteriorTable:
-        plain, start = self.plain.table(), 0
-        covs = np.empty((len(plain.means), packed_size(self.dim)))
-        for P, R in self._tasks(self.moments.sums):
-            part = slice(start, start + len(P))
-            covs[part] = plain.covs[part] + pack(self._extra(P, R))
-            start += len(P)
-        return PosteriorTable(plain.keys, plain.means, covs, plain.rows, self.new_task())
 
     def __repr__(self) -> str:
         return f"SampledPosterior({len(self.moments)} tasks, {self.dim} features, design effect {self.design:.3g})"

@@ -17,17 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo.core.arrays import Array
-from hieropo.core.corrected import CorrectedPosterior
 from hieropo.core.crossed_mixture import CrossedMixture
 from hieropo.core.crossed_posterior import CrossedPosterior
-from hieropo.core.mixed import Components, MixedPosterior, normal_mixture_below
+from hieropo.core.mixed import Components, MixedPosterior, WidenedPosterior, normal_mixture_below
 from hieropo.core.packed import pack, unpack
 from hieropo.core.posterior import Posterior
-from hieropo.core.sampled import SampledPosterior
 from hieropo.errors import InputError, MismatchError
 
 Crossed = CrossedPosterior | CrossedMixture
-Conditioned = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior | Crossed
+Conditioned = Posterior | MixedPosterior | WidenedPosterior | Crossed
 
 _ROOM = 2**20  # entries of one array worked on at once
 
@@ -84,7 +82,7 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
         weights, laws = posterior.draws.weights, [_tree(part, v) for part in posterior.parts]
     elif isinstance(posterior, Crossed):
         weights, laws = posterior.weights, [part.total(v) for part in posterior.parts()]
-    elif isinstance(posterior, CorrectedPosterior | SampledPosterior):
+    elif isinstance(posterior, WidenedPosterior):
         mean, cov = _tree(posterior.plain, v)
         weights, laws = np.ones(1), [(mean, cov + posterior.added(v))]
     else:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.core.arrays import Array
-from hieropo.core.corrected import CorrectedPosterior, HyperError, correct, hyper_error
+from hieropo.core.corrected import HyperError, correct, hyper_error
 from hieropo.core.estimation import Estimate, TaskCov, estimate
 from hieropo.core.hierarchy import Hierarchy
 from hieropo.core.hyper_draws import draw_hierarchies
@@ -29,6 +29,7 @@ from hieropo.core.importance import Diagnosis
 from hieropo.core.mixed import (
     HyperDraws,
     MixedPosterior,
+    WidenedPosterior,
     mix,
     single,
 )
@@ -41,7 +42,7 @@ from hieropo.errors import InputError, warn
 from hieropo.text import counted
 
 Doubt = HyperDraws | HyperError | None
-AnyPosterior = Posterior | MixedPosterior | CorrectedPosterior | SampledPosterior
+AnyPosterior = Posterior | MixedPosterior | WidenedPosterior
 
 _SAMPLED = "rows were kept by chance: the estimate is taken as known, and standard errors are robust"
 
