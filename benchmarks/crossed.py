@@ -20,7 +20,7 @@ import numpy as np
 import hieropo
 from hieropo.core.crossed_mixture import condition_hierarchies, integrate_crossed
 from hieropo.core.crossed_shapes import learn_shapes, part_of_tasks
-from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, TaskMessages, UnitMessages
+from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
 from hieropo.core.totals import total
 from hieropo.core.uncertainty import learn
 from hieropo.core.units import UnitAccumulator
@@ -56,10 +56,9 @@ def least(work):
 
 def way_up(moments, shapes):
     units, a = least(lambda: ObservedUnits.of(moments, shapes.noise_ratio))
-    messages, b = least(lambda: UnitMessages.of(units, 0.09 * shapes.interaction))
-    tasks, c = least(lambda: TaskMessages.of(units, messages, 0.25 * shapes.level))
-    _, d = least(lambda: ActionProfile.of(tasks.root, shapes.action).at(np.linspace(0.0, 1.0, 8)))
-    return dict(zip(("sums divided", "units", "tasks", "root, 8 values of a"), (a, b, c, d), strict=True))
+    sums, b = least(lambda: RootSums.of(UnitMessages(units, 0.09 * shapes.interaction), 0.25 * shapes.level))
+    _, c = least(lambda: ActionProfile.of(sums, shapes.action).at(np.linspace(0.0, 1.0, 8)))
+    return dict(zip(("sums divided", "units and tasks", "root, 8 values of a"), (a, b, c), strict=True))
 
 
 def main() -> None:

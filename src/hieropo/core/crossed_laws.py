@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hieropo.core.arrays import Array
-from hieropo.core.crossed_steps import Nodes, ObservedUnits
+from hieropo.core.arrays import Array, Codes, normalised
+from hieropo.core.crossed_steps import SMALL_UNITS, UNITS, Nodes, ObservedUnits, Root, UnitMessages
 from hieropo.core.packed import packed_size
+from hieropo.core.steps import Split
+from hieropo.core.threads import in_threads, processors
 
 
 class UnitLaws(NamedTuple):
@@ -89,3 +91,69 @@ def weight_sums(weights: Array) -> Array:
     total = weights.sum(axis=-2)
     rounding = 8 * weights.shape[-2] * np.finfo(np.float64).eps * np.abs(weights).sum(axis=-2)
     return np.where(np.abs(total) <= rounding, 0.0, total)
+
+
+def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array) -> Codes:
+    """Write posteriors of all units of observed tasks to their rows of ``means`` (m, K, p) and ``covs`` (m, K, .).
+
+    Returns the rows of tasks that are left to the steps by reflections: their information outweighs the prior.
+    """
+    units = messages.units
+    table = np.full((len(units.tasks), units.n_actions), -1, dtype=np.int64)
+    table[units.task, units.action] = np.arange(len(units.action))
+    if units.dim > 1:
+        return _fill(messages, level_cov, root, table, means, covs)
+    from hieropo.core.kernels_crossed import give_units_of_one
+
+    beta = np.append(root.mean, root.cov_root[0])
+    effects = np.concatenate([root.effects, root.effect_roots[:, 0]], axis=1)
+    interaction, level_var = float(messages.interaction_cov[0, 0]), float(level_cov[0, 0])
+    rows = normalised(units.rows)
+
+    def work(chunk: tuple[int, int]) -> None:
+        give_units_of_one(
+            rows, units.starts, units.action, table, *chunk, interaction, level_var, beta, effects, units.tasks,
+            means[:, :, 0], covs[:, :, 0], np.empty(beta.size),
+        )  # fmt: skip
+
+    in_threads(work, units.pieces(SMALL_UNITS), processors())
+    return np.zeros(0, dtype=np.int64)
+
+
+def _fill(
+    messages: UnitMessages, level_cov: Array, root: Root, table: Codes, means: Array, covs: Array
+) -> Codes:
+    """As :func:`fill_table`, for several coefficients an action."""
+    from hieropo.core.kernels_blocks import packed_spots, workspace
+    from hieropo.core.kernels_crossed import give_levels, give_units, tiles
+
+    units, packed, rows = messages.units, normalised(messages.packed), normalised(messages.units.rows)
+    K, p, D = root.effect_roots.shape
+    spots, level_split = packed_spots(p), Split.of(level_cov)
+    apart = Split.of(messages.interaction_cov)
+    if not messages.interaction_cov.any():
+        apart = Split(np.zeros(0), np.zeros(0), np.zeros(0))
+    beta = np.column_stack([root.mean, root.cov_root])[None]
+    above = np.concatenate([beta, np.concatenate([root.effects[:, :, None], root.effect_roots], axis=2)])
+    above = above.reshape((K + 1) * p, D + 1)
+
+    def work(chunk: tuple[int, int]) -> tuple[Codes, Codes]:
+        first, last = chunk
+        n, room = last - first, workspace(p)
+        late = np.empty((2, n // 8 + 1), dtype=np.int64)
+        shift, roots, given = np.zeros((n, p)), np.zeros((n, p, p)), np.zeros((n, p, K + 1, p))
+        of_units = units.starts, units.action, first, last, p
+        some = give_levels(packed, *of_units, *level_split, spots, shift, roots, given, late[0], room)
+        levels = (given.reshape(n * p, (K + 1) * p) @ above).reshape(n, p, D + 1)
+        more = give_units(
+            rows, table, first, last, p, *apart, spots, levels[:, :, 0] + shift, roots,
+            levels[:, :, 1:], root.effects, root.effect_roots, units.tasks, means, covs,
+            late[1], tiles(D, p), room,
+        )  # fmt: skip
+        return late[0, :some], late[1, :more]
+
+    parts = in_threads(work, units.pieces(UNITS, p * max(D, (K + 1) * p)), processors())
+    late = np.concatenate([part for pair in parts for part in pair])
+    places = np.minimum(late[:, None] + np.arange(8), len(units.tasks) - 1)
+    rest: Codes = units.tasks[np.unique(places)]
+    return rest

@@ -33,7 +33,7 @@ from hieropo.core.arrays import Array
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
 from hieropo.core.crossed_posterior import CrossedPosterior, UnitTable, check_crossed, condition_crossed
 from hieropo.core.crossed_shapes import Shapes, learn_shapes, least_noise, part_of_tasks, refuse_explained
-from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, TaskMessages, UnitMessages
+from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
 from hieropo.core.gaussian import Gaussian, frozen
 from hieropo.core.mixed import Components
 from hieropo.core.packed import triangle
@@ -496,9 +496,9 @@ class _Search(NamedTuple):
         size = tuple(axis.nodes.size for axis in axes)
         log_weight, squares = np.empty(size), np.empty(size)
         for k, m in enumerate(axes[2].nodes):
-            messages = UnitMessages.of(units, m**2 * shapes.interaction)
+            messages = UnitMessages(units, m**2 * shapes.interaction)
             for j, level in enumerate(axes[1].nodes):
-                sums = TaskMessages.of(units, messages, level**2 * (1 + m**2) * shapes.level).root
+                sums = RootSums.of(messages, level**2 * (1 + m**2) * shapes.level)
                 log_det, squares[:, j, k] = ActionProfile.of(sums, shapes.action).at(axes[0].nodes)
                 log_weight[:, j, k] = -0.5 * (sums.log_det + log_det)
         squares = np.maximum(squares, 0.0) + dof * self.floor

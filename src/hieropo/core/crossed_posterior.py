@@ -20,8 +20,8 @@ import numpy as np
 
 from hieropo.core.arrays import Array, Codes
 from hieropo.core.crossed_hierarchy import CrossedHierarchy
-from hieropo.core.crossed_laws import TaskBlock, UnitLaws, turned_weights, weight_sums
-from hieropo.core.crossed_steps import ObservedUnits, Root, TaskMessages, UnitMessages, solve_root
+from hieropo.core.crossed_laws import TaskBlock, UnitLaws, fill_table, turned_weights, weight_sums
+from hieropo.core.crossed_steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
 from hieropo.core.gaussian import Gaussian, plus
 from hieropo.core.ids import is_null
 from hieropo.core.keys import Keys
@@ -100,7 +100,7 @@ class CrossedPosterior:
     """
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, units: ObservedUnits, tasks: TaskMessages, root: Root
+        self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, sums: RootSums, root: Root
     ) -> None:  # fmt: skip
         self.moments = moments
         self.hierarchy = hierarchy
@@ -109,10 +109,10 @@ class CrossedPosterior:
         noise = float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
         constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi) + noise
         constant -= float(moments.units.log_precision.sum())
-        self.log_evidence = -0.5 * (float(constant) + tasks.root.log_det + root.log_det + root.square)
-        self._units, self._tasks, self._root = units, tasks, root
+        self.log_evidence = -0.5 * (float(constant) + sums.log_det + root.log_det + root.square)
+        self._units, self._messages, self._root = messages.units, messages, root
         self._place = np.full(len(moments), -1, dtype=np.int64)
-        self._place[units.tasks] = np.arange(len(units.tasks))
+        self._place[self._units.tasks] = np.arange(len(self._units.tasks))
 
     @property
     def dim(self) -> int:
@@ -325,20 +325,26 @@ class CrossedPosterior:
         return UnitLaws.of(self._units, self.hierarchy.interaction_cov)
 
     @cached_property
+    def _tasks(self) -> TaskMessages:
+        return TaskMessages.of(self._messages, self.hierarchy.level_cov)
+
+    @cached_property
     def _table(self) -> UnitTable:
         K, p, m = self.moments.n_actions, self.moments.unit_dim, len(self.moments)
+        offset, new = self.moments.units.offset, self._block(np.array([-1]))
+        prior = np.array([pack(new.cov_of(a, self._root.effect_roots)[0]) for a in range(K)])
+        prior_means = new.means(self._root.effects)[0]
         means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
-        effects, roots = self._root.effects, self._root.effect_roots
-        for some in self._pieces(np.arange(m)):
+        means[self._place < 0], covs[self._place < 0] = prior_means, prior
+        for some in self._pieces(
+            fill_table(self._messages, self.hierarchy.level_cov, self._root, means, covs)
+        ):
             block = self._block(some)
-            means[some] = block.means(effects)
+            means[some] = block.means(self._root.effects)
             for a in range(K):
-                covs[some, a] = pack(block.cov_of(a, roots))
-        new = self._block(np.array([-1]))
-        prior = np.array([pack(new.cov_of(a, roots)[0]) for a in range(K)])
-        rows, offset = self.moments.rows.sum(axis=1), self.moments.units.offset
-        means, new_means = plus(means, offset), plus(new.means(effects)[0], offset)
-        return UnitTable(self.moments.keys, means, covs, rows, new_means, prior)
+                covs[some, a] = pack(block.cov_of(a, self._root.effect_roots))
+        rows = self.moments.rows.sum(axis=1)
+        return UnitTable(self.moments.keys, plus(means, offset), covs, rows, plus(prior_means, offset), prior)
 
     @property
     def _step(self) -> int:
@@ -467,6 +473,6 @@ def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> Cros
     """
     check_crossed(moments, hierarchy)
     units = ObservedUnits.of(moments, hierarchy.noise_var)
-    messages = UnitMessages.of(units, hierarchy.interaction_cov)
-    tasks = TaskMessages.of(units, messages, hierarchy.level_cov)
-    return CrossedPosterior(moments, hierarchy, units, tasks, solve_root(tasks.root, hierarchy.action_cov))
+    messages = UnitMessages(units, hierarchy.interaction_cov)
+    sums = RootSums.of(messages, hierarchy.level_cov)
+    return CrossedPosterior(moments, hierarchy, messages, sums, solve_root(sums, hierarchy.action_cov))

@@ -19,20 +19,24 @@ R'R is the information in these coordinates (pivoted, any rank), alpha_a = F z_a
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.arrays import Array, Codes
+from hieropo.core.arrays import Array, Codes, normalised
 from hieropo.core.packed import packed_size, unpack
-from hieropo.core.steps import Parents, down, pivot_tolerance, up, upper_factor
+from hieropo.core.steps import Parents, Split, down, pivot_tolerance, up, upper_factor
+from hieropo.core.threads import in_threads, processors
 from hieropo.core.ties import first_largest
 from hieropo.core.units import UnitMoments
 from hieropo.errors import NumericalError
 
 _DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
 _ROOM = 2**21  # doubles of one array while tasks are worked on
+UNITS = 8_192  # a piece of work: results do not depend on the number of threads
+SMALL_UNITS = 65_536  # the same, of units of one coefficient
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,12 +125,27 @@ class ObservedUnits:
         width = int(np.prod(values.shape[1:]))
         return np.asarray(pick @ values.reshape(u, width)).reshape(self.n_actions, *values.shape[1:])
 
-    def table(self, values: Array, first: int, last: int) -> Array:
-        """Return the matrix of :meth:`blocks` with its zeros."""
-        part, p = slice(self.starts[first], self.starts[last]), self.dim
-        whole = np.zeros((last - first, p, self.n_actions, p))
-        whole[self.task[part] - first, :, self.action[part]] = values[part]
-        return whole.reshape((last - first) * p, self.n_actions * p)
+    def of_tasks(self, tasks: Codes) -> "ObservedUnits":
+        """Return the units of some of the observed tasks."""
+        counts = np.diff(self.starts)[tasks]
+        starts = np.append(0, np.cumsum(counts))
+        at = np.repeat(self.starts[tasks] - starts[:-1], counts) + np.arange(starts[-1])
+        place = np.repeat(np.arange(len(tasks)), counts)
+        return ObservedUnits(
+            self.rows[at], self.action[at], place, self.tasks[tasks], starts, self.n_actions, self.dim
+        )
+
+    def pieces(self, most: int, doubles: int = 0) -> list[tuple[int, int]]:
+        """First and last tasks of pieces of about ``most`` units, that hold ``doubles`` numbers for each task."""
+        t = len(self.tasks)
+        step = 8 * max(int(min(most * t / max(len(self.action), 1), _ROOM / max(doubles, 1)) / 8), 1)
+        return [(first, min(first + step, t)) for first in range(0, t, step)]
+
+    def pairs(self, left: Array, right: Array) -> Array:
+        """Sums (K p, K p) over tasks of left_sa' right_sb, of values (u, p, p)."""
+        t = len(self.tasks)
+        product = self.blocks(left, 0, t).T @ self.blocks(right, 0, t)
+        return np.asarray(product.toarray())
 
     def blocks(self, values: Array, first: int, last: int) -> Any:
         """Sparse (n p, K p) matrix with a block (p, p) of ``values`` (u, p, p) for each unit of some observed tasks."""
@@ -138,37 +157,51 @@ class ObservedUnits:
         return bsr_array((values[part], self.action[part], pointers), shape=shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class UnitMessages:
-    """Messages of units to their tasks, gamma integrated out.
+    """Messages of units to their tasks, gamma ~ N(0, M) integrated out; computed when asked for.
 
     Attributes
     ----------
-    said : (u, (p + 1)(p + 2) / 2) array
-        Packed [P b; b' c'] of each unit.
-    information : (u, p, p) array
-        P_sa.
-    score : (u, p) array
-        b_sa.
-    log_det : float
-        sum log|I + G_sa M|.
+    units : ObservedUnits
+    interaction_cov : (p, p) array
+        M.
     """
 
-    said: Array
-    information: Array
-    score: Array
-    log_det: float
+    def __init__(self, units: ObservedUnits, interaction_cov: Array) -> None:
+        self.units = units
+        self.interaction_cov = interaction_cov
 
-    @classmethod
-    def of(cls, units: ObservedUnits, interaction_cov: Array) -> "UnitMessages":
-        """Take the step up from rows."""
-        p, u = units.dim, len(units.rows)
-        if interaction_cov.any():
-            said, log_det = up(units.rows, 1.0, upper_factor(interaction_cov)[0], np.arange(u), u)
-        else:
-            said, log_det = units.rows, 0.0
-        score = said[:, packed_size(p) : packed_size(p) + p]
-        return cls(said, unpack(said, p), score, log_det)
+    @property
+    def packed(self) -> Array:
+        """Packed [P b; b' c'] of each unit, (u, (p + 1)(p + 2) / 2)."""
+        return self._up[0]
+
+    @property
+    def log_det(self) -> float:
+        """Sum log|I + G_sa M|."""
+        return self._up[1]
+
+    @cached_property
+    def information(self) -> Array:
+        """P_sa, (u, p, p)."""
+        return unpack(self.packed, self.units.dim)
+
+    @property
+    def score(self) -> Array:
+        """b_sa, (u, p)."""
+        p = self.units.dim
+        return self.packed[:, packed_size(p) : packed_size(p) + p]
+
+    def of_tasks(self, tasks: Codes) -> "UnitMessages":
+        """Return the messages of some of the observed tasks."""
+        return UnitMessages(self.units.of_tasks(tasks), self.interaction_cov)
+
+    @cached_property
+    def _up(self) -> tuple[Array, float]:
+        rows = self.units.rows
+        if not self.interaction_cov.any():
+            return rows, 0.0
+        return up(rows, 1.0, upper_factor(self.interaction_cov)[0], np.arange(len(rows)), len(rows))
 
 
 class RootSums(NamedTuple):
@@ -194,13 +227,48 @@ class RootSums(NamedTuple):
     score: Array
     log_det: float
 
+    @classmethod
+    def of(cls, messages: UnitMessages, level_cov: Array) -> "RootSums":
+        """Take the step up from units, by loops over eight tasks at a time."""
+        units = messages.units
+        if not level_cov.any() or not len(units.tasks):
+            return TaskMessages.of(messages, level_cov).root(messages)
+        if units.dim == 1:
+            return _sums_of_one(units, float(messages.interaction_cov[0, 0]), float(level_cov[0, 0]))
+        return _sums(messages, level_cov)
+
+    @classmethod
+    def of_parts(cls, level: Array, seen: Array, score: Array, between: Array, log_det: float) -> "RootSums":
+        """Put together from [J' Pi J, J' h; h' J, c''], J' Pi as (K, p, p), h, and Pi besides its blocks of one action.
+
+        ``between`` (K p, K p) is Pi where its halves are averaged. Pi_aa = (J' Pi)_a - sum_(b != a) Pi_ba.
+        """
+        K, p = score.shape
+        whole = ((between + between.T) / 2).reshape(K, p, K, p)
+        each = np.arange(K)
+        whole[each, :, each] = 0.0
+        own = seen - whole.sum(axis=0).transpose(1, 0, 2)
+        whole[each, :, each] = (own + own.swapaxes(1, 2)) / 2
+        return cls(level, seen.swapaxes(0, 1), whole, score, log_det)
+
+    def plus(self, other: "RootSums") -> "RootSums":
+        """Return the sums over the tasks of both."""
+        return RootSums(
+            self.level + other.level, self.rows + other.rows, self.information + other.information,
+            self.score + other.score, self.log_det + other.log_det,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskMessages:
-    """Observed tasks given the messages of their units, and their own messages to the root.
+    """Observed tasks given all mu_a, by the steps up and down.
 
     Attributes
     ----------
+    rows : (t, (p + 1)(p + 2) / 2) array
+        Packed [Q b; b' c'].
+    level_cov : (p, p) array
+        L.
     shift : (t, p) array
         W_s b_s.
     cov : (t, p, p) array
@@ -209,62 +277,109 @@ class TaskMessages:
         K_s = (I + L Q_s)^-1.
     slopes : (u, p, p) array
         W_s P_sa of each unit: by how much u_s falls as mu_a rises.
-    root : RootSums
     """
 
+    rows: Array
+    level_cov: Array
     shift: Array
     cov: Array
     gains: Array
     slopes: Array
-    root: RootSums
 
     @classmethod
-    def of(cls, units: ObservedUnits, messages: UnitMessages, level_cov: Array) -> "TaskMessages":
-        """Take the step up from units."""
+    def of(cls, messages: UnitMessages, level_cov: Array) -> "TaskMessages":
+        """Take the steps up and down of units."""
+        units = messages.units
         p, t = units.dim, len(units.tasks)
-        rows = units.by_task(messages.said)
-        zero, every = np.zeros(t, dtype=np.int64), slice(0, t)
+        rows, every = units.by_task(messages.packed), slice(0, t)
         if level_cov.any():
             nodes = Nodes.of(rows, 1.0, level_cov)
-            said, log_det = up(rows, 1.0, nodes.factor, zero, 1)
             shift, packed = nodes.given(np.zeros((t, p)), every)
             cov, gains = unpack(packed, p), nodes.gains(every)
         else:
-            said, log_det = rows.sum(axis=0)[None], 0.0
             shift, cov = np.zeros((t, p)), np.zeros((t, p, p))
             gains = np.broadcast_to(np.eye(p), (t, p, p))
-        slopes = cov[units.task] @ messages.information
-        left = np.einsum("uij,uj->ui", messages.information, shift[units.task])
-        seen = units.by_action(gains[units.task].swapaxes(1, 2) @ messages.information)
-        root = RootSums(
-            unpack(said[0], p + 1),
-            seen.swapaxes(0, 1),
-            _information(units, messages.information, slopes, seen),
-            units.by_action(messages.score - left),
-            messages.log_det + log_det,
-        )
-        return cls(shift, cov, gains, slopes, root)
+        return cls(rows, level_cov, shift, cov, gains, cov[units.task] @ messages.information)
 
-
-def _information(units: ObservedUnits, information: Array, slopes: Array, seen: Array) -> Array:
-    """Pi (K, p, K, p) from P_sa and W_s P_sa (u, p, p), and its sums over rows, J' Pi, as ``seen`` (K, p, p)."""
-    K, p, t = units.n_actions, units.dim, len(units.tasks)
-    flat = np.zeros((K * p, K * p))
-    dense = len(units.action) > _DENSE * K * t
-    step = max(1, _ROOM // (K * p * p)) if dense else max(t, 1)
-    for first in range(0, t, step):
-        last = min(first + step, t)
-        if dense:
-            flat -= units.table(information, first, last).T @ units.table(slopes, first, last)
+    def root(self, messages: UnitMessages) -> RootSums:
+        """Return the messages of the tasks to the root."""
+        units = messages.units
+        if self.level_cov.any():
+            zero = np.zeros(len(self.rows), dtype=np.int64)
+            packed, log_det = up(self.rows, 1.0, upper_factor(self.level_cov)[0], zero, 1)
         else:
-            left, right = units.blocks(information, first, last), units.blocks(slopes, first, last)
-            flat -= (left.T @ right).toarray()
-    whole = ((flat + flat.T) / 2).reshape(K, p, K, p)
-    each = np.arange(K)
-    whole[each, :, each] = 0.0
-    own = seen - whole.sum(axis=0).transpose(1, 0, 2)
-    whole[each, :, each] = (own + own.swapaxes(1, 2)) / 2
-    return whole
+            packed, log_det = self.rows.sum(axis=0)[None], 0.0
+        left = np.einsum("uij,uj->ui", messages.information, self.shift[units.task])
+        seen = units.by_action(self.gains[units.task].swapaxes(1, 2) @ messages.information)
+        between = units.pairs(messages.information, self.slopes)
+        score = units.by_action(messages.score - left)
+        level = unpack(packed[0], units.dim + 1)
+        return RootSums.of_parts(level, seen, score, -between, messages.log_det + log_det)
+
+
+def _added(parts: list[Any]) -> list[Any]:
+    """Sum over the pieces of each of their results, in the order of pieces."""
+    return [sum(part[1:], start=part[0]) for part in zip(*parts, strict=True)]
+
+
+def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
+    """Root sums by the compiled loops, and by reflections for tasks whose information outweighs the level."""
+    from hieropo.core.kernels_blocks import packed_spots, workspace
+    from hieropo.core.kernels_crossed import sum_tasks
+
+    units, packed = messages.units, normalised(messages.packed)
+    K, p, t = units.n_actions, units.dim, len(units.tasks)
+    dense = len(units.action) > _DENSE * K * t
+    spots, split = packed_spots(p), Split.of(level_cov)
+    slopes = np.zeros(0 if dense else len(units.action) * p * p)
+    omitted: list[Codes] = []
+
+    def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
+        first, last = chunk
+        level, seen, score = np.zeros(packed_size(p + 1)), np.zeros((K, p, p)), np.zeros((K, p))
+        own = slice(units.starts[first] * p * p, units.starts[last] * p * p)
+        X = np.zeros((last - first) * p * K * p) if dense else slopes[own]
+        late = np.empty((last - first) // 8 + 1, dtype=np.int64)
+        log_det, count = sum_tasks(
+            packed, units.starts, units.action, first, last, p, K, dense, *split, spots,
+            level, seen, score, X, late, workspace(p),
+        )  # fmt: skip
+        omitted.append(late[:count].copy())
+        wide = X.reshape(-1, K * p) if dense else np.zeros((0, 0))
+        return level, seen, score, wide.T @ wide, log_det
+
+    chunks = units.pieces(UNITS, K * p * p if dense else 0)
+    level, seen, score, between, log_det = _added(in_threads(work, chunks, processors()))
+    if not dense:
+        blocks = units.blocks(slopes.reshape(-1, p, p), 0, t)
+        between = (blocks.T @ blocks).toarray()
+    sums = RootSums.of_parts(unpack(level, p + 1), seen, score, -between, messages.log_det + log_det)
+    late = np.concatenate(omitted)
+    if not late.size:
+        return sums
+    some = messages.of_tasks(np.unique(np.minimum(late[:, None] + np.arange(8), t - 1)))
+    rest = TaskMessages.of(some, level_cov).root(some)
+    return sums.plus(rest._replace(log_det=rest.log_det - some.log_det))
+
+
+def _sums_of_one(units: ObservedUnits, interaction: float, level_var: float) -> RootSums:
+    """Root sums of one coefficient an action, from sums of rows."""
+    from hieropo.core.kernels_crossed import sum_tasks_of_one
+
+    K, rows = units.n_actions, normalised(units.rows)
+
+    def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
+        level, seen, score, between = np.zeros(3), np.zeros(K), np.zeros(K), np.zeros((K, K))
+        log_det = sum_tasks_of_one(
+            rows, units.starts, units.action, *chunk, interaction, level_var, level, seen, score, between,
+            np.empty(K), np.empty(K),
+        )  # fmt: skip
+        return level, seen, score, between, log_det
+
+    parts = in_threads(work, units.pieces(SMALL_UNITS), processors())
+    level, seen, score, between, log_det = _added(parts)
+    halves = between + between.T
+    return RootSums.of_parts(unpack(level, 2), seen[:, None, None], score[:, None], halves, log_det)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ the same step serves every level, and the evidence is what is left at the root.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,25 @@ class Parents:
         solution = np.linalg.lstsq(factor, side_by_side, rcond=None)[0]
         inner = np.ascontiguousarray(np.swapaxes(solution.reshape(d, k, d), 0, 1))
         return cls(means, inner, np.ascontiguousarray(roots - factor @ inner), lower=False)
+
+
+class Split(NamedTuple):
+    """A root F of a covariance, and I = F inner + outer, row by row; ``outer`` is empty where F is regular."""
+
+    factor: Array
+    inner: Array
+    outer: Array
+
+    @classmethod
+    def of(cls, cov: Array) -> "Split":
+        """Factor a covariance (d, d)."""
+        factor, regular = upper_factor(cov)
+        one = np.eye(len(factor))
+        if regular:
+            inner: Array = np.asarray(np.linalg.solve(factor, one), dtype=np.float64)
+            return cls(factor.ravel(), inner.ravel(), np.zeros(0))
+        inner = np.ascontiguousarray(np.linalg.lstsq(factor, one, rcond=None)[0], dtype=np.float64)
+        return cls(factor.ravel(), inner.ravel(), (one - factor @ inner).ravel())
 
 
 def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
