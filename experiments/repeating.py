@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from hieropo.reproduce.processes import workers
+from hieropo.reproduce.experiment import workers
 
 S = TypeVar("S")
 R = TypeVar("R")

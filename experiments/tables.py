@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from hieropo.reproduce.tables import figure, table
-from hieropo.reproduce.writing import versions, write_text
+from hieropo.reproduce.writing import figure, table, versions, write_text
 
 __all__ = ["figure", "provenance", "read_table", "table", "write"]
 

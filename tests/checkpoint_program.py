@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from hieropo import per_action
 from hieropo.artifacts.checkpoint import remove_checkpoint
-from hieropo.artifacts.swap import aside
+from hieropo.artifacts.directories import aside
 from hieropo.checkpoints import features_and_sums, stored_sums
 from hieropo.core.logs import Roles
 from hieropo.log_moments import LogMoments

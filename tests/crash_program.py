@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hieropo import Gaussian, Hierarchy, LCBPolicy, Moments, condition, load_policy, save_policy
-from hieropo.artifacts import swap
+from hieropo.artifacts import directories
 from hieropo.errors import ArtifactError
 
 NOBODY = 65534
@@ -201,13 +201,13 @@ def many_savers_and_readers(folder: Path) -> dict[str, Any]:
 def run(folder: Path, what: str) -> dict[str, Any]:
     """Run one of the functions above, ``:apart`` as on a file system that cannot exchange two names."""
     name, _, apart = what.partition(":")
-    able = swap.exchange
+    able = directories.exchange
     if apart:
-        swap.exchange = lambda _one, _other: False
+        directories.exchange = lambda _one, _other: False
     try:
         found: dict[str, Any] = globals()[name](folder)
     finally:
-        swap.exchange = able
+        directories.exchange = able
     return found
 
 

@@ -165,8 +165,7 @@ def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices()
     """By hand: the posterior of all rows, applied to what the policy of each fold does in the rows of that fold."""
     from hieropo.evaluation import subject_of
     from hieropo.evaluation.crossfit import cross_fit
-    from hieropo.evaluation.folds import FOLDS, fold_of
-    from hieropo.evaluation.survey import fold_moments
+    from hieropo.evaluation.survey import FOLDS, fold_moments, fold_of
     from hieropo.sources import open_log, read
 
     table = log(4, tasks=12)

@@ -20,8 +20,8 @@ import pytest
 from command_line import COMMAND, FIT, answers, fails, hieropo_, make_log, refuses, succeeds
 
 import hieropo
-from hieropo.cli import progress
-from hieropo.cli.progress import Line
+from hieropo.cli import console
+from hieropo.cli.console import Line
 from hieropo.cli.watched import Watched
 from hieropo.core.crossed_mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.core.features import per_action
@@ -674,7 +674,7 @@ def test_a_line_appears_while_one_long_step_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(console, "PATIENCE", 0.05)
     with Line() as line:
         line.say("Step 1")
         time.sleep(0.3)

@@ -11,7 +11,7 @@ import pytest
 from command_line import answers, refuses
 
 from hieropo.errors import HieropoError, InputError
-from hieropo.evaluation.plain_policies import blocks_of, ridge
+from hieropo.evaluation.rivals import blocks_of, ridge
 from hieropo.learners import HierOPO
 
 ROLES: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p"}

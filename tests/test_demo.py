@@ -9,8 +9,7 @@ import pytest
 
 import hieropo
 from hieropo.demo import SCENARIOS, Estimate, Findings, Judgement, compare, leave_behind, snips
-from hieropo.demo.findings import decimals
-from hieropo.demo.value import judge
+from hieropo.demo.value import decimals, judge
 from hieropo.errors import ArtifactError, InputError
 
 THORNTON = SCENARIOS["thornton"]

@@ -13,7 +13,7 @@ import pytest
 
 import hieropo
 from hieropo import examine
-from hieropo.doctor.finding import SEVERITIES
+from hieropo.doctor.examination import SEVERITIES
 from hieropo.doctor.fitting import of_rows
 from hieropo.doctor.watching import Watch
 from hieropo.sources import open_log

@@ -3,7 +3,7 @@ import pytest
 
 from hieropo.errors import SchemaError
 from hieropo.sources import Roles, guess_roles
-from hieropo.sources.guessing import KNOWN
+from hieropo.sources.schema import KNOWN
 
 IDS, NUMBER, LIST, STAMP = pa.string(), pa.float64(), pa.list_(pa.string()), pa.timestamp("us")
 TYPES = {"task": IDS, "action": IDS, "eligible": LIST, "time": STAMP}

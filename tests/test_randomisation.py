@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo.core.randomisation import Rows, no_effect, tasks_alike
-from hieropo.evaluation.kept_rows import KeptRows
+from hieropo.evaluation.survey import KeptRows
 from hieropo.learners import HierOPO
 
 CHANCE = np.array([0.4, 0.3, 0.2, 0.1])

@@ -13,8 +13,7 @@ from hieropo.core.units import UnitMoments
 from hieropo.determined import gram_blocks, sizes
 from hieropo.evaluation.crossfit import Judge, cross_fit, without_actions
 from hieropo.evaluation.entry import subject_of
-from hieropo.evaluation.folds import FOLDS, fold_of
-from hieropo.evaluation.survey import fold_moments
+from hieropo.evaluation.survey import FOLDS, fold_moments, fold_of
 from hieropo.sources import Roles, read
 
 COLUMNS = {"task": "shop", "action": "offer", "reward": "profit", "pscore": "p"}

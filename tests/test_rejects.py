@@ -22,10 +22,8 @@ from hieropo.core.features import indicator, per_action
 from hieropo.errors import ArtifactError
 from hieropo.log_moments import LogMoments
 from hieropo.sources import Roles, read
-from hieropo.sources.rejected import ROUNDED
-from hieropo.sources.rejects import Rejects
+from hieropo.sources.rejects import ROUNDED, Rejects, sift
 from hieropo.sources.rows import checked
-from hieropo.sources.sifting import sift
 from hieropo.summing import sums
 
 NAN, INF, BIG = float("nan"), float("inf"), 2**53 + 1

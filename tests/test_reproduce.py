@@ -21,12 +21,11 @@ from hieropo import ArtifactError, InputError
 from hieropo.cli import main
 from hieropo.cli.reproduce import bar
 from hieropo.core.simulation import synthetic_features, synthetic_run
-from hieropo.reproduce import journal, synthetic
-from hieropo.reproduce.experiment import Experiment, make
+from hieropo.reproduce import experiment, synthetic
+from hieropo.reproduce.experiment import EndedProcessError, Experiment, as_they_come, make
 from hieropo.reproduce.judging import REFUSED, choices, losses, pessimism
-from hieropo.reproduce.processes import EndedProcessError, as_they_come
 from hieropo.reproduce.settings import Algorithm, Open, Settings, settings_of, shipped
-from hieropo.reproduce.summaries import summarised
+from hieropo.reproduce.writing import summarised
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "docs" / "paper" / "synthetic"
@@ -260,13 +259,13 @@ def test_a_summary_is_the_mean_with_its_error_and_the_paired_difference() -> Non
     assert np.isnan([alone.se, alone.difference]).all()
 
 
-def journal_of(path: Path, **depends: Any) -> journal.Journal:
-    return journal.Journal(path, {"seed": 1, **depends}, "abc")
+def journal_of(path: Path, **depends: Any) -> experiment.Journal:
+    return experiment.Journal(path, {"seed": 1, **depends}, "abc")
 
 
 def test_runs_are_read_back_and_a_torn_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    runs = [journal.Run("cell", k, {"a": 0.1 + k, "b": 1 / 3}) for k in range(3)]
+    runs = [experiment.Run("cell", k, {"a": 0.1 + k, "b": 1 / 3}) for k in range(3)]
     journal_of(path).add(runs)
     assert journal_of(path).runs == {each.key: each for each in runs}
     whole = path.read_bytes()
@@ -279,7 +278,7 @@ def test_runs_are_read_back_and_a_torn_line_is_dropped(tmp_path: Path) -> None:
 
 def test_a_journal_of_other_settings_or_an_edited_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    journal_of(path).add([journal.Run("cell", 0, {"a": 0.1})])
+    journal_of(path).add([experiment.Run("cell", 0, {"a": 0.1})])
     with pytest.raises(ArtifactError, match=r"other settings \(open differ\).*another folder"):
         journal_of(path, open=1)
     text = path.read_text()

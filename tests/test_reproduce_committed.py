@@ -17,7 +17,7 @@ from hieropo.reproduce import beyond, movielens, synthetic
 from hieropo.reproduce.judging import REFUSED
 from hieropo.reproduce.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, shipped
-from hieropo.reproduce.summaries import FIRST
+from hieropo.reproduce.writing import FIRST
 
 PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
 DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -25,9 +25,8 @@ from hieropo.reproduce import beyond, movielens
 from hieropo.reproduce import download as grouplens
 from hieropo.reproduce.clusters import Clusters, best_of, one_start
 from hieropo.reproduce.judging import losses
-from hieropo.reproduce.movielens_settings import Counts
 from hieropo.reproduce.ratings import read_ratings
-from hieropo.reproduce.settings import Settings, settings_of, shipped
+from hieropo.reproduce.settings import Counts, Settings, settings_of, shipped
 
 DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

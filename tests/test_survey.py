@@ -16,9 +16,8 @@ from hieropo.core.posterior import condition
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.errors import UnknownActionError
-from hieropo.evaluation.folds import fold_of
 from hieropo.evaluation.judging import Contexts, FeatureSums, Predictions, add_by, judge
-from hieropo.evaluation.survey import fold_moments, learned_from, survey
+from hieropo.evaluation.survey import fold_moments, fold_of, learned_from, survey
 from hieropo.sources import read
 
 ROLES = Roles("task", "action", "reward", weight="w", context=("x",))

@@ -8,7 +8,7 @@ import hieropo
 from hieropo import HierOPO, Moments, examine
 from hieropo.core.action_shares import always_one_action
 from hieropo.core.keys import Keys
-from hieropo.sources.rejected import Rejected
+from hieropo.sources.rejects import Rejected
 from hieropo.text import agreeing, counted, resolved
 
 

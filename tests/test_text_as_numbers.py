@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hieropo import HierOPO, HieropoWarning, LogError, LogMoments, SchemaError, examine
 from hieropo.sources import Roles, guess_roles, open_log, read
 from hieropo.sources.rejects import Rejects
-from hieropo.sources.text_numbers import text_numbers
+from hieropo.sources.text_types import text_numbers
 
 COLUMNS = {"task": "store", "action": "offer", "reward": "profit", "context": ["age"]}
 ROLES = Roles("store", "offer", "profit", context=("age",))

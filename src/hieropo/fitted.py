@@ -27,8 +27,7 @@ from hieropo.placement import Placement
 from hieropo.predicting import chosen
 from hieropo.saving import origin
 from hieropo.sources import read_requests
-from hieropo.sources.rejected import Rejected
-from hieropo.sources.rejects import asked
+from hieropo.sources.rejects import Rejected, asked
 from hieropo.text import whole
 
 if TYPE_CHECKING:

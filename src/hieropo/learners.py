@@ -20,7 +20,7 @@ from hieropo.core.uncertainty_plan import Uncertainty
 from hieropo.core.units import UnitMoments
 from hieropo.determined import explained, refuse_undetermined
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import heed, of_counts, of_learning, of_moments, of_rows
 from hieropo.doctor.watching import Watch
 from hieropo.errors import InputError, SchemaError, UnknownActionError

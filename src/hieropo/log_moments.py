@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.artifacts.moments_file import holds_moments, read_moments_file, write_moments_file
+from hieropo.artifacts.sums import holds_moments, read_moments_file, write_moments_file
 from hieropo.blas_threads import one_blas_thread
 from hieropo.checkpoints import features_and_sums, stored_sums, summed_from
 from hieropo.core.features import FeatureMap
@@ -25,8 +25,7 @@ from hieropo.feature_choice import FeatureChoice, check_choice, has_origin, kind
 from hieropo.lanes import Summed
 from hieropo.scrutiny import refuse_too_large, warn_of_ids
 from hieropo.sources import open_log
-from hieropo.sources.rejected import Rejected
-from hieropo.sources.rejects import asked
+from hieropo.sources.rejects import Rejected, asked
 from hieropo.sources.rows import check_log
 from hieropo.text import counted, thousands
 

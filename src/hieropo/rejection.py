@@ -6,8 +6,7 @@ from hieropo.core.packed import unpack
 from hieropo.core.spread import mean_reward
 from hieropo.core.statistics import Moments
 from hieropo.errors import LogError, warn
-from hieropo.sources.rejected import NO_NUMBER, NOTHING, Rejected
-from hieropo.sources.rejects import Rejects
+from hieropo.sources.rejects import NO_NUMBER, NOTHING, Rejected, Rejects
 from hieropo.text import agreeing, counted
 
 

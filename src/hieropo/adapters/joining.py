@@ -8,10 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hieropo.adapters.join_report import JoinReport
-from hieropo.adapters.join_store import Store
-from hieropo.adapters.matching import Repeated, Settings, Several, match
-from hieropo.adapters.times import Clock, clock
+from hieropo.adapters.matching import Clock, JoinReport, Repeated, Settings, Several, Store, clock, match
 from hieropo.core import logs
 from hieropo.core.ids import refuse_rounded_in
 from hieropo.errors import InputError, LogError, SchemaError

@@ -1,35 +1,226 @@
-"""Files of Vowpal Wabbit as a source of rows."""
+"""Files of Vowpal Wabbit as a source of rows: a first reading, the rows, and examples that cannot be read."""
 
 import gzip
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from hieropo.adapters.vw_aside import Aside
 from hieropo.adapters.vw_example import (
     OWN,
     Candidate,
     Example,
     ExampleError,
+    Features,
     NamelessError,
     Names,
     Place,
     Skipped,
     attempted,
+    read_adf,
+    read_cb,
+    read_dsjson,
 )
-from hieropo.adapters.vw_json import read_dsjson
-from hieropo.adapters.vw_survey import TYPES, survey
-from hieropo.adapters.vw_text import read_adf, read_cb
 from hieropo.core.ids import abbreviate
 from hieropo.errors import InputError, LogError, SchemaError, warn
-from hieropo.sources.listing import check_listing
+from hieropo.sources.arrays import EXACT
 from hieropo.sources.log_source import BATCH_ROWS
+from hieropo.sources.rejects import Listing, Reason, Rejected, check_listing
 from hieropo.text import counted
+
+_BLOCK = 10_000  # examples listed at once
+
+
+class Aside:
+    """Takes examples that cannot be read, in their order.
+
+    Parameters
+    ----------
+    lenient : bool
+        Whether a file with such examples may be used without them. If not, it is read to its end all the same, so that
+        all of them are found.
+    file : path, optional
+        A .parquet or .csv file in which they are listed.
+
+    Raises
+    ------
+    InputError
+        ``file`` is of another format.
+    ArtifactError
+        It cannot be written.
+    """
+
+    def __init__(self, *, lenient: bool, file: str | os.PathLike[str] | None) -> None:
+        self._lenient, self._file = lenient, file
+        self._rows = 0
+        self._reasons: dict[tuple[str, str], Reason] = {}
+        self._listing = None if file is None else Listing(Path(file), unit="line")
+        self._waiting: list[dict[str, Any]] = []
+
+    def add(self, error: ExampleError, path: str) -> None:
+        """Take one example."""
+        self._rows += 1
+        key = error.column, error.reason
+        before = self._reasons.get(key, Reason(*key, 0, error.line, error.value, unit="line"))
+        self._reasons[key] = replace(before, rows=before.rows + 1)
+        if self._listing is not None:
+            self._waiting.append(
+                {"file": path, "line": error.line, "column": error.column or None, "value": error.value,
+                 "reason": error.reason}
+            )  # fmt: skip
+            if len(self._waiting) == _BLOCK:
+                self._list()
+
+    def _list(self) -> None:
+        if self._listing is not None and self._waiting:
+            table = pa.Table.from_pylist(self._waiting, self._listing.schema)
+            self._listing.take(table, self._waiting[0]["line"])
+            self._waiting = []
+
+    def settle(self, kept: int) -> Rejected:
+        """Return what was set aside beside ``kept`` examples; the file is written.
+
+        Raises
+        ------
+        LogError
+            Examples had to be set aside and may not be; more than half were.
+
+        Warns
+        -----
+        HieropoWarning
+            Examples were set aside: how many, and why.
+        """
+        self._list()
+        if self._listing is not None:
+            self._listing.write()
+        file = None if self._file is None else str(self._file)
+        found = Rejected(kept + self._rows, self._rows, tuple(self._reasons.values()), file=file)
+        found.check(lenient=self._lenient, cause="Is it the right form, and is the file whole?")
+        if found.rows:
+            warn(f"{found.counted()} were set aside.{found.listed}")
+        return found
+
+
+TYPES = {"text": pa.string(), "whole": pa.int64(), "real": pa.float64()}
+
+_SAID = {"text": "text", "whole": "number", "real": "number"}
+_EXTRAS = ("id", "time")
+
+
+@dataclass(slots=True)
+class Columns:
+    """Columns of features: whether each holds text, whole numbers or others, its texts, and how many rows have one."""
+
+    kinds: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, set[str]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    _lines: dict[str, int] = field(default_factory=dict)
+
+    def note(self, features: Features, line: int, path: object) -> None:
+        """Take down the features of one example."""
+        for name, value in features.items():
+            exact = isinstance(value, int) and -EXACT <= value <= EXACT
+            kind = "text" if isinstance(value, str) else "whole" if exact else "real"
+            known = self.kinds.setdefault(name, kind)
+            first = self._lines.setdefault(name, line)
+            if "text" in (kind, known) and kind != known:
+                raise SchemaError(
+                    f"{path}: {name!r} is a {_SAID[known]} in line {first} and a {_SAID[kind]} in line {line}. Rename "
+                    "one of them, or write it alike."
+                )
+            if kind == "text":
+                self.texts.setdefault(name, set()).add(value)
+                self.rows[name] += 1
+            elif kind == "real":
+                self.kinds[name] = kind
+
+
+@dataclass(slots=True)
+class Survey:
+    """The result of one reading of a file.
+
+    Attributes
+    ----------
+    rows : int
+    skipped : Counter
+        Examples that are no rows, by reason.
+    shared, own : Columns
+        Features that do not depend on the action, and those of the actions taken.
+    ids : dict
+        Distinct ids of actions, in order of appearance.
+    listed : bool
+        Whether any example says which actions could be taken.
+    extras : set of str
+        Columns beside action, reward and pscore that some example has.
+    """
+
+    rows: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    shared: Columns = field(default_factory=Columns)
+    own: Columns = field(default_factory=Columns)
+    ids: dict[Any, None] = field(default_factory=dict)
+    listed: bool = False
+    extras: set[str] = field(default_factory=set)
+
+    def own_name(self, name: str) -> str:
+        """Column of a feature of the action taken."""
+        return f"action.{name}" if name in self.shared.kinds else name
+
+    def kinds(self) -> dict[str, str]:
+        """Kind of every column of features."""
+        return self.shared.kinds | {self.own_name(name): kind for name, kind in self.own.kinds.items()}
+
+    def texts(self) -> dict[str, set[str]]:
+        """Texts of every column that holds text."""
+        return self.shared.texts | {self.own_name(name): found for name, found in self.own.texts.items()}
+
+    def lacking(self, name: str) -> bool:
+        """Return whether some row has no text in a column of text."""
+        return self.rows > (
+            self.shared.rows | {self.own_name(column): rows for column, rows in self.own.rows.items()}
+        ).get(name, 0)
+
+    def id_type(self, path: object) -> pa.DataType:
+        """Arrow type of the ids of actions.
+
+        Raises
+        ------
+        SchemaError
+            Some are text and some are numbers.
+        """
+        try:
+            return pa.array(list(self.ids)).type
+        except (pa.ArrowException, OverflowError):
+            raise SchemaError(
+                f"{path}: actions are of unlike types, such as {abbreviate(list(self.ids), 10)}. Write them alike."
+            ) from None
+
+
+def survey(examples: Iterable[Example | Skipped], path: object) -> Survey:
+    """Read a file once."""
+    found = Survey()
+    for each in examples:
+        if isinstance(each, Skipped):
+            found.skipped[each.why] += 1
+            continue
+        found.rows += 1
+        found.shared.note(each.shared, each.line, path)
+        if each.candidates:
+            found.own.note(each.candidates[each.taken - 1].features, each.line, path)
+        found.ids.setdefault(each.action)
+        if each.eligible is not None:
+            found.listed = True
+            found.ids.update(dict.fromkeys(each.eligible))
+        found.extras.update(name for name in _EXTRAS if getattr(each, name) is not None)
+        if each.sampling_weight != 1.0:
+            found.extras.add("sampling_weight")
+    return found
+
 
 Form = Literal["cb", "cb_adf", "dsjson"]
 

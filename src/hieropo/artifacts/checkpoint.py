@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hieropo.artifacts import layout
-from hieropo.artifacts.directories import read_features, writing
+from hieropo.artifacts.directories import aside, read_features, remove, writing
 from hieropo.artifacts.mapped import open_directory
 from hieropo.artifacts.sums import Sums, read_sums, write_sums
-from hieropo.artifacts.swap import aside, remove
 from hieropo.core.features import FeatureMap
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.artifacts.directories import aside, attended
 from hieropo.artifacts.layout import Kind, damaged, decode, kind_of
-from hieropo.artifacts.swap import aside, attended
 from hieropo.errors import ArtifactError, warn
 
 ARROW_MAGIC = b"ARROW1"

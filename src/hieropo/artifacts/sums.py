@@ -1,5 +1,6 @@
-"""Tables of Moments and of where tasks stand: in a policy, in moments files, in checkpoints."""
+"""Moments on disk, and where tasks stand: in a policy, in checkpoints, or in a directory of their own."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,15 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo.artifacts import layout
 from hieropo.artifacts.columns import IdColumn, open_ids
-from hieropo.artifacts.mapped import MappedFile
+from hieropo.artifacts.directories import plain_json, read_features, writing
+from hieropo.artifacts.mapped import MappedFile, open_directory
 from hieropo.core.arrays import Array
+from hieropo.core.features import FeatureMap
 from hieropo.core.ids import id_array
 from hieropo.core.keys import Keys
+from hieropo.core.logs import Roles
 from hieropo.core.packed import packed_size
 from hieropo.core.row_sketch import RowSketch
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
+from hieropo.errors import ArtifactError
 
 Files = Mapping[str, MappedFile]
 _CHUNK = 1 << 16  # rows that are put back together at a time
@@ -197,3 +203,85 @@ def read_sums(files: Files, prefix: str, about: Mapping[str, Any], features: str
         values = file.array("values", "<f8", about["metadata"])
         known = dict(zip(stored_ids(file, "id").values().tolist(), values, strict=True))
     return Sums(moments, RowSketch.from_dict(about["sketch"]), levels, known)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredMoments:
+    """The content of a moments directory.
+
+    Parameters
+    ----------
+    path : Path
+    features : FeatureMap
+        The map that the sums were made with.
+    roles : Roles
+        The columns that they were made of.
+    sums : Sums
+    provenance : dict
+        As it was handed in.
+    """
+
+    path: Path
+    features: FeatureMap
+    roles: Roles
+    sums: Sums
+    provenance: Mapping[str, Any]
+
+
+def write_moments_file(
+    path: str | os.PathLike[str],
+    features: FeatureMap,
+    roles: Roles,
+    sums: Sums,
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Write moments to a directory, in place of those that stand there, if some do.
+
+    A reader finds the old ones or the new ones at any moment, also when this process is killed or the disk is full.
+
+    Raises
+    ------
+    ArtifactError
+        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+    InputError
+        An id or an entry of ``provenance`` would not come back equal.
+    """
+    document = {
+        **layout.head(layout.SUMS),
+        "rows": sums.moments.n_rows,
+        "tasks": len(sums.moments),
+        "features": features.to_dict(),
+        "features_fingerprint": features.fingerprint,
+        "columns": roles.to_dict(),
+        "provenance": plain_json(provenance),
+    }
+    with writing(path, layout.SUMS) as folder:
+        about, files = write_sums(folder, "", sums)
+        document |= {"sums": about, "files": files}
+        (folder / layout.SUMS.document).write_bytes(layout.encode(document))
+    return Path(os.path.realpath(path))
+
+
+def read_moments_file(path: str | os.PathLike[str]) -> StoredMoments:
+    """Open what :func:`write_moments_file` wrote, and check every byte of it.
+
+    Raises
+    ------
+    ArtifactError
+        There are none, or they are torn, edited or of a newer format; names the file.
+    """
+    folder, document, files = open_directory(Path(path), layout.SUMS)
+    features = read_features(folder, document, layout.SUMS)
+    assert features is not None
+    sums = read_sums(files, "", document["sums"], features.fingerprint)
+    if sums.moments.n_rows != document["rows"] or sums.moments.dim != features.dim:
+        raise ArtifactError(
+            f"{folder}: the tables hold {sums.moments.n_rows:g} rows and {sums.moments.dim} features, and the document "
+            f"says {document['rows']:g} and {features.dim}. Make it again."
+        )
+    return StoredMoments(folder, features, Roles(**document["columns"]), sums, document["provenance"])
+
+
+def holds_moments(source: object) -> bool:
+    """Return whether something is the path of a moments directory."""
+    return isinstance(source, str | os.PathLike) and layout.kind_of(Path(source)) is layout.SUMS

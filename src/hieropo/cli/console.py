@@ -1,4 +1,4 @@
-"""How every command meets its caller: exit codes, errors, warnings, JSON.
+"""How every command meets its caller: exit codes, errors, warnings, JSON, and a line that says how far it is.
 
 Exit codes: 0 done; 1 the data or a file cannot be used; 2 the command line cannot be understood; 130
 interrupted. Standard output holds the answer alone; errors, warnings and progress go to standard error.
@@ -7,8 +7,11 @@ interrupted. Standard output holds the answer alone; errors, warnings and progre
 import errno
 import json
 import math
+import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -209,3 +212,49 @@ def usage_error(message: str) -> NoReturn:
 def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Split ``a,b,c`` of an option into column names."""
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+PATIENCE = 1.0  # seconds before the line appears
+PAUSE = 0.2  # seconds between two updates
+WIPE = "\r\x1b[K"
+
+
+class Line:
+    """The progress line; says nothing where standard error is no terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._last = 0.0
+        self._text = ""
+        self._written = False
+        self._timer = threading.Timer(PATIENCE, self._write)  # shows what was said last, while work goes on
+        self._timer.daemon = True
+
+    def say(self, text: str, *, now: bool = False) -> None:
+        """Replace the line, unless it is too early; ``now`` does not wait for a pause."""
+        self._text = text
+        moment = time.monotonic()
+        if moment - self._begun > PATIENCE and (now or moment - self._last > PAUSE):
+            self._write()
+
+    def _write(self) -> None:
+        if self._terminal and self._text:
+            self._last, self._written = time.monotonic(), True
+            click.echo(f"{WIPE}{self._text}", nl=False, err=True)
+
+    def __enter__(self) -> "Line":
+        if self._terminal:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._written:
+            click.echo(WIPE, nl=False, err=True)
+
+    def counted(self, items: Iterable[Any], noun: str, total: int) -> Iterator[Any]:
+        """Pass items on and count them."""
+        for number, item in enumerate(items, start=1):
+            self.say(f"{noun} {number} of {total}", now=True)
+            yield item

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, names, print_json, shared_options, takes_rejects, usage_error
+from hieropo.cli.console import Line, example, names, print_json, shared_options, takes_rejects, usage_error
 from hieropo.cli.decide import FOREIGN
-from hieropo.cli.progress import Line
 from hieropo.text import counted
 
 FORMS = ("cb", "cb_adf", "dsjson")

@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, pessimism_options, print_json, shared_options, usage_error
-from hieropo.cli.progress import Line
-from hieropo.cli.roles import eligible_of, eligible_options
-from hieropo.cli.source import Rows, source_options
+from hieropo.cli.console import Line, example, pessimism_options, print_json, shared_options, usage_error
+from hieropo.cli.source import Rows, eligible_of, eligible_options, source_options
 from hieropo.text import counted
 
 FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", ".orc", ".xlsx")

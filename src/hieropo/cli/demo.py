@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options
-from hieropo.cli.progress import Line
+from hieropo.cli.console import Line, example, print_json, shared_options
 from hieropo.text import counted, paragraph, table
 
 DATA = ("thornton", "obd")
@@ -63,7 +62,7 @@ def _opening(findings: Any) -> str:
 
 
 def _table(findings: Any) -> str:
-    from hieropo.demo.findings import decimals
+    from hieropo.demo.value import decimals
 
     digits = decimals(findings.incumbent_se)
     over_tasks = findings.policies[0].se_over_tasks is not None

@@ -4,10 +4,8 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options
-from hieropo.cli.progress import Line
-from hieropo.cli.roles import role_options
-from hieropo.cli.source import Rows, source_options
+from hieropo.cli.console import Line, example, print_json, shared_options
+from hieropo.cli.source import Rows, role_options, source_options
 
 
 @click.command(

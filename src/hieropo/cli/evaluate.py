@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import (
+    Line,
     example,
     print_json,
     probability,
@@ -16,9 +17,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
-from hieropo.cli.progress import Line
-from hieropo.cli.roles import eligible_of, eligible_options
-from hieropo.cli.source import Rows, source_options
+from hieropo.cli.source import Rows, eligible_of, eligible_options, source_options
 from hieropo.text import table
 
 FORMATS = (".parquet", ".pq")
@@ -116,7 +115,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     """
     from hieropo.cli.watched import Watched
     from hieropo.loading import load_learner
-    from hieropo.sources.listing import check_listing
+    from hieropo.sources.rejects import check_listing
 
     check_listing(given["rejects"], log)
     _check(given)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import (
+    Line,
     checkpoint_option,
     done_with,
     example,
@@ -18,9 +19,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
-from hieropo.cli.progress import Line
-from hieropo.cli.roles import chosen_features, log_options, roles_of
-from hieropo.cli.source import Rows, source_options
+from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, source_options
 from hieropo.text import counted, paragraph, whole
 
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
@@ -106,7 +105,7 @@ def _opened(
     from hieropo.cli.watched import Watched
     from hieropo.core.logs import Roles
     from hieropo.log_moments import as_moments
-    from hieropo.sources.listing import check_listing
+    from hieropo.sources.rejects import check_listing
 
     moments = as_moments(rows.place)
     if moments is not None:
@@ -177,7 +176,7 @@ def _size(learner: Any) -> str:
 
 def _next(learner: Any, rows: Rows, output: str) -> str:
     """Commands that use the policy, as they can be given."""
-    from hieropo.artifacts.moments_file import holds_moments
+    from hieropo.artifacts.sums import holds_moments
 
     policy, rejected = shlex.quote(output), learner.rejected_
     log = "LOG.parquet" if holds_moments(rows.place) else rows.words()

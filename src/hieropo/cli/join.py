@@ -4,9 +4,8 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.console import Line, example, print_json, shared_options, usage_error
 from hieropo.cli.decide import FOREIGN
-from hieropo.cli.progress import Line
 from hieropo.text import counted, paragraph
 
 

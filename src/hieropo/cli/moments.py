@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hieropo.cli.console import (
+    Line,
     checkpoint_option,
     done_with,
     example,
@@ -17,9 +18,7 @@ from hieropo.cli.console import (
     shared_options,
     takes_rejects,
 )
-from hieropo.cli.progress import Line
-from hieropo.cli.roles import chosen_features, log_options, roles_of
-from hieropo.cli.source import Rows, source_options
+from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, source_options
 from hieropo.text import counted, whole
 
 MAKE = "of"
@@ -79,7 +78,7 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     from hieropo.cli.watched import Watched
     from hieropo.log_moments import LogMoments
-    from hieropo.sources.listing import check_listing
+    from hieropo.sources.rejects import check_listing
 
     for target in (output, given["checkpoint"]):
         refuse_inside(log, target)
@@ -135,7 +134,7 @@ def subtract_command(first: str, paths: tuple[str, ...], output: str, as_json: b
 @shared_options
 def show_command(path: str, as_json: bool) -> None:  # noqa: FBT001
     """Say what moments hold: rows, tasks, columns, features, and what they were made of."""
-    from hieropo.artifacts.moments_file import read_moments_file
+    from hieropo.artifacts.sums import read_moments_file
     from hieropo.log_moments import LogMoments
 
     found, provenance = LogMoments.load(path), dict(read_moments_file(path).provenance)

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.cli.progress import Line
+from hieropo.cli.console import Line, example, print_json, shared_options, usage_error
 from hieropo.text import counted, paragraph, table
 
 BAR = 30

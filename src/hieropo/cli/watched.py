@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from hieropo.cli.progress import Line
+from hieropo.cli.console import Line
 from hieropo.sources import LogSource
 from hieropo.sources.log_source import BATCH_ROWS, Part, Piece, Wrapped, parts_of
 

@@ -16,10 +16,8 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.posterior import condition
 from hieropo.core.statistics import Moments
 from hieropo.core.units import UnitMoments
-from hieropo.demo.findings import Findings
-from hieropo.demo.log import DemoLog
-from hieropo.demo.scenarios import Scenario
-from hieropo.demo.value import Estimate, judge, snips
+from hieropo.demo.log import DemoLog, Scenario
+from hieropo.demo.value import Estimate, Findings, judge, snips
 from hieropo.errors import ArtifactError, InputError
 from hieropo.learners import HierOPO
 from hieropo.sources.decisions import decide

@@ -13,9 +13,8 @@ from hieropo.doctor import (
     rules_values,
 )
 from hieropo.doctor.collecting import Collected, Collector
-from hieropo.doctor.examination import Examination
+from hieropo.doctor.examination import Examination, Finding, ordered
 from hieropo.doctor.facts import facts
-from hieropo.doctor.finding import Finding, ordered
 from hieropo.errors import LogError
 from hieropo.sources import guess_roles, open_log
 from hieropo.sources.row_hashes import is_hashable
@@ -72,7 +71,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
-    from hieropo.sources.guessing import KNOWN
+    from hieropo.sources.schema import KNOWN
 
     return tuple(KNOWN) if guess else ()
 

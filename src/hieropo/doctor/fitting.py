@@ -24,7 +24,7 @@ from hieropo.doctor import (
     rules_values,
 )
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.errors import LogError, warn
 from hieropo.learning import Learning
 from hieropo.rejection import constant_reward

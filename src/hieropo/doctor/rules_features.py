@@ -13,7 +13,7 @@ from hieropo.core.packed import unpack
 from hieropo.core.ties import first_largest, first_smallest
 from hieropo.determined import undetermined
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 
 _SCALES = 1e3  # ratio of the largest standard deviation to the smallest
 _NEAR = 1e-6  # least eigenvalue of the correlations: coefficients then lose 6 of their digits, and 1,000 times as wide

@@ -22,7 +22,7 @@ from hieropo.core.statistics import Moments
 from hieropo.core.ties import first_largest, reaches
 from hieropo.core.value_estimates import FEW_EFFECTIVE
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.errors import HieropoError
 
 Seems = Literal["without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"]

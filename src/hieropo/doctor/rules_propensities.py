@@ -12,7 +12,7 @@ from hieropo.core.ids import plain
 from hieropo.core.logged_propensities import TINY, PscoreCheck, check_pscores
 from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.text import agreeing, counted
 
 _SUM = 0.01  # by which sums over actions may miss 1: shares are often written with three digits

@@ -13,7 +13,7 @@ from hieropo.core.arrays import Array
 from hieropo.core.ids import plain
 from hieropo.core.ties import first_largest
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.text import agreeing, counted, percent
 
 Rows = NDArray[np.float64] | NDArray[np.int64]

@@ -7,7 +7,7 @@ import numpy as np
 from hieropo.core.cell_tests import trend
 from hieropo.core.ties import first_largest, first_smallest
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
+from hieropo.doctor.examination import Finding
 from hieropo.doctor.rules_incumbent import unordered
 from hieropo.sources.looks import time_text
 from hieropo.text import agreeing, counted, percent

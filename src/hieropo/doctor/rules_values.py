@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.finding import Finding
-from hieropo.sources.guessing import like_a_cost
+from hieropo.doctor.examination import Finding
 from hieropo.sources.looks import Unusable
-from hieropo.sources.rejected import LIST_ROUNDED, ROUNDED
+from hieropo.sources.rejects import LIST_ROUNDED, ROUNDED
+from hieropo.sources.schema import like_a_cost
 from hieropo.text import agreeing, counted, percent
 
 # A mean of fewer rarer rewards is known to no better than about 18 %.

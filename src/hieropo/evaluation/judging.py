@@ -1,4 +1,4 @@
-"""The second pass over a log: what the policy would do in every row, and what that adds up to."""
+"""The second pass over a log: the choices of the policy in every row, their sums, and checks of predictions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from hieropo.core.features import FeatureMap
 from hieropo.core.incumbents import ranks
 from hieropo.core.keys import Keys
 from hieropo.core.logs import Batch
+from hieropo.core.predictive import Checks, PredictiveChecks
 from hieropo.core.units import one_action
 from hieropo.evaluation.subject import AnyPolicy
 from hieropo.evaluation.survey import eligible
@@ -229,3 +230,40 @@ class Contexts:
             np.concatenate([part[3] for part in parts]),
             None if masks[0] is None else np.concatenate(masks),
         )
+
+
+class Checking:
+    """Hands rows of a log to predictive checks.
+
+    Parameters
+    ----------
+    posterior : Posterior or one with the same views
+        With all tasks of the log.
+    features : FeatureMap
+    keys : Keys
+        The tasks of the log.
+    learned_from : bool
+        Whether the posterior was learned from these rows; each is then predicted without itself.
+    """
+
+    def __init__(self, posterior: Any, features: FeatureMap, keys: Keys, *, learned_from: bool) -> None:
+        self._checks = Checks(posterior, features, learned_from=learned_from)
+        self._at = np.asarray(posterior.moments.keys.require(keys.values))
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        batch = rows.batch
+        number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
+        self._checks.add(
+            self._at[rows.place],
+            rows.codes,
+            batch.context,
+            batch.reward,
+            batch.weight,
+            batch.precision,
+            number=number,
+        )
+
+    def checks(self) -> PredictiveChecks:
+        """Return the checks of all rows so far."""
+        return self._checks.checks()

@@ -15,10 +15,9 @@ from hieropo.core.policy import LCBPolicy
 from hieropo.core.ties import ROUNDING, first_largest
 from hieropo.errors import InputError
 from hieropo.evaluation.crossfit import CrossFit, Judge
-from hieropo.evaluation.folds import fold_of
 from hieropo.evaluation.propensity import Propensity
 from hieropo.evaluation.subject import AnyMoments
-from hieropo.evaluation.survey import eligible
+from hieropo.evaluation.survey import eligible, fold_of
 from hieropo.text import paragraph, table
 
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)

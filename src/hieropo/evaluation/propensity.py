@@ -10,8 +10,7 @@ from hieropo.core.logged_propensities import PscoreCheck
 from hieropo.core.logs import Batch
 from hieropo.core.propensities import LoggingModel
 from hieropo.errors import InputError
-from hieropo.evaluation.folds import FOLDS, fold_of
-from hieropo.evaluation.survey import Survey
+from hieropo.evaluation.survey import FOLDS, Survey, fold_of
 
 Kind = Literal["logged", "estimated", "none"]
 

@@ -9,9 +9,8 @@ from hieropo.core.arrays import Array
 from hieropo.core.logged_actions import LoggedActions
 from hieropo.core.propensities import LoggingModel
 from hieropo.core.randomisation import Rows, no_effect, tasks_alike
-from hieropo.evaluation.folds import FOLDS
-from hieropo.evaluation.kept_rows import NUMBERS, Kept
 from hieropo.evaluation.propensity import Propensities
+from hieropo.evaluation.survey import FOLDS, NUMBERS, Kept
 from hieropo.text import whole
 
 DRAWS, FEWER_DRAWS = 199, 99

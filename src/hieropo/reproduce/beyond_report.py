@@ -7,12 +7,15 @@ from hieropo.reproduce.beyond import FIGURES, LEARNED, LOSS, NAMES, VALUE, WORSE
 from hieropo.reproduce.experiment import Results
 from hieropo.reproduce.figures import STYLES, Panel, draw
 from hieropo.reproduce.settings import Settings
-from hieropo.reproduce.summaries import Summary, summarised
-from hieropo.reproduce.tables import crossed, difference, mean
 from hieropo.reproduce.writing import (
     Origin,
+    Summary,
+    crossed,
+    difference,
+    mean,
     pictures_part,
     settings_part,
+    summarised,
     write_runs,
     write_summaries,
     write_text,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hieropo.errors import InputError
 from hieropo.reproduce.settings import Algorithm
-from hieropo.reproduce.summaries import Summary
+from hieropo.reproduce.writing import Summary
 
 PAPERS = ("OracleOPO", "HierOPO", "FlatOPO")  # the algorithms in the figures of the paper
 

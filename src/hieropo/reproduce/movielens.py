@@ -16,9 +16,8 @@ from hieropo.errors import InputError
 from hieropo.reproduce.clusters import Clusters, best_of
 from hieropo.reproduce.experiment import Experiment
 from hieropo.reproduce.judging import World, losses
-from hieropo.reproduce.movielens_settings import MovieLens, MovieLensOpen
 from hieropo.reproduce.ratings import Ratings
-from hieropo.reproduce.settings import Algorithm, Settings
+from hieropo.reproduce.settings import Algorithm, MovieLens, MovieLensOpen, Settings
 from hieropo.reproduce.synthetic import AS_SET
 
 _FACTORS, _CLUSTERS, _USERS = 1, 2, 3  # what random numbers are for, beside the runs

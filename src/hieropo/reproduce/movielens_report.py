@@ -7,14 +7,18 @@ from hieropo.reproduce.experiment import Results
 from hieropo.reproduce.figures import Panel, papers_and_all
 from hieropo.reproduce.movielens import Cell, Problem, cells
 from hieropo.reproduce.settings import Settings
-from hieropo.reproduce.summaries import FIRST, Summary, summarised
 from hieropo.reproduce.synthetic import AS_SET
 from hieropo.reproduce.synthetic_report import COMPARED_WITH, decisions, refused
-from hieropo.reproduce.tables import crossed, difference, mean
 from hieropo.reproduce.writing import (
+    FIRST,
     Origin,
+    Summary,
+    crossed,
+    difference,
+    mean,
     pictures_part,
     settings_part,
+    summarised,
     write_runs,
     write_summaries,
     write_text,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hieropo.core.arrays import Codes
 from hieropo.errors import LogError, SchemaError
-from hieropo.reproduce.movielens_settings import Counts
+from hieropo.reproduce.settings import Counts
 from hieropo.sources.opening import open_log
 
 COLUMNS = ("user_id", "movie_id", "rating")

@@ -8,8 +8,7 @@ from hieropo.reproduce.experiment import Watch, folder, make
 from hieropo.reproduce.figures import need_matplotlib
 from hieropo.reproduce.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
-from hieropo.reproduce.summaries import Summary
-from hieropo.reproduce.writing import Origin
+from hieropo.reproduce.writing import Origin, Summary
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,191 @@
 """Settings of the experiments, read from one TOML file; the one that ships is ``paper.toml``."""
 
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hieropo.errors import InputError
-from hieropo.reproduce.movielens_settings import Beyond, MovieLens
-from hieropo.reproduce.reading import changed, read
+
+T = TypeVar("T")
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", tuple: "a list", dict: "a table"}
+
+
+def read(cls: type[T], table: Any, place: str) -> T:
+    """Return the dataclass ``cls`` with the values of ``table``, which stands at ``place``.
+
+    Raises
+    ------
+    InputError
+        A key is missing or unknown, or a value is of another type; names key and place.
+    """
+    if not isinstance(table, Mapping):
+        raise InputError(f"{place} is {table!r}; a table is needed.")
+    kinds = get_type_hints(cls)
+    known = {each.name: each for each in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    strange = [key for key in table if key not in known]
+    if strange:
+        raise InputError(
+            f"{place} has the unknown setting {strange[0]!r}; it may have {', '.join(sorted(known))}. Is it misspelt?"
+        )
+    lost = [name for name, each in known.items() if name not in table and not _optional(each)]
+    if lost:
+        raise InputError(
+            f"{place} lacks the setting {lost[0]!r}. Take it from the file that comes with hieropo."
+        )
+    return cls(**{key: _value(kinds[key], value, f"{place}.{key}") for key, value in table.items()})
+
+
+def changed(value: T, table: Mapping[str, Any], place: str) -> T:
+    """Return ``value``, a dataclass of optional settings, with those of ``table`` instead of its own.
+
+    Raises
+    ------
+    InputError
+        As :func:`read`.
+    """
+    found = read(type(value), table, place)
+    return replace(value, **{key: getattr(found, key) for key in table})  # type: ignore[type-var]  # a dataclass
+
+
+def _optional(each: Any) -> bool:
+    return each.default is not MISSING or each.default_factory is not MISSING
+
+
+def _value(kind: Any, value: Any, place: str) -> Any:
+    """``value`` as ``kind``, which is a type that settings use."""
+    if is_dataclass(kind):
+        return read(kind, value, place)  # type: ignore[arg-type]  # a class, not an instance
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if value not in inner:
+            raise InputError(f"{place} is {value!r}; one of {', '.join(map(repr, inner))} is needed.")
+        return value
+    if origin in (Union, UnionType):
+        return _one_of(inner, value, place)
+    wanted = origin or kind
+    accepted = {float: (int, float), tuple: (list, tuple), dict: (Mapping,)}.get(wanted, (wanted,))
+    if not isinstance(value, accepted) or isinstance(value, bool):
+        raise InputError(f"{place} is {value!r}; {_WORDS[wanted]} is needed.")
+    if wanted is tuple:
+        return tuple(_value(inner[0], each, f"{place}[{k}]") for k, each in enumerate(value))
+    if wanted is dict:
+        return {key: _value(inner[1], each, f"{place}.{key}") for key, each in value.items()}
+    return wanted(value)
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
+    for kind in kinds:
+        try:
+            return _value(kind, value, place)
+        except InputError as error:
+            last = error
+    raise last
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a file of ratings has to hold."""
+
+    ratings: int
+    users: int
+    movies: int
+    by_rating: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovieLensOpen:
+    """What the paper leaves open of its experiment on MovieLens."""
+
+    clusters_found: Literal["each run", "once"] = "each run"
+    starts: int = 1
+    tolerance: float = 1e-3
+    truth: Literal["factors", "drawn"] = "factors"
+    users_drawn: Literal["each run", "once"] = "each run"
+    unrated_movies: int = 0
+    centres: Literal["alike", "by size"] = "alike"
+    hyper_cov: Literal["sample", "population"] = "sample"
+    evaluation_contexts: int = 100
+    rows_of_tasks: Literal["drawn", "even"] = "drawn"
+
+    def check(self, place: str) -> None:
+        """Refuse numbers that are none."""
+        if (
+            min(self.starts, self.evaluation_contexts) < 1
+            or self.unrated_movies < 0
+            or not self.tolerance > 0
+        ):
+            raise InputError(
+                f"{place} has starts, evaluation_contexts, unrated_movies, tolerance of {self.starts}, "
+                f"{self.evaluation_contexts}, {self.unrated_movies}, {self.tolerance}; at least 1, 1, 0 and a positive "
+                "number are needed."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What bandit feedback alone gives."""
+
+    runs: int
+    rows_grid: tuple[int, ...]
+    pessimism: float
+    added_rows: float
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be."""
+        if min(self.runs, *self.rows_grid) < 1 or not self.added_rows > 0:
+            raise InputError("beyond has runs or rows below 1, or added_rows that are not positive.")
+
+
+@dataclass(frozen=True, slots=True)
+class MovieLensAlternatives:
+    """Other readings of the paper, each a change of :class:`MovieLensOpen`, and where they are compared."""
+
+    runs: int
+    rows: tuple[int, ...]
+    algorithms: tuple[str, ...]
+    of: dict[str, dict[str, int | float | str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MovieLens:
+    """The experiment on MovieLens."""
+
+    runs: int
+    few_runs: int
+    rank: int
+    ridge: float
+    iterations: int
+    noise_sd: float
+    clusters: int
+    tasks: int
+    actions: int
+    rows_grid: tuple[int, ...]
+    counts: Counts
+    open: MovieLensOpen = field(default_factory=MovieLensOpen)
+    alternatives: MovieLensAlternatives = field(default_factory=lambda: MovieLensAlternatives(1, (), (), {}))
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be."""
+        counts = (self.runs, self.few_runs, self.alternatives.runs)
+        whole = (*counts, self.rank, self.iterations, self.clusters, self.tasks, self.actions)
+        if min(*whole, *self.rows_grid) < 1 or not min(self.ridge, self.noise_sd) > 0:
+            raise InputError(
+                "movielens has a number of runs, tasks, actions, ... below 1, or its ridge or noise_sd is not positive."
+            )
+        self.open.check("movielens.open")
+        for name in self.alternatives.of:
+            self.reading(name).check(f"movielens.alternatives.of.{name!r}")
+
+    def reading(self, name: str) -> MovieLensOpen:
+        """What is left open, read otherwise."""
+        return changed(self.open, self.alternatives.of[name], f"movielens.alternatives.of.{name!r}")
+
 
 Prior = Literal["oracle", "hierarchical", "flat", "pooled", "learned"]
 Word = Literal["calibrated", "simultaneous", "theorem"]

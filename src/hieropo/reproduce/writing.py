@@ -1,17 +1,122 @@
-"""What an experiment leaves in its folder: Parquet and Markdown, with commit, seed and settings inside."""
+"""Results of an experiment in its folder: means and differences of runs, as Parquet and Markdown."""
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import hieropo
+from hieropo.core.arrays import Array
 from hieropo.errors import ArtifactError
 from hieropo.reproduce.experiment import Results
-from hieropo.reproduce.summaries import Summary
 from hieropo.sources.writing import write_tables
+
+FIRST = 3  # runs that are told one by one, so that anyone can make them again
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One algorithm at one point of a figure.
+
+    Parameters
+    ----------
+    place : dict
+        What is the case at that point, by column.
+    algorithm : str
+    runs : int
+    mean, se : float
+        Mean over runs, and its standard error; of one run, not a number.
+    difference, difference_se : float
+        To the algorithm that all are compared with, in the same runs.
+    first : tuple of float
+        The first runs.
+    """
+
+    place: Mapping[str, Any]
+    algorithm: str
+    runs: int
+    mean: float
+    se: float
+    difference: float
+    difference_se: float
+    first: tuple[float, ...]
+
+    def columns(self) -> dict[str, Any]:
+        """One row of a table."""
+        rest = {name: getattr(self, name) for name in self.__slots__ if name != "place"}
+        return {**self.place, **rest, "first": list(self.first)}
+
+
+def standard_error(values: Array) -> float:
+    """Of the mean of independent values (R,)."""
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
+
+
+def summarised(
+    place: Mapping[str, Any], runs: Sequence[Mapping[str, float]], names: Sequence[str], compared_with: str
+) -> list[Summary]:
+    """One :class:`Summary` for each name, from paired runs in their order."""
+    values = {name: np.array([run[name] for run in runs]) for name in names}
+    other = values.get(compared_with)
+    found = []
+    for name, each in values.items():
+        gap = each - other if other is not None else np.full(each.size, np.nan)
+        found.append(
+            Summary(
+                place, name, each.size, float(each.mean()), standard_error(each),
+                float(gap.mean()), standard_error(gap), tuple(each[:FIRST].tolist()),
+            )
+        )  # fmt: skip
+    return found
+
+
+def figure(value: float, error: float, digits: int = 3) -> str:
+    """Value and standard error, ``0.912 ± 0.004``; an empty cell where the value is not a number."""
+    if not np.isfinite(value):
+        return ""
+    return f"{value:.{digits}f} ± {error:.{digits}f}" if np.isfinite(error) else f"{value:.{digits}f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown table; all columns but the first are aligned to the right."""
+    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def crossed(
+    found: Sequence[Summary], down: str, across: str, corner: str, cell: Callable[[Summary], str]
+) -> str:
+    """Markdown table with a row for each value of ``down``, and a column for each of ``across``.
+
+    They name the algorithm, or a column of the place.
+    """
+    spots = {(_value(each, down), _value(each, across)): cell(each) for each in found}
+    rows, heads = dict.fromkeys(row for row, _ in spots), dict.fromkeys(head for _, head in spots)
+    return table(
+        [corner, *map(str, heads)], ([str(r), *(spots.get((r, h), "") for h in heads)] for r in rows)
+    )
+
+
+def _value(each: Summary, name: str) -> Any:
+    return each.algorithm if name == "algorithm" else each.place[name]
+
+
+def mean(each: Summary) -> str:
+    """Mean and standard error."""
+    return figure(each.mean, each.se, 4)
+
+
+def difference(each: Summary) -> str:
+    """Difference and its standard error, with a sign; nothing where it is compared with itself."""
+    if not np.isfinite(each.difference) or each.difference == each.difference_se == 0:
+        return ""
+    error = f" ± {each.difference_se:.4f}" if np.isfinite(each.difference_se) else ""
+    return f"{each.difference:+.4f}{error}"
+
 
 PACKAGES = ("numpy", "scipy", "numba")
 

@@ -18,9 +18,8 @@ import pyarrow.json as pajson
 from hieropo.errors import LogError, SchemaError
 from hieropo.sources.arrays import EXACT
 from hieropo.sources.files import FileRows, opened_bytes, unreadable
-from hieropo.sources.json_types import JsonType, as_text, kind_of, plain
 from hieropo.sources.schema import MIXED, NOTE, is_number, is_text
-from hieropo.sources.text_types import Types, converted
+from hieropo.sources.text_types import JsonType, Types, as_text, converted, kind_of, plain
 
 _BLOCK = 4 * 2**20
 _ROW = re.compile(r" in row (\d+)")

@@ -13,9 +13,9 @@ from hieropo.core.keys import Places
 from hieropo.core.logs import Roles
 from hieropo.core.rules import HUGE
 from hieropo.sources.arrays import decoded, ids, is_uuid, plain_texts, without_views
+from hieropo.sources.rejects import Fault, sift
 from hieropo.sources.schema import NUMBER_ROLES, holds_text
-from hieropo.sources.sifting import Fault, sift
-from hieropo.sources.text_numbers import text_numbers
+from hieropo.sources.text_types import text_numbers
 
 
 class Unusable(NamedTuple):

@@ -17,8 +17,14 @@ from hieropo.sources.log_source import LogSource, empty
 from hieropo.sources.parquet import ParquetSource
 from hieropo.sources.paths import TEXTS, find_files
 from hieropo.sources.sql import Query, open_query
-from hieropo.sources.streams import LazySource, StreamSource, iterator_source
-from hieropo.sources.tables import DatasetSource, RelationSource, TableSource
+from hieropo.sources.tables import (
+    DatasetSource,
+    LazySource,
+    RelationSource,
+    StreamSource,
+    TableSource,
+    iterator_source,
+)
 from hieropo.sources.text_types import Types, stated_types
 
 _TAKEN = (

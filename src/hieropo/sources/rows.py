@@ -16,10 +16,9 @@ from hieropo.errors import LogError
 from hieropo.sources.arrays import ids, lists, numbers, times, without_views
 from hieropo.sources.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.sources.opening import open_log
-from hieropo.sources.rejects import Rejects
+from hieropo.sources.rejects import Rejects, any_of, sift
 from hieropo.sources.schema import check_columns, holds_text
-from hieropo.sources.sifting import any_of, sift
-from hieropo.sources.text_numbers import text_columns, text_numbers, with_numbers
+from hieropo.sources.text_types import text_columns, text_numbers, with_numbers
 
 
 def read(

@@ -1,20 +1,85 @@
-"""Types of columns that come as text: found from all of their values, or stated.
+"""Types of columns that come as text or as JSON: found from all of their values, or stated.
 
 A column is of whole numbers, numbers, true/false, dates or times only where every value of it is; else it is text, and
 the first value that did not fit is kept for whoever needs numbers there. What an id may lose is not read as a number:
 leading zeros, and whole numbers that a float would round.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hieropo.core.arrays import Mask
+from hieropo.core.logs import Roles
 from hieropo.errors import InputError, LogError
-from hieropo.sources.arrays import EXACT
-from hieropo.sources.schema import MIXED, NOTE, is_number
-from hieropo.sources.text_numbers import LONG, cleaned
+from hieropo.sources.arrays import EXACT, decoded
+from hieropo.sources.schema import MIXED, NOTE, NUMBER_ROLES, holds_text, is_number
+
+LONG = "^[+-]?[0-9]{16,}$"
+_NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)$"  # what a cast takes
+_MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "#N/A"]
+
+
+class TextNumbers(NamedTuple):
+    """Texts (n,) as numbers.
+
+    Attributes
+    ----------
+    values : float64 array
+        Null where there is no number.
+    missing, wrong, rounded : (n,) bool
+        Nothing is there; what is there is not a number; a whole number that a float64 would round.
+    """
+
+    values: pa.Array
+    missing: Mask
+    wrong: Mask
+    rounded: Mask
+
+
+def cleaned(texts: pa.Array) -> pa.Array:
+    """Without blanks around values, and null where a word says that a value is missing."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    words = pc.is_in(trimmed, pa.array(_MISSING, trimmed.type))
+    return pc.if_else(words, pa.scalar(None, trimmed.type), trimmed)
+
+
+def text_numbers(texts: pa.Array) -> TextNumbers:
+    """Read texts as numbers, as CSV files are: a point before decimals, and nothing between thousands."""
+    texts = cleaned(decoded(texts).cast(pa.large_string()))
+    found = pc.match_substring_regex(texts, _NUMBER, ignore_case=True)
+    values = pc.if_else(found, texts, pa.scalar(None, texts.type)).cast(pa.float64())
+    exact = pc.match_substring_regex(texts, f"^[+-]?0*{EXACT}$")
+    large = pc.and_(pc.match_substring_regex(texts, LONG), pc.greater_equal(pc.abs(values), float(EXACT)))
+    large = pc.and_not(large, exact)
+    return TextNumbers(values, _mask(texts.is_null()), _mask(pc.invert(found)), _mask(large))
+
+
+def text_columns(found: pa.RecordBatch, roles: Roles) -> list[str]:
+    """Columns of text that are named as numbers."""
+    return [
+        column
+        for role, column in roles.items()
+        if role in NUMBER_ROLES and holds_text(found.schema.field(column).type)
+    ]
+
+
+def with_numbers(found: pa.RecordBatch, columns: Iterable[str]) -> pa.RecordBatch:
+    """Replace columns of text by their numbers, null where there is none."""
+    for column in columns:
+        values = text_numbers(found.column(column)).values
+        found = found.set_column(found.schema.get_field_index(column), column, values)
+    return found
+
+
+def _mask(found: pa.Array) -> Mask:
+    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's own argument
+    return mask
+
 
 Types = Mapping[str, pa.DataType]  # stated types of columns
 Where = Callable[[int], str]  # where a row stands, for messages
@@ -252,3 +317,130 @@ def _failing(text: str, base: pa.DataType) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+_HUGE = pa.decimal128(38, 0)  # whole numbers beyond 64 bits, which no column holds
+
+
+@dataclass(frozen=True)
+class JsonType:
+    """The type of one column, as far as it has been seen, with the least and the largest whole number in it."""
+
+    kind: pa.DataType = field(default_factory=pa.null)
+    low: float = 0
+    high: float = 0
+    note: str | None = None  # why the type is mixed
+    first: str | None = None  # the first value that was looked at alone, and its place
+
+    def with_(self, kind: pa.DataType, low: float, high: float) -> "JsonType | None":
+        """Return the type that also holds values of this type within this range; None where there is none."""
+        if self.kind == MIXED:
+            return self
+        low, high = min(self.low, low), max(self.high, high)
+        joined = _joined_json(self.kind, kind)
+        whole = {self.kind, kind} & {_INT, _UINT}
+        rounded = joined == _FLOAT and bool(whole) and max(-low, high) > EXACT
+        if joined is None or rounded or (joined == _UINT and low < 0):
+            return None
+        return replace(self, kind=joined, low=low, high=high)
+
+    def widened(self, kind: pa.DataType, value: Any, place: str) -> "JsonType":
+        """Return the type that also holds this value; of mixed values where there is none."""
+        number = value if isinstance(value, int) and not isinstance(value, bool) else 0
+        found = self.with_(kind, min(number, 0), max(number, 0))
+        if found is not None:
+            new = found.first is None and kind != pa.null()
+            return (
+                replace(found, first=f"{_short_json(value)} in {place[0].lower()}{place[1:]}")
+                if new
+                else found
+            )
+        if kind == _HUGE:
+            note = f"{place}: {value} is beyond 64 bits; write it as text if it is an id."
+        elif kind in _NUMBERS and self.kind in _NUMBERS:
+            note = f"{place}: here decimals or negative numbers and whole numbers beyond 2**53 have met."
+        else:
+            before = "" if self.first is None else f", {self.first}"
+            note = (
+                f"{place}: {_short_json(value)} is {_noun(kind)}, and there was {_noun(self.kind)} before{before}. "
+                "Give it one type in all lines."
+            )
+        return replace(self, kind=MIXED, note=note)
+
+    def field(self, name: str) -> pa.Field:
+        """As a field of a schema, whose metadata says where its values differ in type."""
+        return pa.field(name, self.kind, metadata=None if self.note is None else {NOTE: self.note})
+
+
+def kind_of(value: Any) -> pa.DataType:
+    """The type of one parsed value."""
+    if isinstance(value, bool):
+        return _BOOL
+    if isinstance(value, int):
+        return _INT if -(2**63) <= value < 2**63 else _UINT if 0 < value < 2**64 else _HUGE
+    if isinstance(value, list):
+        return pa.list_(_all_of([kind_of(each) for each in value]))
+    if isinstance(value, dict):
+        return pa.struct([(name, kind_of(each)) for name, each in value.items()])
+    return {str: TEXT, float: _FLOAT}.get(type(value), pa.null())
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """A type as it is without a guess: what looks like a time is text."""
+    if pa.types.is_timestamp(kind):
+        return TEXT
+    if pa.types.is_list(kind):
+        return pa.list_(plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, plain(each.type)) for each in kind])
+    return kind
+
+
+def as_text(value: Any) -> str | None:
+    """A parsed value as text: what stands in the file, without the quotes of text."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short_json(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _all_of(kinds: list[pa.DataType]) -> pa.DataType:
+    joined = pa.null()
+    for kind in kinds:
+        found = _joined_json(joined, kind)
+        if found is None:
+            return MIXED
+        joined = found
+    return joined
+
+
+def _joined_json(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of both; None where there is none."""
+    if _HUGE in (one, other):
+        return None
+    if pa.null() in (one, other) or one == other:
+        return other if one == pa.null() else one
+    if one in _NUMBERS and other in _NUMBERS:
+        return _FLOAT if _FLOAT in (one, other) else _UINT
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = _joined_json(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return _structs(one, other)
+    return None
+
+
+def _structs(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    found = {each.name: each.type for each in one}
+    for each in other:
+        joined = _joined_json(found.get(each.name, pa.null()), each.type)
+        if joined is None:
+            return None
+        found[each.name] = joined
+    return pa.struct(list(found.items()))
+
+
+def _noun(kind: pa.DataType) -> str:
+    return {**_NOUNS, TEXT: "text", _BOOL: "a boolean"}.get(kind, f"a value of type {kind}")
