@@ -20,9 +20,15 @@ PLOTS := $(VENV)/.installed-plots
 # A processor without 512-bit vectors, for all that is compiled and for linear algebra. numba takes the features of this
 # machine as well unless they are set to none.
 OLDER := OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
-LAWS := als bounds cells choice_logits crossed_posterior estimation evaluation extremes gating hyper_intervals \
-    incumbents kernels moments_laws off_policy origin policy posterior_laws predictive propensities reward_origin \
-    sampled crossed_mixture shrinkage summing ties totals tree_estimation uncertainty value_intervals weights worth
+LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logging_policy/test_choice_logits \
+    model/crossed/test_posterior estimation/test_reml evaluation/test_evaluation doctor/test_extremes \
+    policies/test_gating estimation/hyper/test_intervals logging_policy/test_incumbents _kernels/test_kernels \
+    laws/test_moments_laws ope/test_off_policy laws/test_recentring policies/test_lower_bound \
+    laws/test_posterior_laws evaluation/test_predictive logging_policy/test_propensities \
+    laws/test_reward_origin estimation/hyper/test_sampled estimation/crossed/test_mixture ope/test_shrinkage \
+    passes/test_summing _utils/test_ties evaluation/test_value_distributions estimation/test_tree_estimation \
+    estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
+    evaluation/test_certificates
 
 .PHONY: demo reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
@@ -57,7 +63,7 @@ quick: $(DEV) postgresql
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 portable: $(DEV)
-	$(OLDER) $(BIN)/python -m pytest -n auto $(patsubst %,tests/test_%.py,$(LAWS))
+	$(OLDER) $(BIN)/python -m pytest -n auto $(patsubst %,tests/%.py,$(LAWS))
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

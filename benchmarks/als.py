@@ -16,9 +16,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from hieropo.core.als import factorize
-from hieropo.core.threads import processors
-from hieropo.reproduce.ratings import read_ratings
+from hieropo._utils.threads import processors
+from hieropo.reproduce.movielens.als import factorize
+from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import settings_of, shipped
 
 

@@ -37,7 +37,7 @@ def log_of(tasks, rows, seed=0):
 def fit_here(options):
     """Print processor and wall seconds of the fit with the least processor time."""
     import hieropo
-    from hieropo import blas_threads
+    from hieropo._utils import blas_threads
 
     if options.unlimited:
         limit = type(blas_threads.one_blas_thread)

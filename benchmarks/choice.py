@@ -34,13 +34,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from hieropo.artifacts import load_policy, save_policy
-from hieropo.core.gaussian import Gaussian
-from hieropo.core.keys import Keys
-from hieropo.core.laws import kernels
-from hieropo.core.packed import pack
-from hieropo.core.policy import LCBPolicy
-from hieropo.core.posterior import PosteriorTable
+from hieropo._utils.packed import pack
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.posterior import PosteriorTable
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.policies.marginals import kernels
+from hieropo.rows.keys import Keys
+from hieropo.storage.load import load_policy
+from hieropo.storage.save import save_policy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Array, Array, Array, Array]  # phi, rows, means, full covs

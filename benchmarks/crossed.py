@@ -18,12 +18,12 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 import hieropo
-from hieropo.core.crossed_mixture import condition_hierarchies, integrate_crossed
-from hieropo.core.crossed_shapes import learn_shapes, part_of_tasks
-from hieropo.core.crossed_steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
-from hieropo.core.totals import total
-from hieropo.core.uncertainty import learn
-from hieropo.core.units import UnitAccumulator
+from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.shapes import learn_shapes, part_of_tasks
+from hieropo.estimation.hyper.uncertainty import learn
+from hieropo.evaluation.by_posterior.value_distributions import total
+from hieropo.model.crossed.steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
+from hieropo.moments.units import UnitAccumulator
 
 LONG = 5.0
 

@@ -68,9 +68,9 @@ class Log:
     """A log to read."""
 
     def __init__(self, path: str, d: int, threads: int) -> None:
-        from hieropo.core.features import Columns
-        from hieropo.core.logs import Roles
-        from hieropo.sources import open_log
+        from hieropo.features.maps import Columns
+        from hieropo.logs.opening import open_log
+        from hieropo.rows.batches import Roles
 
         self.threads = threads
         self.features = Columns(tuple(columns_of(d)))
@@ -79,7 +79,7 @@ class Log:
 
     def decode(self) -> int:
         """Read all columns and do nothing with them; bytes of the rows in memory."""
-        from hieropo.sources.log_source import parts_of
+        from hieropo.logs.arrow.log_source import parts_of
 
         parts = parts_of(self.source, self.roles.columns)
 
@@ -93,7 +93,7 @@ class Log:
 
     def sum_up(self) -> int:
         """Make the Moments; bytes of the result."""
-        from hieropo.summing import sums
+        from hieropo.passes.summing import sums
 
         moments = sums(self.source, self.features, self.roles, threads=self.threads).moments
         return int(moments.sums.nbytes + moments.rows.nbytes + moments.log_precision.nbytes)
@@ -170,12 +170,12 @@ def polars(path: str, d: int, threads: int, rounds: int) -> dict[str, Any]:
 def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     """Sums of row groups that are in memory, by every variant: ns a row; and the limits of this machine."""
     from hieropo import Moments
-    from hieropo.core import column_pass
-    from hieropo.core.accumulation import Accumulator
-    from hieropo.core.numbering import Numbering
-    from hieropo.core.row_sketch import RowSketcher
-    from hieropo.sources.in_place import in_place
-    from hieropo.sources.log_source import parts_of
+    from hieropo.logs.arrow.log_source import parts_of
+    from hieropo.moments import column_pass
+    from hieropo.moments.accumulation import Accumulator
+    from hieropo.moments.row_sketch import RowSketcher
+    from hieropo.passes.in_place import in_place
+    from hieropo.rows.numbering import Numbering
 
     log = Log(path, d, 1)
     batches = [batch for part in parts_of(log.source, log.roles.columns)[:groups] for batch in part.batches()]

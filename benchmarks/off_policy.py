@@ -21,9 +21,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums, column
-from hieropo.core.shrinkage import shrink
-from hieropo.core.value_estimates import ratios, task_gains, values
+from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums, column
+from hieropo.ope.shrinkage import shrink
+from hieropo.ope.value_estimates import ratios, task_gains, values
 
 TAU, LAM, BATCH, ACTIONS = 5.0, 20.0, 100_000, 10
 CUT = {"Switch-DR": column("switch", TAU), "DRos": column("shrink", LAM)}

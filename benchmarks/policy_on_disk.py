@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hieropo import Gaussian, LCBPolicy, load_policy, save_policy
-from hieropo.artifacts import verify_policy
-from hieropo.core.keys import Keys
-from hieropo.core.packed import packed_size, triangle, unpack
-from hieropo.core.posterior import PosteriorTable
+from hieropo._utils.packed import packed_size, triangle, unpack
+from hieropo.model.posterior import PosteriorTable
+from hieropo.rows.keys import Keys
+from hieropo.storage.load import verify_policy
 
 CHUNK = 100_000
 

@@ -7,7 +7,7 @@ hyper-posterior, all task means and all task covariances. The numpy formulations
 stacks, chunked so that a chunk stays in cache; the fastest of them in this run is the yardstick. One thread means one
 processor for the whole process (sched_setaffinity) and one BLAS thread.
 
-The limit: the two passes take about 1.5 d^3 + 3.2 d^3 multiply-adds a task (see core/kernels_posterior.py). The
+The limit: the two passes take about 1.5 d^3 + 3.2 d^3 multiply-adds a task (see _kernels/tree_steps.py). The
 program prints the rate reached next to the peak of a loop of independent vector multiply-adds on the same processor,
 and the bytes moved a task.
 """
@@ -21,8 +21,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 import hieropo
-from hieropo.core.keys import Keys
-from hieropo.core.packed import pack, packed_size
+from hieropo._utils.packed import pack, packed_size
+from hieropo.rows.keys import Keys
 
 
 def moments_of(tasks: int, dim: int, seed: int) -> hieropo.Moments:

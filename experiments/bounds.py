@@ -37,17 +37,23 @@ from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Gaussian, Hierarchy, LCBPolicy, Moments, condition
-from hieropo.core.assumptions import coverage, exact_constant, largest_delta, paper_constant, proof_step
-from hieropo.core.bounds import Suboptimality, bounds
-from hieropo.core.posterior import Posterior
-from hieropo.core.simulation import (
+from hieropo.evaluation.by_posterior.assumptions import (
+    coverage,
+    exact_constant,
+    largest_delta,
+    paper_constant,
+    proof_step,
+)
+from hieropo.evaluation.by_posterior.bounds import Suboptimality, bounds
+from hieropo.evaluation.by_posterior.certificates import certificates
+from hieropo.model.posterior import Posterior
+from hieropo.reproduce.synthetic.simulation import (
     draw_log,
     draw_tasks,
     suboptimality,
     synthetic_features,
     synthetic_hierarchy,
 )
-from hieropo.core.worth import certificates
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator], Hierarchy]
@@ -63,7 +69,8 @@ TAKEN = ("alpha", f"{PESSIMISM:g}")
 
 INTRODUCTION = """\
 Whether Theorem 2 of arXiv 2212.04720 bounds what a policy loses, how tightly, and what is tighter. The problem is
-explained at the head of `experiments/bounds.py`, the bounds at that of `src/hieropo/core/bounds.py`. The hierarchy is
+explained at the head of `experiments/bounds.py`, the bounds at that of
+`src/hieropo/evaluation/by_posterior/bounds.py`. The hierarchy is
 known in all runs. The seed is {seed}. After ± stands one Monte Carlo standard error. "Smallest" is no reading of the
 theorem that somebody with a log could take; it shows how much of the theorem's size is its gamma. Where the bound of
 FlatOPO, for each task alone, is below theorem 2, the theorem does not show what the hierarchy brings; "apart" does.

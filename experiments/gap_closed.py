@@ -31,7 +31,7 @@ from repeating import workers
 from tables import figure, provenance, table, write
 
 from hieropo import FlatOPO, Hierarchy, HierOPO, OracleOPO, PooledOPO
-from hieropo.core.simulation import (
+from hieropo.reproduce.synthetic.simulation import (
     SimulatedLog,
     TrueTasks,
     suboptimality,
@@ -266,7 +266,7 @@ def report(runs: dict[Setting, list[Run]], command: str) -> list[str]:
         ),
         side_table(runs),
         f"## The first {FIRST} runs of the goal's setting",
-        "Mean suboptimality, for `tests/test_experiments.py`.",
+        "Mean suboptimality, for `tests/repository/test_results.py`.",
         first_table(goal),
     ]
 

@@ -261,7 +261,7 @@ def report(results: Results, studies: dict[str, Study], command: str) -> list[st
     return [
         *text,
         "## The first half alone",
-        "Values, for `tests/test_experiments.py`.",
+        "Values, for `tests/repository/test_results.py`.",
         first_table(results),
     ]
 

@@ -45,13 +45,13 @@ from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import HierOPO, LCBPolicy, Moments
-from hieropo.core.crossed import Crossed
-from hieropo.core.features import indicator, per_action
-from hieropo.core.incumbents import Reactions, knowledge
-from hieropo.core.logs import Roles
-from hieropo.core.worth import task_laws
-from hieropo.learning import Learning, Settings, learning
-from hieropo.placement import Placement
+from hieropo.estimation.learning import Learning, Settings, learning
+from hieropo.evaluation.by_posterior.certificates import task_laws
+from hieropo.features.maps import indicator, per_action
+from hieropo.features.per_action import Crossed
+from hieropo.logging_policy.incumbents import Reactions, knowledge
+from hieropo.model.task_levels import Placement
+from hieropo.rows.batches import Roles
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -25,9 +25,14 @@ from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Gaussian, Hierarchy, Moments, condition, estimate
-from hieropo.core.packed import unpack
-from hieropo.core.simulation import draw_log, draw_tasks, synthetic_features, synthetic_hierarchy
-from hieropo.core.uncertainty import learn
+from hieropo._utils.packed import unpack
+from hieropo.estimation.hyper.uncertainty import learn
+from hieropo.reproduce.synthetic.simulation import (
+    draw_log,
+    draw_tasks,
+    synthetic_features,
+    synthetic_hierarchy,
+)
 
 Array = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from repeating import options, repeated
 from tables import figure, provenance, table, write
 
-from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
-from hieropo.core.shrinkage import shrink
-from hieropo.core.value_estimates import NAMES, task_gains, values
+from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.ope.shrinkage import shrink
+from hieropo.ope.value_estimates import NAMES, task_gains, values
 
 Array = NDArray[np.float64]
 

@@ -38,8 +38,8 @@ from studies import STUDIES, Study
 from tables import figure, provenance, table, write
 
 from hieropo import HierOPO, HieropoWarning
-from hieropo.core.off_policy import OffPolicySums
-from hieropo.core.value_estimates import values
+from hieropo.ope.off_policy import OffPolicySums
+from hieropo.ope.value_estimates import values
 
 Array = NDArray[np.float64]
 

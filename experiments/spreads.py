@@ -26,7 +26,7 @@ from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Moments, estimate, estimate_levels
-from hieropo.core.profile_intervals import profile_intervals
+from hieropo.estimation.hyper.profile_intervals import profile_intervals
 
 Array = NDArray[np.float64]
 

@@ -38,11 +38,11 @@ from repeating import options, repeated, workers
 from tables import figure, provenance, table, write
 
 from hieropo import LCBPolicy, Moments, condition, estimate
-from hieropo.core.mixed import normal_mixture_quantile
-from hieropo.core.simulation import SimulatedLog, TrueTasks, draw_log, draw_tasks
-from hieropo.core.totals import total
-from hieropo.core.uncertainty import learn
-from hieropo.core.worth import certificates, rows_needed, task_laws
+from hieropo.estimation.hyper.mixed import normal_mixture_quantile
+from hieropo.estimation.hyper.uncertainty import learn
+from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, task_laws
+from hieropo.evaluation.by_posterior.value_distributions import total
+from hieropo.reproduce.synthetic.simulation import SimulatedLog, TrueTasks, draw_log, draw_tasks
 
 Array = NDArray[np.float64]
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hieropo import per_action
-from hieropo.artifacts.checkpoint import remove_checkpoint
-from hieropo.artifacts.directories import aside
-from hieropo.checkpoints import features_and_sums, stored_sums
-from hieropo.core.logs import Roles
-from hieropo.log_moments import LogMoments
-from hieropo.sources import open_log
+from hieropo.logs.opening import open_log
+from hieropo.passes.checkpoints import features_and_sums, stored_sums
+from hieropo.passes.log_moments import LogMoments
+from hieropo.rows.batches import Roles
+from hieropo.storage.checkpoint import remove_checkpoint
+from hieropo.storage.directories import aside
 
 PLAIN = Roles("store", "offer", "profit", context=("visits",))
 PLACED = Roles("store", "offer", "profit", context=("visits",), levels=("region",), metadata=("size",))

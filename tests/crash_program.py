@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hieropo import Gaussian, Hierarchy, LCBPolicy, Moments, condition, load_policy, save_policy
-from hieropo.artifacts import directories
 from hieropo.errors import ArtifactError
+from hieropo.storage import directories
 
 NOBODY = 65534
 DIM = 4

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from hieropo.sources import Roles
+from hieropo.rows.batches import Roles
 
 N = 1000
 ROLES = Roles("store", "offer", "margin", "p", "w", context=("age", "price"))

@@ -12,9 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 from reference.dense import Problem
 
-from hieropo.core.gaussian import Gaussian
-from hieropo.core.hierarchy import Hierarchy, Level
-from hieropo.core.statistics import Moments
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy, Level
+from hieropo.moments.statistics import Moments
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from reference.dense import Array
 
-from hieropo.core.features import Crossed, per_action
-from hieropo.core.statistics import Moments
-from hieropo.core.units import UnitAccumulator, UnitMoments
+from hieropo.features.maps import Crossed, per_action
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitAccumulator, UnitMoments
 
 
 @dataclass(frozen=True)

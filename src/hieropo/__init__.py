@@ -21,27 +21,30 @@ from hieropo.errors import (
 )
 
 if TYPE_CHECKING:
-    from hieropo.artifacts import load_policy, save_policy
-    from hieropo.baselines import FlatOPO, OracleOPO, PooledOPO
-    from hieropo.core.accumulation import Accumulator
-    from hieropo.core.assumptions import assumptions
-    from hieropo.core.bounds import bounds
-    from hieropo.core.estimation import Estimate, estimate
-    from hieropo.core.features import Columns, embedding, indicator, per_action
-    from hieropo.core.gating import GatedPolicy
-    from hieropo.core.gaussian import Gaussian
-    from hieropo.core.hierarchy import Hierarchy, Level
-    from hieropo.core.metadata import Metadata
-    from hieropo.core.policy import Choice, Choices, LCBPolicy, SamplingPolicy
-    from hieropo.core.posterior import Posterior, condition
-    from hieropo.core.statistics import Moments
-    from hieropo.core.tree_estimation import estimate_levels
-    from hieropo.doctor import Examination, Finding, examine
-    from hieropo.evaluation import Evaluation
-    from hieropo.learners import HierOPO
-    from hieropo.loading import load_learner
-    from hieropo.log_moments import LogMoments
-    from hieropo.sources import open_log, sql
+    from hieropo.doctor.examination import Examination, Finding
+    from hieropo.doctor.examine import examine
+    from hieropo.estimation.reml import Estimate, estimate
+    from hieropo.estimation.tree_estimation import estimate_levels
+    from hieropo.evaluation.by_posterior.assumptions import assumptions
+    from hieropo.evaluation.by_posterior.bounds import bounds
+    from hieropo.evaluation.evaluation import Evaluation
+    from hieropo.features.maps import Columns, embedding, indicator, per_action
+    from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
+    from hieropo.learners.hieropo import HierOPO
+    from hieropo.learners.loading import load_learner
+    from hieropo.logs.engines.sql import sql
+    from hieropo.logs.opening import open_log
+    from hieropo.model.gaussian import Gaussian
+    from hieropo.model.hierarchy import Hierarchy, Level
+    from hieropo.model.metadata import Metadata
+    from hieropo.model.posterior import Posterior, condition
+    from hieropo.moments.accumulation import Accumulator
+    from hieropo.moments.statistics import Moments
+    from hieropo.passes.log_moments import LogMoments
+    from hieropo.policies.gating import GatedPolicy
+    from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy, SamplingPolicy
+    from hieropo.storage.load import load_policy
+    from hieropo.storage.save import save_policy
 
 __version__ = "0.1.0.dev0"
 
@@ -96,27 +99,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "hieropo.artifacts": ("load_policy", "save_policy"),
-    "hieropo.core.estimation": ("Estimate", "estimate"),
-    "hieropo.core.features": ("Columns", "embedding", "indicator", "per_action"),
-    "hieropo.core.gating": ("GatedPolicy",),
-    "hieropo.core.gaussian": ("Gaussian",),
-    "hieropo.core.hierarchy": ("Hierarchy", "Level"),
-    "hieropo.core.policy": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
-    "hieropo.core.posterior": ("Posterior", "condition"),
-    "hieropo.core.accumulation": ("Accumulator",),
-    "hieropo.core.assumptions": ("assumptions",),
-    "hieropo.core.bounds": ("bounds",),
-    "hieropo.core.statistics": ("Moments",),
-    "hieropo.core.metadata": ("Metadata",),
-    "hieropo.core.tree_estimation": ("estimate_levels",),
-    "hieropo.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.storage": ("load_policy", "save_policy"),
+    "hieropo.estimation.reml": ("Estimate", "estimate"),
+    "hieropo.features.maps": ("Columns", "embedding", "indicator", "per_action"),
+    "hieropo.policies.gating": ("GatedPolicy",),
+    "hieropo.model.gaussian": ("Gaussian",),
+    "hieropo.model.hierarchy": ("Hierarchy", "Level"),
+    "hieropo.policies.lower_bound": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
+    "hieropo.model.posterior": ("Posterior", "condition"),
+    "hieropo.moments.accumulation": ("Accumulator",),
+    "hieropo.evaluation.by_posterior.assumptions": ("assumptions",),
+    "hieropo.evaluation.by_posterior.bounds": ("bounds",),
+    "hieropo.moments.statistics": ("Moments",),
+    "hieropo.model.metadata": ("Metadata",),
+    "hieropo.estimation.tree_estimation": ("estimate_levels",),
+    "hieropo.learners.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
     "hieropo.doctor": ("Examination", "Finding", "examine"),
     "hieropo.evaluation": ("Evaluation",),
-    "hieropo.learners": ("HierOPO",),
-    "hieropo.loading": ("load_learner",),
-    "hieropo.log_moments": ("LogMoments",),
-    "hieropo.sources": ("open_log", "sql"),
+    "hieropo.learners.hieropo": ("HierOPO",),
+    "hieropo.learners.loading": ("load_learner",),
+    "hieropo.passes.log_moments": ("LogMoments",),
+    "hieropo.logs": ("open_log", "sql"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,19 +1,22 @@
-"""The command line: one module a command, and what they share."""
+"""The command line: one module a command, and what they share.
+
+May import everything.
+"""
 
 import click
 
 from hieropo import __version__
+from hieropo.cli.commands.convert import convert_command
+from hieropo.cli.commands.decide import decide_command
+from hieropo.cli.commands.demo import demo_command
+from hieropo.cli.commands.doctor import doctor_command
+from hieropo.cli.commands.evaluate import evaluate_command
+from hieropo.cli.commands.fit import fit_command
+from hieropo.cli.commands.inspect import inspect_command
+from hieropo.cli.commands.join import join_command
+from hieropo.cli.commands.moments import moments_command
+from hieropo.cli.commands.reproduce import reproduce_group
 from hieropo.cli.console import Program, example
-from hieropo.cli.convert import convert_command
-from hieropo.cli.decide import decide_command
-from hieropo.cli.demo import demo_command
-from hieropo.cli.doctor import doctor_command
-from hieropo.cli.evaluate import evaluate_command
-from hieropo.cli.fit import fit_command
-from hieropo.cli.inspect_policy import inspect_command
-from hieropo.cli.join import join_command
-from hieropo.cli.moments import moments_command
-from hieropo.cli.reproduce import reproduce_group
 
 __all__ = ["main"]
 

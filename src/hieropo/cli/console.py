@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from hieropo.blas_threads import one_blas_thread
+from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.errors import HieropoError
 
 DEBUG = "hieropo.debug"
@@ -133,7 +133,7 @@ def refuse_inside(log: str, target: str | None) -> None:
 def done_with(checkpoint: str | None) -> None:
     """Remove a checkpoint once its work is written."""
     if checkpoint is not None:
-        from hieropo.artifacts.checkpoint import remove_checkpoint
+        from hieropo.storage.checkpoint import remove_checkpoint
 
         remove_checkpoint(checkpoint)
 

@@ -75,7 +75,8 @@ class Rows:
 
     def open(self, *, rereadable: bool = False, lenient: bool = False) -> Any:
         """Open them as a log."""
-        from hieropo.sources import open_log, sql
+        from hieropo.logs.engines.sql import sql
+        from hieropo.logs.opening import open_log
 
         source = self.place if self.sql is None else sql(self.sql, self.place)
         return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
@@ -94,7 +95,7 @@ class Rows:
         """The place, without a password."""
         if "://" not in self.place:
             return self.place
-        from hieropo.sources.sql import without_password
+        from hieropo.logs.engines.sql import without_password
 
         return without_password(self.place)
 
@@ -214,8 +215,8 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:
     """Columns of each role, named or guessed; guesses are told on standard error."""
-    from hieropo.core.logs import Roles
-    from hieropo.sources import guess_roles
+    from hieropo.logs.arrow.schema import guess_roles
+    from hieropo.rows.batches import Roles
 
     named = {role: given[role] for role in Roles.names() if role in given}
     named["context"] = given["context"] or getattr(features, "columns", ())
@@ -233,8 +234,8 @@ def chosen_features(choice: str | None) -> Any:
     """Name of a feature map, or the map that lies in a file."""
     if choice is None or choice in MAPS:
         return choice
-    from hieropo.core.features import feature_map_from_dict
     from hieropo.errors import InputError
+    from hieropo.features.maps import feature_map_from_dict
 
     try:
         return feature_map_from_dict(_mapping(choice))

@@ -4,19 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.artifacts.table import StoredUnits
-from hieropo.core.alike import readings
-from hieropo.core.corrected import HyperError
-from hieropo.core.crossed_mixture import CrossedHierarchies
-from hieropo.core.gating import GatedPolicy
-from hieropo.core.gaussian import Gaussian
-from hieropo.core.hyper_intervals import estimates, level_name
-from hieropo.core.mixed import HyperDraws
-from hieropo.core.packed import packed_size, unpack
+from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.text import counted, whole
 from hieropo.errors import InputError, UnknownTaskError
-from hieropo.feature_choice import measured_from
-from hieropo.likeness import parts_of, verdict_of_parts
-from hieropo.text import counted, whole
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.hyper.corrected import HyperError
+from hieropo.estimation.hyper.intervals import estimates, level_name
+from hieropo.estimation.hyper.mixed import HyperDraws
+from hieropo.learners.population import parts_of, verdict_of_parts
+from hieropo.model.gaussian import Gaussian
+from hieropo.passes.feature_choice import measured_from
+from hieropo.policies.gating import GatedPolicy
+from hieropo.rows.alike import readings
+from hieropo.storage.table import StoredUnits
 
 LEVEL = 0.95  # of intervals
 

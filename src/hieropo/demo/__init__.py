@@ -1,4 +1,7 @@
-"""The whole way of the data on a log that ships with the package: split, fit, judge, decide, leave behind."""
+"""The whole way of the data on a log that ships with the package: split, fit, judge, decide, leave behind.
+
+Uses the public API.
+"""
 
 from hieropo.demo.log import SCENARIOS, Scenario
 from hieropo.demo.run import Left, compare, leave_behind

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.baselines import FlatOPO, PooledOPO
-from hieropo.core.arrays import Mask
-from hieropo.core.keys import Keys
-from hieropo.core.logs import Roles
-from hieropo.core.policy import LCBPolicy
+from hieropo._utils.arrays import Mask
 from hieropo.errors import HieropoWarning, InputError
-from hieropo.learners import HierOPO
-from hieropo.sources import open_log
-from hieropo.sources.rows import read
+from hieropo.learners.baselines import FlatOPO, PooledOPO
+from hieropo.learners.hieropo import HierOPO
+from hieropo.logs.opening import open_log
+from hieropo.logs.reading import read
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import Roles
+from hieropo.rows.keys import Keys
 
 Learner = Callable[[], HierOPO]
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.arrays import Mask
-from hieropo.core.gaussian import Gaussian
-from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.policy import LCBPolicy
-from hieropo.core.posterior import condition
-from hieropo.core.statistics import Moments
-from hieropo.core.units import UnitMoments
+from hieropo._utils.arrays import Mask
+from hieropo.decisions.deciding import decide
 from hieropo.demo.log import DemoLog, Scenario
 from hieropo.demo.value import Estimate, Findings, judge, snips
 from hieropo.errors import ArtifactError, InputError
-from hieropo.learners import HierOPO
-from hieropo.sources.decisions import decide
-from hieropo.sources.writing import write_tables
+from hieropo.learners.hieropo import HierOPO
+from hieropo.logs.arrow.writing import write_tables
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.posterior import condition
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.policies.lower_bound import LCBPolicy
 
 Watch = Callable[[Iterable[int]], Iterable[int]]
 

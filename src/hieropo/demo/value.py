@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.arrays import Array, Codes
+from hieropo._utils.arrays import Array, Codes
 from hieropo.demo.log import Scenario
 from hieropo.errors import InputError
-from hieropo.evaluation import Verdict
+from hieropo.evaluation.parts.claims import Verdict
 
 SIGNIFICANT = 1.96  # standard errors: a two-sided test at 5 %
 ENOUGH_TASKS = 30  # below, a standard error over tasks says little

@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.accumulation import Accumulator
-from hieropo.core.arrays import Array, Codes
-from hieropo.core.cells import MOST_CELLS, Cells, CellSums
-from hieropo.core.extremes import Extremes
-from hieropo.core.features import FeatureMap
-from hieropo.core.keys import Keys
-from hieropo.core.kinds import Numbers
-from hieropo.core.logged_propensities import TINY
-from hieropo.core.logs import Batch, Roles
-from hieropo.core.repeats import MOST, RepeatCounts, Repeats
-from hieropo.core.statistics import Moments
-from hieropo.core.times import Timeline, Times
+from hieropo._utils.arrays import Array, Codes
+from hieropo.doctor.statistics.column_summary import Numbers
+from hieropo.doctor.statistics.extremes import Extremes
+from hieropo.doctor.statistics.repeats import MOST, RepeatCounts, Repeats
+from hieropo.doctor.statistics.times import Timeline, Times
 from hieropo.errors import LogError
-from hieropo.placement import Placement
-from hieropo.sources.looks import Look, Looker, Unusable, rewards_of
-from hieropo.sources.row_hashes import row_hashes
-from hieropo.sources.schema import holds_text
+from hieropo.features.maps import FeatureMap
+from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
+from hieropo.logging_policy.logged_propensities import TINY
+from hieropo.logs.arrow.schema import holds_text
+from hieropo.logs.bad_rows.lenient import Look, Looker, Unusable, rewards_of
+from hieropo.logs.bad_rows.row_hashes import row_hashes
+from hieropo.model.task_levels import Placement
+from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.statistics import Moments
+from hieropo.rows.batches import Batch, Roles
+from hieropo.rows.keys import Keys
 
 _COPIES = 1_000.0  # mean number of times that a row comes at most
 _WIDE = 64  # context columns up to which sums are kept for each action apart

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hieropo.core.logs import Roles
-from hieropo.text import counted, paragraph, percent, table
+from hieropo._utils.text import counted, paragraph, percent, table
+from hieropo.rows.batches import Roles
 
 Severity = Literal["stops", "limits", "note"]
 

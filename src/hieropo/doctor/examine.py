@@ -3,22 +3,20 @@
 from collections.abc import Iterator
 from typing import Any
 
-from hieropo.blas_threads import one_blas_thread
-from hieropo.doctor import (
-    rules_features,
-    rules_incumbent,
-    rules_propensities,
-    rules_tasks,
-    rules_time,
-    rules_values,
-)
+from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.doctor.collecting import Collected, Collector
 from hieropo.doctor.examination import Examination, Finding, ordered
 from hieropo.doctor.facts import facts
+from hieropo.doctor.rules import features as rules_features
+from hieropo.doctor.rules import incumbent as rules_incumbent
+from hieropo.doctor.rules import propensities as rules_propensities
+from hieropo.doctor.rules import tasks as rules_tasks
+from hieropo.doctor.rules import time as rules_time
+from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.sources import guess_roles, open_log
-from hieropo.sources.row_hashes import is_hashable
-from hieropo.sources.schema import check_columns
+from hieropo.logs.arrow.schema import check_columns, guess_roles
+from hieropo.logs.bad_rows.row_hashes import is_hashable
+from hieropo.logs.opening import open_log
 
 
 def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
@@ -71,7 +69,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
-    from hieropo.sources.schema import KNOWN
+    from hieropo.logs.arrow.schema import KNOWN
 
     return tuple(KNOWN) if guess else ()
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core import cells as at
-from hieropo.core.cell_tests import trend
 from hieropo.doctor.collecting import Collected
-from hieropo.doctor.rules_incumbent import Incumbent, unordered
-from hieropo.doctor.rules_time import written
+from hieropo.doctor.rules.incumbent import Incumbent, unordered
+from hieropo.doctor.rules.time import written
+from hieropo.logging_policy import cells as at
+from hieropo.logging_policy.cell_tests import trend
 
 _QUANTILES = {"least": 0, "quarter": 25, "median": 50, "three_quarters": 75, "most": 100}
 

@@ -6,28 +6,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo.core.crossed import Crossed
-from hieropo.core.crossed_mixture import CrossedHierarchies
-from hieropo.core.features import Columns, FeatureMap
-from hieropo.core.incumbents import KNEW, crossed_knowledge, knowledge
-from hieropo.core.logs import Roles
-from hieropo.core.packed import unpack
-from hieropo.core.statistics import Moments
-from hieropo.core.units import UnitMoments
-from hieropo.determined import gram_blocks
-from hieropo.doctor import (
-    rules_features,
-    rules_incumbent,
-    rules_propensities,
-    rules_tasks,
-    rules_time,
-    rules_values,
-)
+from hieropo._utils.packed import unpack
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.examination import Finding
+from hieropo.doctor.rules import features as rules_features
+from hieropo.doctor.rules import incumbent as rules_incumbent
+from hieropo.doctor.rules import propensities as rules_propensities
+from hieropo.doctor.rules import tasks as rules_tasks
+from hieropo.doctor.rules import time as rules_time
+from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError, warn
-from hieropo.learning import Learning
-from hieropo.rejection import constant_reward
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.learning import Learning
+from hieropo.features.maps import Columns, FeatureMap
+from hieropo.features.per_action import Crossed
+from hieropo.logging_policy.incumbents import KNEW, crossed_knowledge, knowledge
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.passes.identifiability import gram_blocks
+from hieropo.passes.rejection import constant_reward
+from hieropo.rows.batches import Roles
 
 AnyMoments = Moments | UnitMoments
 

@@ -1,8 +1,11 @@
-"""What a policy is worth, and whom it would hurt, from a log."""
+"""What a policy is worth, and whom it would hurt, from a log.
 
-from hieropo.evaluation.claims import Verdict
+May import ``ope``, ``decisions``, ``doctor`` and below.
+"""
+
 from hieropo.evaluation.entry import best_pessimism, evaluated, subject_of
 from hieropo.evaluation.evaluation import Evaluation
+from hieropo.evaluation.parts.claims import Verdict
 from hieropo.evaluation.pessimism import PessimismChoice
 
 __all__ = ["Evaluation", "PessimismChoice", "Verdict", "best_pessimism", "evaluated", "subject_of"]

@@ -6,40 +6,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from hieropo.core.arrays import Array, Mask
-from hieropo.core.crossed_mixture import condition_hierarchies
-from hieropo.core.features import FeatureMap
-from hieropo.core.gating import GatedPolicy
-from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.keys import Keys
-from hieropo.core.logs import Batch, Roles, unit_rows
-from hieropo.core.off_policy import OffPolicyMoments, OffPolicySums
-from hieropo.core.policy import LCBPolicy
-from hieropo.core.shrinkage import shrink
-from hieropo.core.totals import noise_variances
-from hieropo.core.uncertainty import condition_with
-from hieropo.core.units import UnitMoments
-from hieropo.core.value_estimates import ValueEstimate, bernstein, task_gains, values
+from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
-from hieropo.evaluation.by_model import ByModel, by_model
-from hieropo.evaluation.claims import claim
-from hieropo.evaluation.comparing import Comparing, Comparison, Weighing
-from hieropo.evaluation.crossfit import CrossFit, Judge, cross_fit
-from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
-from hieropo.evaluation.incumbency import Reacting, finding
-from hieropo.evaluation.judging import (
-    ActionFeatures,
-    Checking,
-    Contexts,
-    FeatureSums,
-    Predictions,
-    Reader,
-    judge,
-)
-from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
-from hieropo.evaluation.propensity import Kind, Propensities, propensities_of
-from hieropo.evaluation.randomised import RandomisationTests, randomisation_tests
-from hieropo.evaluation.rivals import (
+from hieropo.estimation.crossed.mixture import condition_hierarchies
+from hieropo.estimation.hyper.uncertainty import condition_with
+from hieropo.evaluation.by_posterior.value_distributions import noise_variances
+from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
+from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
+from hieropo.evaluation.comparisons.rivals import (
     MOST,
     ONE,
     POOLED,
@@ -55,13 +30,48 @@ from hieropo.evaluation.rivals import (
     ridge,
     work_of,
 )
-from hieropo.evaluation.subject import AnyMoments, Subject
-from hieropo.evaluation.survey import FOLDS, Kept, KeptRows, Seen, Survey, fold_moments, learned_from, survey
-from hieropo.rejection import settle
-from hieropo.sources import open_log, read
-from hieropo.sources.rejects import Rejects
-from hieropo.sources.schema import check_listed
-from hieropo.text import counted
+from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
+from hieropo.evaluation.parts.by_model import ByModel, by_model
+from hieropo.evaluation.parts.claims import claim
+from hieropo.evaluation.parts.incumbency import Reacting, finding
+from hieropo.evaluation.parts.randomised import RandomisationTests, randomisation_tests
+from hieropo.evaluation.passes.first_pass import (
+    FOLDS,
+    Kept,
+    KeptRows,
+    Seen,
+    Survey,
+    fold_moments,
+    learned_from,
+    survey,
+)
+from hieropo.evaluation.passes.judging import (
+    ActionFeatures,
+    Checking,
+    Contexts,
+    FeatureSums,
+    Predictions,
+    Reader,
+    judge,
+)
+from hieropo.evaluation.passes.propensity import Kind, Propensities, propensities_of
+from hieropo.evaluation.passes.subject import AnyMoments, Subject
+from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.arrow.schema import check_listed
+from hieropo.logs.bad_rows.rejects import Rejects
+from hieropo.logs.opening import open_log
+from hieropo.logs.reading import read
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.moments.units import UnitMoments
+from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.ope.shrinkage import shrink
+from hieropo.ope.value_estimates import ValueEstimate, bernstein, task_gains, values
+from hieropo.passes.rejection import settle
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import Batch, Roles, unit_rows
+from hieropo.rows.keys import Keys
 
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]

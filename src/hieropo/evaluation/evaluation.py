@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from hieropo.core.arrays import Array, Codes, Mask
-from hieropo.core.gating import GatedPolicy
-from hieropo.core.ids import plain
-from hieropo.core.keys import Keys
-from hieropo.core.predictive import PredictiveChecks
-from hieropo.core.ties import at_most, ordered
-from hieropo.core.value_estimates import ValueEstimate
+from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.text import agreeing, counted, paragraph, resolved, table, thousands, whole
+from hieropo._utils.ties import at_most, ordered
 from hieropo.errors import InputError
-from hieropo.evaluation.by_model import ByModel, Worth
-from hieropo.evaluation.claims import Claim, Verdict
-from hieropo.evaluation.comparing import Comparison
-from hieropo.evaluation.propensity import Kind
-from hieropo.evaluation.randomised import RandomisationTests
-from hieropo.evaluation.rivals import USUAL
-from hieropo.evaluation.subject import AnyPolicy
-from hieropo.evaluation.survey import Seen
-from hieropo.sources.rejects import Rejected
-from hieropo.text import agreeing, counted, paragraph, resolved, table, thousands, whole
+from hieropo.evaluation.comparisons.comparing import Comparison
+from hieropo.evaluation.comparisons.rivals import USUAL
+from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
+from hieropo.evaluation.parts.by_model import ByModel, Worth
+from hieropo.evaluation.parts.claims import Claim, Verdict
+from hieropo.evaluation.parts.randomised import RandomisationTests
+from hieropo.evaluation.passes.first_pass import Seen
+from hieropo.evaluation.passes.propensity import Kind
+from hieropo.evaluation.passes.subject import AnyPolicy
+from hieropo.logs.bad_rows.rejects import Rejected
+from hieropo.ope.value_estimates import ValueEstimate
+from hieropo.policies.gating import GatedPolicy
+from hieropo.rows.ids import plain
+from hieropo.rows.keys import Keys
 
 MAX_HARM = 0.05
 _TEN = 10

@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hieropo.core.accumulation import Accumulator
-from hieropo.core.arrays import Array
-from hieropo.core.features import FeatureMap
-from hieropo.core.keys import Keys
-from hieropo.core.logs import Batch
-from hieropo.core.packed import packed_size, unpack
-from hieropo.core.policy import LCBPolicy
-from hieropo.core.ties import ROUNDING, first_largest
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.text import paragraph, table
+from hieropo._utils.ties import ROUNDING, first_largest
 from hieropo.errors import InputError
-from hieropo.evaluation.crossfit import CrossFit, Judge
-from hieropo.evaluation.propensity import Propensity
-from hieropo.evaluation.subject import AnyMoments
-from hieropo.evaluation.survey import eligible, fold_of
-from hieropo.text import paragraph, table
+from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge
+from hieropo.evaluation.passes.first_pass import eligible, fold_of
+from hieropo.evaluation.passes.propensity import Propensity
+from hieropo.evaluation.passes.subject import AnyMoments
+from hieropo.features.maps import FeatureMap
+from hieropo.moments.accumulation import Accumulator
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import Batch
+from hieropo.rows.keys import Keys
 
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import hieropo
-from hieropo.core.threads import processors
+from hieropo._utils.threads import processors
 from hieropo.errors import ArtifactError, HieropoError
 from hieropo.reproduce.judging import REFUSED
 

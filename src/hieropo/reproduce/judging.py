@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hieropo.core.arrays import Array, Codes
-from hieropo.core.assumptions import exact_constant, paper_constant
-from hieropo.core.hierarchy import Hierarchy
-from hieropo.core.policy import LCBPolicy, checked_pessimism
-from hieropo.core.posterior import condition
-from hieropo.core.statistics import Moments
-from hieropo.core.uncertainty import learn
+from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import HieropoWarning, NumericalError
+from hieropo.estimation.hyper.uncertainty import learn
+from hieropo.evaluation.by_posterior.assumptions import exact_constant, paper_constant
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.posterior import condition
+from hieropo.moments.statistics import Moments
+from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
 from hieropo.reproduce.settings import Algorithm
 
 R = TypeVar("R")

@@ -3,11 +3,16 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hieropo.reproduce import beyond, beyond_report, movielens, movielens_report, synthetic, synthetic_report
+from hieropo.reproduce.beyond import experiment as beyond
+from hieropo.reproduce.beyond import report as beyond_report
 from hieropo.reproduce.experiment import Watch, folder, make
 from hieropo.reproduce.figures import need_matplotlib
-from hieropo.reproduce.ratings import read_ratings
+from hieropo.reproduce.movielens import experiment as movielens
+from hieropo.reproduce.movielens import report as movielens_report
+from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
+from hieropo.reproduce.synthetic import experiment as synthetic
+from hieropo.reproduce.synthetic import report as synthetic_report
 from hieropo.reproduce.writing import Origin, Summary
 
 

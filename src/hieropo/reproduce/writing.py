@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import hieropo
-from hieropo.core.arrays import Array
+from hieropo._utils.arrays import Array
 from hieropo.errors import ArtifactError
+from hieropo.logs.arrow.writing import write_tables
 from hieropo.reproduce.experiment import Results
-from hieropo.sources.writing import write_tables
 
 FIRST = 3  # runs that are told one by one, so that anyone can make them again
 

@@ -1,0 +1,67 @@
+"""How the running sums of one task lie in memory while rows are added: as turns, in whole vectors and cache lines.
+
+Of z with n entries, turn k holds ``w z_i z_{i + k mod n}`` for i = 0 .. n - 1. Turns 0 .. n / 2 hold each pair once;
+where n is even, the last of them needs only its first half. With z written down one and a half times, each turn is a
+product of z with the same memory from entry k on, so that a row is added without masks or shuffles, and two rows of one
+task write the same vectors.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.packed import triangle
+
+LANES = 4  # doubles of a vector
+LINE = 8  # doubles of a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of z.
+
+    Parameters
+    ----------
+    count : int
+        Entries n of z.
+    """
+
+    count: int
+
+    @property
+    def width(self) -> int:
+        """Vectors of a turn."""
+        return -(-self.count // LANES)
+
+    @property
+    def whole(self) -> int:
+        """Turns of n products."""
+        return (self.count + 1) // 2
+
+    @property
+    def last(self) -> int:
+        """Vectors of the half turn that follows where n is even."""
+        return 0 if self.count % 2 else -(-self.count // 2 // LANES)
+
+    @property
+    def again(self) -> int:
+        """Entries of z that are written down again behind it."""
+        return (self.count - 1) // 2
+
+    @property
+    def length(self) -> int:
+        """Doubles of all turns, up to a whole cache line."""
+        return -(-LANES * (self.whole * self.width + self.last) // LINE) * LINE
+
+    @property
+    def row(self) -> int:
+        """Doubles of a row of z as it is written down, with what vectors read and write beyond."""
+        return -(-(self.count + self.count // 2 + 2 * LANES) // LINE) * LINE
+
+    def places(self) -> NDArray[np.int64]:
+        """Where the entries of the packed triangle of z z' lie."""
+        i, j = triangle(self.count)
+        k = j - i
+        short = 2 * k <= self.count
+        return np.where(short, k, self.count - k) * LANES * self.width + np.where(short, i, j)

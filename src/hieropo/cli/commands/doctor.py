@@ -1,0 +1,40 @@
+"""``hieropo doctor``: what should be known of a log before learning from it."""
+
+from typing import Any
+
+import click
+
+from hieropo.cli.console import Line, example, print_json, shared_options
+from hieropo.cli.source import Rows, role_options, source_options
+
+
+@click.command(
+    "doctor",
+    short_help="Say what is wrong with a log before learning from it.",
+    epilog=example(
+        "hieropo doctor log.parquet",
+        "hieropo doctor log.parquet --task store --action offer --reward profit --context visits --time day",
+    ),
+)
+@click.argument("log", type=str)
+@role_options
+@source_options
+@shared_options
+@click.pass_context
+def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """Read LOG once and say what should be known before learning from it.
+
+    Findings come by severity: what stops learning, which makes the exit code 1; what limits conclusions; notes. Each
+    says where it stands and what to do next.
+    """
+    from hieropo.cli.progress_source import Watched
+    from hieropo.doctor.examine import examine
+
+    rows = Rows.of(log, given)
+    with Line() as line:
+        found = examine(Watched(rows.open(lenient=True), line), guess=guess, **given)
+    if as_json:
+        print_json(found.to_dict() | rows.to_dict())
+    else:
+        click.echo(str(found))
+    ctx.exit(int(found.stops))

@@ -1,0 +1,100 @@
+"""``hieropo join``: from decisions and later rewards to a log."""
+
+from typing import Any
+
+import click
+
+from hieropo._utils.text import counted, paragraph
+from hieropo.cli.commands.decide import FOREIGN
+from hieropo.cli.console import Line, example, print_json, shared_options, usage_error
+
+
+@click.command(
+    "join",
+    short_help="Make a log of decisions and rewards that came later.",
+    epilog=example(
+        "hieropo join decisions.parquet clicks.parquet -o log.parquet --id request --time at --window 24h --default 0",
+        "hieropo join shown.parquet sales.parquet -o log.parquet --id id --time at --reward amount --window 7d "
+        "--several sum --default 0",
+    ),
+)
+@click.argument("decisions", type=str)
+@click.argument("rewards", type=str)
+@click.option("-o", "--output", required=True, metavar="LOG.parquet", help="The log; replaced if there.")
+@click.option("--id", "key", required=True, metavar="COL", help="Column of the decision's id.")
+@click.option("--reward-id", metavar="COL", help="The same in REWARDS. Default: the same name.")
+@click.option("--time", required=True, metavar="COL", help="Column of the time of the decision.")
+@click.option("--reward-time", metavar="COL", help="The time of the reward. Default: the same name.")
+@click.option("--reward", default="reward", show_default=True, metavar="COL", help="Column of the rewards.")
+@click.option(
+    "--window", required=True, metavar="SPAN",
+    help="How long after a decision its reward counts: 30min, 24h, 7d; a number where times are numbers.",
+)  # fmt: skip
+@click.option(
+    "--default", type=float, metavar="R", help="Reward of decisions that got none within their window."
+)
+@click.option("--leave-out", is_flag=True, help="Instead: leave such decisions out.")
+@click.option(
+    "--until", metavar="TIME",
+    help="Up to when rewards are in, such as 2026-01-31T12:00:00Z; decisions whose window ends later are left out. "
+    "Default: the time of the latest reward.",
+)  # fmt: skip
+@click.option(
+    "--several", type=click.Choice(["error", "first", "last", "sum", "max"]), default="error", show_default=True,
+    help="What counts of several rewards of a decision.",
+)  # fmt: skip
+@click.option(
+    "--repeated", type=click.Choice(["error", "first"]), default="error", show_default=True,
+    help="Of several rows of one decision id, whether the earliest stays.",
+)  # fmt: skip
+@click.option(
+    "--zone", metavar="ZONE", help="Time zone of times without one, such as UTC or Europe/Amsterdam."
+)
+@click.option("--into", metavar="COL", help="Name of the reward's column in the log. Default: as in REWARDS.")
+@click.option("--memory", metavar="SIZE", help="Limit for the join, such as 2GB; beyond it the disk is used.")
+@shared_options
+def join_command(decisions: str, rewards: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """Join DECISIONS with the REWARDS that came later, by the id of the decision, into LOG.parquet.
+
+    Both are files or folders of rows. Rewards that are late, early, repeated or of no decision are counted and
+    reported. A decision whose window is still open is left out, with or without a reward.
+    """
+    from hieropo.cli.progress_source import Watched
+    from hieropo.logs.arrow.writing import write_tables
+    from hieropo.logs.interop.joining import join_rewards
+    from hieropo.logs.opening import open_log
+
+    if (given["default"] is None) != given["leave_out"]:
+        usage_error(
+            "Say what a decision without a reward gets: --default 0, say, or --leave-out. One of them."
+        )
+    if output.lower().endswith(FOREIGN):
+        usage_error(
+            f"{output} is no name of a Parquet file, and a log is written as Parquet. Give another -o."
+        )
+    options = {name: given[name] for name in ("window", "default", "reward", "until", "several", "repeated", "zone",
+                                              "into", "memory")}  # fmt: skip
+    for name in ("window", "until"):
+        options[name] = _number(options[name])
+    with Line() as line:
+        log = join_rewards(
+            Watched(open_log(decisions), line), Watched(open_log(rewards), line),
+            id=(given["key"], given["reward_id"] or given["key"]),
+            time=(given["time"], given["reward_time"] or given["time"]), **options,
+        )  # fmt: skip
+        rows = write_tables(output, log.batches(log.schema.names))
+    if as_json:
+        print_json({"log": output, "rows": rows, "report": log.report.to_dict()})
+        return
+    click.echo(f"{output} holds {counted(rows, 'decision')} with their rewards.\n")
+    click.echo(
+        "\n\n".join(part if "\n" in part else paragraph(part) for part in str(log.report).split("\n\n"))
+    )
+
+
+def _number(text: str | None) -> Any:
+    """A number where the text is one: times may be numbers."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

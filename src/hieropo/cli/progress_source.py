@@ -1,0 +1,49 @@
+"""A source of rows whose reading is told on the progress line."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from hieropo.cli.console import Line
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Piece, Wrapped, parts_of
+
+
+class Watched(Wrapped):
+    """A source of rows that reports on a line how many were read; otherwise as the source itself."""
+
+    def __init__(self, source: LogSource, line: Line) -> None:
+        super().__init__(source)
+        self._line = line
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[Any]:
+        """Pass the batches of the source on and count their rows."""
+        yield from _Count(self._line, self.n_rows).of(super().batches(columns, batch_rows))
+        self._line.say("Computing ...", now=True)
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Part]:
+        """Pass the parts of the source on and count the rows of their batches, in whichever threads they are read."""
+        count = _Count(self._line, self.n_rows)
+        return [Piece.of(part, partial(count.read, part)) for part in parts_of(self._source, columns)]
+
+
+class _Count:
+    """Rows read so far, by all threads."""
+
+    def __init__(self, line: Line, total: int | None) -> None:
+        self._line, self._total, self._rows = line, total, 0
+        self._lock = threading.Lock()
+
+    def read(self, part: Part) -> Iterator[Any]:
+        """Pass the batches of a part on."""
+        return self.of(part.batches())
+
+    def of(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Pass batches on and say how many rows there were."""
+        for batch in batches:
+            yield batch
+            with self._lock:
+                self._rows += batch.num_rows
+                share = f" of {self._total:,} ({self._rows / self._total:.0%})" if self._total else ""
+                text = "Computing ..." if self._rows == self._total else f"Read {self._rows:,} rows{share}"
+                self._line.say(text, now=self._rows == self._total)

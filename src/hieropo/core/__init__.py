@@ -1,1 +1,0 @@
-"""Pure mathematics: immutable values in, immutable values out; numpy, scipy and numba only."""

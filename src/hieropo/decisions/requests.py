@@ -1,0 +1,234 @@
+"""Reading requests: the rows for which a decision is wanted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hieropo.errors import SchemaError, warn
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.arrow.arrays import ids, lists
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, empty
+from hieropo.logs.arrow.schema import check_columns, check_listed
+from hieropo.logs.opening import open_log
+from hieropo.logs.reading import context_matrix
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.policies.marginals import LOOKED_AT, TaskKeys
+from hieropo.rows.alike import known_alike, other_type
+from hieropo.rows.columns import context_names, contexts
+from hieropo.rows.eligible import Eligible
+from hieropo.rows.ids import Ids, plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Consecutive rows of requests, known to be usable.
+
+    Parameters
+    ----------
+    task : (n,) ids
+    context : (n, c) float
+    request : (n,) ids or None
+        The caller's own names of the rows.
+    first_row : int
+        Number of the first row, counted from 0.
+    levels : tuple of (n,) ids
+        Groups that each row's task belongs to, the widest first.
+    metadata : (n, c) float, optional
+        Numbers known of each row's task.
+    absent : tuple of str
+        Columns of levels and metadata that the source lacks; none of the others is read then.
+    numbers : (n,) int, optional
+        Numbers of the rows, where they do not follow ``first_row``.
+    """
+
+    task: Ids
+    context: NDArray[np.float64]
+    request: Ids | None = None
+    first_row: int = 0
+    _eligible: Eligible | None = field(default=None, repr=False)
+    levels: tuple[Ids, ...] = ()
+    metadata: NDArray[np.float64] | None = None
+    absent: tuple[str, ...] = ()
+    numbers: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return int(self.task.size)
+
+    def placed(self, rows: NDArray[np.int64]) -> "Requests":
+        """Return some rows (n,), with what is known of their tasks and without eligible actions."""
+        numbers = self.first_row + rows if self.numbers is None else self.numbers[rows]
+        return replace(
+            self, task=self.task[rows], context=self.context[rows], request=None, _eligible=None,
+            levels=tuple(groups[rows] for groups in self.levels),
+            metadata=None if self.metadata is None else self.metadata[rows],
+            first_row=int(numbers[0]), numbers=numbers,
+        )  # fmt: skip
+
+    @property
+    def eligible(self) -> list[list[Any]] | None:
+        """Eligible action ids of each row; None where every action is eligible."""
+        return None if self._eligible is None else self._eligible.lists
+
+    def eligible_mask(self, features: FeatureMap) -> NDArray[np.bool_] | None:
+        """Return which of the K actions of a feature map are eligible, (n, K); None where every action is.
+
+        Raises
+        ------
+        UnknownActionError, InputError
+            As :meth:`Eligible.mask`.
+        """
+        return None if self._eligible is None else self._eligible.mask(features)
+
+
+class Strangers:
+    """Counts requests of tasks that a policy does not know.
+
+    Parameters
+    ----------
+    keys : TaskKeys
+        Ids of the tasks that it knows.
+    """
+
+    def __init__(self, keys: TaskKeys) -> None:
+        self._keys = keys
+        self._requests = self._unknown = 0
+        self._first: list[Any] = []
+
+    def add(self, tasks: Ids) -> int:
+        """Count the tasks of further requests; return how many of them are unknown."""
+        unknown = int(np.count_nonzero(np.asarray(self._keys.locate(tasks)) < 0))
+        if not self._requests:
+            self._first = list(tasks[:LOOKED_AT])
+        self._requests += len(tasks)
+        self._unknown += unknown
+        return unknown
+
+    def finish(self) -> None:
+        """Warn where no task of all requests is known, unless the policy did, one of them reading as one that it knows.
+
+        Warns
+        -----
+        HieropoWarning
+            Says what their ids and those of the log are like.
+        """
+        if not self._requests or self._unknown < self._requests or not len(self._keys):
+            return
+        if any(known_alike(task, self._keys) is not None for task in self._first):
+            return
+        known, task = self._keys.id_of(0), self._first[0]
+        text = other_type(known, task, "request")
+        warn(
+            "No request is of a task that the log had, so no answer uses rows of its own task: their ids are such as "
+            f"{plain(task)!r}, those of the log such as {plain(known)!r}. Is it the right column, and are ids written "
+            "as in the log? Where all tasks are new, nothing is amiss."
+            if text is None
+            else text
+        )
+
+
+class NewTaskPolicies(Protocol):
+    """Knows tasks that the log did not have, by columns of the requests."""
+
+    levels: tuple[str, ...]
+    metadata: tuple[str, ...]
+
+    def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
+        """Return a policy as another one for the tasks of requests, none of which the log had."""
+
+
+def read_requests(
+    source: Any,
+    task: str,
+    context: Sequence[str] = (),
+    eligible: str | None = None,
+    request: str | None = None,
+    *,
+    new_tasks: NewTaskPolicies | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[Requests]:
+    """Read requests as validated batches, in order; the counterpart of ``read`` for decisions.
+
+    Parameters
+    ----------
+    source : LogSource or anything that ``open_log`` takes
+    task : str
+        Column of task ids.
+    context : sequence of str
+        Context columns, in the order in which the feature map reads them.
+    eligible : str, optional
+        Column with a list of the action ids that can be taken in each row.
+    request : str, optional
+        Column with the caller's own names of the rows.
+    new_tasks : NewTaskPolicies, optional
+        Names columns of levels and metadata, which are read where all of them are there.
+
+    Raises
+    ------
+    SchemaError
+        A column is missing, there twice, or of a type that cannot play its role.
+    LogError
+        A row cannot be used (a null, a NaN, an empty list), or there is none; names column and row number.
+    """
+    if task is None:
+        raise SchemaError("The role task needs a column; name it, task='...'.")
+    columns = {"task": task, "eligible": eligible, "request": request}
+    roles = [(role, column) for role, column in columns.items() if column is not None]
+    names = context_names(context)
+    roles += [("context", column) for column in names]
+    log = open_log(source)
+    levels, metadata = ((), ()) if new_tasks is None else (new_tasks.levels, new_tasks.metadata)
+    absent = tuple(column for column in (*levels, *metadata) if column not in log.schema.names)
+    if absent:
+        levels = metadata = ()
+    roles += [*(("level", column) for column in levels), *(("metadata", column) for column in metadata)]
+    check_listed(log.schema, eligible, log.name)
+    check_columns(log.schema, roles, log.name)
+    return _batches(log, _Reading(names, columns, levels, metadata, absent), batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Columns that are read, by their roles; and those of a place that are absent."""
+
+    context: tuple[str, ...]
+    single: dict[str, str | None]
+    levels: tuple[str, ...]
+    metadata: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Each column once."""
+        named = [column for column in self.single.values() if column is not None]
+        return tuple(dict.fromkeys([*named, *self.context, *self.levels, *self.metadata]))
+
+
+def _batches(log: LogSource, reading: _Reading, batch_rows: int) -> Iterator[Requests]:
+    row = 0
+    for found in log.batches(reading.columns, batch_rows):
+        yield _requests(found, reading, row)
+        row += found.num_rows
+    if not row:
+        raise empty(log.name)
+
+
+def _requests(found: pa.RecordBatch, reading: _Reading, row: int) -> Requests:
+    def named(column: str | None) -> Ids | None:
+        return None if column is None else ids(found.column(column), column, row)
+
+    column, eligible = reading.single["eligible"], None
+    if column is not None:
+        eligible = Eligible(*lists(found.column(column), column, row), row)
+    task, context = named(reading.single["task"]), reading.context
+    assert task is not None
+    return Requests(
+        task, contexts(context_matrix(found, context, row), context, row), named(reading.single["request"]), row,
+        _eligible=eligible,
+        levels=tuple(ids(found.column(column), column, row) for column in reading.levels),
+        metadata=context_matrix(found, reading.metadata, row) if reading.metadata else None,
+        absent=reading.absent,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Statistics that the doctor collects in its pass: kinds of numbers, extremes, repeated rows, times."""

@@ -1,0 +1,252 @@
+"""Relative standard deviations of columns, and relative noise variances of actions, in the crossed prior.
+
+Columns come in units of their own. In coefficients of columns that are centred and scaled by their standard deviation
+over the rows of the log, theta = T'kappa, the covariances are diagonal,
+
+    A = T' diag(exp 2 t_A) T s^2,  and L and M alike            noise  s^2 exp(w_a)
+
+    t_Aj ~ N(g_A, TAU^2) around a common g_A,  exp g_A half-Cauchy         w_a ~ Cauchy(0, WIDTH)
+
+so that few columns with few rows keep one standard deviation, and many rows may show others. A column without spread
+(the intercept) has a g of its own: that an action is better says nothing of how its effect depends on contexts. Both
+are taken at their joint mode; the common standard deviations are integrated afterwards by :mod:`mixture`. The
+slope of the evidence is that of the complete data, averaged (Fisher's identity): with C_j and k_j the variance (at
+s = 1) and mean of one of N coefficients given the log, sums over the N of them,
+
+    d log evidence / d t_j = sum (C_j + k_j^2 dof / q) exp(-2 t_j) - N
+
+    d log evidence / d w_a = (sum of squared residuals dof / q + sum tr G C)_a / 2 - n_a / 2
+
+with s^2 integrated, q its sum of squares and dof its degrees of freedom, residuals and G in units of exp w_a.
+Of many tasks a part, spread evenly over their numbers of rows, tells relative sizes well enough.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import packed_size, unpack
+from hieropo.errors import NumericalError
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
+from hieropo.moments.spread import about_fit
+from hieropo.moments.units import UnitMoments
+
+TAU = 0.5  # sd of the log standard deviations of columns around their common one
+WIDTH = 0.1  # of the Cauchy law of log noise variances of actions
+START = 0.3  # standard deviations in units of the noise, at first
+_CONSTANT = 1e-6  # sd of a column in units of its root mean square, below which it counts as constant
+_LEAST = 1e-8  # noise variance that counts as none, as a share of the variance of rewards about one fit
+_EVALUATIONS = 60
+_FARTHEST = 12.0  # |t|
+_LOUDEST = 16.0  # times that a noise variance may be the common one, or the inverse
+_NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
+
+
+class Scaling(NamedTuple):
+    """Columns centred and scaled: theta = T'kappa.
+
+    Attributes
+    ----------
+    transform : (p, p) array
+        T.
+    inverse : (p, p) array
+        T^-1.
+    constant : (p,) array of bool
+        Columns without spread, such as an intercept.
+    """
+
+    transform: Array
+    inverse: Array
+    constant: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, moments: UnitMoments) -> "Scaling":
+        """Centre and scale the columns by their mean and standard deviation over all rows.
+
+        Noise is that of a row of mean precision, so that the unit of precisions is free.
+        A column without spread is scaled by its size, and centres nothing. Without such a column (an intercept) nothing
+        is centred, since a shift of a column would not be a change of coefficients.
+        """
+        p = moments.unit_dim
+        sums = unpack(moments.units.sums.sum(axis=0)[None], p + 2)[0]
+        count = sums[p + 1, p + 1] or 1.0
+        mean, square = sums[:p, p + 1] / count, np.diagonal(sums)[:p] / count
+        sd = np.sqrt(np.maximum(square - mean**2, 0.0))
+        constant = sd <= _CONSTANT * np.sqrt(square)
+        scale = np.where(constant, np.sqrt(square), sd)
+        scale = np.where(scale > 0, scale, 1.0)
+        transform = np.diag(1.0 / scale)
+        ones = np.flatnonzero(constant & (mean != 0))
+        if ones.size:
+            first = ones[0]
+            transform[~constant, first] -= (mean / (scale * mean[first]))[~constant]
+        transform *= np.exp(-moments.units.log_precision.sum() / max(moments.n_rows, 1.0) / 2)
+        return cls(transform, np.linalg.solve(transform, np.eye(p)).astype(np.float64), constant)
+
+    def covariance(self, log_sds: Array) -> Array:
+        """Covariance T' diag(exp 2 t) T of theta."""
+        root = self.transform * np.exp(log_sds)[:, None]
+        return np.asarray(root.T @ root)
+
+
+class Shapes(NamedTuple):
+    """Covariances of theta where the common standard deviation is that of the noise, and noise variances.
+
+    Attributes
+    ----------
+    action, level, interaction : (p, p) array
+        A, L and M over a^2 s^2, l^2 s^2 and m^2 s^2.
+    noise_ratio : (K,) array
+        exp w_a.
+    """
+
+    action: Array
+    level: Array
+    interaction: Array
+    noise_ratio: Array
+
+    @classmethod
+    def equal(cls, moments: UnitMoments) -> "Shapes":
+        """One standard deviation for all scaled columns, one noise variance for all actions."""
+        common = Scaling.of(moments).covariance(np.zeros(moments.unit_dim))
+        return cls(common, common, common, np.ones(moments.n_actions))
+
+
+def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
+    """Return the moments of some tasks with about ``units`` observed units, spread evenly over their numbers of rows.
+
+    All tasks where they have no more. The order of the tasks does not matter.
+    """
+    observed = np.count_nonzero(moments.rows, axis=1)
+    total = int(observed.sum())
+    if total <= units:
+        return moments
+    seen = np.flatnonzero(observed)
+    squares = moments.sums[seen].sum(axis=1)[
+        :, packed_size(moments.unit_dim + 1) - 1
+    ]  # of rewards: breaks ties
+    order = seen[np.lexsort((squares, moments.rows[seen].sum(axis=1)))]
+    count = max(int(order.size * units / total), 1)
+    return moments.at(np.sort(order[((np.arange(count) + 0.5) * order.size / count).astype(np.int64)]))
+
+
+def learn_shapes(moments: UnitMoments) -> Shapes:
+    """Return relative variances of columns and of the noise of actions, at their joint mode.
+
+    Raises
+    ------
+    NumericalError
+        As :func:`condition_crossed`.
+    """
+    p, most = moments.unit_dim, np.log(_LOUDEST)
+    scaling = Scaling.of(moments)
+    mode = _mode(moments, scaling, most)
+    if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
+        mode = _mode(moments, scaling, 0.0)
+    action, level, interaction, log_noise = _split(mode, p)
+    log_noise = log_noise - np.median(log_noise)
+    action, level, interaction = (scaling.covariance(t - t.mean()) for t in (action, level, interaction))
+    return Shapes(action, level, interaction, np.exp(log_noise))
+
+
+def _mode(moments: UnitMoments, scaling: Scaling, farthest: float) -> Array:
+    """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``."""
+    from scipy.optimize import minimize
+
+    p, K = moments.unit_dim, moments.n_actions
+    start = np.append(np.full(3 * p, np.log(START)), np.zeros(K))
+    tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
+    information = np.repeat(2.0 * np.array([K, tasks, units]), p) + 1.0 / TAU**2
+    unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
+    most = np.append(np.full(3 * p, _FARTHEST), np.full(K, farthest))
+    limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
+
+    def negative(y: Array) -> tuple[float, Array]:
+        value, slope = _negative(moments, scaling, start + unit * y)
+        return value, unit * slope
+
+    if farthest == 0.0:
+        limits[3 * p :] = 0.0
+    solved = minimize(
+        negative, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=limits,
+        options={"maxfun": _EVALUATIONS, "ftol": 1e-7, "gtol": 1e-3},
+    )  # fmt: skip
+    return np.asarray(start + unit * solved.x)
+
+
+def least_noise(moments: UnitMoments) -> float:
+    """Return a noise variance beside which that of a log counts as none, wherever rewards have their zero."""
+    return _LEAST * about_fit(moments.units)
+
+
+def refuse_explained(square: float) -> None:
+    """Raise where nothing is left of the rewards that noise could be learned from."""
+    if not square > np.finfo(np.float64).tiny:
+        raise NumericalError(
+            "Rewards are explained without any rest, so that their noise is not determined. Are all rewards of the "
+            "log equal? Condition a CrossedHierarchy with a known noise_var instead."
+        )
+
+
+def _split(x: Array, p: int) -> tuple[Array, Array, Array, Array]:
+    return x[:p], x[p : 2 * p], x[2 * p : 3 * p], x[3 * p :]
+
+
+def _negative(moments: UnitMoments, scaling: Scaling, x: Array) -> tuple[float, Array]:
+    """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope."""
+    p = moments.unit_dim
+    *log_sds, log_noise = _split(x, p)
+    ratio = np.exp(log_noise)
+    action, level, interaction = (scaling.covariance(t) for t in log_sds)
+    posterior = condition_crossed(moments, CrossedHierarchy(action, level, interaction, ratio))
+    dof = moments.n_rows - p
+    square = max(posterior.square, 0.0) + dof * least_noise(moments)
+    refuse_explained(square)
+    scale = dof / square
+    value = posterior.log_evidence + posterior.square / 2 - dof / 2 * np.log(square)
+    slope = _slope(posterior, scaling, log_sds, scale)
+    for k, t in enumerate(log_sds):
+        for group in (scaling.constant, ~scaling.constant):
+            if group.any():
+                more, along = _log_prior(t[group])
+                value += more
+                slope[k * p : k * p + p][group] += along
+    value -= float(np.log1p((log_noise / WIDTH) ** 2).sum())
+    slope[3 * p :] -= 2 * log_noise / (WIDTH**2 + log_noise**2)
+    return -float(value), -slope
+
+
+def _log_prior(t: Array) -> tuple[float, Array]:
+    """Log density of log standard deviations (p,) around a common g, at the best g, and its slope."""
+    p, centre, variance = t.size, float(t.mean()), TAU**2 / t.size
+    g = centre
+    for _ in range(50):  # maximise  -(g - centre)^2 / (2 variance) + g - log(1 + exp 2 g)
+        share = 1.0 / (1.0 + np.exp(-2.0 * g))
+        slope = -(g - centre) / variance + 1.0 - 2.0 * share
+        step = slope / (1.0 / variance + 4.0 * share * (1.0 - share))
+        g += float(step)
+        if abs(step) < 1e-12:
+            break
+    away = t - centre
+    value = (
+        -float(away @ away) / (2 * TAU**2) - (g - centre) ** 2 / (2 * variance) + g - np.logaddexp(0.0, 2 * g)
+    )
+    return float(value), -away / TAU**2 + (g - centre) / (variance * p)
+
+
+def _slope(posterior: CrossedPosterior, scaling: Scaling, log_sds: list[Array], scale: float) -> Array:
+    """Slope of the log evidence, s^2 integrated, along (t_A, t_L, t_M, w)."""
+    moments = posterior.moments
+    second = posterior.second_moments(scale)
+    counts = moments.n_actions, second.tasks, second.units
+    slopes = [
+        np.einsum("ji,jk,ki->i", scaling.inverse, total, scaling.inverse) * np.exp(-2 * t) - count
+        for t, total, count in zip(
+            log_sds, (second.action, second.level, second.interaction), counts, strict=True
+        )
+    ]
+    noise = 0.5 * (second.noise - moments.rows.sum(axis=0))
+    return np.concatenate([*slopes, noise])

@@ -1,0 +1,1 @@
+"""Uncertainty of hyper-parameters: mixtures of hierarchies, first-order corrections, intervals."""

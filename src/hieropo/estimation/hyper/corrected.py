@@ -1,0 +1,305 @@
+"""First-order correction of posteriors for the error of an estimated Sigma_0, for many tasks.
+
+With S = Sigma_0 / sigma^2, A_s and a_s as in :mod:`likelihood`, u_s = a_s - A_s mu, M_s = I - S A_s and Q = cov(mu) /
+sigma^2, let the estimate of S be off by Delta ~ N(0, V), V = 2 (expected curvature of the deviance)^-1. To first order
+
+    theta_s    moves by  M_s (Delta u_s + nu),   nu = -Q sum_z A_z Delta u_z the move of mu
+    Sigma~_s   moves by  M_s Delta M_s' - M_s Delta A_s Delta M_s',   Sigma~_s = S M_s'
+
+The first is an error that the plug-in covariance does not have; the second says that sigma^2 Sigma~_s, concave in S, is
+estimated too low by sigma^2 M_s E[Delta A_s Delta] M_s' where the estimate of S is unbiased. The covariance becomes
+
+    cov_s + M_s (sigma^2 E[Delta A_s Delta] + E[(Delta u_s + nu)(Delta u_s + nu)']) M_s'
+
+Since E[u_s u_s'] is about sigma^2 A_s, the two are about equal: twice the third term of Prasad and Rao (Journal of the
+American Statistical Association 85, 1990; Kackar and Harville, in the same journal 79, 1984), here with the task's own
+u_s. A task without rows gets E[nu nu'] alone. V is taken together with a weak prior: no entry of Delta is allowed more
+spread than s_i s_j / sigma^2, in the units of the priors of :mod:`draws`. Where few tasks leave V large this is
+no small correction any more, and may go beyond what a task without rows gets: it is for many tasks.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import Index, pack, packed_size, triangle, unpack
+from hieropo.errors import InputError, MismatchError
+from hieropo.estimation.hyper.mixed import WidenedPosterior, prior_scales
+from hieropo.estimation.reml import Estimate
+from hieropo.model.gaussian import frozen
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.steps import up, upper_factor
+from hieropo.moments.statistics import Moments
+
+_PIECE = 2**20  # entries worked on at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HyperError:
+    """Covariance of the error of an estimated S = Sigma_0 / sigma^2.
+
+    Parameters
+    ----------
+    dim : int
+        Features d.
+    cov : (q, q) or (d, d) array
+        V: of the packed entries of S, q = d (d + 1) / 2, or of its diagonal, where only that was estimated.
+    degrees : float
+        Residual degrees of freedom N: log sigma^2 given S has the variance 2 / N.
+
+    Raises
+    ------
+    InputError
+        ``cov`` has another shape.
+    """
+
+    dim: int
+    cov: Array
+    degrees: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cov", frozen(self.cov))
+        if self.cov.shape not in ((self.dim,) * 2, (packed_size(self.dim),) * 2):
+            q = packed_size(self.dim)
+            raise InputError(
+                f"cov has shape {self.cov.shape}; for {self.dim} features ({q}, {q}) or ({self.dim}, {self.dim}) is "
+                "needed."
+            )
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether only the diagonal of S was estimated."""
+        return len(self.cov) == self.dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types, from which :meth:`from_dict` makes the same value to the last bit."""
+        return {
+            "kind": "hyper-error",
+            "dim": self.dim,
+            "cov": pack(self.cov).tolist(),
+            "diagonal": self.diagonal,
+            "degrees": self.degrees,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        d = int(values["dim"])
+        packed = np.asarray(values["cov"], dtype=np.float64)
+        return cls(d, unpack(packed, d if values["diagonal"] else packed_size(d)), float(values["degrees"]))
+
+    @property
+    def of_entries(self) -> Array:
+        """V of the packed entries (q, q)."""
+        if not self.diagonal:
+            return self.cov
+        whole = np.zeros((packed_size(self.dim),) * 2)
+        at = _diagonal_places(self.dim)
+        whole[at[:, None], at] = self.cov
+        return whole
+
+
+def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = None) -> HyperError:
+    """Covariance of the error of an estimate, from its curvature.
+
+    Parameters
+    ----------
+    moments : Moments
+        From which ``estimate`` was made.
+    estimate : Estimate
+        Of two levels.
+    scaled : (d, d) array, optional
+        The matrix of which Sigma_0 is a multiple, where it is.
+
+    Raises
+    ------
+    InputError
+        The estimate has no curvature: it is of a tree, or of one task.
+    """
+    curvature, d = estimate.expected_curvature, moments.dim
+    if curvature is None or estimate.degrees is None:
+        raise InputError(
+            "The estimate has no curvature, as that of a tree or of a log with one task has none, so that its error "
+            "cannot be told to first order; use uncertainty='integrated'."
+        )
+    basis = _basis(estimate.chosen.shape, d, len(curvature), scaled)
+    _, scale = prior_scales(moments)
+    root = scale / np.sqrt(estimate.hierarchy.noise_var)
+    rows, columns = triangle(d)
+    most = np.abs(basis / (root[rows] * root[columns])).max(
+        axis=1
+    )  # spread of each free entry is at most 1 / this
+    scaled_form = curvature / (2 * np.outer(most, most)) + np.eye(len(most))
+    cov = np.linalg.solve(scaled_form, np.eye(len(most))) / np.outer(most, most)
+    entries = basis.T @ ((cov + cov.T) / 2) @ basis
+    at = _diagonal_places(d)
+    only = not basis[:, rows != columns].any()
+    return HyperError(d, entries[at[:, None], at] if only else entries, estimate.degrees)
+
+
+def _diagonal_places(d: int) -> Index:
+    return np.arange(1, d + 1) * np.arange(2, d + 2) // 2 - 1
+
+
+def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
+    """The packed S (k, q) of each free entry."""
+    q = packed_size(d)
+    if shape == "full":
+        return np.eye(q)
+    if shape == "diag":
+        return pack(np.array([np.diag(unit) for unit in np.eye(d)]))
+    if shape == "isotropic":
+        return pack(np.eye(d)[None])
+    if shape == "scaled" and scaled is not None:
+        return pack(np.asarray(scaled, dtype=np.float64)[None])
+    if shape != "block":
+        raise InputError(f"The error of a task_cov of shape {shape!r} is not known to first order.")
+    size = 2 * parameters // d - 1
+    found = []
+    for block in range(d // size):
+        for unit in np.eye(packed_size(size)):
+            whole = np.zeros((d, d))
+            at = slice(block * size, (block + 1) * size)
+            whole[at, at] = unpack(unit, size)
+            found.append(pack(whole))
+    return np.array(found)
+
+
+class CorrectedPosterior(WidenedPosterior):
+    """Posterior with the error of the estimated hierarchy, to first order; made by :func:`correct`.
+
+    It has the views of a :class:`Posterior`.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy
+        The estimate.
+    error : HyperError
+    plain : Posterior
+        The one without the correction.
+    moments : Moments
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy, error: HyperError) -> None:
+        super().__init__(moments, hierarchy)
+        self.error = error
+        self._ratio = hierarchy.task_cov / hierarchy.noise_var
+        self._factor = upper_factor(self._ratio)[0]
+
+    def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
+        """Pieces of tasks: packed A (k, q), and u (k, d)."""
+        d, mean = self.dim, self.plain.root.mean
+        q, step = packed_size(d), max(1, _PIECE // (d * d))
+        for start in range(0, len(sums), step):
+            some = sums[start : start + step]
+            rows, _ = up(some, 1.0, self._factor, np.arange(len(some)), len(some))
+            yield rows[:, :q], rows[:, q : q + d] - unpack(rows, d) @ mean
+
+    @cached_property
+    def _kernel(self) -> Array:
+        """(q, q): packed X times it is packed E[Delta X Delta]."""
+        d = self.dim
+        rows, columns = triangle(d)
+        four = unpack(np.moveaxis(unpack(self.error.of_entries, d), 0, -1), d).transpose(2, 3, 0, 1)
+        across = four.transpose(1, 2, 0, 3)  # cov(Delta_ij, Delta_kl) by j, k (summed with X_jk), then i, l
+        both = across + across.transpose(1, 0, 2, 3)
+        kernel = both[rows, columns] / np.where(rows == columns, 2.0, 1.0)[:, None, None]
+        return np.ascontiguousarray(((kernel + kernel.transpose(0, 2, 1)) / 2)[:, rows, columns])
+
+    @cached_property
+    def _pull(self) -> Array:
+        """(d, q): nu of unit changes of the packed entries of S."""
+        d = self.dim
+        across = np.zeros((d, d, d))
+        for A, u in self._tasks(self.moments.sums):
+            across += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
+        rows, columns = triangle(d)
+        moves = across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
+        return -(self.plain.hyper.cov / self.hierarchy.noise_var) @ moves
+
+    @cached_property
+    def _drift(self) -> tuple[Array, Array]:
+        """(d, d, d): E[Delta u nu'] = sum_k u_k drift[k]; and E[nu nu']."""
+        d = self.dim
+        joint = unpack((self.error.of_entries @ self._pull.T).T, d)  # E[nu_j Delta_ik], by j
+        return np.ascontiguousarray(
+            joint.transpose(2, 1, 0)
+        ), self._pull @ self.error.of_entries @ self._pull.T
+
+    def _extra(self, A: Array, u: Array) -> Array:
+        """Return the addition to the covariances of tasks (k, d, d)."""
+        d = self.dim
+        rows, columns = triangle(d)
+        X = self.hierarchy.noise_var * A + u[:, rows] * u[:, columns]
+        drift, own = self._drift
+        cross = (u @ drift.reshape(d, d * d)).reshape(-1, d, d)
+        inside = self._around(X) + cross + np.swapaxes(cross, 1, 2) + own
+        M = np.eye(d) - self._ratio @ unpack(A, d)
+        return np.asarray(M @ inside @ np.swapaxes(M, 1, 2))
+
+    def _around(self, X: Array) -> Array:
+        """E[Delta X Delta] (k, d, d) of packed X (k, q)."""
+        rows, columns = triangle(self.dim)
+        seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
+        return unpack(seen, self.dim)
+
+    @property
+    def _extra_of_mean(self) -> Array:
+        return self._drift[1]
+
+    def added(self, vectors: Array) -> Array:
+        """What the error of the estimate adds to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d).
+
+        That is E of the squared move, linear in Delta, and sigma^2 sum_s v_js' M_s E[Delta A_s Delta] M_s' v_ls.
+        """
+        d, J = self.dim, len(vectors)
+        rows, columns = triangle(d)
+        wider, pulled, moves, start = np.zeros((J, J)), np.zeros((J, d)), np.zeros((J, rows.size)), 0
+        for A, u in self._tasks(self.moments.sums):
+            here = vectors[:, start : start + len(u)].swapaxes(0, 1)
+            start += len(u)
+            seen = here @ (np.eye(d) - self._ratio @ unpack(A, d))
+            curved = seen @ self._around(self.hierarchy.noise_var * A)
+            wider += np.tensordot(curved, seen, axes=([0, 2], [0, 2]))
+            across = np.einsum("njk,nl->jkl", seen, u)
+            moves += across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
+            pulled += seen.sum(axis=0)
+        moves += pulled @ self._pull
+        return np.asarray(wider + moves @ self.error.of_entries @ moves.T)
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d)."""
+        at = self.moments.keys.require([first, second])
+        if at[0] == at[1]:
+            return self.task(first, unseen="error").cov.copy()
+        d, moves = self.dim, []
+        units = unpack(np.eye(packed_size(d)), d)
+        for row in at.tolist():
+            ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
+            M = np.eye(d) - self._ratio @ unpack(A[0], d)
+            moves.append(M @ ((units @ u[0]).T + self._pull))
+        found: Array = self.plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
+        return found
+
+
+def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:
+    """Condition the estimate on the log, and carry the error of the estimate to first order.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions differ.
+    InputError
+        The hierarchy has levels or metadata, for which the correction is not derived.
+    """
+    if error.dim != hierarchy.dim:
+        raise MismatchError(f"The error is of {error.dim} features, the hierarchy has {hierarchy.dim}.")
+    if hierarchy.levels or hierarchy.metadata is not None:
+        raise InputError(
+            "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
+        )
+    return CorrectedPosterior(moments, hierarchy, error)

@@ -1,0 +1,423 @@
+"""A finite mixture of hierarchies, and what the log says under it: the law of total covariance, and exact quantiles.
+
+With weights w_h and the posterior N(mean_h, cov_h) of anything (a task, a node, mu, a new task) under hierarchy h,
+
+    mean = sum w_h mean_h        cov = sum w_h cov_h + sum w_h (mean_h - mean)(mean_h - mean)'
+
+The second term is what :func:`posterior.condition` leaves out where it takes an estimated hierarchy as known.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import pack, packed_size, triangle, unpack
+from hieropo._utils.text import counted
+from hieropo.errors import InputError, MismatchError
+from hieropo.model.gaussian import Gaussian, frozen
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.posterior import Posterior, PosteriorTable, Unseen, condition
+from hieropo.moments.spread import about_fit, sizes
+from hieropo.moments.statistics import Moments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HyperDraws:
+    """Hierarchies that the log leaves possible, with weights: the uncertainty of (Sigma_0, ..., sigma^2).
+
+    Parameters
+    ----------
+    weights : (H,) array
+        Positive; add to 1.
+    task_covs : (H, d, d) array
+    noise_vars : (H,) array
+    level_covs : (H, L, d, d) array
+        Covariances of the L levels above the tasks.
+
+    Raises
+    ------
+    InputError
+        Shapes do not fit, or the weights are no weights.
+    """
+
+    weights: Array
+    task_covs: Array
+    noise_vars: Array
+    level_covs: Array
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "task_covs", "noise_vars", "level_covs"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        H, d = self.weights.size, self.task_covs.shape[-1]
+        shapes = [self.weights.shape, self.task_covs.shape, self.noise_vars.shape, self.level_covs.shape]
+        levels = self.level_covs.shape[1] if self.level_covs.ndim == 4 else -1
+        if not H or shapes != [(H,), (H, d, d), (H,), (H, levels, d, d)]:
+            raise InputError(
+                f"Weights, task_covs, noise_vars and level_covs of shapes {shapes} do not fit; "
+                "(H,), (H, d, d), (H,) and (H, L, d, d) are needed."
+            )
+        if not (self.weights > 0).all() or abs(float(self.weights.sum()) - 1.0) > 1e-9:
+            raise InputError(
+                f"The least weight is {self.weights.min():.3g} and all add to {self.weights.sum():.6g}; "
+                "positive weights that add to 1 are needed."
+            )
+
+    def __len__(self) -> int:
+        return int(self.weights.size)
+
+    def hierarchy(self, row: int, like: Hierarchy) -> Hierarchy:
+        """Return draw ``row``; whatever is not drawn is as in ``like``."""
+        return _with_covs(like, self.task_covs[row], float(self.noise_vars[row]), self.level_covs[row])
+
+    def mean(self, like: Hierarchy) -> Hierarchy:
+        """Return the hierarchy of the mean covariances and the mean noise_var."""
+        w = self.weights
+        task_cov, levels = np.tensordot(w, self.task_covs, 1), np.tensordot(w, self.level_covs, 1)
+        return _with_covs(like, task_cov, float(w @ self.noise_vars), levels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types, from which :meth:`from_dict` makes the same draws to the last bit."""
+        d = self.task_covs.shape[-1]
+        return {
+            "kind": "hyper-draws",
+            "dim": d,
+            "weights": self.weights.tolist(),
+            "task_covs": pack(self.task_covs).tolist(),
+            "noise_vars": self.noise_vars.tolist(),
+            "level_covs": pack(self.level_covs).tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        d, H = int(values["dim"]), len(values["weights"])
+        levels = np.asarray(values["level_covs"], dtype=np.float64).reshape(H, -1, packed_size(d))
+        task_covs = np.asarray(values["task_covs"], dtype=np.float64).reshape(H, packed_size(d))
+        return cls(
+            np.asarray(values["weights"]),
+            unpack(task_covs, d),
+            np.asarray(values["noise_vars"]),
+            unpack(levels, d),
+        )
+
+
+def _with_covs(like: Hierarchy, task_cov: Array, noise_var: float, level_covs: Array) -> Hierarchy:
+    levels = tuple(replace(level, cov=cov) for level, cov in zip(like.levels, level_covs, strict=True))
+    return replace(like, task_cov=task_cov, noise_var=noise_var, levels=levels)
+
+
+class Components(NamedTuple):
+    """The Gaussians whose mixture a posterior is.
+
+    Parameters
+    ----------
+    weights : (H,) array
+    means : (H, d) array
+    covs : (H, d, d) array
+    """
+
+    weights: Array
+    means: Array
+    covs: Array
+
+    def gaussian(self) -> Gaussian:
+        """Mean and covariance of the mixture."""
+        mean = self.weights @ self.means
+        away = (self.means - mean) * np.sqrt(self.weights)[:, None]
+        return Gaussian.trusted(mean, np.tensordot(self.weights, self.covs, 1) + away.T @ away)
+
+    def quantile(self, phi: ArrayLike, level: float) -> Array:
+        """Quantile of phi' theta: x with sum_h w_h Phi((x - phi' mean_h) / sd_h) = level, for phi (..., d)."""
+        direction = np.asarray(phi, dtype=np.float64)
+        means = direction @ self.means.T
+        spread = np.einsum("...i,hij,...j->...h", direction, self.covs, direction)
+        return normal_mixture_quantile(self.weights, means, np.sqrt(np.maximum(spread, 0.0)), level)
+
+
+def single(law: Gaussian) -> Components:
+    """Return the mixture of one."""
+    return Components(np.ones(1), law.mean[None], law.cov[None])
+
+
+def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: float) -> Array:
+    """Quantile of sum_h w_h N(means[..., h], sds[..., h]^2); by bisection, to rounding.
+
+    Exact where it is at a part without spread.
+
+    Raises
+    ------
+    InputError
+        The level is not in (0, 1).
+    """
+    from scipy.special import ndtr, ndtri
+
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level={level!r} is not a probability in (0, 1).")
+    ends = means + ndtri(level) * sds  # the quantile of a mixture lies between those of its parts
+    low, high = ends.min(axis=-1), ends.max(axis=-1)
+    rounding = (high - low) * 2.0**-50
+    safe = np.where(sds > 0, sds, 1.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        away = middle[..., None] - means
+        below = np.where(sds > 0, ndtr(away / safe), away >= 0) @ weights < level
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    middle = (low + high) / 2
+    away = np.where(sds > 0, np.inf, np.abs(means - middle[..., None]))
+    nearest = np.expand_dims(away.argmin(axis=-1), -1)
+    point = np.take_along_axis(np.broadcast_to(means, away.shape), nearest, axis=-1)[..., 0]
+    return np.asarray(np.where(away.min(axis=-1) <= rounding, point, middle))
+
+
+def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:
+    """P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a part without spread is a point."""
+    from scipy.special import ndtr
+
+    away = at - means
+    below = np.where(sds > 0, ndtr(away / np.where(sds > 0, sds, 1.0)), away > 0)
+    return np.asarray(below @ weights)
+
+
+class WidenedPosterior:
+    """Posterior of a given hierarchy of two levels with something added to its covariances; views of a Posterior.
+
+    Attributes
+    ----------
+    moments : Moments
+    hierarchy : Hierarchy
+    plain : Posterior
+        The one to whose covariances something is added.
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+        self.plain = condition(moments, hierarchy)
+        self.moments = self.plain.moments
+
+    def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield two statistics of pieces of the tasks, (k, ...) each."""
+        raise NotImplementedError
+
+    def _extra(self, first: Array, second: Array) -> Array:
+        """Return the addition to the covariances of tasks (k, d, d), from their statistics."""
+        raise NotImplementedError
+
+    @property
+    def _extra_of_mean(self) -> Array:
+        """Addition to the covariance of mu, (d, d)."""
+        raise NotImplementedError
+
+    def added(self, vectors: Array) -> Array:
+        """Return the addition to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d)."""
+        raise NotImplementedError
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood under the hierarchy."""
+        return self.plain.log_evidence
+
+    @cached_property
+    def hyper(self) -> Gaussian:
+        """Posterior of mu."""
+        return _wider(self.plain.hyper, self._extra_of_mean)
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return the posterior of theta of one task; errors as :meth:`Posterior.task`."""
+        plain, row = self.plain.task(task, unseen=unseen), self.moments.keys.find(task)
+        if row < 0:
+            return self.new_task()
+        (statistics,) = self._tasks(self.moments.sums[row : row + 1])
+        return _wider(plain, self._extra(*statistics)[0])
+
+    def new_task(self, parent: object = None) -> Gaussian:
+        """Return the posterior of a task that has no rows."""
+        return _wider(self.plain.new_task(parent), self._extra_of_mean)
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Raise: there are no groups here; see :meth:`Posterior.node`."""
+        return self.plain.node(level, node)
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
+        return single(self.task(task, unseen=unseen))
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound phi' theta from below with probability ``level``, for phi (..., d)."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        plain, start = self.plain.table(), 0
+        covs = np.array(plain.covs)
+        for statistics in self._tasks(self.moments.sums):
+            extra = pack(self._extra(*statistics))
+            covs[start : start + len(extra)] += extra
+            start += len(extra)
+        return PosteriorTable(plain.keys, plain.means, covs, plain.rows, self.new_task())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')})"
+
+
+def _wider(plain: Gaussian, extra: Array) -> Gaussian:
+    return Gaussian.trusted(plain.mean.copy(), plain.cov + extra)
+
+
+class MixedPosterior:
+    """Posterior of every task, node and mu under a mixture of hierarchies; made by :func:`mix`.
+
+    It has the views of a :class:`Posterior`; each gives mean and covariance of the mixture.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy
+        The central one, which stands for the mixture where one must.
+    draws : HyperDraws
+    moments : Moments
+    """
+
+    def __init__(self, moments: Moments, hierarchy: Hierarchy, draws: HyperDraws) -> None:
+        self.hierarchy = hierarchy
+        self.draws = draws
+        self._central = condition(moments, hierarchy)
+        self.moments = self._central.moments
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Evidence of the central hierarchy, log p(rewards | phi, hierarchy)."""
+        return self._central.log_evidence
+
+    def _conditioned(self) -> Iterator[Posterior]:
+        for h in range(len(self.draws)):
+            yield condition(self.moments, self.draws.hierarchy(h, self.hierarchy))
+
+    @cached_property
+    def parts(self) -> tuple[Posterior, ...]:
+        """The posterior under each hierarchy of the mixture."""
+        return tuple(self._conditioned())
+
+    def _components(self, view: Callable[[Posterior], Gaussian]) -> Components:
+        return _side_by_side(self.draws.weights, [view(part) for part in self.parts])
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the Gaussians whose mixture is the posterior of one task; errors as :meth:`Posterior.task`."""
+        return self._components(lambda part: part.task(task, unseen=unseen))
+
+    def new_task_components(self, parent: object = None, **known: Any) -> Components:
+        """Return the Gaussians whose mixture is the posterior of a task without rows."""
+        return self._components(lambda part: part.new_task(parent, **known))
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound below phi' theta with probability ``level``: the exact quantile of the mixture, for phi (..., d)."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    @cached_property
+    def hyper_components(self) -> Components:
+        """The Gaussians whose mixture is the posterior of mu."""
+        return self._components(lambda part: part.hyper)
+
+    @property
+    def hyper(self) -> Gaussian:
+        """Mean and covariance of mu."""
+        return self.hyper_components.gaussian()
+
+    def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
+        """Return mean and covariance of theta of one task; errors as :meth:`Posterior.task`."""
+        return self.components(task, unseen=unseen).gaussian()
+
+    def new_task(self, parent: object = None, **known: Any) -> Gaussian:
+        """Return mean and covariance of a task without rows; parameters as :meth:`Posterior.new_task`."""
+        return self.new_task_components(parent, **known).gaussian()
+
+    def node(self, level: int, node: object) -> Gaussian:
+        """Return mean and covariance of a group; errors as :meth:`Posterior.node`."""
+        return self._components(lambda part: part.node(level, node)).gaussian()
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d)."""
+        w, sides = self.draws.weights, []
+        for each in (first, second):
+            means = np.array([part.task(each, unseen="error").mean for part in self.parts])
+            sides.append(means - w @ means)
+        inside = np.array([part.cov_between(first, second) for part in self.parts])
+        found: Array = np.tensordot(w, inside, 1) + (sides[0] * w[:, None]).T @ sides[1]
+        return found
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        rows, columns = triangle(self.dim)
+        centre = self._central.table().means  # so that squares are of differences, and keep their digits
+        mean, covs, square = np.zeros_like(centre), *np.zeros((2, len(centre), rows.size))
+        new: list[Gaussian] = []
+        for weight, part in zip(self.draws.weights, self._conditioned(), strict=True):  # tables are not kept
+            table = part.table()
+            away = table.means - centre
+            mean += weight * away
+            covs += weight * table.covs
+            square += weight * away[:, rows] * away[:, columns]
+            new.append(table.prior)
+        covs += square - mean[:, rows] * mean[:, columns]
+        prior = _side_by_side(self.draws.weights, new).gaussian()
+        return PosteriorTable(self.moments.keys, centre + mean, covs, self.moments.rows, prior)
+
+    def __repr__(self) -> str:
+        size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"
+        return f"MixedPosterior({size}, {len(self.draws)} hierarchies)"
+
+
+def _side_by_side(weights: Array, laws: list[Gaussian]) -> Components:
+    return Components(weights, np.array([law.mean for law in laws]), np.array([law.cov for law in laws]))
+
+
+def mix(moments: Moments, hierarchy: Hierarchy, draws: HyperDraws) -> MixedPosterior:
+    """Condition every hierarchy of a mixture on the log; ``hierarchy`` is the central one.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions or the numbers of levels differ.
+    """
+    if draws.task_covs.shape[-1] != hierarchy.dim or draws.level_covs.shape[1] != len(hierarchy.levels):
+        raise MismatchError(
+            f"Draws of dimension {draws.task_covs.shape[-1]} with {draws.level_covs.shape[1]} levels do not fit a "
+            f"hierarchy of dimension {hierarchy.dim} with {len(hierarchy.levels)}."
+        )
+    return MixedPosterior(moments, hierarchy, draws)
+
+
+def prior_scales(moments: Moments) -> tuple[float, Array]:
+    """Scales of weak priors.
+
+    Returns
+    -------
+    s2 : float
+        Residual variance of one least-squares fit to all rows, in squared reward units.
+    scale : (d,) array
+        s over the root mean square of each feature, in units of theta.
+    """
+    s2 = about_fit(moments)
+    gram = unpack(moments.sums.sum(axis=0), moments.dim)
+    return s2, np.sqrt(s2 * moments.n_rows) / sizes(gram)

@@ -1,0 +1,265 @@
+"""Learn a hierarchy, and carry what the log leaves open about it into everything that is said of tasks.
+
+``learn`` decides how: by a mixture of hierarchies drawn from their posterior (:mod:`draws`) where tasks are few,
+by a first-order correction (:mod:`corrected`) where they are many, or not at all. What comes out is a value, the doubt,
+from which :func:`condition_with` makes the same posterior again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.text import counted
+from hieropo.errors import InputError, warn
+from hieropo.estimation.hyper.corrected import HyperError, correct, hyper_error
+from hieropo.estimation.hyper.draws import draw_hierarchies
+from hieropo.estimation.hyper.importance import Diagnosis
+from hieropo.estimation.hyper.intervals import (
+    HyperInterval,
+    draw_intervals,
+    error_intervals,
+    mean_intervals,
+    with_ends,
+)
+from hieropo.estimation.hyper.mixed import (
+    HyperDraws,
+    MixedPosterior,
+    WidenedPosterior,
+    mix,
+    single,
+)
+from hieropo.estimation.hyper.plan import Method, Plan, Uncertainty, given_shape, plan
+from hieropo.estimation.hyper.profile_intervals import noise_trend, profile_intervals
+from hieropo.estimation.hyper.sampled import SampledPosterior
+from hieropo.estimation.reml import Estimate, TaskCov, estimate
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.posterior import Posterior, condition
+from hieropo.moments.statistics import Moments
+
+Doubt = HyperDraws | HyperError | None
+AnyPosterior = Posterior | MixedPosterior | WidenedPosterior
+
+_SAMPLED = "rows were kept by chance: the estimate is taken as known, and standard errors are robust"
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A hierarchy with what is not known of it; made by :func:`learn`.
+
+    Attributes
+    ----------
+    moments : Moments
+    estimate : Estimate
+    hierarchy : Hierarchy
+        The central one. For "plug-in" and "first-order" the estimate. For "integrated" that of the posterior means of
+        all covariances and of noise_var, because a new task's covariance is linear in them: plugged in, it comes near
+        to what the mixture says, and no variance is zero where the estimate is.
+    doubt : HyperDraws, HyperError or None
+        What :func:`condition_with` needs besides.
+    method : {"integrated", "first-order", "plug-in"}
+    why : str
+        Why this method, in words.
+    diagnosis : Diagnosis or None
+        How good the draws are, for "integrated".
+    multiple : (d, d) array or None
+        What the covariance of tasks is a multiple of, if so.
+    noise_told : bool
+        False where the log does not tell the noise from differences between tasks: no interval holds.
+    """
+
+    moments: Moments
+    estimate: Estimate
+    hierarchy: Hierarchy
+    doubt: Doubt
+    method: Method
+    why: str
+    diagnosis: Diagnosis | None = None
+    multiple: Array | None = None
+    noise_told: bool = True
+
+    @cached_property
+    def posterior(self) -> AnyPosterior:
+        """The posterior of every task, node and mu, with the uncertainty carried along."""
+        return condition_with(self.moments, self.hierarchy, self.doubt)
+
+    def hyper_intervals(self, level: float = 0.95) -> tuple[HyperInterval, ...]:
+        """Return intervals for the noise sd, the sds between tasks (and nodes), correlations and population means.
+
+        Those of sds between tasks and nodes are of the profile likelihood and reach 0 where the log allows 0
+        (:mod:`profile_intervals`), but in large logs as the others. The others are equal-tailed; for "first-order"
+        normal, on the scale of logs for sds well above zero and of Fisher's z for correlations. Correlations that are
+        held are left out, as is, for "plug-in", all but the means; and everything where ``noise_told`` is False.
+
+        Parameters
+        ----------
+        level : float
+            Share in (0, 1) that an interval holds.
+        """
+        if not 0.0 < level < 1.0:
+            raise InputError(f"level={level!r} is not a probability in (0, 1).")
+        if not self.noise_told:
+            return ()
+        if isinstance(self.posterior, MixedPosterior):
+            means = mean_intervals(self.posterior.hyper_components, self.moments.dim, level)
+        else:
+            means = mean_intervals(single(self.posterior.hyper), self.moments.dim, level)
+        return (*self._spread_intervals(level), *means)
+
+    def _spread_intervals(self, level: float) -> list[HyperInterval]:
+        """Intervals of the noise sd, sds and correlations."""
+        if self.doubt is None:
+            return []
+        if isinstance(self.doubt, HyperDraws):
+            found = draw_intervals(self.doubt, self.hierarchy, level)
+        else:
+            found = error_intervals(
+                self.doubt, self.hierarchy, level, noise_trend(self.moments, self.hierarchy)
+            )
+        ends = profile_intervals(self.moments, self.estimate, level, self.multiple)
+        return found if ends is None else with_ends(found, ends, self.hierarchy)
+
+
+def learn(
+    moments: Moments,
+    task_cov: TaskCov | Literal["block"] | NDArray[Any] = "auto",
+    *,
+    uncertainty: Uncertainty = "auto",
+    blocks: int | None = None,
+    estimated: Estimate | None = None,
+) -> Learned:
+    """Learn the hierarchy by REML, and how far it is known.
+
+    Parameters
+    ----------
+    moments : Moments
+    task_cov, blocks
+        As :func:`estimation.estimate`. With "auto" and few tasks the draws range over full covariances where those have
+        few enough entries, whatever shape the estimate has: ten tasks do not show that a correlation is zero.
+    uncertainty : {"auto", "integrated", "first-order", "plug-in"}
+        "auto" integrates where at most 24 parameters are free and the log has at most 300 tasks with rows, or leaves a
+        variance between tasks open and is not large (tasks times squared features at most 100,000), or is of a tree
+        with at most 10,000 tasks. Else it corrects to first order. Where the log does not tell the noise from
+        differences between tasks, such small logs are integrated, and others taken as estimated, whatever is asked.
+    estimated : Estimate, optional
+        An estimate made already, from the same moments, of a tree or with metadata too.
+
+    Raises
+    ------
+    InputError
+        "first-order" with a tree or with metadata; more free parameters than can be integrated.
+    LogError, NumericalError
+        As :func:`estimation.estimate`.
+
+    Warns
+    -----
+    HieropoWarning
+        As :func:`estimation.estimate`; where few tasks ask for the hierarchy to be integrated, but the draws are bad;
+        where the uncertainty of a large tree is not carried along; where the log does not tell the noise from
+        differences between tasks, so that no interval holds.
+    """
+    if uncertainty not in get_args(Uncertainty):
+        raise InputError(
+            f"uncertainty={uncertainty!r}; one of {', '.join(map(repr, get_args(Uncertainty)))} is needed."
+        )
+    found = estimate(moments, task_cov, blocks=blocks) if estimated is None else estimated
+    if moments.squares is not None:
+        return Learned(moments, found, found.hierarchy, None, "plug-in", _SAMPLED)
+    chosen = plan(moments, found, task_cov, uncertainty)
+    if chosen.method == "integrated":
+        learned = _integrated(moments, found, task_cov, chosen, fall_back=uncertainty == "auto")
+    elif chosen.method == "first-order":
+        learned = _first_order(moments, found, task_cov, chosen.why)
+    else:
+        learned = Learned(moments, found, found.hierarchy, None, "plug-in", chosen.why)
+    return replace(learned, multiple=given_shape(task_cov), noise_told=chosen.noise_told)
+
+
+def condition_with(moments: Moments, hierarchy: Hierarchy, doubt: Doubt) -> AnyPosterior:
+    """Condition a hierarchy on the log and carry along what is not known of it.
+
+    A pure function: the same arguments give the same posterior to the last bit.
+
+    Parameters
+    ----------
+    moments : Moments
+        Those that ``doubt`` was made from, or with rows added since: the doubt stays as it was learned.
+    hierarchy : Hierarchy
+        The central one.
+    doubt : HyperDraws, HyperError or None
+        None takes ``hierarchy`` as known, as is done for rows with sampling weights.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions or levels differ.
+    InputError
+        Rows have sampling weights, and the hierarchy levels or metadata.
+    """
+    if moments.squares is not None:
+        return SampledPosterior(moments, hierarchy)
+    if isinstance(doubt, HyperDraws):
+        return mix(moments, hierarchy, doubt)
+    if isinstance(doubt, HyperError):
+        return correct(moments, hierarchy, doubt)
+    return condition(moments, hierarchy)
+
+
+def doubt_to_dict(doubt: Doubt) -> dict[str, Any] | None:
+    """Return JSON's types, from which :func:`doubt_from_dict` makes the same value to the last bit."""
+    return None if doubt is None else doubt.to_dict()
+
+
+def doubt_from_dict(values: Mapping[str, Any] | None) -> Doubt:
+    """Read what :func:`doubt_to_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        Of a kind that this release does not know.
+    """
+    if values is None:
+        return None
+    kind = values.get("kind")
+    if kind == "hyper-draws":
+        return HyperDraws.from_dict(values)
+    if kind == "hyper-error":
+        return HyperError.from_dict(values)
+    raise InputError(f"A doubt of kind {kind!r} is not known; 'hyper-draws' and 'hyper-error' are.")
+
+
+def _integrated(
+    moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, chosen: Plan, *, fall_back: bool
+) -> Learned:
+    draws, diagnosis = draw_hierarchies(
+        moments, found.hierarchy, chosen.freedom, noise_told=chosen.noise_told
+    )
+    if diagnosis.good or not chosen.noise_told:
+        return _learned(moments, found, draws, chosen.why, diagnosis)
+    bad = (
+        f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from its "
+        f"posterior are bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
+    )
+    if fall_back and found.expected_curvature is not None:
+        warn(f"{bad} Its error is carried to first order instead; intervals may be too narrow.")
+        return _first_order(moments, found, task_cov, f"{chosen.why}; but draws are bad")
+    warn(f"{bad} Intervals may be off. A simpler task_cov, such as 'isotropic', has less to draw.")
+    return _learned(moments, found, draws, f"{chosen.why}; but draws are bad", diagnosis)
+
+
+def _learned(moments: Moments, found: Estimate, draws: HyperDraws, why: str, diagnosis: Diagnosis) -> Learned:
+    central = draws.mean(found.hierarchy)
+    return Learned(moments, found, central, draws, "integrated", why, diagnosis)
+
+
+def _first_order(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, why: str) -> Learned:
+    if found.hierarchy.levels or found.hierarchy.metadata is not None:
+        raise InputError(
+            "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
+        )
+    error = hyper_error(moments, found, given_shape(task_cov))
+    return Learned(moments, found, found.hierarchy, error, "first-order", why)

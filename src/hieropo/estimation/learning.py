@@ -1,0 +1,344 @@
+"""From moments to a posterior: the hierarchy as it is given, or learned in one of three forms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo.errors import InputError, NumericalError
+from hieropo.estimation.crossed.mixture import (
+    CrossedHierarchies,
+    CrossedMixture,
+    condition_hierarchies,
+    integrate_crossed,
+    noise_told,
+)
+from hieropo.estimation.hyper.plan import Uncertainty
+from hieropo.estimation.hyper.uncertainty import Doubt, Learned, condition_with, learn
+from hieropo.estimation.reml import Estimate, TaskCov
+from hieropo.estimation.tree_estimation import estimate_levels
+from hieropo.features.maps import FeatureMap
+from hieropo.features.per_action import Crossed
+from hieropo.logging_policy.incumbents import Logging, informed_metadata
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.moved_priors import (
+    moved_coefficients,
+    moved_covariance,
+    moved_gaussian,
+    moved_hierarchy,
+)
+from hieropo.model.task_levels import Placement
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments, one_action
+from hieropo.rows.batches import Roles
+
+Hyper = Gaussian | Literal["flat"]
+TaskCovariance = TaskCov | Literal["block", "crossed"] | NDArray[Any]
+_SHAPES = (*get_args(TaskCov), "block", "crossed")
+
+
+def _is_one_of(value: Any, words: tuple[str, ...]) -> bool:
+    return isinstance(value, str) and value in words
+
+
+def _quoted(choices: Any) -> str:
+    return ", ".join(map(repr, get_args(choices)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What a user says about the hierarchy; see :class:`learners.HierOPO`."""
+
+    task_cov: Any
+    hyper: Any
+    uncertainty: Uncertainty
+    known: Hierarchy | None
+    logging: Logging = "unknown"
+
+    def check(self) -> None:
+        """Refuse what is none of the choices, before a long pass over a log.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if not (self.known is None or isinstance(self.known, Hierarchy)):
+            raise InputError(
+                f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
+            )
+        self._check_shared()
+        if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat",))):
+            raise InputError(f"hyper={self.hyper!r}; 'flat' or a Gaussian is needed.")
+        if self.uncertainty not in get_args(Uncertainty):
+            raise InputError(f"uncertainty={self.uncertainty!r}; one of {_quoted(Uncertainty)} is needed.")
+        if self.task_cov is None or (isinstance(self.task_cov, str) and not self._has_shape(*_SHAPES)):
+            raise InputError(
+                f"task_cov={self.task_cov!r}; one of {', '.join(map(repr, _SHAPES))}, or a (d, d) array that is known "
+                "up to its scale, is needed."
+            )
+        if self.logging not in get_args(Logging):
+            raise InputError(f"logging={self.logging!r}; one of {_quoted(Logging)} is needed.")
+        self._check_together()
+        if self.logging == "frozen":
+            try:
+                self.check_placed()
+            except InputError as error:
+                error.add_note("logging='frozen' takes the shares of actions as metadata of each task.")
+                raise
+
+    def _check_shared(self) -> None:
+        if _is_one_of(self.hyper, ("shared",)):
+            raise InputError(
+                "hyper='shared' is gone: the crossed prior (task_cov='crossed', the default where each action has "
+                "coefficients of its own) lets actions borrow from each other. Leave hyper out."
+            )
+
+    def _check_together(self) -> None:
+        """Refuse choices that do not go together."""
+        own_prior = isinstance(self.hyper, Gaussian)
+        if self.known is not None and own_prior:
+            raise InputError(
+                "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the rest "
+                "be learned."
+            )
+        if self.uncertainty in ("integrated", "first-order") and (own_prior or self.known is not None):
+            raise InputError(
+                f"uncertainty={self.uncertainty!r} is for a hierarchy that is learned with hyper='flat'; with "
+                "known=Hierarchy(...) or a Gaussian as hyper the hierarchy is taken as known: leave "
+                "uncertainty at 'auto', or say 'plug-in'."
+            )
+        if self._has_shape("crossed"):
+            for setting, given in (
+                ("known=Hierarchy(...)", self.known is not None),
+                ("a Gaussian as hyper", own_prior),
+                (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("first-order", "plug-in")),
+                ("logging='frozen'", self.logging == "frozen"),
+            ):
+                if given:
+                    raise InputError(
+                        f"task_cov='crossed' does not go with {setting}: its standard deviations are learned, and "
+                        "always integrated. Leave one of the two out."
+                    )
+
+    def check_roles(self, roles: Roles) -> None:
+        """Refuse settings that have no use for the columns of a log.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if roles.levels or roles.metadata:
+            self.check_placed()
+        if roles.sampling_weight is not None:
+            self._check_sampled()
+
+    def _check_sampled(self) -> None:
+        """Refuse what is not derived for rows with sampling weights."""
+        for setting, given in (
+            ("task_cov='crossed'", self._has_shape("crossed")),
+            ("logging='frozen'", self.logging == "frozen"),
+            (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("integrated", "first-order")),
+        ):
+            if given:
+                raise InputError(
+                    f"{setting} does not go with sampling_weight: the robust standard errors of rows that were kept by "
+                    "chance are derived for two levels whose hierarchy is taken as known. Leave the setting out; or, "
+                    "where rows were kept whatever came of them, leave sampling_weight out."
+                )
+
+    def check_placed(self) -> None:
+        """Refuse what has no use for levels and metadata.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if self.known is not None:
+            raise InputError(
+                "known=Hierarchy(...) holds its own levels and metadata: name no columns for them, or let them be "
+                "learned."
+            )
+        if not self._has_shape(*get_args(TaskCov)):
+            raise InputError(
+                f"With levels or metadata task_cov can be {_quoted(TaskCov)}; got {self._shape()}."
+            )
+        if self.uncertainty == "first-order":
+            raise InputError(
+                "With levels or metadata uncertainty can be 'auto', 'integrated' or 'plug-in': the first-order "
+                "correction is for two levels without metadata."
+            )
+
+    def check_features(self, features: FeatureMap) -> None:
+        """Refuse a feature map that does not give each action coefficients of its own, where that is needed.
+
+        Raises
+        ------
+        InputError
+            Names the setting.
+        """
+        if self.known is not None or not self._has_shape("block", "crossed"):
+            return
+        if one_action(features) is None or features.actions is None:
+            setting = f"task_cov={self.task_cov!r}"
+            raise InputError(
+                f"{setting} is for actions with coefficients of their own, as features='per-action' or 'indicator' "
+                f"have; this learner has {features!r}. Name a column of actions, or leave {setting} out."
+            )
+
+    def coefficients(self, features: FeatureMap) -> int:
+        """Count the coefficients of each action that nothing but its own rows tells; 0 where others tell of them."""
+        own = one_action(features)
+        given = own is None or self.known is not None or isinstance(self.hyper, Gaussian)
+        return 0 if given else own.dim  # type: ignore[union-attr]  # own is a map
+
+    def _has_shape(self, *shapes: str) -> bool:
+        return _is_one_of(self.task_cov, shapes)
+
+    def _shape(self) -> str:
+        return repr(self.task_cov) if isinstance(self.task_cov, str) else "an array"
+
+    def crossed(self, features: FeatureMap, roles: Roles) -> bool:
+        """Say that the crossed prior is learned: always where it is named, by default where it is derived.
+
+        That is where each of several actions has coefficients of its own, tasks have one level and no metadata, nothing
+        of the hierarchy is given, its uncertainty is to be integrated, and rows were not kept by chance.
+        """
+        if self._has_shape("crossed"):
+            return True
+        apart = one_action(features) is not None and len(features.actions or ()) > 1
+        plain = not (roles.levels or roles.metadata or roles.sampling_weight) and self.logging != "frozen"
+        learned = self.known is None and not isinstance(self.hyper, Gaussian)
+        integrated = self.uncertainty in ("auto", "integrated")
+        return apart and plain and learned and integrated and self._has_shape("auto")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learning:
+    """A learned or given hierarchy, and its posterior.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy or CrossedHierarchies
+    posterior : Posterior or one with the same views
+    estimate : Estimate or None
+        None where the hierarchy was given.
+    learned : Learned or None
+        With the doubt about the hierarchy, where it was learned for one level or a tree of tasks.
+    """
+
+    hierarchy: Hierarchy | CrossedHierarchies
+    posterior: Any
+    estimate: Estimate | None = None
+    learned: Learned | None = None
+
+    @property
+    def noise_told(self) -> bool:
+        """False where a learned hierarchy rests on an assumed noise: the log does not tell it."""
+        if isinstance(self.posterior, CrossedMixture):
+            return noise_told(self.posterior.moments)
+        return self.learned is None or self.learned.noise_told
+
+    @property
+    def doubt(self) -> Doubt:
+        """What is not known of the hierarchy."""
+        return None if self.learned is None else self.learned.doubt
+
+
+def moved_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
+    """Return settings of a learner in which what is said of coefficients of one map is said of those of another.
+
+    What does not fit the map is left as it is, to be refused where it is used.
+    """
+    found, d = dict(settings), first.dim
+    known, hyper, cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
+    if isinstance(known, Hierarchy) and known.dim == d:
+        found["known"] = moved_hierarchy(known, first, second)
+    if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
+        crossed = settings.get("logging") != "frozen"
+        found["hyper"] = moved_gaussian(hyper, first, second, crossed=crossed)
+    if not (cov is None or isinstance(cov, str)) and np.shape(cov) == (d, d):
+        found["task_cov"] = moved_covariance(cov, first, second)
+    if mu is not None and np.shape(mu) == (d,):
+        found["mu"] = moved_coefficients(mu, first, second)
+    return found
+
+
+def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[Moments, FeatureMap]:
+    """Moments and features that nothing but the rows can tell of, for checks of a log.
+
+    Where actions share a prior, it is all rows together that have to tell each of the p features.
+    """
+    if not isinstance(moments, UnitMoments):
+        return moments, features
+    assert isinstance(features, Crossed)
+    return moments.units, replace(features, actions=("any action",))
+
+
+def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
+    """Condition a hierarchy that is known."""
+    return Learning(hierarchy, condition_with(moments, hierarchy, None))
+
+
+def learning(
+    moments: Moments | UnitMoments, placement: Placement, settings: Settings, features: FeatureMap
+) -> Learning:
+    """Learn the hierarchy that the settings ask for, and condition it.
+
+    Parameters
+    ----------
+    moments : Moments or UnitMoments
+        The latter for the crossed prior.
+    placement : Placement
+        Levels and metadata of the tasks.
+    settings : Settings
+    features : FeatureMap
+
+    Raises
+    ------
+    InputError, LogError, NumericalError
+        Settings do not fit together; what :func:`estimation.estimate` refuses.
+    """
+    if isinstance(moments, UnitMoments):
+        hierarchies = integrate_crossed(moments)
+        return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
+    if settings.known is not None:
+        return given(moments, settings.known)
+    learned = _learned(moments, placement, settings, features)
+    if isinstance(settings.hyper, Gaussian):
+        known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
+        return Learning(known, condition_with(moments, known, None), learned.estimate)
+    return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
+
+
+def _learned(moments: Moments, placement: Placement, settings: Settings, features: FeatureMap) -> Learned:
+    levels, metadata, shape = placement.levels(), placement.metadata(), settings.task_cov
+    if settings.logging == "frozen":
+        if metadata is not None:
+            raise InputError(
+                "logging='frozen' takes the shares of actions as metadata, and cannot be combined with columns of "
+                "metadata yet: leave one of them out."
+            )
+        metadata = informed_metadata(moments, features)
+    apart = one_action(features) is not None and features.actions is not None
+    divisible = isinstance(shape, str) and shape in ("auto", "block")
+    blocks = len(features.actions or ()) if apart and divisible else None
+    uncertainty: Uncertainty = "plug-in" if isinstance(settings.hyper, Gaussian) else settings.uncertainty
+    if not levels and metadata is None:
+        given = shape if isinstance(shape, str) else np.asarray(shape, dtype=np.float64)
+        return learn(moments, given, uncertainty=uncertainty, blocks=blocks)  # type: ignore[arg-type]
+    try:
+        estimate = estimate_levels(moments, shape, levels=levels, metadata=metadata)
+    except NumericalError as error:
+        if metadata is not None:
+            error.add_note(
+                f"The features from number {moments.dim} on say how the {moments.dim} coefficients move with the "
+                f"metadata {list(metadata.names)}: each action needs rows of tasks that differ in them."
+            )
+        raise
+    return learn(moments, shape, uncertainty=uncertainty, estimated=estimate)

@@ -1,0 +1,377 @@
+"""Learn the covariance of every level of a tree, and what metadata say, by REML or maximum likelihood.
+
+As for two levels (:mod:`reml`), each step goes to the minimiser over the positive semi-definite matrices of a
+quadratic with the exact slope. Its curvature, approximate for a tree, is corrected by BFGS from the slopes seen so far.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.ties import first_largest
+from hieropo.errors import NumericalError, warn
+from hieropo.estimation.likelihood import Criterion
+from hieropo.estimation.psd import congruence, feature_root, minimise, nearest_psd, to_matrix, to_vector
+from hieropo.estimation.reml import (
+    HOPE,
+    SAME_SCORE,
+    Estimate,
+    Fit,
+    TaskCov,
+    check_choices,
+    first_guess,
+    noise_to_start,
+    with_rows,
+)
+from hieropo.estimation.shapes import Named, Shape, full_is_possible, named
+from hieropo.estimation.tree_likelihood import Tree, TreeLikelihood, tree_likelihood
+from hieropo.model.hierarchy import Hierarchy, Level
+from hieropo.model.metadata import Metadata
+from hieropo.model.posterior import hung
+from hieropo.moments.statistics import Moments
+
+_EVALUATIONS = 500
+_TOLERANCE = 1e-11  # of the deviance, in what the next step promises
+_NOTHING = 1e-9
+_REMEMBERED = 30  # slopes that the curvature learns from
+_LOST = 1e100  # curvature, in round coordinates about 1, beyond which all is rounding
+
+Parents = Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeFit:
+    """A fitted tree.
+
+    Attributes
+    ----------
+    covs : (L + 1, d, d) array
+        Covariance of each level, from the lowest nodes upwards.
+    noise_var : float
+    fit : Fit
+    compared : tuple of Fit
+        All shapes tried.
+    """
+
+    covs: Array
+    noise_var: float
+    fit: Fit
+    compared: tuple[Fit, ...] = ()
+
+
+@one_blas_thread
+def estimate_levels(
+    moments: Moments,
+    task_cov: TaskCov = "auto",
+    criterion: Criterion = "reml",
+    *,
+    levels: Mapping[str, Parents] | None = None,
+    metadata: Metadata | None = None,
+) -> Estimate:
+    """Estimate noise_var, task_cov and the covariances of all levels.
+
+    Parameters
+    ----------
+    moments : Moments
+    task_cov : {"auto", "full", "diag", "isotropic"}
+        Shape of all covariances; "auto" takes "diag" or "full", as BIC says.
+    criterion : {"reml", "ml"}
+    levels : mapping of name to parents, from the tasks upwards
+        Of each level the mapping of child to node, as in ``Level``.
+    metadata : Metadata, optional
+        What is known of the tasks.
+
+    Raises
+    ------
+    LogError, NumericalError
+        As :func:`estimation.estimate`.
+    InputError, UnknownTaskError
+        A task has no place in the tree, or no metadata.
+
+    Warns
+    -----
+    HieropoWarning
+        As :func:`estimation.estimate`.
+    """
+    check_choices(moments, task_cov, criterion)
+    active = with_rows(moments)
+    d = moments.dim
+    known = [Level(np.zeros((d, d)), parent, name) for name, parent in (levels or {}).items()]
+    shape_of = Hierarchy(None, np.zeros((d, d)), 1.0, tuple(known), metadata)
+    tree = tree_of(active, shape_of)
+    _warn_of_levels(tree, shape_of)
+    best = estimate_units(active, tree, task_cov, criterion)
+    hierarchy = replace(
+        shape_of,
+        task_cov=best.covs[0],
+        noise_var=best.noise_var,
+        levels=tuple(
+            Level(cov, level.parent, level.name) for cov, level in zip(best.covs[1:], known, strict=True)
+        ),
+    )
+    return Estimate(hierarchy, criterion, best.fit, best.compared)
+
+
+def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: Criterion) -> TreeFit:
+    """Fit one shape to all levels of a tree, or with "auto" the one that BIC prefers.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the lowest nodes.
+    tree : Tree
+        Over those of them that have rows.
+    task_cov, criterion
+        As :func:`estimate_levels`.
+    """
+    noise_var, floor = noise_to_start(moments)
+    start, d, m = first_guess(moments, noise_var) / noise_var, tree.dim, len(tree.rows)
+    names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
+    if task_cov == "auto" and full_is_possible(d, m):
+        names.append("full")
+    found = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
+    for name in names[1:]:
+        if not _may_win(tree, named(name, d), found[0], criterion):
+            continue
+        try:
+            found.append(estimate_tree(tree, named(name, d), criterion, start, floor))
+        except NumericalError as error:
+            warn(f"Diagonal covariances are kept, because others did not converge: {error}")
+    best = found[int(first_largest([each.fit.score(m) for each in found], room=SAME_SCORE))]
+    return replace(best, compared=tuple(each.fit for each in found))
+
+
+def _may_win(tree: Tree, shape: Shape, found: TreeFit, criterion: Criterion) -> bool:
+    """Return whether the full shape promises, from the best diagonal one, more deviance than its entries have to bring.
+
+    The promise is that of a step which need not stay in the cone, and so at least that of one which does.
+    """
+    here = tree_likelihood(
+        tree, list(found.covs / found.noise_var), criterion, 0.0, noise_var=found.noise_var
+    )
+    slope, form = np.concatenate([dual(each, shape) for each in here.slopes]), _form(here, shape)
+    size = np.sqrt(np.maximum(np.diagonal(form), np.finfo(np.float64).tiny))
+    step = np.linalg.lstsq(form / np.outer(size, size), slope / size, rcond=1e-10)[0]
+    entries = len(found.covs) * shape.parameters - found.fit.parameters
+    return bool(HOPE * (slope / size @ step) / 2 > entries * np.log(len(tree.rows)))
+
+
+def tree_of(moments: Moments, hierarchy: Hierarchy) -> Tree:
+    """Return the tree whose lowest nodes are the tasks of ``moments``, all with rows."""
+    keys, parents = moments.keys, []
+    for k in range(len(hierarchy.levels) + 1):
+        keys, parent = hung(keys, hierarchy, k)
+        parents.append(parent)
+    metadata = hierarchy.metadata
+    design = None if metadata is None else metadata.design(hierarchy.dim, moments.keys)
+    log_precision = float(moments.log_precision.sum())
+    names = ("task_cov", *(f"the covariance of level {_name(hierarchy, k)}" for k in range(len(parents) - 1)))
+    return Tree(moments.sums, moments.dim, tuple(parents), moments.n_rows, log_precision, design, names)
+
+
+def _name(hierarchy: Hierarchy, k: int) -> str:
+    return repr(hierarchy.levels[k].name or k)
+
+
+def _warn_of_levels(tree: Tree, hierarchy: Hierarchy) -> None:
+    """Warn of a level whose covariance no log can tell: it has one node, or a node for each of its children."""
+    for k, (below, above) in enumerate(pairwise(tree.parents)):
+        child, children = "task", "tasks"
+        if k > 0:
+            child, children = (f"{word} of level {_name(hierarchy, k - 1)}" for word in ("node", "nodes"))
+        problem = "one node, so that nothing shows how its nodes differ"
+        if above.size == below.size > 1:
+            problem = (
+                f"a node for each {child}, so that differences between its nodes cannot be told from those between "
+                f"{children}"
+            )
+        if above.size in (1, below.size):
+            warn(
+                f"Level {_name(hierarchy, k)} has {problem}. Its standard deviation is not learned from this log. "
+                "Leave the level out, or name groups of several tasks, and several of them."
+            )
+
+
+def estimate_tree(tree: Tree, shape: Shape, criterion: Criterion, start: Array, floor: float) -> TreeFit:
+    """Fit one shape to all levels.
+
+    Parameters
+    ----------
+    tree : Tree
+    shape : Shape
+        Full, diagonal or isotropic.
+    criterion : {"reml", "ml"}
+    start : (d, d) array
+        S to start the lowest level from, in units of noise_var; the others start from half of it.
+    floor : float
+        Smallest noise_var.
+
+    Raises
+    ------
+    NumericalError
+        The root is not determined, or no convergence.
+    """
+    shift = 0.0
+    turn: Array = np.eye(tree.dim)
+    if shape.size > 1:
+        lower = feature_root(unpack(tree.rows.sum(axis=0), tree.dim + 2)[: tree.dim, : tree.dim])
+        lower = lower / np.sqrt(tree.n_rows)
+        turn, back = np.linalg.solve(lower, turn), lower.T
+        if criterion == "reml":
+            copies = 1 if tree.design is None or tree.design.values.ndim == 3 else tree.root_dim // tree.dim
+            shift = 2 * copies * float(np.linalg.slogdet(back)[1])
+        tree, start = tree.turned(turn, back), back @ start @ back.T
+    ratios, here, evaluations, promise = _descend(tree, shape, criterion, start, floor)
+    parameters = len(ratios) * shape.parameters
+    fit = Fit(shape.name, here.deviance + shift, parameters, evaluations, promise)
+    return TreeFit(turn.T @ ratios @ turn * here.noise_var, here.noise_var, fit)
+
+
+def _descend(
+    tree: Tree, shape: Shape, criterion: Criterion, start: Array, floor: float
+) -> tuple[Array, TreeLikelihood, int, float]:
+    """Minimise the deviance over all levels' S, each scaled by the root of its curvature."""
+    levels = len(tree.parents)
+    first = [start, *([start / 2] * (levels - 1))]
+    x = np.concatenate([shape.vector(each) for each in first])
+
+    def at(x: Array) -> TreeLikelihood:
+        ratios = [shape.matrix(v) for v in x.reshape(levels, -1)]
+        return tree_likelihood(tree, ratios, criterion, floor)
+
+    def slope(found: TreeLikelihood) -> Array:
+        return np.concatenate([dual(each, shape) for each in found.slopes])
+
+    here, evaluations = at(x), 1
+    g = slope(here)
+    # where the log says nothing, as of a level with one node, a move by the size of the start costs next to nothing
+    diagonal = np.diagonal(start)
+    size = diagonal if shape.parameters == tree.dim else np.full(shape.parameters, diagonal.mean())
+    least = np.diag(np.tile(_NOTHING / size**2, levels))
+    seen: list[tuple[Array, Array]] = []
+    promise = np.inf
+    while evaluations < _EVALUATIONS:
+        form = _learned(_form(here, shape) + least, seen)
+        goal, promise = _step(x, g, form, _frame(here.expected, shape))
+        near = promise <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
+        length = 1.0
+        while not near and evaluations < _EVALUATIONS:
+            trial = x + length * (goal - x)
+            there = at(trial)
+            evaluations += 1
+            if there.deviance <= here.deviance - 1e-4 * length * promise:
+                after = slope(there)
+                seen = [*seen[1 - _REMEMBERED :], (trial - x, after - g)]
+                x, here, g = trial, there, after
+                break
+            length /= 2
+            near = length * promise <= 1e-13 * max(1.0, abs(here.deviance))
+        if near:
+            ratios = np.array([shape.matrix(v) for v in x.reshape(levels, -1)])
+            return ratios, here, evaluations, promise
+    simpler = "Leave" if shape.size == 1 else "Try task_cov='diag', or leave"
+    raise NumericalError(
+        f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} "
+        f"evaluations; the next step still promises {promise:.3g} of deviance: the log says too little about so many "
+        f"entries. {simpler} out a level that has few nodes."
+    )
+
+
+def dual(slope: Array, shape: Shape) -> Array:
+    """Return the derivative in the free entries of a shape, from that in the matrix (d, d)."""
+    if shape.tied is not None:
+        return np.array([np.diagonal(slope) @ shape.tied])
+    return to_vector(shape.parts(slope)).ravel()
+
+
+def _form(here: TreeLikelihood, shape: Shape) -> Array:
+    """Approximate curvature over the free entries of all levels."""
+    k, levels = shape.parameters, len(here.squares)
+    form = np.zeros((levels, k, levels, k))
+    for level, square in enumerate(here.squares):
+        form[level, :, level, :] = level_form(square, shape)
+    whole = form.reshape(levels * k, levels * k)
+    if here.degrees:
+        expected = np.concatenate([dual(each, shape) for each in here.expected])
+        whole -= np.outer(expected, expected) / here.degrees
+    return whole
+
+
+def level_form(square: Array, shape: Shape) -> Array:
+    """Return <Delta, sum R Delta R> over the free entries of one level, from the Gram matrix of the packed R."""
+    d = shape.dim
+    if shape.size == 1:
+        pairs = unpack(np.diagonal(square), d)  # sum R_ij^2
+        return pairs if shape.tied is None else np.array([[shape.tied @ pairs @ shape.tied]])
+    whole = unpack(np.moveaxis(unpack(square, d), 0, -1), d).transpose(2, 0, 3, 1)
+    basis = to_matrix(np.eye(packed_size(d)), d).reshape(-1, d * d)
+    return np.asarray(basis @ whole.reshape(d * d, d * d) @ basis.T)
+
+
+def _learned(form: Array, seen: list[tuple[Array, Array]]) -> Array:
+    """The curvature corrected by BFGS, such that it explains the changes of slope seen."""
+    for move, change in seen:
+        ahead = form @ move
+        size, bend = float(move @ ahead), float(move @ change)
+        if bend > 1e-3 * size > 0:
+            form = form + np.outer(change, change) / bend - np.outer(ahead, ahead) / size
+    return form
+
+
+def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
+    """Minimiser of the quadratic over the cone, found in coordinates S = T X T' of each block in which it is round."""
+    blocks, p, _ = frame.shape
+    turn = congruence(frame)
+    size = _sizes(turn.T @ form @ turn, blocks)
+    if (size <= 0).any():
+        form = _magnitudes(form, frame)
+        size = _sizes(turn.T @ form @ turn, blocks)
+    frame = frame / np.maximum(size, np.finfo(np.float64).tiny)[:, None, None] ** 0.25
+    half = np.linalg.solve(frame, to_matrix(x.reshape(blocks, -1), p))
+    here = to_vector(np.linalg.solve(frame, half.swapaxes(1, 2))).ravel()
+    turn = congruence(frame)
+    slope, form = turn.T @ g, turn.T @ form @ turn
+    if not (np.isfinite(slope).all() and np.isfinite(form).all() and np.abs(form).max() < _LOST):
+        raise NumericalError(
+            "The likelihood of the covariances is not finite near the estimate: features or rewards are so large, or "
+            "so small, that products of them do not fit a float64. Rescale such columns."
+        )
+    values, vectors = np.linalg.eigh(form)
+    if values[0] < 0:  # what the approximation left out
+        form = (vectors * np.maximum(values, _NOTHING * values[-1])) @ vectors.T
+    goal = minimise(slope, form, here, lambda v: nearest_psd(v, p))
+    move = goal - here
+    return turn @ goal, -float(slope @ move + move @ form @ move / 2)
+
+
+def _sizes(form: Array, blocks: int) -> Array:
+    """Mean curvature of each block."""
+    return np.asarray(np.diagonal(form).reshape(blocks, -1).mean(axis=1))
+
+
+def _magnitudes(form: Array, frame: Array) -> Array:
+    """The curvature with the magnitude of each eigenvalue, taken in coordinates X, S = T X T', of each block.
+
+    Where the level's own curvature is nearly all that of noise_var, as with one row a node, the approximation can be
+    negative on the whole. A step of a length of that size then goes downhill all the same.
+    """
+    turn = congruence(frame)
+    one = np.broadcast_to(np.eye(frame.shape[1]), frame.shape)
+    back = congruence(np.asarray(np.linalg.solve(frame, one), dtype=np.float64))
+    values, vectors = np.linalg.eigh(turn.T @ form @ turn)
+    return np.asarray(back.T @ ((vectors * np.abs(values)) @ vectors.T) @ back)
+
+
+def _frame(expected: Array, shape: Shape) -> Array:
+    """T (blocks, p, p) such that T'(sum R_n) T is the identity, where the log says anything."""
+    if shape.size == 1:
+        return np.ones((len(expected) * shape.parameters, 1, 1))
+    values, vectors = np.linalg.eigh(expected)
+    least = 1e-8 * values[:, -1:]
+    return np.asarray(vectors / np.sqrt(np.maximum(values, np.where(least > 0, least, 1.0)))[:, None, :])

@@ -1,0 +1,236 @@
+"""Values of policies by weighted rewards, without belief in the model, and their differences in pairs.
+
+With q, p and the rows of the doubly robust estimate, a row adds q(x, pi(x)) + 1{pi(x) = a} (r - q(x, a)) / p to the
+value of a policy pi, and r where pi keeps the incumbent. q never saw the row. So the difference of two policies is the
+mean of a difference row by row, whose variance is far below that of either value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.ties import reaches
+from hieropo.evaluation.comparisons.crossfit import Judge
+from hieropo.evaluation.comparisons.rivals import Rival
+from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
+from hieropo.evaluation.passes.judging import ActionFeatures, Rows
+from hieropo.evaluation.passes.propensity import Propensity
+from hieropo.moments.accumulation import Accumulator
+from hieropo.ope.off_policy import OffPolicySums
+from hieropo.ope.value_estimates import FEW_EFFECTIVE
+from hieropo.ope.value_intervals import Ratios, Sample
+
+_GROUPS = 101
+
+
+class Weighed(NamedTuple):
+    """Columns of some rows that importance-weighted differences are made of.
+
+    Parameters
+    ----------
+    fold, chosen : (n,) int
+        The judge of each row, and the action that it would take.
+    chance, taken, aimed : (n,) array
+        Propensity of the logged action, predictions of it and of that of the judge.
+    """
+
+    fold: Codes
+    chosen: Codes
+    chance: Array
+    taken: Array
+    aimed: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Another policy beside the one that is evaluated, by doubly robust estimates on the same rows.
+
+    Attributes
+    ----------
+    name : str
+    value : float
+        In reward units.
+    gain, gain_se, gain_low, gain_high : float
+        Its difference to the incumbent.
+    lead, lead_se, lead_low, lead_high : float
+        The evaluated policy less this one, row by row.
+    ess : float
+        Effective number of rows.
+    note : str
+        How the policy came about.
+    withheld : str or None
+        Why the figures are not to be trusted.
+    """
+
+    name: str
+    value: float
+    gain: float
+    gain_se: float
+    gain_low: float
+    gain_high: float
+    lead: float
+    lead_se: float
+    lead_low: float
+    lead_high: float
+    ess: float
+    note: str
+    withheld: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types; what is not finite is null."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in found.items()
+        }
+
+
+class Comparing:
+    """Takes rows for other policies.
+
+    Parameters
+    ----------
+    rivals : mapping of names to Rival
+    notes : mapping of names to str
+    low : float
+        The least reward, which is taken off before sums are taken.
+    seed : int
+        Of the folds.
+    """
+
+    def __init__(self, rivals: dict[str, Rival], notes: dict[str, str], low: float, seed: int) -> None:
+        self._rivals, self._notes, self._low, self._seed = rivals, notes, low, seed
+        self._columns = 2 * len(rivals) + 2  # of the policy, values and weights of the others, one
+        self._total = Accumulator(self._columns)
+        self._groups = np.zeros((_GROUPS, self._columns + 2))
+
+    def add(self, rows: Rows, weighed: Weighed, judges: Sequence[Judge]) -> None:
+        """Add rows with what weights have of them."""
+        batch, n = rows.batch, rows.codes.size
+        part = fold_of(batch.first_row, n, FOLDS, self._seed)
+        miss = (batch.reward - weighed.taken) / weighed.chance
+        z = np.ones((n, self._columns + 2))
+        kept = rows.kept
+        own = weighed.aimed + np.where(weighed.chosen == rows.codes, miss, 0.0)
+        z[:, 0] = np.where(kept, batch.reward, own) - self._low
+        for c, rival in enumerate(self._rivals.values()):
+            index = rival.choose(rows, part)
+            same, stays = index == rows.codes, index < 0
+            aimed = np.zeros(n)
+            for k, judge in enumerate(judges):
+                at = np.flatnonzero(~stays & (weighed.fold == k))
+                if at.size:
+                    aimed[at] = judge.predict(rows.place[at], batch.context[at], index[at])
+            value = np.where(stays, batch.reward, aimed + np.where(same, miss, 0.0))
+            z[:, 1 + 2 * c] = value - self._low
+            z[:, 2 + 2 * c] = np.where(stays, 1.0, np.where(same, 1.0 / weighed.chance, 0.0))
+        z[:, -2] = batch.reward - self._low
+        if batch.sampling_weight is not None:
+            z[:, :-1] *= np.asarray(batch.sampling_weight)[:, None]
+        counts = batch.weight
+        self._total.add(rows.place, np.ascontiguousarray(z[:, :-2]), z[:, -2], counts)
+        if counts is not None:
+            z = z * np.asarray(counts)[:, None]
+        np.add.at(self._groups, (batch.first_row + np.arange(n)) % _GROUPS, z)
+
+    def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
+        """Return the figures of all policies after the last row."""
+        moments, k = self._total.moments(), self._columns + 2
+        sums = np.asarray(moments.sums)
+        squares = unpack(sums.sum(axis=0), k)
+        sample = Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng)
+        one = np.eye(k)[k - 3]
+        found = []
+        for c, name in enumerate(self._rivals):
+            value, weight = 1 + 2 * c, 2 + 2 * c
+
+            def mean(*columns: int) -> Ratios:
+                form = np.eye(k)[columns[0]] - (np.eye(k)[columns[1]] if len(columns) > 1 else 0.0)
+                return Ratios(form[None], one[None])
+
+            gain, lead = (sample.interval(mean(*pair), level) for pair in ((value, k - 2), (0, value)))
+            ess = float(sample.total[weight]) ** 2 / max(float(squares[weight, weight]), 1e-300)
+            few = None if reaches(ess, FEW_EFFECTIVE) else f"its rows count as {ess:.1f}, too few"
+            found.append(
+                Comparison(
+                    name, self._low + float(mean(value).value(sample.total)), gain.value, gain.se, gain.low, gain.high,
+                    lead.value, lead.se, lead.low, lead.high, ess, self._notes[name], few,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+
+class Weighing:
+    """Hands rows of a log to estimators, with predictions that were never fitted to the row that they correct.
+
+    Parameters
+    ----------
+    sums : OffPolicySums
+    propensity : callable
+        Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
+    judges : sequence of Judge
+        One, learned from other rows; or one for each fold, learned without it, that takes the place of the policy.
+    seed : int
+        Of the folds.
+    lost : sequence of int
+        Codes of actions that the judges lack; rows are counted in which the policy takes them all the same.
+    shift : ActionFeatures, optional
+        Takes the features of the judges' actions less those of the policy's, in rows in which they differ.
+    comparing : Comparing, optional
+        Takes the same rows for other policies.
+    """
+
+    def __init__(
+        self,
+        sums: OffPolicySums,
+        propensity: Propensity,
+        judges: Sequence[Judge],
+        seed: int,
+        lost: Sequence[int],
+        shift: ActionFeatures | None = None,
+        comparing: Comparing | None = None,
+    ) -> None:
+        self._sums, self._propensity, self._judges, self._seed = sums, propensity, judges, seed
+        self._lost, self._astray = lost, np.zeros(0, dtype=np.int64)
+        self._shift, self._comparing = shift, comparing
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        batch, n = rows.batch, len(rows.batch)
+        if self._lost:
+            self._astray = np.append(self._astray, rows.place[np.isin(rows.index, self._lost)])
+        chance = self._propensity(batch, rows.place, rows.codes, rows.mask)
+        parts = len(self._judges)
+        fold = fold_of(batch.first_row, n, parts, self._seed) if parts > 1 else np.zeros(n, dtype=np.int64)
+        index, taken, aimed = rows.index.copy(), np.zeros(n), np.zeros(n)
+        for k, judge in enumerate(self._judges):
+            own = np.flatnonzero(fold == k)
+            if not own.size:
+                continue
+            context, codes = batch.context[own], rows.codes[own]
+            if parts > 1:
+                allowed = None if rows.mask is None else rows.mask[own]
+                index[own] = judge.choose(batch.task[own], context, allowed)
+            taken[own] = judge.predict(rows.place[own], context, codes)
+            aimed[own] = judge.predict(rows.place[own], context, index[own])
+        if self._shift is not None:
+            other = np.flatnonzero(index != rows.index)
+            place, context = rows.place[other], batch.context[other]
+            weight = batch.weights.some(other).counts(other.size)
+            self._shift.add(place, context, index[other], weight)
+            self._shift.add(place, context, rows.index[other], -weight)
+        if self._comparing is not None:
+            self._comparing.add(rows, Weighed(fold, index, chance, taken, aimed), self._judges)
+        same = (index == rows.codes).astype(np.float64)
+        target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
+        self._sums.add(
+            rows.place, batch.reward, chance, target, taken, aimed, batch.weight, batch.sampling_weight
+        )
+
+    def lost_rows(self, tasks: int) -> Codes:
+        """Return the rows of each task (m,) in which the policy takes an action that the judges lack."""
+        return np.bincount(self._astray, minlength=tasks)

@@ -1,0 +1,244 @@
+"""Policies that were learned without some rows of a log, by which those rows are judged."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.packed import pack, packed_size, unpack
+from hieropo._utils.text import counted
+from hieropo.errors import HieropoWarning, NumericalError
+from hieropo.evaluation.passes.judging import Predictions
+from hieropo.evaluation.passes.subject import AnyMoments, Subject
+from hieropo.features.maps import FeatureMap
+from hieropo.features.per_action import Crossed
+from hieropo.moments.statistics import Moments
+from hieropo.passes.identifiability import gram_blocks, open_actions, sizes
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.ids import plain
+from hieropo.rows.keys import Keys
+
+_SHOWN = 5
+_PIECE = 2048  # tasks that are marginalised together
+_ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
+CURE = "Leave rare actions out, put them together, use task_cov='crossed', or judge on rows that came later."
+
+
+class Judge:
+    """A policy and its predictions, by the codes of a feature map of which it may lack actions.
+
+    Parameters
+    ----------
+    policy : LCBPolicy
+    log : Keys
+        The tasks of the log, all of which it knows.
+    features : FeatureMap
+        The map whose codes are used.
+    """
+
+    def __init__(self, policy: LCBPolicy, log: Keys, features: FeatureMap) -> None:
+        assert policy.features is not None
+        keys: Any = policy.table.keys  # of a table with ids
+        self.policy = policy
+        self._at = np.asarray(keys.require(log.values))
+        self._predictions = Predictions(np.asarray(policy.table.means), policy.features)
+        self._kept: Codes | None = None
+        if policy.features.fingerprint != features.fingerprint:
+            self._kept = features.action_codes(policy.features.actions)
+            self._own = np.full(len(features.actions or ()), -1)
+            self._own[self._kept] = np.arange(self._kept.size)
+
+    def choose(self, tasks: Any, context: Array, mask: Mask | None) -> Codes:
+        """Return the action (n,) that it takes; the first eligible one in rows where it knows none of them."""
+        if self._kept is None:
+            return np.asarray(self.policy.choose_many(tasks, context, eligible=mask).index[:, 0])
+        if mask is None:
+            return np.asarray(self._kept[self.policy.choose_many(tasks, context).index[:, 0]])
+        known = mask[:, self._kept]
+        found: Codes = mask.argmax(axis=1)
+        rows = np.flatnonzero(known.any(axis=1))
+        if rows.size:
+            best = self.policy.choose_many(tasks[rows], context[rows], eligible=known[rows]).index[:, 0]
+            found[rows] = self._kept[best]
+        return found
+
+    def predict(self, place: Codes, context: Array, codes: Codes) -> Array:
+        """Predict the rewards of actions (n,) in contexts (n, c) of the log's tasks at ``place`` (n,).
+
+        Of an action that it lacks, the mean prediction of all others.
+        """
+        at = self._at[place]
+        if self._kept is None:
+            return self._predictions.of(at, context, codes)
+        own = self._own[codes]
+        found, lost = self._predictions.of(at, context, np.maximum(own, 0)), np.flatnonzero(own < 0)
+        if lost.size:
+            every = range(self._kept.size)
+            others = [self._predictions.of(at[lost], context[lost], np.full(lost.size, k)) for k in every]
+            found[lost] = np.mean(others, axis=0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Policies of which each was learned without one part of some rows.
+
+    Attributes
+    ----------
+    policies : tuple of LCBPolicy
+        One for each part; none where they could not be learned.
+    lost : tuple of int
+        Codes of actions that no policy has, since the rows without a part leave their coefficients open.
+    refused : str or None
+        Why there are no policies.
+    rests : tuple of Moments or UnitMoments
+        Sums of the rows that each was learned from.
+    """
+
+    policies: tuple[LCBPolicy, ...]
+    lost: tuple[int, ...] = ()
+    refused: str | None = None
+    rests: tuple[AnyMoments, ...] = ()
+
+    def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
+        """Say what it means for weighted rewards that actions are lost, of which the log has ``counts`` (K,) rows."""
+        if not self.lost or self.refused is not None:
+            return ()
+        text = (
+            f"Without a fifth of the rows the coefficients of {named(features, self.lost, counts)} are left open: "
+            f"weighted rewards are those of policies that were learned without {self._them}. {CURE}"
+        )
+        return (text,)
+
+    def withheld(self, features: FeatureMap, counts: Codes, rows: int) -> str:
+        """Say why no weighted reward tells the value of a policy that takes lost actions in so many rows."""
+        return (
+            f"in {counted(rows, 'row')} the policy takes {named(features, self.lost, counts)}, and policies that were "
+            f"learned without a fifth of the rows cannot take {self._them}"
+        )
+
+    @property
+    def _them(self) -> str:
+        return "it" if len(self.lost) == 1 else "them"
+
+
+def cross_fit(
+    subject: Subject, parts: Sequence[AnyMoments], counts: Codes, base: AnyMoments | None = None
+) -> CrossFit:
+    """Learn, for each part of the rows of ``base``, a policy from the others alone.
+
+    Where these leave the coefficients of some actions open, all policies are learned without those actions.
+
+    Parameters
+    ----------
+    subject : Subject
+    parts : sequence of Moments or UnitMoments
+    counts : (K,) int array
+        Rows of each action, for messages.
+    base : Moments or UnitMoments, optional
+        Those that the policy was learned from, unless others are given.
+    """
+    whole, features = subject.moments if base is None else base, subject.features
+    rests: list[Any] = [whole - part for part in parts]  # type: ignore[operator]  # both are of one kind
+    given = tuple(rests)
+    lost: tuple[int, ...] = ()
+    try:
+        if isinstance(whole, Moments):
+            size = sizes(gram_blocks(whole, features))
+            lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
+            if lost:
+                rests, features = _without(rests, subject, lost, size)
+        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost, rests=given)
+    except NumericalError as error:
+        return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
+
+
+def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPolicy:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
+        posterior = subject.relearn(rest, features)
+    return LCBPolicy(posterior, features, pessimism=subject.plain.pessimism)
+
+
+def _without(
+    rests: list[Any], subject: Subject, lost: tuple[int, ...], size: Array
+) -> tuple[list[Moments], FeatureMap]:
+    features = subject.features
+    assert isinstance(features, Crossed)
+    if not subject.by_words:
+        raise NumericalError("Settings that were given as numbers are for all actions.")
+    if len(lost) == len(features.actions):
+        raise NumericalError("No action is left.")
+    fewer = [without_actions(rest, features, lost, size) for rest in rests]
+    return [moments for moments, _ in fewer], fewer[0][1]
+
+
+def _refusal(features: FeatureMap, lost: tuple[int, ...], counts: Codes, error: NumericalError) -> str:
+    needed = "Weighted rewards of rows that were learned from need policies that were learned without them"
+    if lost:
+        return (
+            f"{needed}, and without a fifth of the rows the coefficients of {named(features, lost, counts)} are left "
+            f"open. {error} {CURE}"
+        )
+    return f"{needed}, and without a fifth of the rows none could be learned. {error}"
+
+
+def named(features: FeatureMap, codes: tuple[int, ...], counts: Codes) -> str:
+    """Name actions, with the rows that each has."""
+    actions = features.actions or ()
+    texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_SHOWN]]
+    more = f", ... ({len(codes) - _SHOWN} more)" if len(codes) > _SHOWN else ""
+    return f"the action{'s' * (len(codes) > 1)} {', '.join(texts)}{more}"
+
+
+def without_actions(
+    moments: Moments, features: Crossed, actions: Sequence[int], size: Array
+) -> tuple[Moments, Crossed]:
+    """Return the moments of d = K p features, and the map, without actions that have coefficients of their own.
+
+    The coefficients of action a in a task are taken out as free ones, S - S_.a S_aa^+ S_a.: rows that they fit exactly
+    leave no trace, and others what they say of the noise.
+
+    Parameters
+    ----------
+    moments : Moments
+    features : Crossed
+        That made them, with coefficients of its own for each action.
+    actions : sequence of int
+        Codes of the actions that go.
+    size : (K, p) array
+        Roots of the sums of squares of each action's features in a log that holds these rows, beside which a row is
+        told from rounding.
+    """
+    count, d = len(features.actions), moments.dim
+    p, kept = d // count, np.setdiff1d(np.arange(count), actions)
+    fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
+    place = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
+    sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
+    for start in range(0, len(moments), _PIECE):
+        part = slice(start, start + _PIECE)
+        whole = unpack(moments.sums[part], d + 2)
+        for action in actions:
+            own = np.arange(action * p, (action + 1) * p)
+            said, rank = _said(whole[:, own[:, None], own], whole[:, own[:, None], [d, d + 1]], size[action])
+            whole[:, d:, d:] -= said
+            rows[part] -= rank
+        sums[part] = pack(whole[:, place[:, None], place])
+    offset = None if moments.offset is None else moments.offset[place[:-2]]
+    left = Moments(
+        moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint, offset=offset
+    )
+    return left, fewer
+
+
+def _said(gram: Array, c: Array, size: Array) -> tuple[Array, Codes]:
+    """Return c' G^+ c (n, 2, 2) for G (n, p, p) in units of ``size`` (p,) and c (n, p, 2); and the ranks (n,)."""
+    safe = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
+    told = values > _ROUNDING
+    along = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
+    scaled = along * np.where(told, 1.0 / np.where(told, values, 1.0), 0.0)[:, :, None]
+    return np.swapaxes(along, 1, 2) @ scaled, told.sum(axis=1)

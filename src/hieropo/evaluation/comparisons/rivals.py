@@ -1,0 +1,377 @@
+"""Policies that an evaluation compares with: plain ones that are learned from the log, and those that are named."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import unpack
+from hieropo._utils.ties import first_largest
+from hieropo.decisions.requests import read_requests
+from hieropo.errors import InputError, SchemaError
+from hieropo.evaluation.passes.first_pass import FOLDS, Kept
+from hieropo.evaluation.passes.judging import Predictions, Rows
+from hieropo.evaluation.passes.subject import AnyMoments
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.opening import open_log
+from hieropo.moments.units import UnitMoments, one_action
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import Roles
+from hieropo.rows.ids import plain
+from hieropo.rows.keys import Keys
+from hieropo.storage.load import load_policy
+
+_PIECE = 2048  # tasks at once
+MOST = 4e8  # features of all candidates in all rows
+WORK = 2e9  # multiplications that regressions of all tasks may take
+_NOTHING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Sums over the rows of each task, by actions where these have coefficients of their own (B = K), else B = 1.
+
+    Parameters
+    ----------
+    gram, cross : (m, B, p, p), (m, B, p) array
+        Sums of w phi phi', and of w phi r.
+    weight, rewards : (m,) array
+        Sums of w, and of w r.
+    n_rows : float
+        Rows of all tasks.
+    offset : (B, p) array
+        Coefficients of a prediction that was taken off r.
+    intercept : bool
+        Whether the first feature is 1.
+    """
+
+    gram: Array
+    cross: Array
+    weight: Array
+    rewards: Array
+    n_rows: float
+    offset: Array
+    intercept: bool
+
+
+def work_of(features: FeatureMap, tasks: int) -> float:
+    """Return about how many multiplications :func:`separate` takes for all folds."""
+    b, p = _shape(features)
+    return float(FOLDS * tasks * b * p**3)
+
+
+def _shape(features: FeatureMap) -> tuple[int, int]:
+    own = one_action(features)
+    return (1, features.dim) if own is None else (len(features.actions or ()), own.dim)
+
+
+def blocks_of(moments: AnyMoments, features: FeatureMap, *, together: bool = False) -> Blocks:
+    """Return the sums of each task of some moments, or of all tasks together."""
+    b, p = _shape(features)
+    own, sums = one_action(features), np.asarray(moments.sums)
+    if together:
+        sums = sums.sum(axis=0, keepdims=True)
+    m, apart = len(sums), isinstance(moments, UnitMoments)
+    gram, cross, last = np.empty((m, b, p, p)), np.empty((m, b, p)), np.empty((m, 2))
+    for start in range(0, m, _PIECE):
+        part = slice(start, start + _PIECE)
+        if apart:
+            units = unpack(sums[part], p + 2)
+            gram[part], cross[part] = units[..., :p, :p], units[..., :p, p]
+            last[part] = units[..., p:, p + 1].sum(axis=1)
+            continue
+        d, at = moments.dim, np.arange(b)
+        whole = unpack(sums[part], d + 2)
+        blocks = whole[:, :d, :d].reshape(-1, b, p, b, p)
+        gram[part] = blocks[:, at, :, at, :].swapaxes(0, 1)
+        cross[part], last[part] = whole[:, :d, d].reshape(-1, b, p), whole[:, d:, d + 1]
+    offset = np.zeros((b, p)) if moments.offset is None else moments.offset.reshape(b, p)
+    count = float(moments.n_rows)
+    return Blocks(gram, cross, last[:, 1], last[:, 0], count, offset, own is not None and own.intercept)
+
+
+def ridge(blocks: Blocks) -> Array:
+    """Return the coefficients (m, B, p) of a ridge regression of each task by itself.
+
+    One row's worth of penalty draws the coefficients of an action towards the mean reward of the task, whatever the
+    action. Of all tasks together it is the pooled regression.
+    """
+    p = blocks.gram.shape[-1]
+    size = np.einsum("sbjj->j", blocks.gram) / max(blocks.n_rows, 1.0)
+    penalty = np.where(size > _NOTHING, size, 1.0)
+    aim = np.zeros(blocks.cross.shape)
+    if blocks.intercept:
+        aim[:, :, 0] = (blocks.rewards / np.where(blocks.weight > 0, blocks.weight, 1.0))[:, None]
+    left = blocks.gram + penalty * np.eye(p)
+    right = blocks.cross + penalty * aim
+    return np.asarray(np.linalg.solve(left, right[..., None])[..., 0] + blocks.offset)
+
+
+def action_scores(kept: Kept, chance: Array, n_actions: int) -> Array:
+    """Return what each action is worth, taken always, by the rows outside each fold: weighted means (folds, K).
+
+    An action that has no such row is worth -inf.
+    """
+    sums = np.zeros((2, FOLDS, n_actions))
+    weight = kept.weight / chance
+    for total, values in zip(sums, (weight, weight * kept.reward), strict=True):
+        np.add.at(total, (kept.fold, kept.action), values)
+    weights, rewards = sums.sum(axis=1, keepdims=True) - sums
+    some = weights > _NOTHING * max(float(weight.sum()), 1.0)
+    return np.asarray(np.where(some, rewards / np.where(some, weights, 1.0), -np.inf))
+
+
+def best(scores: Array, mask: NDArray[np.bool_] | None) -> Codes:
+    """Return the eligible action (n,) with the largest score (n, K); the first eligible one where none has a score."""
+    if mask is not None:
+        scores = np.where(mask, np.maximum(scores, -np.finfo(np.float64).max), -np.inf)
+    return first_largest(scores)
+
+
+KEEPS = -1  # in place of an action: the incumbent goes on
+ONE, POOLED, SEPARATE = USUAL = ("one action for all", "pooled", "separate")
+_BLOCK = 2**20  # features of candidates that are made at once
+
+
+class Rival(Protocol):
+    """What chooses an action in each row."""
+
+    def choose(self, rows: Rows, fold: Codes) -> Codes:
+        """Return the action (n,) in each row of these folds (n,), or -1 where the incumbent goes on."""
+
+
+@dataclass(frozen=True, eq=False)
+class OneAction:
+    """The action that is worth most in the other folds, among the eligible ones.
+
+    Parameters
+    ----------
+    scores : (folds, K) array
+    """
+
+    scores: Array
+
+    def choose(self, rows: Rows, fold: Codes) -> Codes:
+        """Return the action in each row."""
+        return best(self.scores[fold], rows.mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Regressions:
+    """The action with the largest prediction, by coefficients of each fold.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    tables : list of (m or 1, d) array
+        One, or one for each fold.
+    places : list of (tasks of the log,) int
+        Rows of the tables.
+    """
+
+    features: FeatureMap
+    tables: list[Array]
+    places: list[Codes]
+
+    def choose(self, rows: Rows, fold: Codes) -> Codes:
+        """Return the action in each row."""
+        found = np.empty(rows.codes.size, dtype=np.int64)
+        single = len(self.tables) == 1
+        for k, (table, places) in enumerate(zip(self.tables, self.places, strict=True)):
+            own = np.arange(fold.size) if single else np.flatnonzero(fold == k)
+            step = max(1, _BLOCK // self.features.dim)
+            for start in range(0, own.size, step):
+                at = own[start : start + step]
+                scores = self._scores(table, places[rows.place[at]], rows.batch.context[at])
+                found[at] = best(scores, None if rows.mask is None else rows.mask[at])
+        return found
+
+    def _scores(self, table: Array, place: Codes, context: Array) -> Array:
+        own, width = one_action(self.features), len(self.features.actions or ())
+        if own is None:
+            predictions = Predictions(table, self.features)
+            codes = [np.full(place.size, k) for k in range(width)]
+            return np.stack([predictions.of(place, context, code) for code in codes], axis=1)
+        phi = own.phi(context, np.zeros(place.size, dtype=np.int64))
+        return np.asarray(np.einsum("np,nkp->nk", phi, table.reshape(len(table), width, -1)[place]))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """An action for each task; the incumbent goes on in tasks that have none, and where it is not eligible.
+
+    Parameters
+    ----------
+    codes : (m,) int
+        For the tasks of the log; -1 for none.
+    """
+
+    codes: Codes
+
+    def choose(self, rows: Rows, fold: Codes) -> Codes:  # noqa: ARG002  # the protocol's signature
+        """Return the action in each row."""
+        found = self.codes[rows.place]
+        if rows.mask is None:
+            return found
+        able = (found >= 0) & rows.mask[np.arange(found.size), np.maximum(found, 0)]
+        return np.where(able, found, KEEPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A policy, as it is.
+
+    Parameters
+    ----------
+    policy : LCBPolicy or GatedPolicy
+    columns : (c,) int
+        Its context columns among those of the log.
+    codes : (K',) int
+        Its actions among those of the policy that is evaluated.
+    """
+
+    policy: LCBPolicy | GatedPolicy
+    columns: Codes
+    codes: Codes
+
+    def choose(self, rows: Rows, fold: Codes) -> Codes:  # noqa: ARG002  # the protocol's signature
+        """Return the action in each row; -1 where the gate keeps the incumbent, or no action of its is eligible."""
+        batch = rows.batch
+        found = np.full(rows.codes.size, KEEPS)
+        mask = None if rows.mask is None else rows.mask[:, self.codes]
+        able = np.arange(found.size) if mask is None else np.flatnonzero(mask.any(axis=1))
+        if able.size:
+            allowed = None if mask is None else mask[able]
+            context = batch.context[able][:, self.columns]
+            index = self.policy.choose_many(batch.task[able], context, eligible=allowed).index[:, 0]
+            found[able] = np.where(index >= 0, self.codes[np.maximum(index, 0)], KEEPS)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A rival of the user's, before the tasks of the log are known: a policy, or tasks with an action each."""
+
+    name: str
+    learned: Learned | None = None
+    tasks: Keys | None = None
+    codes: Codes | None = None
+
+    def rival(self, keys: Keys) -> Rival:
+        """Return it for the tasks of a log."""
+        if self.learned is not None:
+            return self.learned
+        assert self.codes is not None
+        if self.tasks is None:  # one action for all
+            return Table(np.full(len(keys), self.codes[0]))
+        at = np.asarray(self.tasks.locate(keys.values))
+        if not (at >= 0).any():
+            raise InputError(
+                f"compare: {self.name!r} has none of the tasks of this log, such as {keys.values[:1].tolist()[0]!r}, "
+                "so that the incumbent would go on everywhere. Check the type and the spelling of its tasks."
+            )
+        return Table(np.where(at >= 0, self.codes[np.maximum(at, 0)], KEEPS))
+
+
+def named_rivals(compare: Any, features: FeatureMap, roles: Roles) -> tuple[Named, ...]:
+    """Read what the user names to compare with.
+
+    Parameters
+    ----------
+    compare : bool or mapping
+        Names with a policy or a fitted learner, the directory of one, a mapping or a table of tasks and actions (a
+        frame or a path; columns named as in the log, or "task" and "action"), or one action.
+    features : FeatureMap
+        Of the policy that is evaluated.
+    roles : Roles
+        Of the log.
+
+    Raises
+    ------
+    InputError, SchemaError, LogError, UnknownActionError, ArtifactError
+        Something is none of these, or has actions or contexts that the policy does not have.
+    """
+    if isinstance(compare, bool):
+        return ()
+    if not isinstance(compare, Mapping) or not all(isinstance(name, str) for name in compare):
+        raise InputError(
+            f"compare={compare!r} is neither True, False nor a mapping; name what to compare with, such as "
+            "compare={'today': {'store 1': 'gift'}, 'always gift': 'gift'}."
+        )
+    return tuple(_named(name, given, features, roles) for name, given in compare.items())
+
+
+def _named(name: str, given: Any, features: FeatureMap, roles: Roles) -> Named:
+    policy = _policy(given)
+    if policy is not None:
+        return Named(name, learned=_learned(name, policy, features))
+    if isinstance(given, Mapping):
+        if not given:
+            raise InputError(f"compare: {name!r} has no task; a mapping of tasks to actions is needed.")
+        return _of_tasks(name, list(given), features.action_codes(list(given.values())))
+    if hasattr(given, "__arrow_c_stream__") or (
+        isinstance(given, str | os.PathLike) and Path(given).exists()
+    ):
+        return _table(name, given, features, roles)
+    return Named(name, None, None, features.action_codes([given]))
+
+
+def _policy(given: Any) -> LCBPolicy | GatedPolicy | None:
+    given = getattr(given, "policy_", given)
+    if isinstance(given, LCBPolicy | GatedPolicy):
+        return given
+    if isinstance(given, str | os.PathLike) and (Path(given) / "policy.json").exists():
+        return load_policy(given).policy
+    return None
+
+
+def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -> Learned:
+    other = policy.features
+    if other is None or other.actions is None:
+        raise InputError(
+            f"compare: the policy {name!r} lists no actions, so that none can be told from the log."
+        )
+    lost = [column for column in other.columns if column not in features.columns]
+    if lost:
+        raise InputError(
+            f"compare: the policy {name!r} reads the context column {lost[0]!r}, which the policy that is evaluated "
+            "does not read. Fit one of them with the columns of the other."
+        )
+    columns = np.array([features.columns.index(column) for column in other.columns], dtype=np.int64)
+    return Learned(policy, columns, features.action_codes(other.actions))
+
+
+def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> Named:
+    log = open_log(source)
+    columns = []
+    for role, usual in (("task", roles.task), ("action", roles.action or "action")):
+        column = next((each for each in (usual, role) if each in log.schema.names), None)
+        if column is None:
+            raise SchemaError(
+                f"compare: {name!r} has the columns {log.schema.names}, and neither {usual!r} nor {role!r}. Give it a "
+                f"row for each task, with its {role}."
+            )
+        columns.append(column)
+    parts = list(read_requests(log, columns[0], request=columns[1]))
+    tasks = np.concatenate([part.task for part in parts])
+    actions = np.concatenate([np.asarray(part.request) for part in parts])
+    return _of_tasks(name, tasks, features.action_codes(actions))
+
+
+def _of_tasks(name: str, tasks: Any, codes: Codes) -> Named:
+    keys, place = Keys.factorize(tasks)
+    found = np.full(len(keys), KEEPS)
+    found[place] = codes
+    twice = np.flatnonzero(found[place] != codes)
+    if twice.size:
+        task = keys.id_of(int(place[twice[0]]))
+        raise InputError(
+            f"compare: {name!r} has two actions for the task {plain(task)!r}; a task needs one. Leave one of them out."
+        )
+    return Named(name, None, keys, found)

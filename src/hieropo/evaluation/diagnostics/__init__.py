@@ -1,0 +1,1 @@
+"""Predictive checks: rewards against their prediction, and the faults that they show."""

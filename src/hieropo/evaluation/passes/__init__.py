@@ -1,0 +1,1 @@
+"""The passes of an evaluation over a log: its sums, the folds, the judged rows, the propensities."""

@@ -1,0 +1,17 @@
+"""Feature maps phi(context, action): immutable values that can be told apart by what they compute.
+
+May import ``rows`` and below.
+"""
+
+from hieropo.features.maps import Columns, FeatureMap, embedding, feature_map_from_dict, indicator, per_action
+from hieropo.features.merging import united
+
+__all__ = [
+    "Columns",
+    "FeatureMap",
+    "embedding",
+    "feature_map_from_dict",
+    "indicator",
+    "per_action",
+    "united",
+]

@@ -1,0 +1,228 @@
+"""Feature maps phi(x, a): immutable values with a fingerprint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from numpy.typing import ArrayLike
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo.errors import InputError, SchemaError
+from hieropo.features.fingerprints import Fingerprinted
+from hieropo.features.origins import checked_origin
+from hieropo.features.per_action import Crossed, matrix
+from hieropo.rows.actions import Actions
+from hieropo.rows.columns import context_names, contexts
+
+__all__ = [
+    "Columns",
+    "Crossed",
+    "FeatureMap",
+    "embedding",
+    "feature_map_from_dict",
+    "indicator",
+    "per_action",
+]
+
+
+@runtime_checkable
+class FeatureMap(Protocol):
+    """What a feature map is: a value that turns contexts (n, c) and actions (n,) into features (n, d).
+
+    Equal maps have equal fingerprints, and moments made with unlike maps do not add.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Dimension d."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each of the d features."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Context columns that are read, in this order."""
+
+    @property
+    def actions(self) -> tuple[Any, ...] | None:
+        """Ids of the K actions; None where phi does not depend on an action id."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON of ``to_dict()``, in hexadecimal."""
+
+    def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
+        """Features (n, d) of contexts (n, c) and action codes (n,)."""
+
+    def candidates(self, context: ArrayLike) -> Array:
+        """Features (n, K, d) of every action in contexts (n, c)."""
+
+    def action_codes(self, ids: object, *, first_row: int = 0) -> Codes:
+        """Position in ``actions`` of each id (n,)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns(Fingerprinted):
+    """The context columns as they are: phi = x, of the action taken.
+
+    For logs whose columns already describe the action; there is no list of actions, so a policy is handed the
+    candidates' features.
+
+    Parameters
+    ----------
+    columns : tuple of str
+    origin : tuple of float, optional
+        One number for each column: phi_j = x_j - (origin_j / origin_p) x_p, so that columns far from 0 cost no digits.
+    pivot : str, optional
+        The column p in whose multiples the others are measured; it stays as it is. Only with an origin.
+
+    Raises
+    ------
+    SchemaError
+        No columns, one named twice, or a pivot that is none.
+    InputError
+        An origin that does not fit.
+
+    Examples
+    --------
+    >>> Columns(("price", "discount")).phi([[2.0, 0.5]])
+    array([[2. , 0.5]])
+    """
+
+    columns: tuple[str, ...]
+    origin: tuple[float, ...] | None = None
+    pivot: str | None = None
+    _fingerprint: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", context_names(self.columns))
+        if not self.columns:
+            raise SchemaError("Columns() needs at least one context column; there is no feature without one.")
+        origin = checked_origin(self.origin, self.pivot, self.columns, intercept=False)
+        object.__setattr__(self, "origin", origin[0])
+        object.__setattr__(self, "pivot", origin[1])
+
+    @property
+    def dim(self) -> int:
+        """Dimension d, the number of columns."""
+        return len(self.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each of the d features: that of its column."""
+        return self.columns
+
+    @property
+    def actions(self) -> None:
+        """None: phi does not depend on an action id."""
+        return
+
+    def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
+        """Features (n, d) = contexts (n, d), as they are measured, a copy; ``action`` must be None.
+
+        Raises
+        ------
+        LogError
+            ``context`` is of another shape or not finite.
+        InputError
+            Actions were handed in.
+        """
+        if action is not None:
+            self._no_actions()
+        x = contexts(context, self.columns)
+        return x.copy() if self.origin is None else self.measured(x)
+
+    def candidates(self, context: ArrayLike) -> NoReturn:  # noqa: ARG002  # the protocol's signature
+        """Raise InputError: there is no list of actions."""
+        self._no_actions()
+
+    def action_codes(self, ids: object, *, first_row: int = 0) -> NoReturn:  # noqa: ARG002  # the protocol's
+        """Raise InputError: there is no list of actions."""
+        self._no_actions()
+
+    def _no_actions(self) -> NoReturn:
+        raise InputError(
+            f"Columns({list(self.columns)}) knows no action ids: its columns describe the action "
+            "themselves. Leave the action out and hand the candidates' features in, or use "
+            "per_action(...) or embedding(...)."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the map as JSON can hold it."""
+        return {"map": "columns", "columns": list(self.columns), **self._origin_to_dict()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Columns":
+        """Read what :meth:`to_dict` wrote."""
+        return cls(tuple(stored["columns"]), stored.get("origin"), stored.get("pivot"))
+
+
+def indicator(actions: Sequence[Any]) -> Crossed:
+    """One coefficient for each action: phi = e_a, of dimension K.
+
+    Examples
+    --------
+    >>> indicator(["left", "right"]).phi(None, [1])
+    array([[0., 1.]])
+    """
+    return Crossed(tuple(Actions(actions).ids), None)
+
+
+def per_action(actions: Sequence[Any], columns: Sequence[str], *, intercept: bool = True) -> Crossed:
+    """A linear model of the context for each action: phi = e_a (x) (1, x), of dimension K (c + 1).
+
+    Examples
+    --------
+    >>> per_action(["left", "right"], ["age"]).names
+    ('left', 'left:age', 'right', 'right:age')
+    """
+    return Crossed(tuple(Actions(actions).ids), None, context_names(columns), intercept)
+
+
+def embedding(
+    actions: Sequence[Any],
+    table: ArrayLike,
+    columns: Sequence[str] = (),
+    *,
+    intercept: bool = True,
+    table_names: Sequence[str] | None = None,
+) -> Crossed:
+    """Actions described by the rows of a table (K, e): phi = table[a] (x) (1, x), of dimension e (c + 1).
+
+    Examples
+    --------
+    >>> embedding(["small", "large"], [[1.0, 3.0], [1.0, 9.0]], table_names=["base", "size"]).phi(None, [1])
+    array([[1., 9.]])
+    """
+    names = None if table_names is None else context_names(table_names)
+    return Crossed(tuple(Actions(actions).ids), matrix(table), context_names(columns), intercept, names)
+
+
+_MAPS: dict[str, Any] = {"columns": Columns, "crossed": Crossed}
+
+
+def feature_map_from_dict(stored: Mapping[str, Any]) -> FeatureMap:
+    """Read the map that ``to_dict`` wrote; it equals the first.
+
+    Raises
+    ------
+    InputError
+        ``stored`` is no map: an entry is missing, or was written by a newer version.
+    """
+    kind = stored.get("map")
+    if kind not in _MAPS:
+        raise InputError(
+            f"A stored feature map is of kind {kind!r}; known are {sorted(_MAPS)}. Was it written by a "
+            "newer version?"
+        )
+    try:
+        found: FeatureMap = _MAPS[kind].from_dict(stored)
+    except KeyError as error:
+        raise InputError(
+            f"A stored feature map of kind {kind!r} lacks the entry {error}. Was it edited?"
+        ) from error
+    return found

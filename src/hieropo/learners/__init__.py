@@ -1,0 +1,18 @@
+"""Learners in the manner of scikit-learn: HierOPO and its baselines, loaded and saved, with their summaries.
+
+May import ``evaluation``, ``doctor`` and below.
+"""
+
+from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
+from hieropo.learners.hieropo import HierOPO
+from hieropo.learners.loading import load_learner
+from hieropo.learners.population import Likeness
+
+__all__ = [
+    "FlatOPO",
+    "HierOPO",
+    "Likeness",
+    "OracleOPO",
+    "PooledOPO",
+    "load_learner",
+]

@@ -1,0 +1,118 @@
+"""FlatOPO, OracleOPO and complete pooling: what sharing is compared with."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo.errors import InputError, MismatchError
+from hieropo.estimation.baseline_priors import empirical_flat, pooled_noise
+from hieropo.estimation.learning import Learning, TaskCovariance, given
+from hieropo.estimation.reml import estimate
+from hieropo.features.maps import FeatureMap
+from hieropo.learners.hieropo import HierOPO
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.task_levels import Placement
+from hieropo.moments.statistics import Moments
+from hieropo.passes.feature_choice import FeatureChoice
+from hieropo.policies.marginals import Unseen
+from hieropo.rows.batches import Roles
+
+
+class _Baseline(HierOPO):
+    """One level of tasks, whose hierarchy is taken as known once it is estimated."""
+
+    _shares = False
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if isinstance(self.task_cov, str) and self.task_cov == "crossed":
+            raise InputError(
+                f"{type(self).__name__} is a baseline, and task_cov='crossed' is for HierOPO: leave task_cov out."
+            )
+
+    def __init__(
+        self,
+        features: FeatureChoice = None,
+        *,
+        pessimism: float | None = None,
+        level: float | None = None,
+        task_cov: TaskCovariance = "auto",
+        known: Hierarchy | None = None,
+        unseen: Unseen = "prior",
+    ) -> None:
+        super().__init__(
+            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
+        )
+
+    def _check_roles(self, roles: Roles) -> None:
+        if roles.levels or roles.metadata:
+            raise InputError(
+                f"{type(self).__name__} is a baseline of one level of tasks: it has no use for levels and metadata. "
+                "Leave them out, or fit HierOPO."
+            )
+
+    def _learning(self, moments: Moments, features: FeatureMap, placement: Placement) -> Learning:  # noqa: ARG002
+        wanted = isinstance(self.task_cov, str) and self.task_cov == "block"
+        blocks = len(features.actions) if wanted and features.actions is not None else None
+        return given(moments, self._hierarchy(moments, blocks))
+
+    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
+        raise NotImplementedError
+
+    def _estimated(self, moments: Moments, blocks: int | None) -> Hierarchy:
+        return estimate(moments, self.task_cov, blocks=blocks).hierarchy  # type: ignore[arg-type]  # it checks
+
+
+class FlatOPO(_Baseline):
+    """Every task alone, with one prior (FlatOPO of the paper).
+
+    With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) from the
+    estimates: a ridge for each task whose strength fits the usual size of each coefficient.
+    """
+
+    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
+        if self.known is not None:
+            return self.known.flat()
+        return empirical_flat(self._estimated(moments, blocks), moments)
+
+
+class PooledOPO(_Baseline):
+    """Complete pooling: one theta for all tasks, and the noise of that one fit."""
+
+    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:  # noqa: ARG002
+        if self.known is not None:
+            return self.known.pooled()
+        return Hierarchy(hyper=None, task_cov=np.zeros((moments.dim,) * 2), noise_var=pooled_noise(moments))
+
+
+class OracleOPO(_Baseline):
+    """The hyper-parameter mu is known (OracleOPO of the paper).
+
+    Parameters
+    ----------
+    mu : (d,) array
+        The population mean.
+    """
+
+    def __init__(
+        self,
+        mu: ArrayLike,
+        features: FeatureChoice = None,
+        *,
+        pessimism: float | None = None,
+        level: float | None = None,
+        task_cov: TaskCovariance = "auto",
+        known: Hierarchy | None = None,
+        unseen: Unseen = "prior",
+    ) -> None:
+        super().__init__(
+            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
+        )
+        self.mu = mu
+
+    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
+        if np.shape(self.mu) != (moments.dim,):
+            raise MismatchError(
+                f"mu has shape {np.shape(self.mu)}; this log has {moments.dim} features, so ({moments.dim},) is needed."
+            )
+        known = self._estimated(moments, blocks) if self.known is None else self.known
+        return known.oracle(self.mu)

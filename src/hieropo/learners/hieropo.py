@@ -1,0 +1,418 @@
+"""HierOPO in scikit-learn's manner: a thin edge over the core."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Literal, Self, get_args
+
+from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.parameters import Parameters
+from hieropo.doctor.collecting import Collected
+from hieropo.doctor.examination import Finding
+from hieropo.doctor.fitting import heed, of_counts, of_learning, of_moments, of_rows
+from hieropo.doctor.tee_source import Watch
+from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.estimation.hyper.plan import Uncertainty
+from hieropo.estimation.learning import (
+    Hyper,
+    Learning,
+    Settings,
+    TaskCovariance,
+    learning,
+    moved_settings,
+    told_by_rows,
+)
+from hieropo.features.maps import FeatureMap
+from hieropo.learners.fitted import Fitted
+from hieropo.logging_policy.incumbents import Logging
+from hieropo.logs.bad_rows.rejects import Rejects, asked
+from hieropo.logs.opening import open_log
+from hieropo.logs.reading import check_log
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.task_levels import Placement
+from hieropo.moments.recentring import settled
+from hieropo.moments.row_sketch import RowSketch
+from hieropo.moments.units import UnitMoments
+from hieropo.passes.checkpoints import features_and_sums
+from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
+from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin
+from hieropo.passes.identifiability import explained, refuse_undetermined
+from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
+from hieropo.passes.summing import sums
+from hieropo.passes.worker import Summed
+from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
+from hieropo.policies.marginals import Unseen
+from hieropo.rows.batches import Roles
+
+Pessimism = float | Literal["cv"] | None
+
+_NEW_ACTIONS = (
+    "partial_fit keeps the actions of the first log. To learn new ones, call fit with the rows of both logs, or with "
+    "the sum of their moments, LogMoments.of(...) + LogMoments.of(...)."
+)
+
+
+class HierOPO(Fitted, Parameters):
+    """One policy for every task, sharing strength through a hierarchy (HierOPO, arXiv 2212.04720).
+
+    Parameters
+    ----------
+    features : FeatureMap or {"per-action", "indicator", "columns"}, optional
+        Default: "columns" without an action column; "per-action" where context columns are named, with an intercept;
+        else "indicator".
+    pessimism : float or "cv", optional
+        Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha. "cv" chooses it from the log.
+    level : float, optional
+        Pointwise credible level instead of ``pessimism``.
+    task_cov : {"auto", "crossed", "full", "block", "diag", "isotropic"} or (d, d) array
+        Shape of the estimated Sigma_0. "crossed" is for actions with coefficients of their own: coefficients are the
+        sum of a common part, an effect of the action, the level of the task and their interaction, and the standard
+        deviations of the last three are integrated, zero included. "auto" takes it where it is derived (not with
+        levels, metadata, sampling weights, or a hierarchy of which something is given); else the evidence chooses among
+        the other shapes. "block" has one full block for each action; an array is known up to its scale.
+    hyper : {"flat"} or Gaussian
+        Prior of the population mean: flat, or N(mean, cov).
+    uncertainty : {"auto", "integrated", "first-order", "plug-in"}
+        How the uncertainty of the learned hierarchy enters the posteriors: by a mixture of hierarchies that the log
+        leaves possible, by a correction, or not at all; "auto" decides by the size of the log. What is not learned
+        with ``hyper="flat"`` is plug-in.
+    known : Hierarchy, optional
+        Given hyper-parameters; switches estimation off.
+    unseen : {"prior", "error"}
+        What a task that the log does not have gets.
+    logging : {"unknown", "random", "frozen", "adaptive"}
+        How the incumbent chose: by chance alone; knowing something of the tasks, but without learning from these rows,
+        so that how often, and in which contexts, it took an action says what it knew, and is used; or learning from
+        these rows.
+
+    Attributes
+    ----------
+    policy_ : LCBPolicy, or GatedPolicy where one was loaded
+    posterior_ : Posterior
+    hierarchy_ : Hierarchy
+        CrossedHierarchies with the crossed prior, as ``posterior_`` and ``moments_`` are of their kind then.
+    estimate_ : Estimate
+        How the hierarchy was learned; only where it was.
+    learned_ : Learned
+        What is known of the hierarchy, and how its uncertainty is carried; only where it was learned, and not
+        with the crossed prior or a Gaussian.
+    moments_ : Moments
+    pessimism_ : PessimismChoice
+        What each pessimism is worth; only with "cv".
+    features_ : FeatureMap
+        With an origin where context columns lie far from 0; coefficients are those of what it measures.
+    roles_ : Roles
+    rejected_ : Rejected or None
+        What was set aside of the last log that was learned from; None where the first such row was to be an error.
+    findings_ : tuple of Finding
+        What :func:`examine` would say of the last log that was learned from, as far as its pass and its moments tell.
+    """
+
+    _shares = True  # strength between tasks
+    _seen: Collected | None = None  # of the rows that are being learned from
+
+    def __init__(  # noqa: PLR0913 - one parameter for each setting
+        self,
+        features: FeatureChoice = None,
+        *,
+        pessimism: Pessimism = None,
+        level: float | None = None,
+        task_cov: TaskCovariance = "auto",
+        hyper: Hyper = "flat",
+        uncertainty: Uncertainty = "auto",
+        known: Hierarchy | None = None,
+        unseen: Unseen = "prior",
+        logging: Logging = "unknown",
+    ) -> None:
+        self.features = features
+        self.pessimism = pessimism
+        self.level = level
+        self.task_cov = task_cov
+        self.hyper = hyper
+        self.uncertainty = uncertainty
+        self.known = known
+        self.unseen = unseen
+        self.logging = logging
+
+    @one_blas_thread
+    def fit(  # noqa: PLR0913 - one parameter for each role
+        self,
+        log: Any,
+        *,
+        task: str | None = None,
+        reward: str | None = None,
+        action: str | None = None,
+        pscore: str | None = None,
+        weight: str | None = None,
+        precision: str | None = None,
+        sampling_weight: str | None = None,
+        time: str | None = None,
+        eligible: str | None = None,
+        context: Sequence[str] = (),
+        levels: Sequence[str] = (),
+        metadata: Sequence[str] = (),
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Learn from a log.
+
+        Parameters
+        ----------
+        log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
+            Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which know columns and features.
+        task, reward, action, pscore : str
+            Names of columns. ``pscore`` is checked, and not used for learning.
+        weight, precision, sampling_weight : str
+            Columns of counts or discounts, a row of weight k being k rows; of 1 / relative variances; of 1 / P(kept).
+        time, eligible : str
+            Columns that say when the action was chosen, and list those that could be. Checked, and not used for
+            learning. Only with a ``time``, and rows in its order, is it told whether choices react to rewards and
+            whether rewards move. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
+        context : sequence of str
+            Context columns, in the order of the features.
+        levels : sequence of str
+            Columns of groups of tasks, the widest first, such as ``["region", "store"]``. Each covariance is learned.
+        metadata : sequence of str
+            Columns of numbers known of a task, the same in all its rows: coefficients move with them.
+        lenient : bool
+            Whether rows that cannot be used are set aside, counted in ``rejected_`` and warned about, and refused where
+            they are more than half. If not, the first one is an error.
+        rejects : path, optional
+            A .parquet or .csv file that lists all such rows: file, row, column, value, reason.
+        checkpoint : path, optional
+            A directory that keeps what was summed after every file. A fit that was killed goes on from there, and ends
+            with the same bits. It stays, and is refused once a file that was read has changed.
+
+        Raises
+        ------
+        InputError
+            Settings are none of the choices, or do not go together.
+        SchemaError, LogError, UnknownActionError, NumericalError
+            The log cannot be used; says why, where, and what to do.
+        """
+        self._check_settings()
+        start = perf_counter()
+        columns = context or getattr(self.features, "columns", ())
+        chosen = task, action, reward, pscore, weight, precision, sampling_weight
+        given = (*chosen, columns, levels, metadata, eligible, time)
+        stored = as_moments(log)
+        taker = asked(log, lenient=lenient, file=rejects)
+        if stored is not None:
+            _refuse_taking(taker, checkpoint)
+            return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
+        roles = Roles(*given)  # type: ignore[arg-type]  # it checks
+        self._check_roles(roles)
+        source = open_log(log, rereadable=True, lenient=taker is not None)
+        check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
+        watch = Watch(source, roles, taker)
+        features, found = features_and_sums(
+            watch,
+            self.features,
+            roles,
+            lambda made: self._apart(made, roles),
+            rejects=taker,
+            checkpoint=checkpoint,
+        )
+        self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
+        moments = found.moments
+        self._seconds = {"reading": perf_counter() - start}
+        if not has_origin(self.features):
+            moments, features = settled(moments, features)
+        self._learn(moments, features, roles, found.placement, found.sketch)
+        if self.pessimism == "cv":
+            from hieropo.evaluation.entry import best_pessimism, subject_of
+
+            self.pessimism_ = best_pessimism(subject_of(self), source, roles, taker)
+            best = self.pessimism_.chosen
+            self.policy_ = LCBPolicy(self.posterior_, self.features_, pessimism=best, unseen=self.unseen)
+        return self
+
+    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any]) -> Self:
+        """Learn from moments; ``columns`` that are named have to be theirs."""
+        if self.pessimism == "cv":
+            raise InputError(
+                "pessimism='cv' needs the rows, which moments do not hold: fit the log itself, or set a number."
+            )
+        log.check(self.features, columns)
+        self._check_roles(log.roles)
+        self._seconds, self.rejected_, self._seen = {}, None, None
+        log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
+        moments, found = log.for_learning(apart=self._apart(log.features, log.roles)), log.summed
+        rare: Iterable[Finding] = ()
+        if isinstance(log.moments, UnitMoments):
+            own = self._settings_of().coefficients(log.features)
+            rare = of_counts(log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, own)
+        return self._learn(moments, log.features, log.roles, found.placement, found.sketch, rare)
+
+    def _apart(self, features: FeatureMap, roles: Roles) -> bool:
+        """Say whether sums are kept for each action; refuse features that the settings are not for."""
+        self._settings_of().check_features(features)
+        return self._shares and self._settings_of().crossed(features, roles)
+
+    def _bound(self) -> tuple[float | None, float | None]:
+        """Pessimism and level before one is chosen from the log."""
+        if self.pessimism == "cv" and self.level is not None:
+            raise InputError(
+                "pessimism='cv' chooses the bound from the log, and level= gives it; leave one out."
+            )
+        return (None if self.pessimism == "cv" else self.pessimism), self.level
+
+    def _check_roles(self, roles: Roles) -> None:
+        """Refuse columns that this learner has no use for."""
+        self._settings_of().check_roles(roles)
+
+    def _check_settings(self) -> None:
+        """Before a long pass over the log."""
+        check_choice(self.features)
+        self._settings_of().check()
+        checked_pessimism(*self._bound())
+        if self.unseen not in get_args(Unseen):
+            raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        log: Any,
+        *,
+        lenient: bool = False,
+        rejects: str | os.PathLike[str] | None = None,
+        **columns: Any,
+    ) -> Self:
+        """Learn from more rows as well; with a first log, the same as :meth:`fit`.
+
+        The result equals one fit to all rows together, with the actions and the origin of the first log.
+
+        Raises
+        ------
+        SchemaError
+            Context columns are named that differ from those of the first log.
+        UnknownActionError
+            An action that the first log did not have.
+
+        Warns
+        -----
+        HieropoWarning
+            The ids of the tasks are of another type than those so far; the policy had a gate, which is given up.
+        """
+        if not hasattr(self, "moments_"):
+            return self.fit(log, lenient=lenient, rejects=rejects, **columns)
+        strays = [name for name in columns if name not in Roles.names()]
+        if strays:
+            raise TypeError(
+                f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(Roles.names())}."
+            )
+        self._check_settings()
+        if self.pessimism == "cv":
+            raise InputError(
+                "pessimism='cv' needs all rows at once: call fit with all of them, or set a number."
+            )
+        if self._apart(self.features_, self.roles_) != isinstance(self.moments_, UnitMoments):
+            raise InputError(
+                "The settings were changed since fit(), and need other sums than those of the rows so far: call fit "
+                "with all rows again."
+            )
+        roles = replace(self.roles_, **columns)
+        for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
+            if getattr(roles, role) != getattr(self.roles_, role):
+                raise SchemaError(
+                    f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
+                    f"{list(getattr(roles, role))}; more rows must bring the same ones."
+                )
+        taker = asked(log, lenient=lenient, file=rejects)
+        fresh = (found := self._more(log, roles, taker)).moments
+        if (self.moments_.keys.locate(fresh.tasks) < 0).all():
+            warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
+        warn_of_gate(self.policy_)
+        sketch = self._sketch + found.sketch
+        return self._learn(self.moments_ + fresh, self.features_, roles, found.placement, sketch)
+
+    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> Summed:
+        """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
+        apart, stored = self._apart(self.features_, roles), as_moments(log)
+        if stored is None:
+            if taker is not None:
+                taker.features = self.features_
+            watch = Watch(open_log(log, lenient=taker is not None), roles, taker)
+            more: dict[str, Any] = {"apart": apart, "rejects": taker, "offset": self.moments_.offset}
+            try:
+                found = sums(watch, self.features_, roles, self._placement, **more)
+            except UnknownActionError as error:
+                raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
+            self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
+            return found
+        _refuse_taking(taker)
+        self._seen = None
+        common_roles(roles, stored.roles)
+        same = stored.within(self.features_)
+        both = self._placement + same.summed.placement
+        return replace(same.summed, moments=same.for_learning(apart=apart), placement=both)
+
+    def _settings_of(self) -> Settings:
+        return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
+
+    def _findings(self, moments: Any, features: FeatureMap, roles: Roles) -> Iterator[Finding]:
+        """What is said of the log before anything is learned from it."""
+        learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
+        varied = (seen := self._seen) is not None and seen.reward.kind != "constant"
+        yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
+        yield from () if seen is None else of_rows(seen, self._settings_of().coefficients(features))
+
+    def _learn(
+        self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch,
+        more: Iterable[Finding] = (),
+    ) -> Self:  # fmt: skip
+        checked = told_by_rows(moments, features)
+        if self.known is None:
+            refuse_undetermined(*checked)
+        findings = heed((*self._findings(moments, features, roles), *more))
+        warn_of_far(moments, features, roles.reward)
+        start = perf_counter()
+        with explained(*checked):
+            found = self.learned_from(moments, features, placement)
+        if self.logging == "unknown":
+            findings += heed(of_learning(moments, features, roles, found, self._seen))
+        policy = LCBPolicy(
+            found.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
+        )
+        self._seconds = {**self._seconds, "learning": perf_counter() - start}
+        self.findings_, self._seen = findings, None
+        self.moments_ = moments
+        self.features_ = features
+        self.roles_ = roles
+        self.hierarchy_ = found.hierarchy
+        self.posterior_ = found.posterior
+        self.policy_ = policy
+        for name in ("estimate", "learned"):
+            self.__dict__.pop(f"{name}_", None)
+            if getattr(found, name) is not None:
+                setattr(self, f"{name}_", getattr(found, name))
+        self._placement, self._doubt, self._sketch = placement, found.doubt, sketch
+        self._noise_told = found.noise_told
+        return self
+
+    def learned_from(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
+        """Learn the hierarchy from moments that a map made, and condition it; settings are moved to that map."""
+        return self._measured_by(features)._learning(moments, features, placement)
+
+    def _measured_by(self, features: FeatureMap) -> Self:
+        """Return this learner, or its like in which settings speak of the coefficients of a map that was moved."""
+        if not has_origin(features) or features == self.features:
+            return self
+        said = self.features if isinstance(self.features, FeatureMap) else features.moved(None)  # type: ignore[attr-defined]  # it has an origin
+        return type(self)(**{**moved_settings(self.get_params(), said, features), "features": features})
+
+    def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
+        return learning(moments, placement, self._settings_of(), features)
+
+
+def _refuse_taking(taker: Rejects | None, checkpoint: object = None) -> None:
+    """Refuse to set rows of moments aside, and to keep how far they were read."""
+    if checkpoint is not None:
+        raise InputError("Moments are read at once, so that there is nothing to keep: leave checkpoint out.")
+    if taker is not None:
+        raise InputError(
+            "Moments hold no rows, so that none can be set aside or listed: leave lenient and rejects out. Rows are "
+            "set aside where moments are made."
+        )

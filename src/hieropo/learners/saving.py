@@ -1,0 +1,34 @@
+"""The origin of a saved policy: learner, settings and columns, as JSON can hold them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hieropo.model.gaussian import Gaussian
+from hieropo.rows.batches import Roles
+
+
+def origin(
+    learner: str, settings: Mapping[str, Any], roles: Roles, rows: float, *, noise_told: bool
+) -> dict[str, Any]:
+    """Return the provenance of what a learner saves, from which `load_learner` makes it again.
+
+    Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.
+    ``noise_told`` is that of :class:`Learned`.
+    """
+    return {
+        "learner": learner,
+        "settings": {name: _plain(name, value) for name, value in settings.items() if name != "features"},
+        "rows": rows,
+        "columns": roles.to_dict(),
+        **({} if noise_told else {"noise_told": False}),
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "known":
+        return value is not None
+    if isinstance(value, Gaussian):
+        return {"mean": value.mean.tolist(), "cov": value.cov.tolist()}
+    return value if value is None or isinstance(value, str) else np.asarray(value).tolist()

@@ -1,0 +1,122 @@
+"""Tests of the policy that made a log, by its choices: do they differ between tasks, do they react to rewards.
+
+Where the incumbent did not learn from the rows, and rewards do not move with time, the rewards of one cell, a task with
+an action, are exchangeable given all choices. A sum of e_t h_t over rows, e_t being what a reward is above the mean of
+its cell and h_t any number made of the choices, then has the mean 0 and the variance
+
+    sum over cells of  sum e_t^2 / (n - 1)  *  sum (h_t - mean h)^2
+
+exactly, whatever the incumbent knew, whatever the law of rewards. That rows come in the order of time has to be known
+otherwise (:meth:`times.Timeline.disorder`). Two h are looked at: how much more often the action
+comes among the later rows of its task than in all of them (a reaction), and how late the row is (a trend).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo.logging_policy import cells as at
+from hieropo.logging_policy.cells import Cells
+
+_RARE = 20  # rows below which actions are put together
+
+
+class Sign(NamedTuple):
+    """A test.
+
+    Attributes
+    ----------
+    z : float
+        About standard normal where there is nothing to find.
+    effect : float
+        How much was found, in the unit of the test.
+    rows : int
+        That it is told by.
+    """
+
+    z: float
+    effect: float
+    rows: int
+
+
+def difference(counts: Array) -> Sign | None:
+    """Test if shares of actions differ between tasks more than chance makes them.
+
+    Pearson's X^2 of each task with two rows or more, beside its mean and variance under one multinomial law (Haldane
+    1937), rare actions put together. The effect is 1 / (1 + c) of a Dirichlet law with the concentration c: 0 where all
+    tasks have the same shares, 1 where each has an action of its own. None where there is nothing to compare.
+    """
+    some = counts[counts.sum(axis=1) >= 2]
+    total = some.sum(axis=0)
+    rare = total < _RARE
+    if rare.sum() > 1 or (rare.any() and total[rare].sum() < _RARE):
+        some = np.column_stack([some[:, ~rare], some[:, rare].sum(axis=1)])
+        total = some.sum(axis=0)
+    some, total = some[:, total > 0], total[total > 0]
+    m, k = some.shape
+    if m < 2 or k < 2:
+        return None
+    rows, share = some.sum(axis=1), total / total.sum()
+    square = ((some - rows[:, None] * share) ** 2 / (rows[:, None] * share)).sum(axis=1)
+    expected = (k - 1.0) * (m - 1.0) / m
+    variance = 2.0 * (k - 1.0) + ((1.0 / share).sum() - k**2 - 2.0 * k + 2.0) / rows
+    excess = float(square.sum() - expected * m)
+    room = (k - 1.0) * float((rows - 1.0).sum())
+    return Sign(excess / float(np.sqrt(variance.sum())), max(excess, 0.0) / room, int(rows.sum()))
+
+
+def reaction(found: Cells) -> Sign | None:
+    """Test if an action comes more often after it was rewarded well; negative: less often."""
+    n, total, away_i, away_j, within = _sums(found)
+    share = (n - 1.0) / np.maximum(total - 1.0, 1.0)
+    ii = n * (n**2 - 1.0) / 12.0
+    jj, ij = _around(found)
+    spread = ii + share**2 * jj - 2.0 * share * ij
+    return _sign(-away_i + share * away_j, spread, n, total, within)
+
+
+def trend(found: Cells) -> Sign | None:
+    """Test if rewards move with the rows of a task; the effect: from its first row to its last, in sds of a reward."""
+    n, total, _, away_j, within = _sums(found)
+    return _sign(away_j, _around(found)[0], n, total, within)
+
+
+def _sums(found: Cells) -> tuple[Array, Array, Array, Array, Array]:
+    """Rows of each cell that has two or more, rows of its task, sums of e i, of e j, and of e^2 / (n - 1)."""
+    c = _cells(found)
+    n, mean = c[:, at.ROWS], c[:, at.SUM] / c[:, at.ROWS]
+    total = np.broadcast_to(found.rows[: len(found.cells), None], found.counts.shape)[found.counts >= 2]
+    within = np.maximum(c[:, at.SQUARES] - n * mean**2, 0.0)
+    within[within <= 1e-12 * c[:, at.SQUARES]] = 0.0  # rounding
+    away_i = c[:, at.SUM_I] - mean * n * (n - 1.0) / 2.0
+    return n, total, away_i, c[:, at.SUM_J] - mean * c[:, at.J], within / (n - 1.0)
+
+
+def _cells(found: Cells) -> Array:
+    return np.asarray(found.cells[found.counts >= 2])
+
+
+def _around(found: Cells) -> tuple[Array, Array]:
+    """Sums of squares of j, and of products with i, around their means in each cell."""
+    c = _cells(found)
+    n, j = c[:, at.ROWS], c[:, at.J]
+    return np.maximum(c[:, at.JJ] - j**2 / n, 0.0), c[:, at.IJ] - j * (n - 1.0) / 2.0
+
+
+def _sign(score: Array, spread: Array, n: Array, total: Array, within: Array) -> Sign | None:
+    variance = within * np.maximum(spread, 0.0) / total**2
+    telling = variance > 0
+    if not telling.any():
+        return None
+    score = np.where(telling, score, 0.0) / total
+    size = float((np.maximum(spread, 0.0) / total**2)[telling].sum())
+    sd = float(np.sqrt((within * (n - 1.0))[telling].sum() / (n - 1.0)[telling].sum()))
+    z = float(score.sum() / np.sqrt(variance[telling].sum()))
+    return Sign(z, float(score.sum()) / size / sd, int(n[telling].sum()))
+
+
+def effective(weights: Array, squares: Array) -> float:
+    """Kish's effective number of rows of sums of weights and of their squares."""
+    total = float(squares.sum())
+    return float(weights.sum()) ** 2 / total if total > 0 else 0.0

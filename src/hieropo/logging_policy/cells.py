@@ -1,0 +1,208 @@
+"""Sums of every task and action over the rows of a log in their order: what tells of the policy that made it.
+
+They form a monoid: two parts of a log, one after the other, give the sums of both, whichever order the ids came in.
+Of row t, i counts the earlier rows of its cell, a task with an action, and j those of its task.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array, Codes, normalised
+
+Bits = NDArray[np.uint8]
+
+MOST_CELLS = 2**20  # of 128 bytes; tasks that come after those that fit are counted, and get no cells
+MOST_BITS = 2**29  # of tasks times actions, up to which it is known which task took which action
+
+ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LOW, HIGH, SHARED, SHARED2 = (
+    range(16)
+)
+TASK_ROWS, FIRST, SEVERAL = range(3)
+_NOTHING, _NO_BITS = np.zeros(0), np.zeros((0, 0), dtype=np.uint8)
+_CHUNK = 10_000  # tasks whose bits are spread at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Sums of cells, as they were collected.
+
+    Attributes
+    ----------
+    cells : (m, K, 16) array
+        Of the first m tasks: rows n, sums of r, r^2, r i, r j, j, j^2, i j; of rows with a usable propensity p their
+        number, sums of 1/p, 1/p^2, log p, least and largest p, sums of u/p and of its square, where u is what a
+        uniform policy gives an eligible action.
+    tasks : (m', 3) array
+        Of all tasks: rows, first action, whether there were several actions.
+    actions : (K,) int array
+        Rows of each action, in all tasks.
+    taken : (m', b) uint8 array or None
+        A bit for each action that a task took, the first one lowest; None of too many tasks and actions.
+    """
+
+    cells: Array
+    tasks: Array
+    actions: Codes
+    taken: Bits | None
+
+    def tasks_of_actions(self) -> Codes | None:
+        """In how many tasks each action was taken, (K,); None of too many tasks and actions."""
+        if self.taken is None:
+            return None
+        found = np.zeros(8 * self.taken.shape[1], dtype=np.int64)
+        for start in range(0, len(self.taken), _CHUNK):
+            bits = np.unpackbits(self.taken[start : start + _CHUNK], axis=1, bitorder="little")
+            found += bits.sum(axis=0, dtype=np.int64)
+        return found[: self.actions.size]
+
+    @property
+    def counts(self) -> Array:
+        """Rows of each cell, (m, K)."""
+        return self.cells[:, :, ROWS]
+
+    @property
+    def rows(self) -> Array:
+        """Rows of all tasks, (m',)."""
+        return self.tasks[:, TASK_ROWS]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every task has cells."""
+        return len(self.cells) == len(self.tasks)
+
+    def whole(self) -> "Cells":
+        """The first m tasks alone, without the rows of those that have rows outside of their cells."""
+        m = len(self.cells)
+        full = self.counts.sum(axis=1) == self.rows[:m]
+        if full.all():
+            return self if self.complete else replace(self, tasks=self.tasks[:m])
+        cells, tasks = (
+            np.where(full[:, None, None], self.cells, 0.0),
+            np.where(full[:, None], self.tasks[:m], 0.0),
+        )
+        return replace(self, cells=cells, tasks=tasks)
+
+
+class CellSums:
+    """Cells in the making."""
+
+    def __init__(self, most: int = MOST_CELLS) -> None:
+        self._most, self._width = most, 1
+        self._m, self._n_tasks, self._n_actions = 0, 0, 0
+        self._cells = np.zeros((0, 16))
+        self._tasks = np.zeros((0, 3))
+        self._actions = np.zeros(1, dtype=np.int64)
+        self._taken: Bits | None = np.zeros((0, 1), dtype=np.uint8)
+
+    def add(
+        self,
+        place: Codes,
+        code: Codes,
+        reward: Array,
+        *,
+        tasks: int,
+        actions: int,
+        pscore: Array | None = None,
+        share: Array | None = None,
+    ) -> None:
+        """Add rows (n,) in their order; places or codes below 0 are left out. ``tasks``, ``actions``: known so far."""
+        from hieropo._kernels.cells import add_cells
+
+        self._grow(tasks, actions)
+        add_cells(
+            normalised(place), normalised(code), normalised(reward),
+            _NOTHING if pscore is None else normalised(pscore), _NOTHING if share is None else normalised(share),
+            self._width, self._cells[: self._m * self._width], self._tasks, self._actions,
+            _NO_BITS if self._taken is None else self._taken,
+        )  # fmt: skip
+
+    def _grow(self, tasks: int, actions: int) -> None:
+        if tasks > len(self._tasks):
+            more = max(tasks, 2 * len(self._tasks)) - len(self._tasks)
+            self._tasks = np.concatenate([self._tasks, np.zeros((more, 3))])
+        self._n_tasks, self._n_actions = max(self._n_tasks, tasks), max(self._n_actions, actions)
+        width = self._width if self._width >= actions else max(actions, 2 * self._width)
+        m = min(self._n_tasks, max(1, self._most // width))
+        if width > self._actions.size:
+            self._actions = np.append(self._actions, np.zeros(width - self._actions.size, dtype=np.int64))
+        self._grow_bits((width + 7) // 8)
+        if width > self._width:
+            table = self._cells.reshape(-1, self._width, 16)[:m]
+            wide = np.zeros((len(table), width, 16))
+            wide[:, : self._width] = table
+            self._cells, self._width = wide.reshape(-1, 16), width
+        have = len(self._cells) // width
+        if m > have:
+            room = min(max(m, 2 * have), max(1, self._most // width))
+            self._cells = np.concatenate([self._cells, np.zeros(((room - have) * width, 16))])
+        self._m = m
+
+    def _grow_bits(self, width: int) -> None:
+        old = self._taken
+        if old is None or old.shape == (len(self._tasks), width):
+            return
+        if 8 * len(self._tasks) * width > MOST_BITS:
+            self._taken = None
+            return
+        self._taken = np.zeros((len(self._tasks), width), dtype=np.uint8)
+        self._taken[: len(old), : old.shape[1]] = old
+
+    def collected(self) -> Cells:
+        """Return what there is."""
+        count = max(self._n_actions, 1)
+        table = self._cells.reshape(-1, self._width, 16)[: self._m, :count]
+        taken = None if self._taken is None else self._taken[: self._n_tasks, : (count + 7) // 8]
+        return Cells(table, self._tasks[: self._n_tasks], self._actions[:count], taken)
+
+    def append(self, later: "CellSums", place: Codes, code: Codes, *, tasks: int, actions: int) -> None:
+        """Add a later part of the log, whose task and action number k are ``place[k]`` and ``code[k]`` here."""
+        self._grow(tasks, actions)
+        other = later.collected()
+        old = self._tasks[place]
+        kept = np.flatnonzero(place < self._m)
+        kept = kept[kept < len(other.cells)]
+        if kept.size:
+            at = np.ix_(place[kept], code)
+            mine = self._cells[: self._m * self._width].reshape(self._m, self._width, 16)
+            mine[at] = _followed(mine[at], old[kept, TASK_ROWS], other.cells[kept])
+        self._tasks[place] = _tasks_followed(old, other.tasks, code)
+        np.add.at(self._actions, code, other.actions[: code.size])
+        self._append_bits(other, place, code)
+
+    def _append_bits(self, other: Cells, place: Codes, code: Codes) -> None:
+        if self._taken is None or other.taken is None:
+            self._taken = None
+            return
+        bits = np.unpackbits(other.taken, axis=1, bitorder="little")[:, : code.size]
+        task, action = np.nonzero(bits)
+        np.bitwise_or.at(
+            self._taken, (place[task], code[action] >> 3), (1 << (code[action] & 7)).astype(np.uint8)
+        )
+
+
+def _followed(one: Array, rows: Array, two: Array) -> Array:
+    """Cells of two parts of a log, the second (m, K, 16) after ``rows`` (m,) rows of its tasks."""
+    found = one + two
+    n, before, task = two[:, :, ROWS], one[:, :, ROWS], rows[:, None]
+    own = n * (n - 1.0) / 2.0
+    found[:, :, SUM_I] += before * two[:, :, SUM]
+    found[:, :, SUM_J] += task * two[:, :, SUM]
+    found[:, :, J] += task * n
+    found[:, :, JJ] += 2.0 * task * two[:, :, J] + task**2 * n
+    found[:, :, IJ] += before * two[:, :, J] + task * own + before * task * n
+    low = np.where(one[:, :, LOGGED] > 0, one[:, :, LOW], np.inf)
+    low = np.minimum(low, np.where(two[:, :, LOGGED] > 0, two[:, :, LOW], np.inf))
+    found[:, :, LOW] = np.where(np.isfinite(low), low, 0.0)
+    found[:, :, HIGH] = np.maximum(one[:, :, HIGH], two[:, :, HIGH])
+    return found
+
+
+def _tasks_followed(one: Array, two: Array, code: Codes) -> Array:
+    found, (had, has) = one + two, (each[:, TASK_ROWS] > 0 for each in (one, two))
+    both = had & has
+    first = code[two[:, FIRST].astype(np.int64)]
+    found[:, FIRST] = np.where(had, one[:, FIRST], first)
+    found[:, SEVERAL] = (one[:, SEVERAL] > 0) | (two[:, SEVERAL] > 0) | (both & (one[:, FIRST] != first))
+    return found

@@ -1,0 +1,116 @@
+"""How actions were chosen in each task and context, by sums over rows: one multinomial logit for each task.
+
+    P(a | s, x) = exp(B_sa' (1, x)) / sum over b of exp(B_sb' (1, x))
+
+The log likelihood of a task's rows needs n_sa and the sum of x over the rows of each action a, which the moments hold,
+and the sum over all rows of log sum_b exp(B_sb' (1, x)). That depends on how the task's x lie, and of that moments hold
+mean and covariance: x is taken as normal with these, and the sum as that over a few points that have both exactly.
+
+B is penalised: it is the mode given B_sa ~ N(B_a, I) in standard deviations of x, with B_a that of all rows together.
+The curvature of the likelihood is at most (I - 11'/K) / 2 (x) sum of (1, x)(1, x)' (Boehning, Annals of the Institute
+of Statistical Mathematics 44, 1992), so that steps with this bound in place of it need no search, and p x p matrices.
+"""
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+
+_PAIRS = 8  # of points, one on each side of the mean, for each of (1, x)
+_STEPS = 30
+_POOLED_STEPS = 200
+_POOLED_VAR = 25.0
+_MOST = 300.0  # rows that a task counts as: more would fit the points, which are few, rather than x
+_ROOM = 2**20  # doubles of one array of chances
+
+
+def choice_logits(counts: Array, sums: Array, squares: Array) -> Array:
+    """Return B (m, K, p) of each task, less its mean over actions that were ever taken; 0 for the others.
+
+    Parameters
+    ----------
+    counts : (m, K) array
+        Rows of each action.
+    sums : (m, K, p - 1) array
+        Of x over the rows of each action.
+    squares : (m, p - 1, p - 1) array
+        Of x x' over all rows.
+    """
+    m, K, q = sums.shape
+    taken = counts.sum(axis=0) > 0
+    found = np.zeros((m, K, q + 1))
+    rows = counts.sum(axis=1)
+    total = rows.sum()
+    mean = sums.sum(axis=(0, 1)) / total
+    spread = np.diagonal(squares.sum(axis=0)) / total - mean**2
+    scale = np.sqrt(np.where(spread > 1e-12 * mean**2, spread, np.inf))
+    said = np.concatenate([counts[..., None], (sums - counts[..., None] * mean) / scale], axis=2)[:, taken]
+    centre = said[:, :, 1:].sum(axis=1)
+    raw = squares - _outer(sums.sum(axis=1), mean) - _outer(mean, sums.sum(axis=1))
+    around = (raw + rows[:, None, None] * np.outer(mean, mean)) / scale[:, None] / scale
+    pooled = _mode(
+        said.sum(axis=0)[None], centre.sum(axis=0)[None], around.sum(axis=0)[None], _POOLED_VAR,
+        np.zeros(said.shape[1:]), _POOLED_STEPS,
+    )[0]  # fmt: skip
+    piece = max(1, _ROOM // (2 * _points(q) * int(taken.sum())))
+    fewer = np.minimum(1.0, _MOST / np.maximum(rows, 1.0))[:, None, None]
+    said, centre, around = said * fewer, centre * fewer[:, 0], around * fewer
+    for start in range(0, m, piece):
+        part = slice(start, start + piece)
+        found[part, taken] = _mode(said[part], centre[part], around[part], 1.0, pooled, _STEPS)
+    found[:, taken] -= found[:, taken].mean(axis=1, keepdims=True)
+    found[:, :, 1:] /= scale
+    found[:, :, 0] -= found[:, :, 1:] @ mean
+    return found
+
+
+def _mode(said: Array, centre: Array, around: Array, var: float, prior: Array, steps: int) -> Array:
+    """Return B (m, K, p) of tasks that add ``said`` to the likelihood, around ``prior`` with variance ``var``."""
+    rows = said[:, :, 0].sum(axis=1)
+    each = np.maximum(rows, 1e-300)
+    middle = centre / each[:, None]
+    points = _like(middle, around / each[:, None, None] - _outer(middle, middle))
+    weight = rows / points.shape[1]
+    bound = 0.5 * np.swapaxes(points, 1, 2) @ points * weight[:, None, None] + np.eye(points.shape[2]) / var
+    away = last = np.zeros(said.shape)
+    momentum = 1.0
+    for _ in range(steps):
+        following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        # Nesterov's step, which the bound allows
+        ahead = away + (momentum - 1.0) / following * (away - last)
+        chance = points @ np.swapaxes(prior + ahead, 1, 2)
+        chance = np.exp(chance - chance.max(axis=2, keepdims=True))
+        chance /= chance.sum(axis=2, keepdims=True)
+        slope = said - weight[:, None, None] * (np.swapaxes(chance, 1, 2) @ points) - ahead / var
+        last, momentum = away, following
+        away = ahead + np.swapaxes(np.linalg.solve(bound, np.swapaxes(slope, 1, 2)), 1, 2)
+    return np.asarray(prior + away)
+
+
+def _points(q: int) -> int:
+    """How many pairs of points stand for x; more than x has directions."""
+    return _PAIRS * (q + 1)
+
+
+def _like(mean: Array, cov: Array) -> Array:
+    """Points (m, n, p) (1, x) with these means and covariances of x, spread like a normal law."""
+    from scipy.special import ndtri
+
+    m, q = mean.shape
+    if not q:
+        return np.ones((m, 1, 1))
+    golden = 2.0
+    for _ in range(60):  # the root of g^(q + 1) = g + 1, whose powers fill the cube evenly
+        golden = (1.0 + golden) ** (1.0 / (q + 1))
+    cube = (0.5 + np.outer(np.arange(1, _points(q) + 1), golden ** -np.arange(1.0, q + 1))) % 1.0
+    normal = ndtri(np.clip(cube, 1e-6, 1 - 1e-6))
+    normal = np.concatenate([normal, -normal])
+    normal = np.linalg.solve(np.linalg.cholesky(normal.T @ normal / len(normal)), normal.T).T
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    points = np.ones((m, len(normal), q + 1))
+    points[:, :, 1:] = mean[:, None] + normal @ np.swapaxes(root, 1, 2)
+    return points
+
+
+def _outer(a: Array, b: Array) -> Array:
+    return np.asarray(a[..., :, None] * b[..., None, :])

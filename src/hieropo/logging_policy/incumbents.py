@@ -1,0 +1,241 @@
+"""Logs whose incumbent knew something of the tasks: what its choices say, and what the order of rows says of it.
+
+The model takes actions for independent of theta_s given the context. An incumbent that knew theta_s took good actions
+more often, so that an action that was hardly taken in a task is likely to be bad there, and a prior that is the same
+for all tasks overrates it. Where the incumbent was frozen, that is, did not learn from these rows, its shares are known
+of a task like any other metadata:
+
+    theta_sa = mu_a + kappa (g_sa - mean of g_a over tasks) + u_sa,   g_sa = log p(a | s) - mean over a of log p(a | s)
+
+with p(a | s) the share of a in the task's rows, drawn towards that of all tasks, and one kappa, learned with mu. For a
+softmax of beta theta_sa, kappa is 1 / beta. Where contexts enter, an incumbent that knew slopes took an action at those
+x where it is good: then g are the coefficients of a logit of its choices in each task
+(:mod:`choice_logits`), with one kappa for intercepts and one for slopes, since it may have known the one
+and not the other. Where the incumbent learned from these very rows, its choices repeat what the rewards say already,
+and must not be used.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import packed_size, triangle
+from hieropo._utils.ties import ROUNDING
+from hieropo.errors import InputError, NumericalError
+from hieropo.features.maps import FeatureMap
+from hieropo.features.per_action import Crossed
+from hieropo.logging_policy.action_shares import learn_shares
+from hieropo.logging_policy.choice_logits import choice_logits
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.metadata import Metadata
+from hieropo.model.posterior import condition
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+
+Logging = Literal["random", "frozen", "adaptive", "unknown"]
+
+NAME = "how often the incumbent took the action"
+WHERE = "in which contexts the incumbent took the action"
+KNEW = 4.0  # standard errors of kappa from which on the incumbent is said to have known something
+_WIDEST = 200  # features for which the joint law of a task is asked
+_SPREAD = 0.01  # of logs of shares, below which they are taken as equal
+_ENOUGH = 2_000  # tasks that are looked at for what the incumbent knew
+
+
+def action_counts(moments: Moments, features: FeatureMap) -> Array:
+    """Rows of each action in each task, (m, K), by the intercepts of its actions; weights count.
+
+    Raises
+    ------
+    InputError
+        The map does not give each action an intercept of its own.
+    """
+    if not _has_intercepts(features):
+        raise InputError(
+            "logging='frozen' takes the shares of actions as known of a task, which needs an intercept for each "
+            "action: features='per-action' or 'indicator'."
+        )
+    count = len(features.actions or ())
+    ones = np.asarray(moments.sums)[:, packed_size(moments.dim + 1) :][:, : moments.dim]  # sum w phi
+    return np.asarray(ones[:, :: moments.dim // count])
+
+
+def _has_intercepts(features: FeatureMap) -> bool:
+    """Return whether each action has an intercept of its own."""
+    return isinstance(features, Crossed) and features.table is None and features.intercept
+
+
+def log_shares(counts: Array) -> Array:
+    """Return g (m, K): logs of shrunken shares, less their mean over actions; 0 for actions that were never taken."""
+    shares = learn_shares(
+        np.where(counts > 0, np.maximum(counts, 1.0), 0.0)
+    )  # weights may be less than a row
+    taken = shares.population > 0
+    logs = np.zeros_like(counts, dtype=np.float64)
+    logs[:, taken] = np.log(shares.strengths(np.arange(len(counts)))[:, taken])
+    logs[:, taken] -= logs[:, taken].mean(axis=1, keepdims=True)
+    return logs
+
+
+def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None:
+    """Return what the incumbent's choices say of each task: X_s (d, 1), or (d, 2) where contexts enter.
+
+    Without contexts X_s has g_sa at the intercept of each action. With contexts its first column has the intercepts of
+    the task's logit of choices, its second the slopes, each at its own place.
+
+    None where choices do not differ between tasks, or their shares, without contexts, no more than chance has it.
+
+    Raises
+    ------
+    InputError
+        As :func:`action_counts`.
+    """
+    counts = action_counts(moments, features)
+    m, count = counts.shape
+    width = moments.dim // count
+    values = np.zeros((m, count, width, min(width, 2)))
+    if width == 1:
+        values[:, :, 0, 0] = log_shares(counts)
+    elif m:
+        logits = choice_logits(counts, *_context_sums(moments, count))
+        values[:, :, 0, 0], values[:, :, 1:, 1] = logits[:, :, 0], logits[:, :, 1:]
+    values = values.reshape(m, moments.dim, -1)
+    if m < 2:
+        return None
+    size = np.abs(values).max(axis=(0, 1))
+    least = np.full_like(size, _SPREAD) if width == 1 else np.maximum(ROUNDING * size, 1e-300)
+    differ = np.ptp(values, axis=0).max(axis=0) >= least
+    if not np.any(differ):
+        return None
+    names = np.array([NAME, WHERE])[: values.shape[2]][differ]
+    return Metadata(moments.keys, values[:, :, differ], tuple(names.tolist()))
+
+
+def _context_sums(moments: Moments, count: int) -> tuple[Array, Array]:
+    """Sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
+    m, d = len(moments), moments.dim
+    width, sums = d // count, np.asarray(moments.sums)
+    first = sums[:, packed_size(d + 1) :][:, :d].reshape(m, count, width)[:, :, 1:]
+    rows, columns = triangle(width - 1)
+    squares = np.zeros((m, width - 1, width - 1))
+    for start in range(1, d, width):
+        high = start + columns
+        squares[:, rows, columns] += sums[:, high * (high + 1) // 2 + start + rows]
+    squares[:, columns, rows] = squares[:, rows, columns]
+    return first, squares
+
+
+def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> float | None:
+    """Return kappa over its standard error, given the covariances of a hierarchy; None where it cannot be told.
+
+    Of two kappas it is the sum of both so scaled, over the standard error of that sum. Where the incumbent knew nothing
+    it is about standard normal; where it knew something it is large. An incumbent that learned from these rows makes it
+    large, too: :class:`Reactions` tells that apart.
+    """
+    if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
+        return None
+    some = (
+        moments.select(moments.tasks[:: -(-len(moments) // _ENOUGH)]) if len(moments) > _ENOUGH else moments
+    )
+    metadata = informed_metadata(some, features)
+    if metadata is None:
+        return None
+    try:
+        root = condition(some, replace(hierarchy, hyper=None, metadata=metadata)).hyper
+    except NumericalError:
+        return None
+    kappa = slice(moments.dim, None)
+    sd = root.sd[kappa]
+    if not (sd > 0).all():
+        return None
+    z, joint = root.mean[kappa] / sd, root.cov[kappa, kappa] / np.outer(sd, sd)
+    return float(z.sum() / np.sqrt(joint.sum())) if joint.sum() > 0 else None
+
+
+def crossed_knowledge(
+    moments: UnitMoments, features: FeatureMap, hierarchy: CrossedHierarchy
+) -> float | None:
+    """Return the same as :func:`knowledge` under the crossed prior; None too where coefficients are too many for it."""
+    K, d = moments.n_actions, moments.dim
+    if d > _WIDEST:
+        return None
+    some = moments.at(slice(None, None, -(-len(moments) // _ENOUGH))) if len(moments) > _ENOUGH else moments
+    cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
+    return knowledge(some.dense(), features, Hierarchy(None, cov, float(hierarchy.noise_var.mean())))
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Tests if actions react to rewards that came before, by the order of rows.
+
+    Attributes
+    ----------
+    z : float
+        About standard normal where they do not; positive where an action comes more often after it was rewarded well.
+    tasks : int
+        That have two rows or more.
+    """
+
+    z: float
+    tasks: int
+
+    @property
+    def p_value(self) -> float:
+        """Of the test that actions do not react to rewards, two-sided."""
+        from scipy.special import ndtr
+
+        return float(2 * ndtr(-abs(self.z)))
+
+
+class Reactions:
+    """Sums of e_t (share of a_t after row t - share of a_t in all rows) over each task, batch by batch.
+
+    e_t is what the reward of row t has beyond its expectation. Given all actions of a log whose incumbent did not learn
+    from it, e_t has the mean 0, whatever the incumbent knew; so sums over tasks are independent with mean 0.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task, of the whole log.
+    """
+
+    def __init__(self, counts: Codes) -> None:
+        self._counts, self._rows = counts, counts.sum(axis=1)
+        self._before, self._sofar = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
+        self._sums = np.zeros(len(counts))
+
+    def add(self, place: Codes, codes: Codes, residual: Array) -> None:
+        """Add rows in the order of time: task row, action and residual (n,)."""
+        width = self._counts.shape[1]
+        own, cell = ranks(place), ranks(place * width + codes)
+        total, later = self._rows[place], self._rows[place] - (self._sofar[place] + own + 1)
+        same = self._counts[place, codes] - (self._before[place, codes] + cell + 1)
+        share = np.divide(same, later, out=np.zeros(place.size), where=later > 0)
+        away = np.where(later > 0, share - (self._counts[place, codes] - 1) / np.maximum(total - 1, 1), 0.0)
+        self._sums += np.bincount(
+            place, residual * away * later / np.maximum(total, 1), minlength=self._sums.size
+        )
+        np.add.at(self._before, (place, codes), 1)
+        self._sofar += np.bincount(place, minlength=self._sofar.size)
+
+    def reaction(self) -> Reaction:
+        """Return the test of all rows so far."""
+        some = self._sums[self._rows >= 2]
+        spread = float(np.sqrt((some**2).sum()))
+        return Reaction(float(some.sum()) / spread if spread > 0 else 0.0, int(some.size))
+
+
+def ranks(groups: Codes) -> Codes:
+    """Return how many rows of the same group come before each row, (n,)."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    if not ordered.size:
+        return ordered
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.append(starts, ordered.size))
+    found = np.empty(ordered.size, dtype=np.int64)
+    found[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
+    return found

@@ -1,0 +1,291 @@
+"""Propensities where none were logged: with which probabilities the incumbent took its actions, told by the log.
+
+Shares of each task, shrunk to those of all tasks (:mod:`action_shares`), and where contexts predict the
+action beyond that, or not all actions are always eligible, a logit (:mod:`action_logit`). What is said
+of a row that was learned from never uses the action of that row: shares leave the row out, the logit its fold. The
+mean weight 1 / p of an action is then 1 in expectation, given the other rows, where the model is right.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.text import agreeing
+from hieropo.errors import InputError, LogError
+from hieropo.logging_policy.action_calibration import Calibration, Nearest, calibration, clustered, settled
+from hieropo.logging_policy.action_logit import ActionLogit, Sample, learn_logit, normalised
+from hieropo.logging_policy.action_shares import Counts, Shares, always_one_action, learn_shares
+
+_CHUNK = 4_000_000  # numbers in memory at a time
+_SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to find fault
+_NO_GAIN = 1e-7  # of a row's log score, which is less than fits are exact to
+_LEFT, _LEFT_NEAR = (
+    0.05,
+    0.15,
+)  # of the chance in actions, where contexts settle them; the nearest is not the same
+_TILT = 0.2  # of the slope of calibration
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggingModel:
+    """Estimated propensities; made by :meth:`hieropo.logging_policy.logged_actions.LoggedActions.learn`.
+
+    Attributes
+    ----------
+    shares : Shares
+        Of each task, shrunk.
+    logit : ActionLogit or None
+        How contexts and lists of eligible actions move them; None where there are no such lists and contexts do not
+        predict the action beyond the task.
+    columns : int
+        Context columns that are used.
+    calibration : Calibration
+        How they fare on rows that they were not estimated from.
+    deterministic : str or None
+        Why the log looks as if its actions were chosen without chance; no weighting of rows can then be trusted.
+    findings : tuple of str
+        What limits trust, in words.
+    """
+
+    shares: Shares
+    logit: ActionLogit | None
+    columns: int
+    calibration: Calibration
+    deterministic: str | None
+    findings: tuple[str, ...]
+
+    def probabilities(
+        self,
+        task: Codes,
+        context: Array | None = None,
+        mask: Mask | None = None,
+        *,
+        taken: Codes | None = None,
+        fold: Codes | None = None,
+    ) -> Array:
+        """Return the probability of each action, (n, K).
+
+        Parameters
+        ----------
+        task : (n,) int
+            Rows of the table of counts; -1 is a task without rows.
+        context : (n, c) array, optional
+            Needed where there is a logit.
+        mask : (n, K) bool, optional
+            Eligible actions.
+        taken : (n,) int, optional
+            The actions of rows that were learned from: each row is then said without itself.
+        fold : (n,) int, optional
+            Folds of such rows, as when they were added.
+
+        Returns
+        -------
+        (n, K) array
+            Each row adds to 1, or is 0 where no eligible action was ever taken.
+
+        Raises
+        ------
+        InputError
+            Shapes do not fit, contexts or folds are missing, no action of a row is eligible, or a row was not learned
+            from.
+        """
+        task, context = np.asarray(task, dtype=np.int64), self._context(task, context)
+        check_mask(mask, task.size, self.shares.n_actions)
+        if taken is not None:
+            self._check_taken(task, taken, mask, fold)
+        if self.logit is None:
+            return normalised(self.shares.strengths(task, mask, taken))
+        return self.logit.chances(task, context, mask, taken=taken, fold=None if taken is None else fold)
+
+    def taken(
+        self,
+        task: Codes,
+        action: Codes,
+        context: Array | None = None,
+        mask: Mask | None = None,
+        *,
+        fold: Codes | None = None,
+    ) -> Array:
+        """Return the probability (n,) of the action taken, for rows that were learned from, each without itself.
+
+        Arguments and errors as in :meth:`probabilities`.
+        """
+        task, action = np.asarray(task, dtype=np.int64), np.asarray(action, dtype=np.int64)
+        if self.logit is None and mask is None:
+            self._check_taken(task, action, None, fold)
+            return self.shares.taken(task, action)
+        found, step = np.empty(task.size), max(1, _CHUNK // self.shares.n_actions)
+        for start in range(0, task.size, step):
+            part = slice(start, start + step)
+            table = self.probabilities(
+                task[part],
+                None if context is None else context[part],
+                None if mask is None else mask[part],
+                taken=action[part],
+                fold=None if fold is None else fold[part],
+            )
+            found[part] = table[np.arange(len(table)), action[part]]
+        return found
+
+    def _context(self, task: Codes, context: Array | None) -> Array:
+        if not self.columns:
+            return np.zeros((task.size, 0))
+        shape = None if context is None else np.shape(context)
+        if context is None or shape != (task.size, self.columns):
+            raise InputError(
+                f"Propensities depend on {self.columns} context columns; for {task.size} rows, contexts of shape "
+                f"{shape} do not fit."
+            )
+        return np.asarray(context, dtype=np.float64)
+
+    def _check_taken(self, task: Codes, taken: Codes, mask: Mask | None, fold: Codes | None) -> None:
+        if np.shape(taken) != task.shape:
+            raise InputError(f"{np.size(taken)} actions do not fit {task.size} rows; one of each is needed.")
+        if self.logit is not None and fold is None:
+            raise InputError(
+                "Propensities depend on contexts or eligible actions and were cross-fitted: hand in the fold of each "
+                "row, as when the rows were added."
+            )
+        strange = self.shares.counts[task, taken] < 1
+        if strange.any():
+            row = int(strange.argmax())
+            raise InputError(
+                f"Row {row} has the action {int(taken[row])} in the task of row {int(task[row])} of the table, where "
+                "it was never taken: these rows are not those that propensities were learned from. Learn them from "
+                "this log, or leave `taken` out."
+            )
+        if mask is not None:
+            refuse_ineligible(mask, taken)
+
+
+def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
+    """Learn propensities.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task.
+    sample : Sample
+        All rows, or some of each task, drawn uniformly.
+    folds : int
+
+    Raises
+    ------
+    InputError
+        There are no rows.
+    """
+    shares = learn_shares(counts)
+    task, action, at = sample.task, sample.action, np.arange(sample.task.size)
+    columns = sample.context.shape[1] if task.size > folds else 0
+    logit, plain = None, normalised(shares.strengths(task, sample.mask, action))
+    if sample.mask is not None:
+        logit = learn_logit(shares, replace(sample, context=sample.context[:, :0]), folds)
+        plain = logit.chances(task, sample.context[:, :0], sample.mask, taken=action, fold=sample.fold)
+    chance = plain
+    if columns:
+        richer = learn_logit(shares, sample, folds)
+        chance = richer.chances(task, sample.context, sample.mask, taken=action, fold=sample.fold)
+        gain, se = clustered(np.log(chance[at, action] / plain[at, action]), task)
+        logit, columns, chance = (
+            (richer, columns, chance) if gain > max(_SURE * se, _NO_GAIN) else (logit, 0, plain)
+        )
+    x = _standard(sample.context)
+    nearest = [each for inside in (False, True) if (each := Nearest.of(x, task, within=inside))]
+    worst = max(nearest, key=lambda each: each.agreement(chance, action)[2], default=None)
+    population = normalised(shares.population * (plain > 0))
+    found = calibration(chance, plain, population, action, task, worst)
+    reason = _without_chance(counts, sample) or _settled_by_context(plain, chance, action, nearest)
+    return LoggingModel(shares, logit, columns, found, reason, _findings(found, shares))
+
+
+def _standard(context: Array) -> Array:
+    spread = context.std(axis=0)
+    return np.asarray((context - context.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
+
+
+def _without_chance(counts: Counts, sample: Sample) -> str | None:
+    """Say why tasks seem to leave nothing to chance, by the rows in which there was a choice."""
+    if sample.mask is None:
+        return always_one_action(counts)
+    choice = sample.mask.sum(axis=1) > 1
+    if not choice.any():
+        return "no row had more than one eligible action"
+    m, K = counts.shape
+    place = (sample.task * K + sample.action)[choice]
+    return always_one_action(np.bincount(place, minlength=m * K).reshape(m, K))
+
+
+def _settled_by_context(by_shares: Array, chance: Array, action: Codes, nearest: list[Nearest]) -> str | None:
+    """Say why contexts seem to leave nothing to chance."""
+    at = np.arange(action.size)
+    left, expected = float(1.0 - chance[at, action].mean()), float(1.0 - by_shares[at, action].mean())
+    if settled(left, expected, action.size, _LEFT):
+        return (
+            f"contexts settle the action: a logit on them gives the action that was taken a mean probability of "
+            f"{1 - left:.1%}, where the task alone gives it {1 - expected:.1%}"
+        )
+    for each in nearest:
+        agreement, _, z = each.agreement(chance, action)
+        alone = each.agreement(by_shares, action)[1]
+        if z > _MISSED and settled(1.0 - agreement, 1.0 - alone, each.row.size, _LEFT_NEAR):
+            return (
+                f"contexts settle the action: rows with the nearest context have the same one in {agreement:.1%} of "
+                f"cases, where tasks alone would give {alone:.1%}"
+            )
+    return None
+
+
+def _findings(found: Calibration, shares: Shares) -> tuple[str, ...]:
+    told = []
+    if abs(found.slope - 1.0) > _MISSED * found.slope_se and abs(found.slope - 1.0) > _TILT:
+        told.append(
+            f"Estimated propensities are too {'extreme' if found.slope < 1 else 'timid'}: their logs should be "
+            f"multiplied by {found.slope:.2f} (standard error {found.slope_se:.2f})."
+        )
+    if found.agreement_z > _MISSED and found.agreement - found.agreement_predicted > 0.02:
+        told.append(
+            "Contexts say more of the actions than the estimated propensities know: rows with the nearest context have "
+            f"the same action in {found.agreement:.1%} of cases, where {found.agreement_predicted:.1%} are predicted."
+        )
+    never = int(np.count_nonzero(shares.population == 0))
+    if never:
+        told.append(
+            f"{never} of {shares.n_actions} actions {agreeing(never, 'was', 'were')} never taken; what "
+            f"{agreeing(never, 'it brings', 'they bring')} no weighting of rows can say."
+        )
+    return tuple(told)
+
+
+def check_mask(mask: Mask | None, n: int, K: int) -> None:
+    """Refuse eligible actions that are not (n, K) bool with one in each row.
+
+    Raises
+    ------
+    InputError
+    """
+    if mask is None:
+        return
+    if np.shape(mask) != (n, K) or mask.dtype != bool:
+        raise InputError(
+            f"Eligible actions of shape {np.shape(mask)} and type {mask.dtype} do not fit; ({n}, {K}) of bool are due."
+        )
+    empty = ~mask.any(axis=1)
+    if empty.any():
+        raise InputError(f"Row {int(empty.argmax())} has no eligible action; at least one is needed.")
+
+
+def refuse_ineligible(mask: Mask, action: Codes) -> None:
+    """Refuse rows whose action was not eligible.
+
+    Raises
+    ------
+    LogError
+    """
+    wrong = ~mask[np.arange(action.size), action]
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise LogError(
+            f"Row {row} of this batch took action {int(action[row])}, which is not among its eligible ones. Were the "
+            "lists made after the fact, or for other rows?"
+        )

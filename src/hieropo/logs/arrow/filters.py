@@ -1,0 +1,368 @@
+"""Filters: which rows of a log count, read as early as a source can.
+
+As text a filter is a small part of SQL:
+
+    filter  = and ("or" and)*
+    and     = not ("and" not)*
+    not     = "not" not | "(" filter ")" | test
+    test    = column ("=" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+            | column ["not"] "in" "(" value ("," value)* ")"
+            | column ["not"] "between" value "and" value
+            | column "is" ["not"] "null"
+
+A column is a name, in double quotes where it is more than letters, digits and underscores; a value is a number, a text
+in single quotes, true or false. A test of a null is neither true nor false.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hieropo.errors import InputError
+from hieropo.logs.arrow.arrays import decoded
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Piece, files_of, regroup
+from hieropo.logs.arrow.schema import check_columns, is_number, is_text
+
+Value = str | int | float | bool
+
+_TOKENS = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+")|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\b)
+    |(?P<word>[^\W\d]\w*)|(?P<sign><=|>=|<>|!=|==|=|<|>)|(?P<mark>[(),])|(?P<odd>\S.*)|(?P<end>$))""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {"and", "or", "not", "in", "between", "is", "null", "true", "false"}
+_SIGNS: dict[str, tuple[Callable[..., Any], str, str]] = {  # Arrow, SQL, and the opposite
+    "=": (operator.eq, "=", "!="), "!=": (operator.ne, "<>", "="), "<": (operator.lt, "<", ">="),
+    "<=": (operator.le, "<=", ">"), ">": (operator.gt, ">", "<="), ">=": (operator.ge, ">=", "<"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter for one source.
+
+    Parameters
+    ----------
+    expression : pyarrow.compute.Expression
+        Over the columns of the source.
+    columns : tuple of str
+        Those that it reads.
+    text : str
+        For messages.
+    sql : str or None
+        The same in the SQL that DuckDB, PostgreSQL and polars share, where it was given as text.
+    """
+
+    expression: Any
+    columns: tuple[str, ...]
+    text: str
+    sql: str | None
+
+    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that pass."""
+        return _comparable(batch, self.columns).filter(self.expression)
+
+
+def bound_filter(given: Any, schema: pa.Schema, name: str) -> Filter:
+    """Make a filter for a source with this schema from a text, or from a pyarrow Expression.
+
+    Raises
+    ------
+    InputError
+        It cannot be read (the message names the place, and what was expected there), or compares a column with a value
+        of another kind.
+    SchemaError
+        A column is not there.
+    """
+    if isinstance(given, str):
+        found = _Parser(given, schema, name).filter()
+        _tried(found.expression, schema, found.columns, given, name)
+        return found
+    if not isinstance(given, pc.Expression):
+        raise InputError(
+            f"A filter is a text such as \"day >= '2026-01-01'\" or a pyarrow Expression such as "
+            f"pyarrow.compute.field('day') >= ..., not of type {type(given).__name__}."
+        )
+    _tried(given, schema, schema.names, str(given), name)
+    columns = tuple(column for column in schema.names if not _binds(given, schema, column))
+    return Filter(given, columns, str(given), None)
+
+
+def sql_name(column: str) -> str:
+    """Quote the name of a column."""
+    return '"' + column.replace('"', '""') + '"'
+
+
+class _Test(NamedTuple):
+    expression: Any
+    sql: str
+
+
+class _Parser:
+    """Reads a filter from left to right; looks one token ahead. A negation is passed down to the tests."""
+
+    def __init__(self, text: str, schema: pa.Schema, name: str) -> None:
+        self._text, self._schema, self._name = text, schema, name
+        self._columns: dict[str, None] = {}
+        self._end = 0
+        self._step()
+
+    def filter(self) -> Filter:
+        """Return the whole text as a filter."""
+        test = self._any_of(negated=False)
+        if self._kind != "end":
+            raise self._wrong("'and' or 'or' or the end")
+        return Filter(test.expression, tuple(self._columns), self._text, test.sql)
+
+    def _any_of(self, *, negated: bool) -> _Test:
+        return self._joined("or", partial(self._joined, "and", self._one), negated=negated)
+
+    def _joined(self, word: str, read: Callable[..., _Test], *, negated: bool) -> _Test:
+        tests = [read(negated=negated)]
+        while self._take(word):
+            tests.append(read(negated=negated))
+        return _join(tests, every=(word == "and") != negated)
+
+    def _one(self, *, negated: bool) -> _Test:
+        if self._take("not"):
+            return self._one(negated=not negated)
+        if self._take("("):
+            test = self._any_of(negated=negated)
+            self._need(")")
+            return test
+        return self._test(negated=negated)
+
+    def _test(self, *, negated: bool) -> _Test:
+        column = self._column()
+        if self._take("is"):
+            missing = self._take("not") == negated
+            self._need("null")
+            null = pc.field(column).is_null()
+            return _Test(null if missing else ~null, f"{sql_name(column)} IS {'' if missing else 'NOT '}NULL")
+        negated = self._take("not") != negated
+        compared = partial(self._compared, column, negated=negated)
+        if self._take("in"):
+            self._need("(")
+            tests = [compared("=", self._value())]
+            while self._take(","):
+                tests.append(compared("=", self._value()))
+            self._need(")")
+            return _join(tests, every=negated)
+        if self._take("between"):
+            low = compared(">=", self._value())
+            self._need("and")
+            return _join([low, compared("<=", self._value())], every=not negated)
+        if self._kind != "sign":
+            raise self._wrong("=, !=, <, <=, >, >=, in, between or is")
+        sign = {"==": "=", "<>": "!="}.get(self._token, self._token)
+        self._step()
+        return compared(sign, self._value())
+
+    def _compared(self, column: str, sign: str, value: Value, *, negated: bool) -> _Test:
+        """Return the test of a column beside a value, or the opposite test."""
+        compare, sql, _ = _SIGNS[_SIGNS[sign][2] if negated else sign]
+        literal = _literal(column, value, self._schema.field(column).type, self._name)
+        written = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value).upper()
+        return _Test(compare(pc.field(column), literal), f"{sql_name(column)} {sql} {written}")
+
+    def _column(self) -> str:
+        token = self._token
+        if self._kind == "quoted":
+            column = token[1:-1].replace('""', '"')
+        elif self._kind == "word" and token.lower() not in _WORDS:
+            column = token
+        else:
+            raise self._wrong("the name of a column")
+        check_columns(self._schema, [("filter", column)], self._name)
+        self._columns[column] = None
+        self._step()
+        return column
+
+    def _value(self) -> Value:
+        token, kind = self._token, self._kind
+        value: Value
+        if kind == "text":
+            value = token[1:-1].replace("''", "'")
+        elif kind == "number":
+            value = int(token) if re.fullmatch(r"-?\d+", token) else float(token)
+        elif kind == "word" and token.lower() in ("true", "false"):
+            value = token.lower() == "true"
+        else:
+            more = f"; text stands in single quotes, {token!r}" if kind == "word" else ""
+            raise self._wrong("a number, a text in single quotes, true or false" + more)
+        self._step()
+        return value
+
+    def _take(self, token: str) -> bool:
+        taken = self._kind in ("word", "mark") and self._token.lower() == token
+        if taken:
+            self._step()
+        return taken
+
+    def _need(self, token: str) -> None:
+        if not self._take(token):
+            raise self._wrong(repr(token))
+
+    def _step(self) -> None:
+        match = _TOKENS.match(self._text, self._end)
+        assert match is not None
+        self._kind = str(match.lastgroup)
+        self._token, self._end = match[self._kind], match.end()
+        if self._kind == "odd":
+            raise self._wrong("a name, a number, a text in single quotes or a sign")
+
+    def _wrong(self, expected: str) -> InputError:
+        """Say what was expected at this place."""
+        there = "its end" if self._kind == "end" else repr(self._token)
+        return InputError(
+            f"The filter {self._text!r} cannot be read at character {self._end - len(self._token) + 1}, {there}: "
+            f"{expected} was expected. A filter is such as day >= '2026-01-01' and country in ('NL', 'BE')."
+        )
+
+
+def _join(tests: Sequence[_Test], *, every: bool) -> _Test:
+    if len(tests) == 1:
+        return tests[0]
+    join, word = (operator.and_, " AND ") if every else (operator.or_, " OR ")
+    return _Test(
+        reduce(join, (test.expression for test in tests)), f"({word.join(test.sql for test in tests)})"
+    )
+
+
+def _literal(column: str, value: Value, kind: pa.DataType, name: str) -> Any:
+    """Return the value of a test as the type of its column."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    hint = f" Write '{value}', in quotes." if is_text(kind) else ""
+    wrong = InputError(
+        f"The filter compares column {column!r} of the {name}, of type {kind}, with {value!r}, which is no such value."
+        f"{hint} Dates are such as '2026-01-31', times such as '2026-01-31 10:00:00'."
+    )
+    if isinstance(value, str):
+        try:
+            return pa.scalar(value) if is_text(kind) else pa.scalar(value).cast(kind)
+        except (pa.ArrowException, NotImplementedError) as error:
+            raise wrong from error
+    boolean = pa.types.is_boolean(kind)
+    if not (boolean if isinstance(value, bool) else is_number(kind) and not boolean):
+        raise wrong
+    return pa.scalar(value)
+
+
+def _tried(expression: Any, schema: pa.Schema, columns: Sequence[str], text: str, name: str) -> None:
+    """Refuse a filter that the types of the columns do not allow."""
+    try:
+        _none(schema, columns).filter(expression)
+    except (pa.ArrowException, NotImplementedError, TypeError) as error:
+        raise InputError(
+            f"The filter {text} does not go with the columns of the {name}: {str(error).strip()}."
+        ) from error
+
+
+def _binds(expression: Any, schema: pa.Schema, without: str) -> bool:
+    """Whether a filter can do without a column."""
+    try:
+        _none(schema, [name for name in schema.names if name != without]).filter(expression)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _none(schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    fields = [schema.field(column) for column in columns]
+    kinds = [field.with_type(pa.large_string()) if _is_view(field.type) else field for field in fields]
+    return pa.schema(kinds).empty_table()
+
+
+def _comparable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """With text that Arrow can compare, which views are not."""
+    for column in columns:
+        if _is_view(batch.schema.field(column).type):
+            plain = decoded(batch.column(column)).cast(pa.large_string())
+            batch = batch.set_column(batch.schema.get_field_index(column), column, plain)
+    return batch
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind.value_type if pa.types.is_dictionary(kind) else kind))
+
+
+def filtered(log: LogSource, given: Any) -> LogSource:
+    """Keep the rows of a source that pass a filter; rows are then counted among those.
+
+    Raises
+    ------
+    InputError, SchemaError
+        As :func:`bound_filter`.
+    """
+    found = bound_filter(given, log.schema, log.name)
+    for way, wrap in (("filtered", None), ("pruned", FilteredParts)):
+        source = getattr(log, way)(found) if hasattr(log, way) else None
+        if source is not None:
+            return source if wrap is None else wrap(source, found)
+    return FilteredSource(log, found)
+
+
+class FilteredSource:
+    """The rows of a source that pass a filter."""
+
+    def __init__(self, source: LogSource, by: Filter) -> None:
+        self.name = f"{source.name} where {by.text}"
+        self.schema = source.schema
+        self.rereadable = source.rereadable
+        self.n_rows: int | None = None
+        self._source, self._filter = source, by
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that pass, with these columns only."""
+        found = self._source.batches(_both(columns, self._filter), batch_rows)
+        return regroup((self._filter.kept(batch).select(list(columns)) for batch in found), batch_rows)
+
+
+class FilteredParts:
+    """The rows of files that pass a filter, in parts: they are counted when it is opened."""
+
+    rereadable = True
+
+    def __init__(self, source: Any, by: Filter) -> None:
+        self.name = f"{source.name} where {by.text}"
+        self.where = by.text
+        self.files: Sequence[Path] | None = files_of(source)
+        self.schema: pa.Schema = source.schema
+        self._source, self._filter = source, by
+        self._rows = [
+            sum(by.kept(batch).num_rows for batch in part.batches())
+            for part in self._source.parts(by.columns)
+        ]
+        self.n_rows = sum(self._rows)
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that pass, with these columns only."""
+        return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
+
+    def parts(self, columns: Sequence[str]) -> list[Piece]:
+        """The parts of the files in which a row passes."""
+        found, row = [], 0
+        parts = self._source.parts(_both(columns, self._filter))
+        for part, rows in zip(parts, self._rows, strict=True):
+            if rows:
+                kept = Piece.of(part, partial(_kept, part, tuple(columns), self._filter))
+                found.append(replace(kept, first_row=row, n_rows=rows))
+            row += rows
+        return found
+
+
+def _kept(part: Part, columns: Sequence[str], by: Filter) -> Iterator[pa.RecordBatch]:
+    for batch in part.batches():
+        yield by.kept(batch).select(list(columns))
+
+
+def _both(columns: Sequence[str], by: Filter) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*columns, *by.columns]))

@@ -1,0 +1,1 @@
+"""Rows that cannot be used: found, set aside, counted by reason, and listed in a file."""

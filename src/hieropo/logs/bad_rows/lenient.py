@@ -1,0 +1,197 @@
+"""Reading a log that may not be usable: what can be read of each row, and what is wrong with the rest, counted."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, without_views
+from hieropo.logs.arrow.schema import NUMBER_ROLES, holds_text
+from hieropo.logs.bad_rows.rejects import Fault, sift
+from hieropo.logs.formats.text_types import text_numbers
+from hieropo.rows.batches import Roles
+from hieropo.rows.keys import Places
+from hieropo.rows.rules import HUGE
+
+
+class Unusable(NamedTuple):
+    """Values of a column that its role cannot take: how many, in which row the first, and what it was."""
+
+    column: str
+    reason: str
+    number: int
+    row: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Consecutive rows of a log, as far as they can be read.
+
+    Attributes
+    ----------
+    first_row, rows : int
+    task, action : (n,) int
+        Places of ids; -1 where there is none. ``action`` is None without such a column.
+    numbers : dict
+        Columns of numbers (n,); NaN where a value cannot be used.
+    levels : tuple of (n,) int
+        Places of the groups, as those of tasks.
+    time : (n,) array or None
+        NaN where it is missing.
+    eligible : (n,) array or None
+        How many actions could be taken; 0 where that is not known.
+    faults : list of Unusable
+    """
+
+    first_row: int
+    rows: int
+    task: Codes
+    action: Codes | None
+    numbers: dict[str, Array]
+    levels: tuple[Codes, ...]
+    time: Array | None
+    eligible: Array | None
+    faults: list[Unusable]
+
+    def repeated(self, copies: Codes) -> "Look":
+        """Return every row as often as ``copies`` (n,) says; faults are those of the rows as they came."""
+
+        def repeat(values: Any) -> Any:
+            return None if values is None else np.repeat(values, copies)
+
+        return replace(
+            self,
+            rows=int(copies.sum()),
+            task=repeat(self.task),
+            action=repeat(self.action),
+            numbers={column: repeat(values) for column, values in self.numbers.items()},
+            levels=tuple(map(repeat, self.levels)),
+            time=repeat(self.time),
+            eligible=repeat(self.eligible),
+        )
+
+
+class Looker:
+    """Looks at record batches one after the other, and knows the ids that came so far.
+
+    Parameters
+    ----------
+    roles : Roles
+    features : FeatureMap, optional
+        Rows whose action it does not know cannot be used.
+    """
+
+    def __init__(self, roles: Roles, features: FeatureMap | None = None) -> None:
+        self.roles, self._features = roles, features
+        self.tasks, self.actions = Places(), Places()
+        self.levels = tuple(Places() for _ in roles.levels)
+
+    def look(self, found: pa.RecordBatch, first_row: int) -> Look:
+        """Read what can be read of a record batch that has all columns of the roles."""
+        roles, n, found = self.roles, found.num_rows, without_views(found)
+        faults = {(fault.column, fault.reason): fault for fault in sift(found, roles, self._features)}
+        bad: dict[str, Mask] = {}
+        for fault in faults.values():
+            bad[fault.column] = bad.get(fault.column, np.zeros(n, dtype=np.bool_)) | fault.bad
+        good = {column: ~bad.get(column, np.zeros(n, dtype=np.bool_)) for column in roles.columns}
+
+        def places(column: str, known: Places) -> Codes:
+            return _places(found.column(column), good[column], column, known)
+
+        values = {
+            column: _numbers(found.column(column), good[column])
+            for role, column in roles.items()
+            if role in NUMBER_ROLES
+        }
+        return Look(
+            first_row=first_row,
+            rows=n,
+            task=places(roles.task, self.tasks),
+            action=None if roles.action is None else places(roles.action, self.actions),
+            numbers=values,
+            levels=tuple(
+                places(column, known) for column, known in zip(roles.levels, self.levels, strict=True)
+            ),
+            time=None if roles.time is None else _times(found.column(roles.time), good[roles.time]),
+            eligible=None if roles.eligible is None else _lengths(found.column(roles.eligible)),
+            faults=[_unusable(fault, found, first_row) for fault in faults.values()],
+        )
+
+
+def _unusable(fault: Fault, found: pa.RecordBatch, first_row: int) -> Unusable:
+    row = int(fault.bad.argmax())
+    value = str(found.column(fault.column)[row])
+    return Unusable(fault.column, fault.reason, int(np.count_nonzero(fault.bad)), first_row + row, value)
+
+
+def _places(column: pa.Array, good: Mask, name: str, places: Places) -> Codes:
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = decoded(column)
+    usable = column if good.all() else column.filter(pa.array(good))
+    found = np.full(good.size, -1, dtype=np.int64)
+    if len(usable):
+        found[good] = _placed(usable, name, places)
+    return found
+
+
+def _placed(column: pa.Array, name: str, places: Places) -> Codes:
+    if not pa.types.is_dictionary(column.type) and not pa.types.is_integer(column.type):
+        column = column if is_uuid(column.type) else column.dictionary_encode()
+    if not pa.types.is_dictionary(column.type):
+        return places.of(ids(column, name, 0))
+    index = column.indices.to_numpy(zero_copy_only=False)
+    entries = np.zeros(len(column.dictionary), dtype=np.int64)
+    entries[index] = 1
+    used = np.flatnonzero(entries)  # entries that no row uses are no ids
+    entries[used] = places.of(ids(plain_texts(column.dictionary).take(pa.array(used)), name, 0))
+    rows: Codes = entries[index]
+    return rows
+
+
+def _numbers(column: pa.Array, good: Mask) -> Array:
+    """Values of a column of numbers as float64 (n,), NaN where one is not good."""
+    column = text_numbers(column).values if holds_text(column.type) else decoded(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if column.null_count:
+        column = column.cast(pa.float64(), safe=False).fill_null(np.nan)
+    elif not pa.types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return values if good.all() else np.where(good, values, np.nan)
+
+
+def rewards_of(column: pa.Array) -> Array:
+    """Return the rewards of a column of numbers (n,), NaN where one cannot be used."""
+    values = _numbers(column, np.ones(len(column), dtype=np.bool_))
+    if values.size and not (values.min() >= -HUGE and values.max() <= HUGE):
+        values = np.where(np.abs(values) <= HUGE, values, np.nan)
+    return values
+
+
+def _times(column: pa.Array, good: Mask) -> Array:
+    """Times (n,), in the unit of the column: seconds or parts of them, days, or plain numbers; NaN where missing."""
+    column = decoded(column)
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return _numbers(column, good)
+
+
+def _lengths(column: pa.Array) -> Array:
+    """Return how many entries each list has, (n,); 0 of a missing one."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def time_text(value: float, kind: pa.DataType) -> str:
+    """Write a time that :func:`times_in` read from a column of this type."""
+    if not pa.types.is_temporal(kind):
+        return f"{value:.12g}"
+    unit: Any = ("D" if kind.bit_width == 32 else "ms") if pa.types.is_date(kind) else kind.unit
+    instant: Any = np.datetime64(int(np.floor(value)), unit)
+    return str(instant.astype("datetime64[D]" if unit == "D" else "datetime64[m]")).replace("T", " ")

@@ -1,0 +1,1 @@
+"""Rows that another engine holds: tables and frames in memory, streams, databases."""

@@ -1,0 +1,261 @@
+"""JSON lines, compressed or not: one object a line.
+
+Each file is read twice: once for the types, which are those of all values in all files, and then the columns asked for.
+Text stays text, also where it looks like a date; a whole number that a float would round stays what it is.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
+
+from hieropo.errors import LogError, SchemaError
+from hieropo.logs.arrow.arrays import EXACT
+from hieropo.logs.arrow.schema import MIXED, NOTE, is_number, is_text
+from hieropo.logs.formats.files import FileRows, opened_bytes, unreadable
+from hieropo.logs.formats.text_types import JsonType, Types, as_text, converted, kind_of, plain
+
+_BLOCK = 4 * 2**20
+_ROW = re.compile(r" in row (\d+)")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Whole lines of a file."""
+
+    path: Path
+    first_line: int
+    content: bytes
+
+    def table(self, schema: pa.Schema | None = None) -> pa.Table:
+        """Parse the lines; with a schema only its columns, which have to be of its types."""
+        extra = "infer" if schema is None else "ignore"
+        return pajson.read_json(
+            pa.BufferReader(self.content),
+            pajson.ReadOptions(use_threads=False, block_size=len(self.content) + 1),
+            pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=extra),
+        )
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are not blank, with their numbers."""
+        for number, line in enumerate(self.content.split(b"\n"), self.first_line):
+            if line.strip():
+                yield number, line
+
+    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the objects, parsed one by one, with the numbers of their lines."""
+        for number, line in self.lines():
+            try:
+                found = json.loads(line, object_pairs_hook=_unique)
+            except (ValueError, RecursionError) as error:
+                raise self.broken(number, str(error)) from error
+            if not isinstance(found, dict):
+                raise self.broken(number, f"it holds {json.dumps(found)[:40]}, not an object")
+            yield number, found
+
+    def texts(self, columns: Sequence[str]) -> dict[str, pa.Array]:
+        """Values of columns as text, whatever their types."""
+        if not columns:
+            return {}
+        found = [found for _, found in self.objects()]
+        return {
+            column: pa.array([as_text(each.get(column)) for each in found], pa.string()) for column in columns
+        }
+
+    def line_of(self, row: int) -> int:
+        """Number of the line of a row of this block."""
+        return next((number for k, (number, _) in enumerate(self.lines()) if k == row), self.first_line)
+
+    def broken(self, line: int, reason: str) -> LogError:
+        """Say that a line is no object."""
+        return LogError(
+            f"Line {line} of {str(self.path)!r} cannot be read as JSON: {reason}. Each line has to be one object, such "
+            'as {"store": 1, "profit": 2.5}. Was the file cut off while it was written or copied?'
+        )
+
+
+def open_json_lines(
+    paths: Sequence[Path], stated: Types, *, lenient: bool = False
+) -> tuple[list[FileRows], pa.Schema]:
+    """Open files of JSON lines of one log; ``lenient`` lets columns that have no one type come as text.
+
+    Raises
+    ------
+    LogError
+        A file is torn, or a line is not one object.
+    """
+    kinds: dict[str, JsonType] = {}
+    found = [_scanned(path, kinds) for path in paths]
+    fields = [_field(name, kind, stated.get(name), lenient) for name, kind in kinds.items()]
+    schema, parsed = pa.schema(fields), {name: kind.kind for name, kind in kinds.items()}
+    return [
+        FileRows(path, names, rows, _Reading(path, schema, parsed, lenient)) for path, names, rows in found
+    ], schema
+
+
+def _field(name: str, found: JsonType, stated: pa.DataType | None, lenient: bool) -> pa.Field:  # noqa: FBT001
+    if stated is None or found.kind == MIXED:
+        return found.field(name)
+    if lenient and is_number(stated) and is_text(found.kind):
+        return pa.field(name, MIXED, metadata={NOTE: "It is stated to hold numbers, and holds text."})
+    return pa.field(name, stated)
+
+
+def _scanned(path: Path, kinds: dict[str, JsonType]) -> tuple[Path, tuple[str, ...], int]:
+    """Look at all lines of a file for the types of its columns."""
+    names: dict[str, None] = {}
+    rows = 0
+    for block in _blocks(path):
+        mine = _quick(block, kinds)
+        if mine is None:
+            mine = _slow(block, kinds)
+        names.update(dict.fromkeys(mine[0]))
+        rows += mine[1]
+    return path, tuple(names), rows
+
+
+def _quick(block: _Block, kinds: dict[str, JsonType]) -> tuple[Sequence[str], int] | None:
+    """Types of the columns of a block; None where they have to be looked at value by value."""
+    try:
+        table = block.table()
+    except pa.ArrowInvalid:
+        return None
+    if table.num_rows != block.content.rstrip(b"\n").count(b"\n") + 1:
+        return None  # blank lines, objects of several lines or none
+    ends = {name: _ends(table[name]) for name in table.column_names}
+    joined = {name: kinds.get(name, JsonType()).with_(plain(table[name].type), *ends[name]) for name in ends}
+    rounded = any(
+        table[name].type == pa.float64() and max(-low, high) >= EXACT for name, (low, high) in ends.items()
+    )
+    if not ends or rounded or None in joined.values():
+        return None
+    kinds.update({name: kind for name, kind in joined.items() if kind is not None})
+    return table.column_names, table.num_rows
+
+
+def _ends(column: pa.ChunkedArray) -> tuple[float, float]:
+    """The least and the largest number of a column; zeros where it has none."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return 0, 0
+    ends = pc.min_max(column).as_py()
+    return (0, 0) if ends["min"] is None else (ends["min"], ends["max"])
+
+
+def _slow(block: _Block, kinds: dict[str, JsonType]) -> tuple[Sequence[str], int]:
+    """As ``_quick``, value by value: says in which line a column changes its type."""
+    names: dict[str, None] = {}
+    rows = 0
+    for line, found in block.objects():
+        rows += 1
+        names.update(dict.fromkeys(found))
+        for name, value in found.items():
+            before = kinds.get(name, JsonType())
+            kinds[name] = before.widened(kind_of(value), value, f"Line {line} of {str(block.path)!r}")
+    return tuple(names), rows
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The second pass over a file."""
+
+    path: Path
+    schema: pa.Schema
+    parsed: dict[str, pa.DataType]
+    lenient: bool
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        mixed = [column for column in columns if self.parsed[column] == MIXED]
+        if mixed and not self.lenient:
+            self._refuse_mixed(mixed[0])
+        target = pa.schema([(column, self.parsed[column]) for column in columns if column not in mixed])
+        for block in _blocks(self.path):
+            texts = block.texts(mixed)
+            try:
+                table = block.table(target)
+            except pa.ArrowInvalid as error:
+                raise _explained(block, error) from error
+            (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], target)]
+            arrays = [
+                texts[column] if column in mixed else self._fitted(batch.column(column), column, block)
+                for column in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _refuse_mixed(self, column: str) -> None:
+        note = (self.schema.field(column).metadata or {}).get(NOTE.encode(), b"").decode()
+        raise SchemaError(
+            f"Column {column!r} cannot be read. {note} Where it is read as numbers, rows without one can be set aside: "
+            "open_log(path, lenient=True)."
+        )
+
+    def _fitted(self, values: pa.Array, column: str, block: _Block) -> pa.Array:
+        kind = self.schema.field(column).type
+        if kind in (values.type, MIXED):
+            return values
+
+        def where(row: int) -> str:
+            return f"Column {column!r}, line {block.line_of(row)} of {str(self.path)!r}"
+
+        if pa.types.is_string(values.type):
+            return converted(values, kind, 0, where)
+        try:
+            return values.cast(kind)
+        except pa.ArrowException as error:
+            raise LogError(
+                f"Column {column!r} of {str(self.path)!r} is {values.type} and cannot be {kind}, as is stated: "
+                f"{error}. State another type."
+            ) from error
+
+
+def _blocks(path: Path) -> Iterator[_Block]:
+    """Cut a file into blocks of whole lines."""
+    line, rest = 1, b""
+    try:
+        with opened_bytes(path) as stream:
+            while chunk := stream.read(_BLOCK):
+                content, end, after = (rest + chunk).rpartition(b"\n")
+                rest = after
+                if end:
+                    yield from _lined(path, line, content + end)
+                    line += content.count(b"\n") + 1
+        yield from _lined(path, line, rest)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, "JSON lines", error) from error
+
+
+def _lined(path: Path, line: int, content: bytes) -> Iterator[_Block]:
+    if line == 1:
+        content = content.removeprefix(b"\xef\xbb\xbf")
+        if content.lstrip()[:1] == b"[":
+            raise LogError(
+                f"{str(path)!r} begins with '[': it is one JSON array. JSON lines are read, one object a line; "
+                "hand over pandas.read_json(path), or write it anew with orient='records', lines=True."
+            )
+    if content.strip():
+        block = _Block(path, line, content)
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            wrong = line + content.count(b"\n", 0, error.start)
+            raise block.broken(wrong, "its bytes are not UTF-8") from error
+        yield block
+
+
+def _explained(block: _Block, error: Exception) -> LogError:
+    found = _ROW.search(str(error))
+    line = block.line_of(int(found.group(1))) if found else block.first_line
+    return block.broken(line, str(error).strip().rstrip("."))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands twice in one object")
+    return found

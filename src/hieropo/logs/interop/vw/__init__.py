@@ -1,0 +1,1 @@
+"""Vowpal Wabbit: its text and JSON logs as rows, and logs written for it."""

@@ -1,0 +1,184 @@
+"""From whatever the caller has to a source of rows."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from hieropo.errors import InputError, SchemaError
+from hieropo.logs.arrow.filters import filtered
+from hieropo.logs.arrow.log_source import LogSource, empty
+from hieropo.logs.engines.sql import Query, open_query
+from hieropo.logs.engines.tables import (
+    DatasetSource,
+    LazySource,
+    RelationSource,
+    StreamSource,
+    TableSource,
+    iterator_source,
+)
+from hieropo.logs.formats.csv_files import open_csv
+from hieropo.logs.formats.files import FilesSource
+from hieropo.logs.formats.hive import HiveSource, named_columns
+from hieropo.logs.formats.ipc import open_ipc
+from hieropo.logs.formats.json_lines import open_json_lines
+from hieropo.logs.formats.parquet import ParquetSource
+from hieropo.logs.formats.paths import TEXTS, find_files
+from hieropo.logs.formats.text_types import Types, stated_types
+
+_TAKEN = (
+    "a path to a file, a folder or a glob (Parquet, CSV, JSON lines, Arrow IPC), an Arrow table, batch, reader or "
+    "dataset, a pandas or polars DataFrame, a DuckDB relation, any object with __arrow_c_stream__, or an iterator of "
+    "such batches"
+)
+
+
+def open_log(
+    source: Any,
+    *,
+    filter: Any = None,  # noqa: A002 - what it is called everywhere
+    rereadable: bool = False,
+    types: Mapping[str, str | pa.DataType] | None = None,
+    lenient: bool = False,
+) -> LogSource:
+    """Open anything with rows.
+
+    Of files that state their types nothing but these is read here; CSV and JSON lines are read once for the types of
+    all their values.
+
+    Parameters
+    ----------
+    source : path, Arrow object, DataFrame, relation or LogSource
+        A str or Path to a file, to a folder (sorted, with its subfolders; folders like ``day=2026-01-31`` name a
+        column) or a glob: Parquet, CSV or TSV, JSON lines (these may be compressed, ``.csv.gz``), Arrow IPC, Feather.
+        A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a polars DataFrame or
+        LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches; a
+        query by :func:`sql`. An open LogSource is returned as it is.
+    filter : str or pyarrow Expression, optional
+        Which rows count, such as ``"day >= '2026-01-01' and country in ('NL', 'BE')"``; they are numbered among those.
+        Files, row groups and folders in which no row can pass are not read; a relation and a dataset filter themselves.
+    rereadable : bool
+        Keep the rows of a RecordBatchReader or an iterator in memory, so that more than one pass over them is possible.
+        Every other source allows that anyway.
+    types : mapping of a column to a type, optional
+        For text files and names of folders: "text", "integer", "number", "boolean", "date", "time", or an Arrow type.
+        A column that is not named gets the type that all of its values have.
+    lenient : bool
+        Whether values of text files that are not of the type of their column may be set aside by whoever reads them
+        as numbers. If not, they are an error, here or while reading.
+
+    Raises
+    ------
+    InputError
+        Not a source of rows, or no such path; types for a source that states its own.
+    SchemaError
+        It cannot be turned into Arrow.
+    LogError
+        No rows, no file of a known format in the folder, a torn file.
+    """
+    log = _opened(source, stated_types(types), lenient=lenient)
+    if filter is not None:
+        log = filtered(log, filter)
+    if rereadable and not log.rereadable:
+        table = pa.Table.from_batches(log.batches(log.schema.names), log.schema)
+        log = TableSource(table, log.name)
+    if log.n_rows == 0:
+        raise empty(log.name)
+    return log
+
+
+def _opened(source: Any, stated: Types, *, lenient: bool) -> LogSource:
+    if isinstance(source, str | os.PathLike):
+        return _files(source, stated, lenient=lenient)
+    if stated:
+        raise InputError(
+            f"types= is for text files; this {type(source).__name__} states its own types. Cast its columns instead."
+        )
+    if hasattr(type(source), "batches") and isinstance(source, LogSource):  # a look at a LazyFrame may run it
+        return source
+    if isinstance(source, Query):
+        return open_query(source)
+    return _arrow(source) or _foreign(source)
+
+
+def _arrow(source: Any) -> LogSource | None:
+    if isinstance(source, pa.Table):
+        return TableSource(source, "Arrow table")
+    if isinstance(source, pa.RecordBatch):
+        return TableSource(pa.Table.from_batches([source]), "Arrow record batch")
+    if isinstance(source, pa.RecordBatchReader):
+        return StreamSource(source, source.schema, "Arrow stream")
+    return None
+
+
+def _files(path: str | os.PathLike[str], stated: Types, *, lenient: bool) -> LogSource:
+    found = find_files(path)
+    log: ParquetSource | FilesSource
+    if found.kind == "Parquet":
+        log = ParquetSource(found.files, found.name)
+    elif found.kind == "CSV":
+        log = FilesSource(*open_csv(found.files, stated, lenient=lenient), found.name)
+    elif found.kind == "JSON lines":
+        log = FilesSource(*open_json_lines(found.files, stated, lenient=lenient), found.name)
+    else:
+        log = FilesSource(*open_ipc(found.files), found.name)
+    columns = named_columns(found.files, found.root, stated, log.schema.names)
+    named = {name for each in columns for name in each}
+    strays = [
+        name
+        for name in stated
+        if name not in named and not (found.kind in TEXTS and name in log.schema.names)
+    ]
+    if strays:
+        raise InputError(
+            f"types= names {strays[0]!r}, which is no column of text of the {log.name}. Types are stated for columns "
+            "of CSV, of JSON lines and of the names of folders."
+        )
+    return HiveSource(log, found.files, columns) if named else log
+
+
+def _foreign(source: Any) -> LogSource:
+    kind = type(source)
+    home = kind.__module__.split(".")[0].lstrip("_")
+    if "Dataset" in kind.__name__ and home == "pyarrow":
+        return DatasetSource(source, "Arrow dataset")
+    if kind.__name__ == "LazyFrame" and home == "polars":
+        return LazySource(source, "polars LazyFrame")
+    if not hasattr(source, "__arrow_c_stream__"):
+        if isinstance(source, Iterator) or _holds_batches(source):
+            return iterator_source(source, f"{kind.__name__} of batches")
+        raise InputError(_wrong(source, kind, home))
+    if home == "duckdb":
+        return RelationSource(source, "DuckDB relation")
+    name = f"{home} {kind.__name__}"
+    try:
+        return TableSource(pa.table(source), name)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = str(error).strip().rstrip(".")
+        raise SchemaError(
+            f"The {name} cannot be turned into an Arrow table: {reason}. Hand over a frame with only the "
+            "columns that are needed, each of one type."
+        ) from error
+
+
+def _holds_batches(source: Any) -> bool:
+    return (
+        isinstance(source, list | tuple)
+        and bool(source)
+        and hasattr(source[0], "__arrow_c_array__") | hasattr(source[0], "__arrow_c_stream__")
+    )
+
+
+def _wrong(source: Any, kind: type, home: str) -> str:
+    place = "" if home == "builtins" else f"{home}."
+    text = f"This {place}{kind.__name__} is not a source of rows"
+    if kind.__name__ == "DuckDBPyConnection":
+        return f"{text}. Hand over connection.sql(query) or connection.table(name)."
+    if isinstance(source, dict):
+        return f"{text}. Hand over pyarrow.table(columns), if it maps names to columns."
+    if isinstance(source, list | tuple):
+        return f"{text}. Hand over pyarrow.Table.from_pylist(rows), if it holds one dict for each row."
+    if home == "pandas":
+        return f"{text}. Hand over a DataFrame of pandas 2.2 or newer."
+    return f"{text}. It may be {_TAKEN}."

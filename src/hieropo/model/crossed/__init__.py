@@ -1,0 +1,1 @@
+"""The crossed prior: effects of actions, levels of tasks and their interaction, and its exact posterior."""

@@ -1,0 +1,478 @@
+"""The posterior of the crossed prior: laws of tasks, actions and all that is linear in them.
+
+With lambda_s = beta + u_s the level of a task, and the root's (beta, alpha) = mean + (C_beta, C_a) x, x ~ N(0, I),
+
+    lambda_s: mean  W_s b_s + K_s beta - sum_a W_s P_sa alpha_a        root  Lambda_s = K_s C_beta - sum_a W_s P_sa C_a
+    theta_sa | lambda_s, alpha_a ~ N(K_sa (lambda_s + alpha_a) + M~_sa B_sa, M~_sa)       K_sa = (I + M G_sa)^-1
+
+so that the covariance of theta_sa given the log has three parts: M~_sa of the unit alone, K_sa W_s K_sb' between
+actions of one task, and the product of the roots K_sa (Lambda_s + C_a) between all. A unit without rows has K_sa = I,
+M~_sa = M, a task without rows W_s = L, Lambda_s = C_beta. No covariance is a difference. With A = M = 0 all theta_sa of
+a task are equal bit by bit, so that every difference is exactly 0.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import pack, packed_size, unpack
+from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.marginals import TaskBlock, UnitLaws, fill_table, turned_weights, weight_sums
+from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
+from hieropo.model.gaussian import Gaussian, plus
+from hieropo.model.posterior import Unseen
+from hieropo.moments.units import UnitMoments
+from hieropo.rows.ids import is_null
+from hieropo.rows.keys import Keys
+
+_ROOM = 2**21  # doubles of one array while tasks are worked on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitTable:
+    """Posteriors of all units side by side, as a policy reads them.
+
+    Attributes
+    ----------
+    keys : Keys
+        The m tasks.
+    means : (m, K, p) array
+    covs : (m, K, p (p + 1) / 2) array
+        Upper triangles packed by columns.
+    rows : (m,) array
+        Rows that each task has in the log.
+    prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
+        The same of a task that the log does not have.
+    """
+
+    keys: Keys
+    means: Array
+    covs: Array
+    rows: Array
+    prior_means: Array
+    prior_covs: Array
+
+    @property
+    def dim(self) -> int:
+        """Features d = K p of the feature map."""
+        return int(self.prior_means.size)
+
+
+class SecondMoments(NamedTuple):
+    """Sums of E[v v' | log] over actions, observed tasks and observed units: of alpha, u and gamma; and of residuals.
+
+    Attributes
+    ----------
+    action, level, interaction : (p, p) array
+    noise : (K,) array
+        E of the sum of squared residuals of each action, over its noise variance.
+    tasks, units : int
+        How many have rows.
+    """
+
+    action: Array
+    level: Array
+    interaction: Array
+    noise: Array
+    tasks: int
+    units: int
+
+
+class CrossedPosterior:
+    """Posterior of every task, action and beta, given the log; made by :func:`condition_crossed`.
+
+    Attributes
+    ----------
+    moments : UnitMoments
+    hierarchy : CrossedHierarchy
+    hyper : Gaussian
+        Of beta, in R^p.
+    log_evidence : float
+        log p(rewards | features, hierarchy), of the contrasts that a flat beta leaves (REML).
+    square : float
+        (r - X beta)'V^-1 (r - X beta) at the estimate of beta, V the covariance of the rewards given beta: with
+        n - p degrees of freedom, what a common factor of all variances is estimated from.
+    """
+
+    def __init__(
+        self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, sums: RootSums, root: Root
+    ) -> None:  # fmt: skip
+        self.moments = moments
+        self.hierarchy = hierarchy
+        self.square = root.square
+        self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.units.offset)
+        noise = float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
+        constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi) + noise
+        constant -= float(moments.units.log_precision.sum())
+        self.log_evidence = -0.5 * (float(constant) + sums.log_det + root.log_det + root.square)
+        self._units, self._messages, self._root = messages.units, messages, root
+        self._place = np.full(len(moments), -1, dtype=np.int64)
+        self._place[self._units.tasks] = np.arange(len(self._units.tasks))
+
+    @property
+    def dim(self) -> int:
+        """Features d = K p of the feature map."""
+        return self.moments.dim
+
+    @property
+    def weights(self) -> Array:
+        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        return np.ones(1)
+
+    def parts(self) -> Iterator["CrossedPosterior"]:
+        """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
+        yield self
+
+    def action(self, action: int) -> Gaussian:
+        """Return the law of beta + alpha_a, the population's coefficients of one action, in R^p.
+
+        Raises
+        ------
+        InputError
+            ``action`` is not in 0 .. K - 1.
+        """
+        code = self._code(action)
+        root = self._root.cov_root + self._root.effect_roots[code]
+        mean = self._root.mean + self._root.effects[code]
+        return _gaussian(mean, root @ root.T).plus(self.moments.units.offset)
+
+    def new_action(self) -> Gaussian:
+        """Return the law of beta + alpha_a of an action that the feature map does not have."""
+        return _gaussian(self.hyper.mean, self.hyper.cov + self.hierarchy.action_cov)
+
+    def effects(self) -> Gaussian:
+        """Return the joint law of alpha_1, ..., alpha_K, in R^d."""
+        root = self._root.effect_roots.reshape(self.dim, -1)
+        return _gaussian(self._root.effects.reshape(-1), root @ root.T)
+
+    def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
+        """Return the law of theta_sa, in R^p.
+
+        Raises
+        ------
+        UnknownTaskError
+            The task is not in the log and ``unseen`` is ``"error"``; "prior" gives the law of a task without rows.
+        InputError
+            ``action`` is not in 0 .. K - 1; ``unseen`` is something else; the id is missing.
+        """
+        code, block = self._code(action), self._block(self._rows(task, unseen=unseen))
+        mean, cov = block.means(self._root.effects)[0, code], block.cov_of(code, self._root.effect_roots)[0]
+        return _gaussian(mean, cov).plus(self.moments.units.offset)
+
+    def unit_new_action(self, task: object) -> Gaussian:
+        """Return the law of theta_sa of a task and an action that the map does not have; errors as :meth:`unit`."""
+        block = self._block(self._rows(task))
+        own = self.hierarchy.action_cov + self.hierarchy.interaction_cov
+        root = block.level_root[0]
+        cov = own + block.level_cov[0] + root @ root.T
+        return _gaussian(block.level[0], cov).plus(self.moments.units.offset)
+
+    def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
+        """Return the joint law of all d = K p coefficients of a task; action a at a p, ..., a p + p - 1.
+
+        Errors as :meth:`unit`.
+        """
+        return self._joint(int(self._rows(task, unseen=unseen)[0]))
+
+    def difference(self, task: object, first: int, second: int) -> Gaussian:
+        """Return the law of theta_s,first - theta_s,second, in R^p, without taking it from the joint law.
+
+        Exactly 0 where A = M = 0. Errors as :meth:`unit`.
+        """
+        rows, effects, roots = self._rows(task), self._root.effects, self._root.effect_roots
+        pair, block = [self._code(first), self._code(second)], self._block(rows)
+        change = self._change_of_gains(int(rows[0]), pair, block)
+        gains = block.gains[0, pair]
+        parts = block.shift[0, pair] + np.einsum("aij,aj->ai", gains, effects[pair])
+        shared = change @ block.level_root[0] + (gains[0] @ roots[pair[0]] - gains[1] @ roots[pair[1]])
+        cov = change @ block.level_cov[0] @ change.T + shared @ shared.T
+        if first != second:
+            cov = cov + block.cov[0, pair].sum(axis=0)
+        return _gaussian(change @ block.level[0] + (parts[0] - parts[1]), cov)
+
+    def _change_of_gains(self, row: int, pair: list[int], block: TaskBlock) -> Array:
+        """K_sa - K_sb of two actions, from I - K = M~ G where that is smaller: a large level then takes no digits."""
+        p = self.moments.unit_dim
+        sums = unpack(self.moments.sums[row, pair], p) / self.hierarchy.noise_var[pair, None, None]
+        gains, losses = block.gains[0, pair], block.cov[0, pair] @ sums
+        if np.abs(losses).max() < np.abs(gains).max():
+            return np.asarray(losses[1] - losses[0])
+        return np.asarray(gains[0] - gains[1])
+
+    def new_task(self) -> Gaussian:
+        """Return the joint law of all d coefficients of a task that has no rows."""
+        return self._joint(-1)
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d); errors as :meth:`unit`."""
+        rows = self._rows(first, second)
+        if rows[0] == rows[1]:
+            return self.task(first).cov
+        roots = self._task_roots(self._block(rows))
+        found: Array = roots[0] @ roots[1].T
+        return found
+
+    def table(self) -> UnitTable:
+        """Return the laws of all units, each on its own."""
+        return self._table
+
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
+        """Means (n, J) and covariances (n, J, J) = own + shared shared' of v_js' theta_s, of some rows of the table.
+
+        ``vectors`` is (n, J, d); ``own`` is (n, J, J), and ``shared`` (n, J, D) is common to tasks: for s != z, the
+        covariance of v_js' theta_s and v_lz' theta_z is shared_sj' shared_zl. All are exactly 0 for differences between
+        policies (vectors that add to 0 over the actions of a task) where A = M = 0.
+        """
+        n, J, d = vectors.shape
+        K, p = self.moments.n_actions, self.moments.unit_dim
+        flat, offset = self._root.effect_roots.reshape(d, -1), self.moments.units.offset
+        mean, own, shared = np.empty((n, J)), np.empty((n, J, J)), np.empty((n, J, flat.shape[1]))
+        for some in self._pieces(np.arange(part.start, part.stop)):
+            at, block = some - part.start, self._block(some)
+            weights = vectors[at].reshape(len(some), J, K, p)
+            turned, level = turned_weights(block.gains, weights)
+            mean[at] = np.einsum("njak,nak->nj", weights, block.shift)
+            mean[at] += np.einsum("njak,ak->nj", turned, self._root.effects)
+            mean[at] += np.einsum("njk,nk->nj", level, block.level)
+            if offset is not None:
+                mean[at] += weight_sums(weights) @ offset
+            shared[at] = level @ block.level_root + turned.reshape(len(some), J, d) @ flat
+            spread = np.einsum("njak,nakl->njal", weights, block.cov).reshape(len(some), J, d)
+            own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
+        return mean, own, shared
+
+    def total(self, vectors: Array) -> tuple[Array, Array]:
+        """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d).
+
+        The covariance between tasks counts: taking tasks as independent would leave out their common part.
+        """
+        J, m, d = vectors.shape
+        if (m, d) != (len(self.moments), self.dim):
+            raise InputError(
+                f"vectors have shape {vectors.shape}. A sum over tasks needs one vector of all coefficients a task: "
+                f"shape (J, {len(self.moments)}, {self.dim}), in the order of the moments' tasks."
+            )
+        step = max(1, _ROOM // max(J * (d + self._root.cov_root.shape[1]), 1))
+        mean, cov, common = np.zeros(J), np.zeros((J, J)), np.zeros((J, self._root.cov_root.shape[1]))
+        for start in range(0, m, step):
+            part = slice(start, min(start + step, m))
+            means, own, shared = self.along(np.ascontiguousarray(vectors[:, part].swapaxes(0, 1)), part)
+            mean += means.sum(axis=0)
+            cov += own.sum(axis=0)
+            common += shared.sum(axis=0)
+        return mean, cov + common @ common.T
+
+    def joint_of_rows(self, rows: Codes) -> tuple[Array, Array]:
+        """Means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        n, K, p = len(rows), self.moments.n_actions, self.moments.unit_dim
+        block = self._block(rows)
+        roots, gains = self._task_roots(block), block.gains.reshape(n, K * p, p)
+        covs = gains @ block.level_cov @ gains.swapaxes(1, 2) + roots @ roots.swapaxes(1, 2)
+        np.einsum("naiaj->naij", covs.reshape(n, K, p, K, p))[...] += block.cov
+        covs = (covs + covs.swapaxes(1, 2)) / 2
+        return plus(block.means(self._root.effects).reshape(n, -1), self.moments.offset), covs
+
+    def dense_arrays(self) -> tuple[Array, Array]:
+        """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
+        m, d = len(self.moments), self.dim
+        means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
+        step = max(1, _ROOM // (d * d))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            means[rows], joint = self.joint_of_rows(rows)
+            covs[rows] = pack(joint)
+        return means, covs
+
+    def second_moments(self, scale: float = 1.0) -> SecondMoments:
+        """Return second moments of all parts given the log, squares of means and of residuals times ``scale``."""
+        root, units = self._root, self._units
+        K, p = root.effects.shape
+        action = np.einsum("aid,ajd->ij", root.effect_roots, root.effect_roots)
+        action += scale * root.effects.T @ root.effects
+        level, interaction, noise = np.zeros((p, p)), np.zeros((p, p)), np.zeros(K)
+        for start in range(0, len(units.tasks), self._step):
+            seen = np.arange(start, min(start + self._step, len(units.tasks)))
+            block = self._block(units.tasks[seen])
+            away, roots = block.level - root.mean, block.level_root - root.cov_root
+            level += block.level_cov.sum(axis=0) + scale * away.T @ away
+            level += np.tensordot(roots, roots, axes=([0, 2], [0, 2]))
+            part = slice(units.starts[start], units.starts[seen[-1] + 1])
+            task, code = units.task[part] - start, units.action[part]
+            gains, cov, shift = block.gains[task, code], block.cov[task, code], block.shift[task, code]
+            parent = block.level[task] + root.effects[code]
+            parent_root = block.level_root[task] + root.effect_roots[code]
+            parent_cov = block.level_cov[task] + parent_root @ parent_root.swapaxes(1, 2)
+            change = gains - np.eye(p)
+            mean = shift + np.einsum("uij,uj->ui", change, parent)
+            interaction += (cov + change @ parent_cov @ change.swapaxes(1, 2)).sum(
+                axis=0
+            ) + scale * mean.T @ mean
+            theta, whole = mean + parent, cov + gains @ parent_cov @ gains.swapaxes(1, 2)
+            sums = unpack(units.rows[part], p + 1)
+            G, B, c = sums[:, :p, :p], sums[:, :p, p], sums[:, p, p]
+            square = c + np.einsum("ui,ui->u", theta, np.einsum("uij,uj->ui", G, theta) - 2 * B)
+            residual = scale * np.maximum(square, 0.0) + np.einsum("uij,uij->u", G, whole)
+            noise += np.bincount(code, residual, K)
+        return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
+
+    @cached_property
+    def _laws(self) -> UnitLaws:
+        return UnitLaws.of(self._units, self.hierarchy.interaction_cov)
+
+    @cached_property
+    def _tasks(self) -> TaskMessages:
+        return TaskMessages.of(self._messages, self.hierarchy.level_cov)
+
+    @cached_property
+    def _table(self) -> UnitTable:
+        K, p, m = self.moments.n_actions, self.moments.unit_dim, len(self.moments)
+        offset, new = self.moments.units.offset, self._block(np.array([-1]))
+        prior = np.array([pack(new.cov_of(a, self._root.effect_roots)[0]) for a in range(K)])
+        prior_means = new.means(self._root.effects)[0]
+        means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
+        means[self._place < 0], covs[self._place < 0] = prior_means, prior
+        for some in self._pieces(
+            fill_table(self._messages, self.hierarchy.level_cov, self._root, means, covs)
+        ):
+            block = self._block(some)
+            means[some] = block.means(self._root.effects)
+            for a in range(K):
+                covs[some, a] = pack(block.cov_of(a, self._root.effect_roots))
+        rows = self.moments.rows.sum(axis=1)
+        return UnitTable(self.moments.keys, plus(means, offset), covs, rows, plus(prior_means, offset), prior)
+
+    @property
+    def _step(self) -> int:
+        """Tasks that are worked on at once."""
+        K, p, D = self._root.effect_roots.shape
+        return max(1, _ROOM // int(K * p * p + p * D))
+
+    def _pieces(self, rows: Codes) -> Iterator[Codes]:
+        for first in range(0, len(rows), self._step):
+            yield rows[first : first + self._step]
+
+    def _block(self, rows: Codes) -> TaskBlock:
+        """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
+        root, n = self._root, len(rows)
+        K, p, D = root.effect_roots.shape
+        place = np.where(rows >= 0, self._place[rows], -1)
+        level, level_root = np.tile(root.mean, (n, 1)), np.tile(root.cov_root, (n, 1, 1))
+        level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
+        shift, gains = np.zeros((n, K, p)), np.tile(np.eye(p), (n, K, 1, 1))
+        cov = np.tile(self.hierarchy.interaction_cov, (n, K, 1, 1))
+        seen = np.flatnonzero(place >= 0)
+        if seen.size:
+            tasks, laws, units = self._tasks, self._laws, self._units
+            at = place[seen]
+            counts = np.diff(units.starts)[at]
+            which = np.repeat(np.arange(seen.size), counts)
+            first = np.repeat(units.starts[at] - np.cumsum(counts) + counts, counts)
+            u = first + np.arange(counts.sum())
+            action = units.action[u]
+            slopes = np.zeros((seen.size, p, K, p))
+            slopes[which, :, action] = tasks.slopes[u]
+            known = np.concatenate([root.effects[:, :, None], root.effect_roots], axis=2).reshape(
+                K * p, 1 + D
+            )
+            beta = np.concatenate([root.mean[:, None], root.cov_root], axis=1)
+            given = tasks.gains[at] @ beta - slopes.reshape(seen.size, p, K * p) @ known
+            level[seen], level_root[seen] = tasks.shift[at] + given[:, :, 0], given[:, :, 1:]
+            level_cov[seen] = tasks.cov[at]
+            shift[seen[which], action] = laws.shift[u]
+            gains[seen[which], action] = laws.gains[u]
+            cov[seen[which], action] = unpack(laws.cov[u], p)
+        return TaskBlock(level, level_cov, level_root, shift, cov, gains)
+
+    def _task_roots(self, block: TaskBlock) -> Array:
+        """Roots (n, d, D) of what all tasks share."""
+        found: Array = block.gains @ (block.level_root[:, None] + self._root.effect_roots)
+        return found.reshape(len(found), self.dim, -1)
+
+    def _joint(self, row: int) -> Gaussian:
+        """Joint law of the task at one row of the moments; -1 is a task without rows."""
+        means, covs = self.joint_of_rows(np.array([row]))
+        return Gaussian.trusted(means[0].copy(), covs[0])
+
+    def _code(self, action: int) -> int:
+        K = self.moments.n_actions
+        if not 0 <= action < K:
+            raise InputError(
+                f"There is no action {action!r}: the code of an action is its place in the feature map, 0 .. {K - 1}, "
+                "as action_codes(ids) gives it."
+            )
+        return int(action)
+
+    def _rows(self, *tasks: object, unseen: Unseen = "error") -> Codes:
+        if unseen not in ("prior", "error"):
+            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
+        rows = [self.moments.keys.find(task) for task in tasks]
+        for row, task in zip(rows, tasks, strict=True):
+            if row < 0 and is_null(task):
+                raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
+            if row < 0 and unseen == "error":
+                raise UnknownTaskError(self.moments.keys.unknown_message(task))
+        return np.array(rows, dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return f"CrossedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"
+
+
+def _gaussian(mean: Array, cov: Array) -> Gaussian:
+    return Gaussian.trusted(mean.copy(), (cov + cov.T) / 2)
+
+
+def _refuse_negative(moments: UnitMoments) -> None:
+    """Raise where the moments of a unit are no sums of rows, since more was subtracted than added."""
+    p = moments.unit_dim
+    diagonal = moments.units.sums[:, [packed_size(j + 1) - 1 for j in range(p + 2)]]
+    bad = np.flatnonzero((moments.units.rows < 0) | (diagonal < 0).any(axis=1))
+    if bad.size:
+        row, action = divmod(int(bad[0]), moments.n_actions)
+        raise NumericalError(
+            f"The moments of action {action} of task {moments.tasks[row : row + 1].tolist()[0]!r} are no sums of rows: "
+            f"{moments.units.rows[bad[0]]} rows, smallest sum of squares {diagonal[bad[0]].min():.3g}. More was "
+            "subtracted than was ever added; subtract only rows that are in."
+        )
+
+
+def check_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> None:
+    """Raise where a crossed hierarchy does not fit the moments, or the moments are no sums of rows."""
+    shape = hierarchy.n_actions, hierarchy.unit_dim
+    if (moments.n_actions, moments.unit_dim) != shape:
+        raise MismatchError(
+            f"The moments have {moments.n_actions} actions of {moments.unit_dim} features, the hierarchy {shape[0]} of "
+            f"{shape[1]}. Both must come from one feature map."
+        )
+    _refuse_negative(moments)
+
+
+def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> CrossedPosterior:
+    """Condition the crossed prior on the log.
+
+    The way up takes O(K p^3) a task over the actions that it has, one product of (K p, p) matrices that all tasks
+    share, and O((K p)^3) once. The way down is taken when asked for.
+
+    Parameters
+    ----------
+    moments : UnitMoments
+        m tasks of K actions of p features; any rank, including units and tasks without rows.
+    hierarchy : CrossedHierarchy
+        Of the same K and p.
+
+    Raises
+    ------
+    MismatchError
+        Dimensions differ.
+    NumericalError
+        Sums that no rows can have; a direction of beta that no rows show.
+    """
+    check_crossed(moments, hierarchy)
+    units = ObservedUnits.of(moments, hierarchy.noise_var)
+    messages = UnitMessages(units, hierarchy.interaction_cov)
+    sums = RootSums.of(messages, hierarchy.level_cov)
+    return CrossedPosterior(moments, hierarchy, messages, sums, solve_root(sums, hierarchy.action_cov))

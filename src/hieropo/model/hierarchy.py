@@ -1,0 +1,157 @@
+"""The prior of the tasks: hyper-prior, levels, task covariance and noise, as one value."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo._utils.arrays import Array
+from hieropo.errors import InputError, MismatchError
+from hieropo.model.gaussian import Gaussian, check_covariance
+from hieropo.model.metadata import Metadata
+from hieropo.rows.ids import is_null
+
+Node = Hashable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One level of groups above the tasks.
+
+    Parameters
+    ----------
+    cov : (d, d) array
+        Covariance of this level's nodes around their parents.
+    parent : mapping
+        Child id to the id of its node at this level. Children of the first level are tasks, of a higher level the
+        nodes of the level below.
+    name : str
+        For messages, such as ``"store"``.
+    """
+
+    cov: Array
+    parent: Mapping[Node, Node]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cov", check_covariance(self.cov, f"The covariance of level {self.name!r}"))
+        parent = dict(self.parent)
+        if any(is_null(node) or is_null(child) for child, node in parent.items()):
+            raise InputError(
+                f"Level {self.name!r} has a missing id among its children or nodes; name every one."
+            )
+        object.__setattr__(self, "parent", MappingProxyType(parent))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hierarchy:
+    """theta_s ~ N(theta_parent(s), Sigma_0), ..., top nodes ~ N(mu, .), mu ~ N(mu_q, Sigma_q); reward noise sigma^2.
+
+    The paper's two levels (arXiv 2212.04720, section 3) are the case without ``levels``.
+
+    Parameters
+    ----------
+    hyper : Gaussian or None
+        The hyper-prior N(mu_q, Sigma_q) of mu; None is the flat one.
+    task_cov : (d, d) array
+        Sigma_0, in squared units of theta; singular and zero are allowed.
+    noise_var : float
+        sigma^2, variance of a reward of weight 1 given phi and theta, in squared reward units.
+    levels : tuple of Level
+        From the tasks upwards; empty for two levels.
+    metadata : Metadata, optional
+        theta_s ~ N(theta_parent(s) + X_s kappa, Sigma_0); ``hyper`` is then of (mu, kappa), of dimension ``root_dim``.
+
+    Raises
+    ------
+    InputError, MismatchError, NumericalError
+        Not a covariance, dimensions differ, noise not positive, a node without a parent.
+    """
+
+    hyper: Gaussian | None
+    task_cov: Array
+    noise_var: float
+    levels: tuple[Level, ...] = field(default=())
+    metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        cov = check_covariance(self.task_cov, "task_cov")
+        object.__setattr__(self, "task_cov", cov)
+        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "noise_var", _positive(self.noise_var))
+        if self.hyper is not None and self.hyper.dim != self.root_dim:
+            more = "" if self.metadata is None else f", and with kappa of the metadata {self.root_dim}"
+            raise MismatchError(f"hyper has dimension {self.hyper.dim}; task_cov has {self.dim}{more}.")
+        for below, level in zip((None, *self.levels), self.levels, strict=False):
+            if level.cov.shape != cov.shape:
+                raise MismatchError(
+                    f"Level {level.name!r} has dimension {len(level.cov)}; task_cov has {self.dim}."
+                )
+            if below is not None:
+                _check_parents(below, level)
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return int(self.task_cov.shape[0])
+
+    @property
+    def root_dim(self) -> int:
+        """Coefficients of the root: d, and those of the metadata."""
+        return self.dim if self.metadata is None else self.metadata.root_dim(self.dim)
+
+    @property
+    def known_mean(self) -> bool:
+        """Whether mu is known: its hyper-prior has no variance."""
+        return self.hyper is not None and not self.hyper.cov.any()
+
+    def flat(self) -> "Hierarchy":
+        """Return FlatOPO's prior: every task alone, theta_s ~ N(mu_q, Sigma_0 + ... + Sigma_q).
+
+        Raises
+        ------
+        InputError
+            The hyper-prior is flat, so a task alone has no proper prior.
+        """
+        if self.hyper is None:
+            raise InputError(
+                "FlatOPO gives every task the prior N(mu_q, Sigma_0 + Sigma_q); this hierarchy has a flat hyper-prior "
+                "(hyper=None), which is no proper prior for one task. Hand in hyper=Gaussian(mean, cov)."
+            )
+        if self.metadata is not None:
+            raise InputError("FlatOPO takes every task alone and has no use for metadata; leave them out.")
+        total: NDArray[np.float64] = self.task_cov + self.hyper.cov
+        for level in self.levels:
+            total = total + level.cov
+        known = Gaussian(self.hyper.mean, np.zeros_like(self.task_cov))
+        return Hierarchy(hyper=known, task_cov=total, noise_var=self.noise_var)
+
+    def oracle(self, mu: ArrayLike) -> "Hierarchy":
+        """Return OracleOPO's prior: mu (with metadata: mu and kappa) is known."""
+        return replace(self, hyper=Gaussian(np.asarray(mu, dtype=np.float64), np.zeros((self.root_dim,) * 2)))
+
+    def pooled(self) -> "Hierarchy":
+        """Return complete pooling: all tasks share theta = mu, up to what metadata say."""
+        return replace(self, task_cov=np.zeros_like(self.task_cov), levels=())
+
+
+def _positive(noise_var: float) -> float:
+    value = float(noise_var)
+    if not (np.isfinite(value) and value > 0):
+        raise InputError(
+            f"noise_var is {noise_var!r}; a positive finite variance is needed. Where rewards are without noise, use "
+            "a variance far below their own, such as 1e-6 of it."
+        )
+    return value
+
+
+def _check_parents(below: Level, level: Level) -> None:
+    orphans = set(below.parent.values()) - set(level.parent)
+    if orphans:
+        orphan = min(orphans, key=repr)
+        raise InputError(
+            f"Node {orphan!r} of level {below.name!r} has no parent at level {level.name!r} ({len(orphans)} such). "
+            "Every node below the top needs one."
+        )

@@ -1,0 +1,95 @@
+"""A given prior of coefficients, moved from one origin of the feature map to another.
+
+Rewards do not change: theta' phi = theta~' phi~ with phi~ = T phi, so theta~ = B theta with B = T^-T. From far away the
+prior of an intercept is a difference of large numbers, of which rounded products would leave little, so it is taken in
+exact fractions, and rounded once.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo._utils.arrays import Array
+from hieropo.features.maps import FeatureMap
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy, Level
+from hieropo.model.metadata import Metadata
+from hieropo.moments.recentring import Exact, change_of
+
+
+def moved_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: FeatureMap) -> Hierarchy:
+    """Return the same hierarchy of the coefficients of another map of the family.
+
+    Raises
+    ------
+    MismatchError
+        The maps differ by more than their origin.
+    """
+    back = change_of(second, first)
+    levels = tuple(Level(_congruent(level.cov, back), level.parent, level.name) for level in hierarchy.levels)
+    known, crossed = hierarchy.metadata, True
+    if known is not None and known.values.ndim == 3:
+        values, centre = (_coefficients(each, back, axis=-2) for each in (known.values, known.centre))
+        known, crossed = Metadata(known.tasks, values, known.names, centre), False
+    hyper = (
+        None if hierarchy.hyper is None else moved_gaussian(hierarchy.hyper, first, second, crossed=crossed)
+    )
+    return replace(
+        hierarchy, hyper=hyper, task_cov=_congruent(hierarchy.task_cov, back), levels=levels, metadata=known
+    )
+
+
+def moved_gaussian(law: Gaussian, first: FeatureMap, second: FeatureMap, *, crossed: bool = True) -> Gaussian:
+    """Return the law of the coefficients of another map, and of those of metadata behind them.
+
+    With ``crossed`` there is a coefficient of metadata for each feature, which is moved like that of the feature.
+    """
+    back, d = change_of(second, first), first.dim
+
+    def sent(values: Exact) -> Exact:
+        rest = values[d:]
+        if crossed and rest.size:
+            rest = _sent(rest.reshape(d, -1), back).reshape(rest.shape)
+        return np.concatenate([_sent(values[:d], back), rest])
+
+    mean, cov = sent(_exact(law.mean)[:, None])[:, 0], sent(sent(_exact(law.cov)).T).T
+    return Gaussian(mean.astype(np.float64), cov.astype(np.float64))
+
+
+def moved_coefficients(theta: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
+    """Return coefficients (d,) of one map as those of another."""
+    return _coefficients(np.asarray(theta, dtype=np.float64), change_of(second, first))
+
+
+def moved_covariance(cov: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
+    """Return a covariance (d, d) of coefficients of one map as that of another."""
+    return _congruent(np.asarray(cov, dtype=np.float64), change_of(second, first))
+
+
+def _coefficients(theta: Array, back: Exact, axis: int = 0) -> Array:
+    moved = _sent(np.moveaxis(_exact(theta), axis, 0), back)
+    return np.moveaxis(moved, 0, axis).astype(np.float64)
+
+
+def _congruent(cov: Array, back: Exact) -> Array:
+    found: Array = _sent(_sent(_exact(cov), back).T, back).T.astype(np.float64)
+    return found
+
+
+def _exact(values: Array) -> Exact:
+    found: Exact = np.frompyfunc(Fraction, 1, 1)(values.astype(object))
+    return found
+
+
+def _sent(values: Exact, back: Exact) -> Exact:
+    """B values (d, ...), with B = I (x) (I + back)', for every block of as many rows as ``back`` (p, p) has."""
+    p = len(back)
+    before: Any = values.reshape(len(values) // p, p, *values.shape[1:])
+    found = before.copy()
+    for j, i in np.argwhere(back):
+        found[:, i] = found[:, i] + back[j, i] * before[:, j]
+    exact: Exact = found.reshape(values.shape)
+    return exact

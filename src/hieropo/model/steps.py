@@ -1,0 +1,168 @@
+"""One step up and one step down the tree, for all nodes of a level: the only derivation of the posterior.
+
+With F F' = Sigma_0 (any rank), L L' = I + F'G F, V = L^-1 F' and W = V [B G], nothing is ever inverted:
+
+    up      [P b; b' c'] = [G B; B' c] - W'W
+    down    Sigma~ = V'V,   M = F K^-1 F^+ on the range of F
+
+Where F'G F is larger than 1e4, so that these would cost digits, the same from R'R = G (pivoted, any rank), without a
+subtraction that cancels:
+
+    up      H H' = I + (R F)(R F)',  X = H^-1 [y R],  [P b; b' c'] = X'X, c' += c - |y|^2
+    down    L from reflections of [I; R F]
+
+``[[P, b], [b', c']]`` of a node stands to its parent as ``[[G, B], [B', sum w r^2 / sigma^2]]`` stands to the node:
+the same step serves every level, and the evidence is what is left at the root.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array, normalised
+from hieropo._utils.packed import packed_size
+from hieropo._utils.threads import in_threads, processors
+
+Index = NDArray[np.int64]
+T = TypeVar("T")
+
+_CHUNK = 16_384  # tasks a piece of work: results do not depend on the number of threads
+_MANY_PARENTS = 256
+_REGULAR = 1e-6  # smallest singular value of a factor, in units of the largest, that may be divided by
+
+
+def pivot_tolerance(d: int) -> float:
+    """Share of a diagonal entry below which a pivot is rounding, not information."""
+    return 8.0 * d * float(np.finfo(np.float64).eps)
+
+
+def upper_factor(cov: Array) -> tuple[Array, bool]:
+    """F upper triangular with F F' = cov (d, d), and whether F is regular enough to be divided by."""
+    (root,) = square_roots(cov[None])
+    turned: Array = np.asarray(np.linalg.qr(root[::-1].T, mode="r"))
+    factor = np.ascontiguousarray(turned.T[::-1, ::-1])
+    sizes = np.linalg.norm(factor, axis=1)
+    values = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0)[:, None], compute_uv=False)
+    return factor, bool(values.size and values[-1] > _REGULAR * values[0])
+
+
+def square_roots(covs: Array) -> Array:
+    """C with C C' = cov for covs (k, d, d), singular or not, accurate for columns of any scale."""
+    scale = np.sqrt(np.maximum(np.diagonal(covs, axis1=1, axis2=2), 0.0))
+    safe = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(covs / (safe[:, :, None] * safe[:, None, :]))
+    factors: Array = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    return scale[:, :, None] * factors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parents:
+    """Gaussians of parents N(m, C C'), with C = F inner + outer in terms of the children's factor F."""
+
+    means: Array
+    inner: Array
+    outer: Array
+    lower: bool
+
+    @classmethod
+    def of(cls, means: Array, roots: Array, factor: Array, *, regular: bool) -> "Parents":
+        """Split C of each parent: means (k, d), roots (k, d, d), factor F (d, d)."""
+        k, d = means.shape
+        if regular:
+            whitened = np.linalg.solve(factor, roots)
+            triangular = np.linalg.qr(np.swapaxes(whitened, 1, 2), mode="r")
+            return cls(
+                means, np.ascontiguousarray(np.swapaxes(triangular, 1, 2)), np.zeros((0, d, d)), lower=True
+            )
+        side_by_side = np.swapaxes(roots, 0, 1).reshape(d, k * d)
+        solution = np.linalg.lstsq(factor, side_by_side, rcond=None)[0]
+        inner = np.ascontiguousarray(np.swapaxes(solution.reshape(d, k, d), 0, 1))
+        return cls(means, inner, np.ascontiguousarray(roots - factor @ inner), lower=False)
+
+
+class Split(NamedTuple):
+    """A root F of a covariance, and I = F inner + outer, row by row; ``outer`` is empty where F is regular."""
+
+    factor: Array
+    inner: Array
+    outer: Array
+
+    @classmethod
+    def of(cls, cov: Array) -> "Split":
+        """Factor a covariance (d, d)."""
+        factor, regular = upper_factor(cov)
+        one = np.eye(len(factor))
+        if regular:
+            inner: Array = np.asarray(np.linalg.solve(factor, one), dtype=np.float64)
+            return cls(factor.ravel(), inner.ravel(), np.zeros(0))
+        inner = np.ascontiguousarray(np.linalg.lstsq(factor, one, rcond=None)[0], dtype=np.float64)
+        return cls(factor.ravel(), inner.ravel(), (one - factor @ inner).ravel())
+
+
+def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
+    starts = range(0, n, _CHUNK)
+    return in_threads(lambda start: work(start, min(start + _CHUNK, n)), starts, processors())
+
+
+def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
+    """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
+    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.tree_steps import step_up
+
+    d = factor.shape[0]
+    q = packed_size(d + 1)
+    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
+
+    def work(first: int, last: int) -> tuple[Array, float]:
+        out, late, room = (
+            np.zeros((n_parents, q)),
+            np.empty((last - first) // 8 + 1, dtype=np.int64),
+            workspace(d),
+        )
+        log_det, count = step_up(rows, first, last, d, scale, flat, spots, parent, out, late, room)
+        if count:
+            from hieropo._kernels.large_information import step_up_large
+
+            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
+            log_det += step_up_large(rows, starts, last, d, scale, flat, tolerance, spots, parent, out, room)
+        return out, log_det
+
+    if n_parents > _MANY_PARENTS:  # one sum for each parent and piece would cost more than it saves
+        return work(0, rows.shape[0])
+    total, log_det = np.zeros((n_parents, q)), 0.0
+    for part, part_log_det in _over_chunks(rows.shape[0], work):
+        total += part
+        log_det += part_log_det
+    return total, log_det
+
+
+def down(
+    rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
+) -> tuple[Array, Array, Array]:
+    """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
+    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.tree_steps import step_down
+
+    m, d = rows.shape[0], factor.shape[0]
+    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
+    means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
+    gain = np.empty((m if gains else 0, d, d))
+    known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
+
+    def work(first: int, last: int) -> None:
+        late, room = np.empty((last - first) // 8 + 1, dtype=np.int64), workspace(d)
+        found = (means, covs, gain)
+        count = step_down(rows, first, last, d, scale, flat, spots, parent, *known, *found, late, room)
+        if count:
+            from hieropo._kernels.large_information import step_down_large
+
+            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
+            step_down_large(
+                rows, starts, last, d, scale, flat, tolerance, spots, parent, *known, *found, room
+            )
+
+    _over_chunks(m, work)
+    return means, covs, gain

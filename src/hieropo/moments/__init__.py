@@ -1,0 +1,18 @@
+"""Sufficient statistics of a log: sums for each task that add and subtract, and their way to another origin.
+
+May import ``features`` and below. Sums are made from arrays and batches; the pass over a log is :mod:`hieropo.passes`.
+"""
+
+from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.recentring import moved
+from hieropo.moments.row_sketch import RowSketch
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+
+__all__ = [
+    "Accumulator",
+    "Moments",
+    "RowSketch",
+    "UnitMoments",
+    "moved",
+]

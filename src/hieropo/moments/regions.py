@@ -1,0 +1,177 @@
+"""Running sums in memory that grows without being copied, and their way to a table and back."""
+
+import mmap
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from hieropo._kernels.circulant import Turns
+from hieropo._utils.arrays import Array, Codes, normalised
+from hieropo._utils.threads import in_threads
+
+_LEAST = 2**20  # bytes of a region at first
+_PIECE = 2**25  # bytes that are moved before their memory is given back
+_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE
+_MOVES = sys.platform == "linux"  # the system can move pages to a larger region, so that nothing is copied
+
+
+class Spots(NamedTuple):
+    """Where the sums of a task go in a table with a row for each task.
+
+    Entry ``source[a, e]`` of its sums number a is column ``target[a, e]``.
+    """
+
+    source: Codes
+    target: Codes
+
+
+def packed_spots(count: int) -> Spots:
+    """Return the spots of the packed triangle of z z', z with ``count`` entries, one sum a task."""
+    source = Turns(count).places()
+    return Spots(source[None], np.arange(source.size)[None])
+
+
+class _Memory:
+    """Bytes, zero at first, that begin with a page; the system gives them when they are first written to."""
+
+    def __init__(self) -> None:
+        self._map: mmap.mmap | None = None
+        self.size = 0
+        self._filled = 0
+
+    def grow(self, size: int) -> None:
+        """Take ``size`` bytes altogether; what was written stays.
+
+        Raises
+        ------
+        MemoryError
+            The system has none.
+        """
+        try:
+            if self._map is not None and _MOVES:
+                self._map.resize(size)
+            else:
+                self._renew(size)
+        except OSError as error:
+            raise MemoryError(f"{size / 2**30:,.1f} GiB for sums: {error}") from error
+        self.size = size
+
+    def _renew(self, size: int) -> None:
+        fresh = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if _MOVES else mmap.mmap(-1, size)
+        if self._map is not None:
+            np.frombuffer(fresh, dtype=np.uint8)[: self.size] = np.frombuffer(self._map, dtype=np.uint8)
+        self._map = fresh
+
+    def fill(self, size: int) -> None:
+        """Take all pages of the first ``size`` bytes at once, which costs less than one after the other."""
+        start = self._filled // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is None or size <= self._filled or not _MOVES:
+            return
+        with suppress(OSError):  # before Linux 5.14
+            self._map.madvise(_POPULATE_WRITE, start, min(size, self.size) - start)
+        self._filled = size
+
+    def doubles(self) -> Array:
+        """All of it; while this array is kept, it cannot grow."""
+        return np.zeros(0) if self._map is None else np.frombuffer(self._map, dtype=np.float64)
+
+    def give_back(self, start: int, stop: int) -> None:
+        """Forget whole pages between two bytes."""
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def in_large_pages(self) -> None:
+        """Ask for large pages, which random access needs."""
+        if self._map is not None and hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+
+
+class Region:
+    """So many doubles for each code, zero at first; more codes come without a copy.
+
+    Parameters
+    ----------
+    length : int
+        Doubles of a code.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._memory = _Memory()
+
+    @property
+    def address(self) -> int:
+        """Where code 0 lies; it changes when the region grows."""
+        return int(self._memory.doubles().ctypes.data)
+
+    def reach(self, codes: int, *, fill: bool = False) -> None:
+        """Make room for so many codes; with ``fill`` take their memory now, at once, as all of them will be written."""
+        need = max(8 * self.length * codes, 1)
+        if need > self._memory.size:
+            self._memory.grow(-(-max(need, 2 * self._memory.size, _LEAST) // _LEAST) * _LEAST)
+        if fill:
+            self._memory.fill(need)
+
+    def add_to(
+        self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
+    ) -> bool:
+        """Add sums to ``table[rows[s]]``, s being the place of a task; return whether the results are finite.
+
+        ``drop`` gives their memory back on the way.
+        """
+        pieces = self._pieces(rows.size * len(spots.source))
+
+        def move(piece: tuple[int, int]) -> bool:
+            finite = self._move(piece, table, rows, spots, back=False)
+            if drop:
+                size = 8 * self.length
+                self._memory.give_back(size * piece[0], size * (piece[0] + piece[1]))
+            return finite
+
+        return all(in_threads(move, pieces, threads if len(spots.source) == 1 else 1))
+
+    def take(self, table: Array, rows: Codes, spots: Spots) -> None:
+        """Set sums to what :meth:`add_to` would add."""
+        self.reach(rows.size * len(spots.source))
+        for piece in self._pieces(rows.size * len(spots.source)):
+            self._move(piece, table, rows, spots, back=True)
+
+    def _pieces(self, codes: int) -> Sequence[tuple[int, int]]:
+        step = max(1, _PIECE // (8 * self.length))
+        return [(first, min(step, codes - first)) for first in range(0, codes, step)]
+
+    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Spots, *, back: bool) -> bool:
+        from hieropo._kernels.rows import move_sums
+
+        first, count = piece
+        place, source, target = normalised(rows), normalised(spots.source), normalised(spots.target)
+        address = self.address + 8 * self.length * first
+        return bool(move_sums(address, self.length, first, count, place, source, target, table, back))
+
+    def packed(self, source: Codes, codes: int, wanted: int) -> tuple[Array, bool]:
+        """Turn the region into a table (wanted, q) whose first ``codes`` rows are entries ``source`` (q,) of each code.
+
+        The sums lie there as they were added; no other memory is taken, and the region is used up. Also returns whether
+        all of them are finite.
+        """
+        from hieropo._kernels.rows import pack_sums
+
+        q = source.size
+        self.reach(codes)
+        finite = pack_sums(self.address, self.length, codes, normalised(source))
+        self._memory.give_back(8 * q * codes, self._memory.size)
+        if 8 * q * wanted > self._memory.size:
+            self._memory.grow(8 * q * wanted)
+        whole = self._memory.doubles()
+        whole[q * codes : min(q * wanted, self.length * codes)] = 0.0
+        self._memory = _Memory()
+        return whole[: q * wanted].reshape(wanted, q), bool(finite)
+
+    def in_large_pages(self) -> None:
+        """Ask for large pages, which random access needs."""
+        self._memory.in_large_pages()

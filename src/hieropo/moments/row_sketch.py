@@ -1,0 +1,182 @@
+"""A small fingerprint of the rows of a log, by which it is seen whether another log has the same rows.
+
+Of a 64-bit hash of every row the smallest are kept (a bottom-k sketch: Beyer, Haas, Reinwald, Sismanis and Gemulla,
+SIGMOD 2007). Below the smaller of two sketches' limits both are complete, so that the share of common hashes there
+estimates the share of common rows. What is hashed of a row are its reward, its contexts and the id of its action, so
+that it does not matter which other actions the feature map lists, nor where the row stands.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes, Hashes, normalised
+from hieropo.errors import InputError
+from hieropo.rows.ids import hashed
+
+SIZE = 1024
+WHOLE = 2**64 - 1  # the limit of a sketch that has all hashes
+_TELLING = 0.5  # share of distinct rows below which equal rows are no sign of a common origin
+_FEW = 8  # hashes that are compared, at the least
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSketch:
+    """The smallest hashes of the rows of a log.
+
+    Parameters
+    ----------
+    hashes : (k,) uint64 array
+        Distinct, ascending; of more than 1024 the first are kept.
+    rows : int
+        Rows of the log.
+    limit : int
+        Every hash of the rows up to here is in ``hashes``; 0 where nothing is known of them.
+    """
+
+    hashes: Hashes
+    rows: int
+    limit: int = WHOLE
+
+    def __post_init__(self) -> None:
+        if self.hashes.size >= SIZE:
+            object.__setattr__(self, "limit", min(self.limit, int(self.hashes[SIZE - 1])))
+        kept = int(np.searchsorted(self.hashes, np.uint64(self.limit), side="right"))
+        object.__setattr__(self, "hashes", self.hashes[: min(kept, SIZE)])
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the sketch of no rows."""
+        return cls(np.zeros(0, dtype=np.uint64), 0)
+
+    @classmethod
+    def unknown(cls, rows: int) -> Self:
+        """Return a sketch of rows of which nothing is known; whatever is added to it, it tells nothing."""
+        return cls(np.zeros(0, dtype=np.uint64), rows, 0)
+
+    def __add__(self, other: "RowSketch") -> "RowSketch":
+        limit = min(self.limit, other.limit)
+        return RowSketch(np.union1d(self.hashes, other.hashes), self.rows + other.rows, limit)
+
+    def __sub__(self, other: "RowSketch") -> "RowSketch":
+        """Return what is left without the rows of the other; a row that also stands elsewhere in this log goes too."""
+        left = np.setdiff1d(self.hashes, other.hashes, assume_unique=True)
+        return RowSketch(left, max(self.rows - other.rows, 0), min(self.limit, other.limit))
+
+    @property
+    def distinct(self) -> float:
+        """About how many rows are distinct."""
+        if self.limit == WHOLE:
+            return float(self.hashes.size)
+        if not self.limit:
+            return 0.0
+        full = self.hashes.size == SIZE  # its limit is the last of the hashes itself
+        return (self.hashes.size - full) / (float(self.limit) / 2.0**64)
+
+    def share_in(self, other: "RowSketch") -> float | None:
+        """About what share of these rows is among the ``other`` ones; None where that cannot be told.
+
+        It cannot where rows are often equal by chance, as clicks without contexts are, or where too few are compared.
+        """
+        for each in (self, other):
+            if not each.rows or each.distinct < _TELLING * each.rows:
+                return None
+        mine = self.hashes[self.hashes <= np.uint64(min(self.limit, other.limit))]
+        if mine.size < _FEW:
+            return None
+        return float(np.isin(mine, other.hashes).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types."""
+        hashes = "".join(f"{each:016x}" for each in self.hashes.tolist())
+        return {"rows": self.rows, "limit": f"{self.limit:016x}", "hashes": hashes}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        text = str(values["hashes"])
+        found = [int(text[start : start + 16], 16) for start in range(0, len(text), 16)]
+        return cls(np.array(found, dtype=np.uint64), int(values["rows"]), int(values["limit"], 16))
+
+
+def action_marks(actions: Iterable[Any] | None) -> Codes | None:
+    """Return what stands for each action in the hash of a row, (K,); None without actions.
+
+    It follows from the id alone, so that maps that list other actions, or in another order, give the same hashes.
+    """
+    if actions is None:
+        return None
+    return np.array([hashed(action) for action in actions], dtype=np.uint64).view(np.int64)
+
+
+class RowSketcher:
+    """A sketch in the making, batch by batch, from an earlier one on.
+
+    Parameters
+    ----------
+    actions : sequence of K ids, optional
+        Those of the feature map, whose codes are added.
+    start : RowSketch, optional
+    """
+
+    def __init__(self, actions: Iterable[Any] | None = None, start: RowSketch | None = None) -> None:
+        self._sketch = RowSketch.none() if start is None else start
+        self._marks = action_marks(actions)
+
+    def add(self, reward: Array, context: Array, codes: Codes | None) -> None:
+        """Add rows: rewards (n,), contexts (n, c), codes of the actions (n,), None without actions.
+
+        Raises
+        ------
+        InputError
+            Lengths differ.
+        """
+        n = reward.size
+        if len(context) != n or (codes is not None and codes.size != n):
+            raise InputError(f"{len(context)} contexts do not fit {n} rewards; one of each a row is needed.")
+        marks = None if codes is None or self._marks is None else self._marks[codes]
+        found = row_hashes(reward, context, marks)
+        here = self._sketch
+        if here.hashes.size == SIZE:
+            found = found[found < here.hashes[-1]]
+        elif found.size > 4 * SIZE:
+            found = np.partition(found, 4 * SIZE - 1)[: 4 * SIZE]
+            if np.unique(found).size < SIZE:  # many equal rows
+                found = row_hashes(reward, context, marks)
+        self._sketch = RowSketch(np.union1d(here.hashes, found), here.rows + n, here.limit)
+
+    @property
+    def marks(self) -> Codes:
+        """What stands for each action in the hash of a row, (K,); empty without actions."""
+        return np.zeros(0, dtype=np.int64) if self._marks is None else self._marks
+
+    @property
+    def limit(self) -> np.uint64:
+        """A row whose hash is larger changes nothing but the number of rows."""
+        return np.uint64(self._sketch.limit)
+
+    def take(self, hashes: Hashes, rows: int) -> None:
+        """Add so many rows by those of their hashes that are not above the limit."""
+        here = self._sketch
+        both = np.union1d(here.hashes, hashes) if hashes.size else here.hashes
+        self._sketch = RowSketch(both, here.rows + rows, here.limit)
+
+    def sketch(self) -> RowSketch:
+        """Return the sketch of all batches so far."""
+        return self._sketch
+
+
+def row_hashes(reward: Array, context: Array, marks: Codes | None) -> Hashes:
+    """Hash rows: multiples of the bits of all numbers, and of the marks of actions, added modulo 2^64 and mixed."""
+    from hieropo._kernels.statistics import hash_rows
+
+    out = np.empty(reward.size, dtype=np.int64)
+    marked = np.zeros(0, dtype=np.int64) if marks is None else normalised(marks)
+    hash_rows(_bits(reward), _bits(context), marked, out)
+    return out.view(np.uint64)
+
+
+def _bits(values: Array) -> Codes:
+    return normalised(np.ascontiguousarray(values, dtype=np.float64).view(np.int64))

@@ -1,0 +1,64 @@
+"""Variances of rewards, wherever they have their zero: about their mean, and about one fit to all rows."""
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import packed_size, unpack
+from hieropo.moments.statistics import Moments
+
+_ROUNDING = 1e-13  # share of a sum of squares that is the rounding of it
+_CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding
+
+
+def about_mean(moments: Moments) -> float:
+    """Return the mean of w (r - mean r)^2, in squared reward units; of w r^2 where all rewards are equal."""
+    d, n = moments.dim, moments.n_rows
+    total = moments.sums[:, packed_size(d) :].sum(axis=0)
+    square, first, weight = float(total[d]), float(total[2 * d + 1]), float(total[2 * d + 2])
+    if n <= 0 or weight <= 0:
+        return 0.0
+    spread = square - first * first / weight
+    return (spread if spread > _ROUNDING * square else square) / n
+
+
+def mean_reward(moments: Moments) -> float:
+    """Return the mean of r by the weights of the rows."""
+    d = moments.dim
+    last = moments.sums[:, packed_size(d + 1) :].sum(axis=0)
+    known = 0.0 if moments.offset is None else float(last[:d] @ moments.offset)
+    return (float(last[d]) + known) / float(last[d + 1])
+
+
+def about_fit(moments: Moments) -> float:
+    """Return the residual variance of one least-squares fit to all rows, in squared reward units.
+
+    At least 1e-13 of :func:`about_mean`, which is as much as rounding leaves.
+    """
+    d, n = moments.dim, moments.n_rows
+    joint = unpack(moments.sums.sum(axis=0), d + 2)
+    size = sizes(joint[:d, :d])
+    b, c = joint[:d, d] / size, float(joint[d, d])
+    fit = np.linalg.lstsq(joint[:d, :d] / np.outer(size, size), b, rcond=1e-12)[0]
+    least = max(_ROUNDING * about_mean(moments) * n, float(np.finfo(np.float64).tiny))
+    return max(c - float(fit @ b), least) / max(n - d, 1)
+
+
+def constant(moments: Moments) -> Array | None:
+    """Return v (d,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where features have none.
+
+    An affine change of rewards is one of the population mean along v alone.
+    """
+    d = moments.dim
+    joint = unpack(moments.sums.sum(axis=0), d + 2)
+    size = sizes(joint[:d, :d])
+    first, weight = joint[:d, d + 1] / size, float(joint[d + 1, d + 1])
+    gram = joint[:d, :d] / np.outer(size, size)
+    v = np.linalg.lstsq(gram, first, rcond=1e-12)[0]
+    away = weight - 2 * float(first @ v) + float(v @ gram @ v)
+    return v / size if weight > 0 and away <= _CONSTANT * weight else None
+
+
+def sizes(gram: Array) -> Array:
+    """Root of the sum of squares of each feature (d,); 1 where it is zero."""
+    size = np.sqrt(np.diagonal(gram))
+    return np.where(size > 0, size, 1.0)

@@ -1,0 +1,16 @@
+"""The one pass over a log: its moments, the places of its tasks and a fingerprint of its rows, on all processors.
+
+May import ``logs``, ``storage`` and below.
+"""
+
+from hieropo.passes.feature_choice import feature_map
+from hieropo.passes.identifiability import refuse_undetermined
+from hieropo.passes.log_moments import LogMoments
+from hieropo.passes.summing import sums
+
+__all__ = [
+    "LogMoments",
+    "feature_map",
+    "refuse_undetermined",
+    "sums",
+]

@@ -1,0 +1,172 @@
+"""Coefficients that a log does not determine, and the columns or actions at fault."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.packed import unpack
+from hieropo._utils.text import thousands
+from hieropo.errors import NumericalError
+from hieropo.features.maps import FeatureMap
+from hieropo.moments.statistics import Moments
+
+_SHOWN = 6
+
+
+class Undetermined(NamedTuple):
+    """Coefficients that a log leaves open, and the remedy."""
+
+    said: str
+    cure: str
+
+
+def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float | None = None) -> None:
+    """Refuse a log that leaves a coefficient open; with a flat hyper-prior nothing else would tell it.
+
+    Raises
+    ------
+    NumericalError
+        Names the features concerned, the likely cause and what to do.
+    """
+    found = undetermined(gram_blocks(moments, features), moments.n_rows, features, tolerance)
+    if found is not None:
+        raise NumericalError(f"{found.said} {found.cure}")
+
+
+def gram_blocks(moments: Moments, features: FeatureMap) -> NDArray[np.float64]:
+    """Sum of w phi phi' over all rows, one block (p, p) for each action that has coefficients of its own, else one."""
+    d = moments.dim
+    gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
+    blocks = len(features.actions or ()) if _apart(features) else 1
+    p = d // blocks
+    at = np.arange(blocks)
+    return np.asarray(gram.reshape(blocks, p, blocks, p)[at, :, at, :])
+
+
+def open_actions(moments: Moments, features: FeatureMap, size: NDArray[np.float64]) -> list[int]:
+    """Return the codes of actions with coefficients of their own that rows leave open.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of some rows of a log, as what is left of the moments of all.
+    features : FeatureMap
+    size : (K, p) array
+        :func:`sizes` of all rows, beside which a row is told from rounding.
+    """
+    if not _apart(features):
+        return []
+    safe = np.where(size > 0, size, 1.0)
+    values = np.linalg.eigvalsh(gram_blocks(moments, features) / (safe[:, :, None] * safe[:, None, :]))
+    found: list[int] = np.flatnonzero(values[:, 0] < _room(features)).tolist()
+    return found
+
+
+def sizes(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return roots of the sums of squares of features (K, p), from :func:`gram_blocks`."""
+    return np.asarray(np.sqrt(np.diagonal(blocks, axis1=1, axis2=2)))
+
+
+def _room(features: FeatureMap) -> float:
+    """Eigenvalue of a scaled Gram matrix below which it is as good as 0."""
+    return 1e3 * features.dim * float(np.finfo(np.float64).eps)
+
+
+def _apart(features: FeatureMap) -> bool:
+    return features.actions is not None and getattr(features, "table", 0) is None
+
+
+def undetermined(
+    blocks: NDArray[np.float64], rows: float, features: FeatureMap, tolerance: float | None = None
+) -> Undetermined | None:
+    """Say which coefficients ``rows`` rows with these :func:`gram_blocks` leave open; None where they leave none.
+
+    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
+    """
+    size = sizes(blocks)
+    safe = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(blocks / (safe[:, :, None] * safe[:, None, :]))
+    room = _room(features) if tolerance is None else tolerance
+    free = values < room
+    if not free.any():
+        return None
+    weight = np.sqrt((vectors**2 * free[:, None, :]).sum(axis=2))
+    concerned = np.flatnonzero(weight.reshape(-1) > 1e-3)
+    seen = concerned.size - int(np.count_nonzero(free))
+    vary = f"only {seen} combination{'s' * (seen > 1)} of these {concerned.size}" if seen else "none of them"
+    return Undetermined(
+        f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: in its "
+        f"rows {vary} can be told.",
+        f"{_cause(rows, size.reshape(-1), concerned, features)} In Python, a hyper-prior can fill the gap: "
+        "known=Hierarchy(hyper=Gaussian(mean, cov), ...).",
+    )
+
+
+@contextmanager
+def explained(moments: Moments, features: FeatureMap) -> Iterator[None]:
+    """Say failures of factorizations in the words of the log, where it leaves a coefficient all but open.
+
+    Raises
+    ------
+    NumericalError
+        Always in place of numpy's own error.
+    """
+    try:
+        yield
+    except NumericalError:
+        refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
+        raise
+    except np.linalg.LinAlgError as error:
+        refuse_undetermined(moments, features, tolerance=1e-5)
+        raise NumericalError(
+            f"A factorization failed ({error}), though {thousands(moments.n_rows)} rows determine all {features.dim} "
+            "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
+        ) from error
+
+
+def _cause(rows: float, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:
+    if rows < features.dim:
+        return f"It has fewer rows ({thousands(rows)}) than there are features ({features.dim:,}): name fewer columns."
+    if not size[concerned].any():
+        return "They are 0 in every row: leave that column out."
+    actions, intercept = features.actions, bool(getattr(features, "intercept", False))
+    if actions is None:
+        return _tied([features.names[j] for j in concerned], intercept=False)
+    if not _apart(features):
+        return (
+            "Columns, of the log or of the table of actions, are copies or sums of each other: leave one out."
+        )
+    each = features.dim // len(actions)
+    rare = sorted({actions[k] for k in concerned // each}, key=actions.index)
+    if len(rare) < len(actions):
+        return (
+            f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
+            "log, put rare actions together, use the features 'indicator', or let actions borrow from each "
+            "other, task_cov='crossed'."
+        )
+    spots = sorted(set((concerned % each).tolist()))
+    return _tied(
+        [features.columns[k - intercept] for k in spots if k >= intercept], intercept=intercept and 0 in spots
+    )
+
+
+def _tied(columns: list[str], *, intercept: bool) -> str:
+    if not intercept:
+        return f"The columns {_listed(columns)} are copies or sums of each other: leave one out."
+    if len(columns) == 1:
+        return (
+            f"Column {columns[0]!r} is constant, or so far from 0 that its spread is lost in rounding: leave it out, "
+            "or subtract its mean."
+        )
+    return (
+        f"A sum of the columns {_listed(columns)} is constant, as where each class of a category has its 0/1 column: "
+        "leave one out."
+    )
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + more

@@ -1,0 +1,146 @@
+"""Rows of a record batch that compiled loops can read where they lie, without a copy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+from numpy.typing import NDArray
+
+from hieropo.logs.arrow.arrays import ids, is_utf8, plain_texts
+from hieropo.logs.arrow.schema import is_text
+from hieropo.moments.column_pass import Column
+from hieropo.rows.batches import Roles
+from hieropo.rows.ids import Ids
+from hieropo.rows.texts import Text
+
+_KINDS = {pa.float32(): "f4", pa.float64(): "f8", pa.int32(): "i4", pa.int64(): "i8"}
+_EXACT = {  # types that are rarely columns of numbers, and those that hold all of theirs
+    pa.float16(): pa.float32(), pa.int8(): pa.float32(), pa.int16(): pa.float32(), pa.uint8(): pa.float32(),
+    pa.uint16(): pa.float32(), pa.uint32(): pa.float64(), pa.uint64(): pa.int64(),
+}  # fmt: skip
+
+
+class Encoded(NamedTuple):
+    """Ids of n rows: the entries of a dictionary, and which each row has; or one a row, and ``which`` is None."""
+
+    ids: Text | Ids
+    which: NDArray[np.int32] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InPlace:
+    """Rows of which only the values are not known to be good.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    task : Encoded
+    action : Encoded or None
+    columns : tuple of Column
+        The reward, the contexts, the weight where there is one, and what is only checked.
+    weighted : bool
+    owners : tuple of pa.Array
+        They keep the memory.
+    """
+
+    n: int
+    task: Encoded
+    action: Encoded | None
+    columns: tuple[Column, ...]
+    weighted: bool
+    owners: tuple[pa.Array, ...]
+
+
+def in_place(found: pa.RecordBatch, roles: Roles) -> InPlace | None:
+    """Rows as they lie in memory; None where they have to be taken one by one.
+
+    That is where a column has nulls or a rare type, and where groups, metadata, lists of actions, precisions or
+    sampling weights are read.
+    """
+    if roles.levels or roles.metadata or not found.num_rows:
+        return None
+    if any(each is not None for each in (roles.eligible, roles.precision, roles.sampling_weight)):
+        return None
+    if any(found.column(column).null_count for column in roles.columns):
+        return None
+    task = _encoded(found.column(roles.task), roles.task)
+    action = None if roles.action is None else _encoded(found.column(roles.action), roles.action)
+    if task is None or (action is None and roles.action is not None):
+        return None
+    numbers = [(role, _numbers(found.column(column))) for role, column in _checked(found, roles)]
+    columns = tuple(
+        _column(array, role) for role, array in numbers if array is not None and _lies_well(array)
+    )
+    if len(columns) < len(numbers):
+        return None
+    owners = tuple(array for _, array in numbers)
+    return InPlace(found.num_rows, task, action, columns, roles.weight is not None, owners)
+
+
+def _checked(found: pa.RecordBatch, roles: Roles) -> Iterator[tuple[str, str]]:
+    """Role and column of all numbers, in the order of `InPlace.columns`."""
+    yield "reward", roles.reward
+    yield from (("context", column) for column in roles.context)
+    for role, column in (("weight", roles.weight), ("pscore", roles.pscore), ("time", roles.time)):
+        if column is not None and not kinds.is_temporal(found.column(column).type):
+            yield role, column
+
+
+def _numbers(column: pa.Array) -> pa.Array | None:
+    if column.type in _KINDS:
+        return column
+    if kinds.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if column.type not in _EXACT:
+        return None
+    try:
+        return column.cast(_EXACT[column.type])
+    except pa.ArrowInvalid:  # a number that int64 does not hold
+        return None
+
+
+def _address(array: pa.Array) -> int:
+    address: int = array.buffers()[1].address + array.offset * (array.type.bit_width // 8)
+    return address
+
+
+def _lies_well(array: pa.Array) -> bool:
+    return bool(_address(array) % (array.type.bit_width // 8) == 0)
+
+
+def _column(array: pa.Array, role: str) -> Column:
+    return Column.of(_address(array), _KINDS[array.type], role)
+
+
+def _encoded(column: pa.Array, name: str) -> Encoded | None:
+    kind = column.type
+    if is_text(kind):
+        column = column.dictionary_encode()
+    if kinds.is_dictionary(column.type):
+        return _from_dictionary(column, name)
+    if kinds.is_integer(kind) or kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz is None):
+        return Encoded(ids(column, name, 0), None)
+    return None
+
+
+def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
+    entries = plain_texts(column.dictionary)
+    if entries.null_count or not (is_text(entries.type) or kinds.is_integer(entries.type)):
+        return None
+    which = column.indices.cast(pa.int32()).to_numpy()
+    if not is_text(entries.type):
+        return Encoded(ids(entries, name, 0), which)
+    text = _text(entries)
+    return Encoded(text, which) if text.ascii or is_utf8(entries) else None
+
+
+def _text(entries: pa.Array) -> Text:
+    if not kinds.is_large_string(entries.type):
+        entries = entries.cast(pa.large_string())
+    _, ends, data = entries.buffers()
+    whole = np.frombuffer(ends, dtype=np.int64)[entries.offset : entries.offset + len(entries) + 1]
+    return Text(np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8), whole)

@@ -1,0 +1,21 @@
+"""Policies: act on lower confidence bounds, by posterior sampling, or behind a gate that keeps the incumbent.
+
+May import ``model`` and below.
+"""
+
+from hieropo.policies.candidates import Candidates
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
+from hieropo.policies.marginals import Laws, TaskTable
+from hieropo.policies.sampling import SamplingPolicy
+
+__all__ = [
+    "Candidates",
+    "Choice",
+    "Choices",
+    "GatedPolicy",
+    "LCBPolicy",
+    "Laws",
+    "SamplingPolicy",
+    "TaskTable",
+]

@@ -1,0 +1,198 @@
+"""A gate before a policy: the new policy only where it is unlikely to do harm, the incumbent elsewhere."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.text import counted
+from hieropo._utils.ties import at_most
+from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.features.maps import FeatureMap
+from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
+from hieropo.policies.marginals import TaskTable, UnitTable, Unseen
+
+KEPT = -1  # in place of a candidate: leave it to the incumbent
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GatedPolicy:
+    """A policy that acts only in tasks where its harm is unlikely; elsewhere the incumbent goes on.
+
+    A task passes where P(value of the policy < value of the incumbent | log) is at most ``max_harm``. A task that was
+    not judged, such as one that the log does not have, does not pass.
+
+    Parameters
+    ----------
+    policy : LCBPolicy
+        What acts in tasks that pass.
+    harm : (m,) array
+        That probability for each task of ``policy.table``, in its order; NaN for a task that was not judged.
+    max_harm : float
+        In [0, 1].
+    incumbent : id, optional
+        The action that the incumbent always takes. Without it the incumbent is whatever acted before: a choice of
+        such a task has the index -1 and no action.
+    limits : tuple of str
+        What limited trust when the harm was judged, for whoever uses the policy later.
+    eligible : str, optional
+        The column that listed the eligible actions when the harm was judged; it does not hold for choices beyond those,
+        so that requests need it, too.
+
+    Raises
+    ------
+    InputError
+        ``max_harm`` is no probability; the incumbent cannot be found among the actions.
+    MismatchError
+        ``harm`` does not fit the tasks.
+    """
+
+    policy: LCBPolicy
+    harm: Array
+    max_harm: float
+    incumbent: Any = None
+    limits: tuple[str, ...] = ()
+    eligible: str | None = None
+
+    def __post_init__(self) -> None:
+        harm = np.array(self.harm, dtype=np.float64)
+        if harm.shape != (len(self.policy.table.keys),):
+            raise MismatchError(
+                f"harm has shape {harm.shape}, and the policy {counted(len(self.policy.table.keys), 'task')}; one "
+                "probability for each is needed."
+            )
+        if not 0.0 <= float(self.max_harm) <= 1.0:
+            raise InputError(f"max_harm={self.max_harm!r} is not a probability in [0, 1]; 5 % is 0.05.")
+        harm.flags.writeable = False
+        object.__setattr__(self, "harm", harm)
+        object.__setattr__(self, "max_harm", float(self.max_harm))
+        object.__setattr__(self, "limits", tuple(self.limits))
+        if self.incumbent is not None:
+            self._incumbent_code()
+
+    def __repr__(self) -> str:
+        passed = f"{np.count_nonzero(self.passed)} of {counted(self.harm.size, 'task')} pass"
+        return f"GatedPolicy({self.policy!r}, <{passed}>, max_harm={self.max_harm!r})"
+
+    @property
+    def table(self) -> TaskTable | UnitTable:
+        """Of the policy."""
+        return self.policy.table
+
+    @property
+    def features(self) -> FeatureMap | None:
+        """Of the policy."""
+        return self.policy.features
+
+    @property
+    def pessimism(self) -> float:
+        """Of the policy."""
+        return self.policy.pessimism
+
+    @property
+    def unseen(self) -> Unseen:
+        """Return whether an unknown task is an error; else it does not pass."""
+        return self.policy.unseen
+
+    @property
+    def passed(self) -> Mask:
+        """Return which of the policy's m tasks pass."""
+        return at_most(self.harm, self.max_harm)  # NaN does not pass
+
+    def passes(self, tasks: Any) -> Mask:
+        """Return which of these tasks (n,) pass."""
+        rows = np.asarray(self.policy.table.keys.locate(tasks))
+        if not self.harm.size:
+            return np.zeros(rows.size, dtype=np.bool_)
+        return (rows >= 0) & self.passed[rows]
+
+    def _incumbent_code(self) -> int:
+        if self.policy.features is None or self.policy.features.actions is None:
+            raise InputError(
+                f"incumbent={self.incumbent!r}: this policy has no list of actions in which to find it. Leave it out."
+            )
+        return int(self.policy.features.action_codes([self.incumbent])[0])
+
+    def choose(
+        self,
+        task: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: Any = None,
+    ) -> Choice:
+        """Choose for one request; parameters and errors as in :meth:`LCBPolicy.choose`.
+
+        In a task that does not pass, the incumbent's action, or ``Choice(None, -1, nan, nan, nan)``: leave it to the
+        incumbent.
+        """
+        found = self.policy.choose(task, context, phi=phi, eligible=eligible)
+        if self.passes([task])[0]:
+            return found
+        if self.incumbent is None:
+            return Choice(None, KEPT, np.nan, np.nan, np.nan)
+        return self.policy.choose(task, context, phi=phi, eligible=[self.incumbent])
+
+    def choose_many(
+        self,
+        tasks: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        top: int = 1,
+        threads: int | None = None,
+        first_row: int = 0,
+    ) -> Choices:
+        """Choose for n requests; parameters and errors as in :meth:`LCBPolicy.choose_many`.
+
+        Requests of tasks that do not pass have the incumbent's action alone, or the index -1 throughout.
+        """
+        found = self.policy.choose_many(
+            tasks, context, phi=phi, eligible=eligible, top=top, threads=threads, first_row=first_row
+        )
+        kept = np.flatnonzero(~self.passes(tasks if isinstance(tasks, np.ndarray) else list(tasks)))
+        if not kept.size:
+            return found
+        for array in found:
+            array[kept] = KEPT if array.dtype.kind == "i" else np.nan
+        if self.incumbent is not None:
+            self._fill(found, kept, tasks, context, phi, eligible, first_row)
+        return found
+
+    def _fill(
+        self,
+        found: Choices,
+        kept: NDArray[np.int64],
+        tasks: Any,
+        context: ArrayLike | None,
+        phi: ArrayLike | None,
+        eligible: ArrayLike | None,
+        first_row: int,
+    ) -> None:
+        """Put the incumbent's action first in the requests that it keeps."""
+        code = self._incumbent_code()
+        features = self.policy.features
+        count = len(features.actions or ()) if features is not None else 0
+        if eligible is not None:
+            lost = kept[~np.asarray(eligible)[kept, code]]
+            if lost.size:
+                raise LogError(
+                    f"Row {first_row + int(lost[0])}: its task does not pass the gate, and the incumbent's action "
+                    f"{self.incumbent!r} is not eligible. Let it be, or gate without incumbent=."
+                )
+        only = np.zeros((kept.size, count), dtype=np.bool_)
+        only[:, code] = True
+        ids = np.asarray(tasks)[kept] if isinstance(tasks, np.ndarray) else [list(tasks)[k] for k in kept]
+        here = self.policy.choose_many(
+            ids,
+            None if context is None else np.asarray(context)[kept],
+            phi=None if phi is None else np.asarray(phi)[kept],
+            eligible=only,
+            first_row=first_row,
+        )
+        for array, part in zip(found, here, strict=True):
+            array[kept, 0] = part[:, 0]

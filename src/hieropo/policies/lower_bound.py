@@ -1,0 +1,284 @@
+"""Policies that act on a lower confidence bound."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.text import counted
+from hieropo._utils.threads import in_threads, processors
+from hieropo.errors import HieropoError, InputError, MismatchError
+from hieropo.features.maps import FeatureMap
+from hieropo.policies.candidates import ALL, Candidates, feature_array
+from hieropo.policies.marginals import HasTable, Laws, TaskTable, UnitTable, Unseen, kernels
+from hieropo.policies.sampling import SampledChoice, SampledChoices, SamplingPolicy
+
+__all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
+
+Rows = NDArray[np.int64]
+
+_PESSIMISM = 0.1  # alpha in the experiments of the paper
+_BLOCK = 2**18  # doubles of phi that one piece of a batch holds
+_THREADED = 2**22  # doubles of phi from which on a second thread is worth starting
+
+
+class Choice(NamedTuple):
+    """The action chosen in one request.
+
+    Parameters
+    ----------
+    action : id
+        None where the policy's feature map lists no actions.
+    index : int
+        Its position among the candidates.
+    lower_bound, mean, sd : float
+        ``lower_bound = mean - pessimism * sd`` of its expected reward, in reward units.
+    """
+
+    action: Any
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice has no use for
+    lower_bound: float
+    mean: float
+    sd: float
+
+
+class Choices(NamedTuple):
+    """The best ``top`` candidates of each of n requests, best first.
+
+    Parameters
+    ----------
+    index : (n, top) int
+        -1 where a request has fewer eligible candidates.
+    lower_bound, mean, sd : (n, top) float
+        In reward units; NaN where ``index`` is -1.
+    """
+
+    index: Rows  # type: ignore[assignment]
+    lower_bound: Array
+    mean: Array
+    sd: Array
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class LCBPolicy:
+    """Choose the action whose reward has the largest lower bound.
+
+    With ``theta_s ~ N(mean_s, cov_s)`` given the log, the bound of a candidate with features phi (d,) is::
+
+        phi' mean_s - pessimism * sqrt(phi' cov_s phi)
+
+    as in the paper, whose alpha is ``pessimism``. Ties go to the first eligible candidate, and a request gets
+    the same answer alone and in a batch, to the last bit.
+
+    Parameters
+    ----------
+    source : Posterior or PosteriorTable, SharedPosterior or UnitTable
+        Anything with the attributes of one of the tables will do. Of a UnitTable, where each action has coefficients of
+        its own, a candidate's bound takes O(p^2), and not O(d^2).
+    features : FeatureMap, optional
+        Makes the candidates of a context; without it requests bring phi along.
+    pessimism : float, optional
+        Default 0.1, as in the paper's experiments. Negative values give an upper bound.
+    level : float, optional
+        Instead of ``pessimism``: the one-sided credible level in (0, 1) of each single bound,
+        ``P(phi' theta_s >= bound | log) = level``, so that ``pessimism`` is the normal quantile of ``level``.
+        Of many bounds at once, such as that of the action chosen, it need not hold.
+    unseen : "prior" or "error"
+        What to do with a task that the table does not have.
+
+    Raises
+    ------
+    InputError
+        Both ``pessimism`` and ``level``, or one of them out of range.
+    MismatchError
+        The feature map is not the one with which the posterior was made, or of another dimension.
+    """
+
+    table: TaskTable | UnitTable
+    features: FeatureMap | None
+    pessimism: float
+    unseen: Unseen
+    _laws: Laws
+    _candidates: Candidates
+
+    def __init__(
+        self,
+        source: TaskTable | UnitTable | HasTable,
+        features: FeatureMap | None = None,
+        *,
+        pessimism: float | None = None,
+        level: float | None = None,
+        unseen: Unseen = "prior",
+    ) -> None:
+        put = object.__setattr__
+        put(self, "pessimism", checked_pessimism(pessimism, level))
+        laws = Laws(source, unseen)
+        put(self, "_laws", laws)
+        put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint, laws.apart))
+        put(self, "table", laws.table)
+        put(self, "features", features)
+        put(self, "unseen", unseen)
+
+    def __repr__(self) -> str:
+        return (
+            f"LCBPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
+            f"pessimism={self.pessimism!r}, unseen={self.unseen!r})"
+        )
+
+    def lower_bound(self, task: Any, phi: ArrayLike) -> Array:
+        """Lower bound of the expected reward for each phi (..., d) in one task, shape (...).
+
+        Raises
+        ------
+        UnknownTaskError, LogError
+            The task is unknown and ``unseen`` is "error"; an entry of phi is not finite.
+        InputError
+            Each action has a law of its own, and a phi has features of two.
+        """
+        array = feature_array(phi)
+        if array.ndim == 0 or array.shape[-1] != self._laws.dim:
+            raise MismatchError(f"phi has shape {array.shape}; its last axis must be {self._laws.dim} long.")
+        rows = own = array.reshape(-1, self._laws.dim)
+        law = self._laws.find(task)
+        if self._laws.apart:
+            owner, own = self._candidates.owned(rows)
+            law = law.picked(owner)
+        bound, mean, sd = np.empty((3, len(rows)))
+        kernels().score(*law, own, self.pessimism, bound, mean, sd)
+        if np.isnan(bound).any():
+            raise self._candidates.refusal(f"Task {task!r}", rows, ALL)
+        return bound.reshape(array.shape[:-1])
+
+    def choose(
+        self,
+        task: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: Any = None,
+    ) -> Choice:
+        """Choose for one request.
+
+        Parameters
+        ----------
+        task : id
+        context : (c,), optional
+            From which the feature map makes the candidates, one for each of its actions.
+        phi : (K, d), optional
+            The candidates' features, instead of ``context``.
+        eligible : (K,) bool, or sequence of action ids, optional
+            Default all. Booleans are always a mask. Only eligible candidates need finite features.
+
+        Raises
+        ------
+        UnknownTaskError, UnknownActionError, LogError, InputError, NumericalError
+            The task is unknown and ``unseen`` is "error"; an eligible id is no action; nothing is eligible,
+            or an eligible candidate's feature is not finite; shapes do not fit; a score overflows.
+        """
+        candidates = self._candidates
+        means, covs, row = self._laws.find(task)
+        rows = candidates.one(context, phi)
+        mask = ALL if eligible is None else candidates.mask(eligible, candidates.count(rows))
+        index, bound, mean, sd = kernels().choose_one(means, covs, row, rows, mask, self.pessimism)
+        if index < 0:
+            raise candidates.refusal(f"The request of task {task!r}", rows, mask)
+        actions = candidates.actions
+        return Choice(None if actions is None else actions[index], index, bound, mean, sd)
+
+    def choose_many(
+        self,
+        tasks: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        top: int = 1,
+        threads: int | None = None,
+        first_row: int = 0,
+    ) -> Choices:
+        """Choose for n requests, or rank the best ``top`` candidates of each.
+
+        Parameters
+        ----------
+        tasks : (n,) ids
+        context : (n, c), optional
+        phi : (n, K, d), optional
+            Instead of ``context``.
+        eligible : (n, K) bool, optional
+        top : int
+        threads : int, optional
+            Default: one for small batches, else one for each processor; the answer does not depend on it.
+        first_row : int
+            Number of the first request where these are a part of more; messages count rows from it.
+
+        Raises
+        ------
+        UnknownTaskError, LogError, InputError, NumericalError
+            As :meth:`choose`, naming the row.
+        """
+        if top < 1:
+            raise InputError(f"top={top}; at least 1 candidate must be asked for.")
+        rows = self._laws.locate(tasks, first_row)
+        n = rows.size
+        make, K = self._candidates.supply(context, phi, n, first_row)
+        mask = self._candidates.masks(eligible, n, K)
+        index = np.full((n, top), -1, dtype=np.int64)
+        bound, mean, sd = np.full((3, n, top), np.nan)
+        laws, loops = self._laws, kernels()
+        prior = laws.prior[:2]
+
+        def piece(start: int) -> HieropoError | None:
+            part = slice(start, start + step)
+            features, allowed = make(part), mask[part]
+            out = index[part], bound[part], mean[part], sd[part]
+            bad = loops.choose(
+                laws.means, laws.covs, *prior, rows[part], features, allowed, self.pessimism, *out
+            )
+            if bad < 0:
+                return None
+            row_mask = allowed[bad] if len(allowed) else ALL
+            return self._candidates.refusal(f"Row {first_row + start + bad}", features[bad], row_mask)
+
+        size = K * laws.means.shape[-1]
+        step = max(1, _BLOCK // max(size, 1))
+        if threads is None:
+            threads = 1 if n * size < _THREADED else processors()
+        for error in in_threads(piece, range(0, n, step), threads):
+            if error is not None:
+                raise error
+        return Choices(index, bound, mean, sd)
+
+
+def checked_pessimism(pessimism: float | None, level: float | None) -> float:
+    """Return how many sds are taken off, given directly or as a credible level.
+
+    Raises
+    ------
+    InputError
+        Both are given, or one is no number or out of range.
+    """
+    if level is None:
+        value = _PESSIMISM if pessimism is None else _number("pessimism", pessimism)
+        if not np.isfinite(value):
+            raise InputError(f"pessimism={pessimism!r}; a finite number is needed.")
+        return value
+    if pessimism is not None:
+        raise InputError(
+            f"Both pessimism={pessimism!r} and level={level!r} were given; they say the same, give one."
+        )
+    share = _number("level", level)
+    if not 0.0 < share < 1.0:
+        raise InputError(f"level={level!r} is not a credible level in (0, 1); 95 % is level=0.95.")
+    from scipy.special import ndtri
+
+    return float(ndtri(share))
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}={value!r} of type {type(value).__name__}; a number is needed.") from error

@@ -1,0 +1,202 @@
+"""A policy that explores by posterior sampling and reports its propensities exactly."""
+
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.text import counted
+from hieropo.errors import InputError
+from hieropo.features.maps import FeatureMap
+from hieropo.policies.candidates import Candidates
+from hieropo.policies.marginals import HasTable, Law, Laws, TaskTable, UnitTable, Unseen, kernels
+
+_BLOCK = 2**16  # doubles of phi that are made at a time
+
+
+class SampledChoice(NamedTuple):
+    """The action drawn in one request.
+
+    Parameters
+    ----------
+    action : id
+        None where the policy's feature map lists no actions.
+    index : int
+        Its position among the candidates.
+    propensity : float
+        The probability with which it was drawn: what to log as ``pscore``.
+    propensities : (K,) float
+        That of every candidate; 0 for those not eligible.
+    """
+
+    action: Any
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice has no use for
+    propensity: float
+    propensities: Array
+
+
+class SampledChoices(NamedTuple):
+    """The action drawn in each of n requests.
+
+    Parameters
+    ----------
+    index : (n,) int
+    propensity : (n,) float
+        What to log as ``pscore``.
+    propensities : (n, K) float
+    """
+
+    index: NDArray[np.int64]  # type: ignore[assignment]
+    propensity: Array
+    propensities: Array
+
+
+@final
+class SamplingPolicy:
+    """Draw each action as often as the posterior believes it to be the best.
+
+    ``n_samples`` vectors theta are drawn from the task's posterior. The share of them under which a candidate
+    is the best eligible one, ties going to the first, is its propensity p; the action is then drawn from p.
+    So p is the exact probability of the action given these samples, not an estimate of one, and an
+    inverse-propensity estimate with it is unbiased for every policy that takes only actions with p > 0. An
+    action that is best in fewer than about one of ``n_samples`` samples often gets p = 0; with ``uniform``
+    above 0 none does.
+
+    Parameters
+    ----------
+    source : Posterior or PosteriorTable
+    features : FeatureMap, optional
+        Makes the candidates of a context; without it requests bring phi along.
+    random_state : int or numpy.random.Generator
+        The same one gives the same sequence of choices, whether asked for alone or in batches. A policy holds
+        one stream of random numbers: give each thread or process a policy of its own.
+    n_samples : int
+    uniform : float
+        In [0, 1]: the share of requests answered by an eligible action at random;
+        ``p = (1 - uniform) * share + uniform / number of eligible actions``.
+    unseen : "prior" or "error"
+        What to do with a task that the table does not have.
+
+    Raises
+    ------
+    InputError
+        No explicit ``random_state``, ``n_samples`` below 1, ``uniform`` outside [0, 1]; the laws of a task's actions
+        stand each on its own.
+    MismatchError
+        The feature map is not the one with which the posterior was made, or of another dimension.
+    """
+
+    __slots__ = ("_candidates", "_laws", "_rng", "features", "n_samples", "table", "uniform", "unseen")
+
+    def __init__(
+        self,
+        source: TaskTable | UnitTable | HasTable,
+        features: FeatureMap | None = None,
+        *,
+        random_state: int | np.random.Generator,
+        n_samples: int = 1000,
+        uniform: float = 0.0,
+        unseen: Unseen = "prior",
+    ) -> None:
+        if n_samples < 1:
+            raise InputError(
+                f"n_samples={n_samples}; at least 1 is needed, and propensities are multiples of 1 over it."
+            )
+        if not 0.0 <= uniform <= 1.0:
+            raise InputError(f"uniform={uniform!r} is not a share in [0, 1].")
+        self._rng = _generator(random_state)
+        joint = getattr(source, "dense", None)  # of actions with coefficients of their own
+        self._laws = Laws(source if joint is None else joint(), unseen)
+        if isinstance(self._laws.table, UnitTable):
+            raise InputError(
+                "SamplingPolicy draws all coefficients of a task together, and this table holds the law of each action "
+                "on its own. Hand in the joint laws, posterior.dense()."
+            )
+        self._candidates = Candidates(features, self._laws.dim, self._laws.fingerprint)
+        self.table: TaskTable = self._laws.table
+        self.features = features
+        self.n_samples = int(n_samples)
+        self.uniform = float(uniform)
+        self.unseen: Unseen = unseen
+
+    def __repr__(self) -> str:
+        return (
+            f"SamplingPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
+            f"n_samples={self.n_samples}, uniform={self.uniform!r}, unseen={self.unseen!r})"
+        )
+
+    def choose(
+        self,
+        task: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: Any = None,
+    ) -> SampledChoice:
+        """Draw an action for one request; parameters and errors as in :meth:`LCBPolicy.choose`."""
+        law = self._laws.find(task)
+        rows = self._candidates.one(context, phi)
+        mask = self._candidates.mask(eligible, len(rows))
+        index, propensities = self._draw(law, rows, mask, f"The request of task {task!r}")
+        actions = self._candidates.actions
+        action = None if actions is None else actions[index]
+        return SampledChoice(action, index, float(propensities[index]), propensities)
+
+    def choose_many(
+        self,
+        tasks: Any,
+        context: ArrayLike | None = None,
+        *,
+        phi: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        first_row: int = 0,
+    ) -> SampledChoices:
+        """Draw an action for each of n requests, as :meth:`choose` would one after the other.
+
+        Parameters and errors are those of :meth:`LCBPolicy.choose_many`.
+        """
+        laws = self._laws
+        rows = laws.locate(tasks, first_row)
+        n = rows.size
+        make, K = self._candidates.supply(context, phi, n, first_row)
+        masks = self._candidates.masks(eligible, n, K)
+        index = np.zeros(n, dtype=np.int64)
+        propensities = np.zeros((n, K))
+        step = max(1, _BLOCK // max(K * laws.dim, 1))
+        for start in range(0, n, step):
+            features = make(slice(start, start + step))
+            for r, candidates in enumerate(features, start):
+                law = laws.at(int(rows[r]))
+                mask = masks[r] if len(masks) else self._candidates.mask(None, K)
+                index[r], propensities[r] = self._draw(law, candidates, mask, f"Row {first_row + r}")
+        return SampledChoices(index, np.take_along_axis(propensities, index[:, None], 1)[:, 0], propensities)
+
+    def _draw(self, law: Law, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:
+        allowed = mask if mask.size else np.ones(len(phi), dtype=np.bool_)
+        wins = np.zeros(len(phi), dtype=np.int64)
+        thetas = law.gaussian().sample(self._rng, self.n_samples)
+        if not kernels().count_wins(thetas, phi, allowed, wins):
+            raise self._candidates.refusal(place, phi, mask)
+        share = self.uniform / np.count_nonzero(allowed)
+        propensities = np.where(allowed, (1.0 - self.uniform) * (wins / self.n_samples) + share, 0.0)
+        if self._rng.random() < self.uniform:
+            index = self._rng.choice(np.flatnonzero(allowed))
+        else:  # the winner under one of the samples
+            index = np.searchsorted(np.cumsum(wins), self._rng.integers(self.n_samples), side="right")
+        return int(index), propensities
+
+
+def _generator(random_state: object) -> np.random.Generator:
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if (
+        isinstance(random_state, int | np.integer)
+        and not isinstance(random_state, bool)
+        and random_state >= 0
+    ):
+        return np.random.default_rng(int(random_state))
+    raise InputError(
+        f"random_state={random_state!r}; an integer of at least 0 or a numpy.random.Generator is needed, so "
+        "that the choices can be repeated."
+    )

@@ -1,0 +1,1 @@
+"""Experiments beyond the paper, in its settings."""

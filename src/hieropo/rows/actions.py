@@ -1,0 +1,128 @@
+"""The ordered set of actions of a feature map: ids to positions."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Codes
+from hieropo.errors import InputError, UnknownActionError
+from hieropo.rows.ids import abbreviate, id_array, plain
+
+
+def near(name: object, known: Iterable[object]) -> str:
+    """Write a hint at the known name that looks most like an unknown one; empty where none does."""
+    if not isinstance(name, str):
+        return ""
+    close = get_close_matches(name, [other for other in known if isinstance(other, str)], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Actions:
+    """K distinct action ids in order.
+
+    Parameters
+    ----------
+    ids : sequence
+        Strings, whole numbers, booleans, floats, dates, datetimes, UUIDs, bytes, decimals; numpy's scalars
+        become the standard library's. Ids that compare equal are one action.
+
+    Raises
+    ------
+    InputError
+        No ids, one twice, or one of a type that cannot be written down; names it and its position.
+    """
+
+    ids: Sequence[Any]
+    _codes: dict[Any, int] = field(default_factory=dict, init=False, repr=False)
+    _sorted: tuple[Codes, Codes] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ids, str | bytes):
+            raise InputError(
+                f"The actions must be a list of ids; got {self.ids!r}. One action is [{self.ids!r}]."
+            )
+        ids: list[Any] = []
+        for position, value in enumerate(self.ids):
+            try:
+                action = plain(value)
+            except InputError as error:
+                raise InputError(f"Action {position}: {error}") from error
+            first = self._codes.setdefault(action, position)
+            if first != position:
+                raise InputError(
+                    f"Action {action!r} is listed twice, at positions {first} ({ids[first]!r}) and "
+                    f"{position}. Each action is listed once; pass distinct ids."
+                )
+            ids.append(action)
+        if not ids:
+            raise InputError("The list of actions is empty; a feature map needs at least one action.")
+        object.__setattr__(self, "ids", tuple(ids))
+        if all(isinstance(action, int) and -(2**63) <= action < 2**63 for action in ids):
+            numbers = np.array(ids, dtype=np.int64)
+            order = np.argsort(numbers)
+            object.__setattr__(self, "_sorted", (numbers[order], order))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A distinct text for each action: its ``str``, or its ``repr`` where two would look the same."""
+        texts = tuple(str(action) for action in self.ids)
+        return texts if len(set(texts)) == len(texts) else tuple(repr(action) for action in self.ids)
+
+    def codes(self, ids: object, first_row: int = 0) -> Codes:
+        """Position of each id (n,).
+
+        Raises
+        ------
+        UnknownActionError
+            An id is not here; names it, its row (counted from ``first_row``), a likely cause, the known ones.
+        LogError
+            An id is null.
+        """
+        array = id_array(ids, "action", first_row)
+        codes = self._find(array)
+        for row in np.flatnonzero(codes < 0).tolist():
+            codes[row] = self._find_plain(array[row])
+            if codes[row] < 0:
+                raise UnknownActionError(self._unknown(array[row], first_row + row))
+        return codes
+
+    def _find(self, array: NDArray[Any]) -> Codes:
+        if self._sorted is not None and array.dtype == np.int64:
+            known, order = self._sorted
+            spot = np.minimum(np.searchsorted(known, array), known.size - 1)
+            return np.where(known[spot] == array, order[spot], -1)
+        if array.dtype.kind == "M":
+            instants, inverse = np.unique(array, return_inverse=True)
+            found = [self._find_plain(instant) for instant in instants]
+            return np.array(found, dtype=np.int64)[inverse]
+        find = self._codes.get
+        return np.fromiter((find(item, -1) for item in array.tolist()), dtype=np.int64, count=array.size)
+
+    def _find_plain(self, value: object) -> int:
+        """Position of an id that may be a numpy or pandas scalar, or -1."""
+        try:
+            return self._codes.get(plain(value), -1)
+        except InputError:
+            return -1
+
+    def _unknown(self, value: Any, row: int) -> str:
+        action = value.item() if isinstance(value, np.number) else value
+        text = f"Action {action!r} (row {row}) is unknown to the feature map"
+        twin = next((known for known in self.ids if str(known) == str(action)), None)
+        if twin is not None:
+            return (
+                f"{text}: it knows {twin!r} of type {type(twin).__name__}, but this is of type "
+                f"{type(action).__name__}. Hand actions in as the type that the map was made with."
+            )
+        return (
+            f"{text}{near(action, self.ids)}, which knows {len(self)}: {abbreviate(self.ids)}. Make the "
+            "map from all actions that may occur, or drop these rows."
+        )

@@ -1,0 +1,333 @@
+"""A validated batch of rows of a log, and the names of its columns."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.text import counted
+from hieropo.errors import LogError, SchemaError
+from hieropo.rows.columns import Checked, RowWeights, checked, column_names, contexts
+from hieropo.rows.eligible import Eligible
+from hieropo.rows.ids import Ids, id_array
+from hieropo.rows.rules import RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Columns of a log, by their roles.
+
+    Parameters
+    ----------
+    task, action, reward : str
+        ``action`` is None where the features of the action taken are columns themselves.
+    pscore : str, optional
+        Logged probability of the action taken.
+    weight : str, optional
+        Counts or discounts: a row of weight k equals the row k times, in every number.
+    precision : str, optional
+        Known relative precisions: the variance of a reward is the noise variance divided by it; the row counts once.
+    sampling_weight : str, optional
+        1 / P(the row was kept), where rows of a larger log were kept by chance.
+    context : sequence of str
+        In the order in which the feature map reads them.
+    levels : sequence of str
+        Groups that tasks belong to, the widest first, such as region and store; they may end in the task itself.
+    metadata : sequence of str
+        Numbers known of a task, equal in all its rows.
+    eligible : str, optional
+        Lists of the actions that could be taken; without it all of them. A policy learned from such a log chooses among
+        those that a request lists.
+    time : str, optional
+        When the action was chosen: a date, a time stamp, or a number that grows.
+
+    Raises
+    ------
+    SchemaError
+        A name is not a string, or one column plays roles that exclude each other. Only a context column may
+        play another role too, that of the task, the action or metadata; and so may the time, that of the task, a
+        level or a context.
+    """
+
+    task: str
+    action: str | None
+    reward: str
+    pscore: str | None = None
+    weight: str | None = None
+    precision: str | None = None
+    sampling_weight: str | None = None
+    context: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+    eligible: str | None = None
+    time: str | None = None
+
+    def __post_init__(self) -> None:
+        for role in _MANY:
+            object.__setattr__(self, role, column_names(getattr(self, role), role))
+        if self.levels and self.levels[-1] == self.task:
+            object.__setattr__(self, "levels", self.levels[:-1])
+        for role in ("task", "reward"):
+            if getattr(self, role) is None:
+                raise SchemaError(f"The role {role} needs a column; name it, {role}='...'.")
+        seen: dict[str, str] = {}
+        for role, column in self.items():
+            if not isinstance(column, str):
+                raise SchemaError(
+                    f"The role {role} is given as {column!r}; the name of one column is needed."
+                )
+            first = seen.setdefault(column, role)
+            if first != role and (first, role) not in _TWICE:
+                raise SchemaError(
+                    f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
+                    f"{_why(first, role)}"
+                )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Name every role, as the parameters above."""
+        return tuple(each.name for each in fields(cls))
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each of their columns."""
+        late = (*_MANY, "time")  # a column's first role here is the one that messages name
+        for role in (*(name for name in self.names() if name not in late), *late):
+            given = getattr(self, role)
+            for column in given if role in _MANY else [given]:
+                if column is not None:
+                    yield _MANY.get(role, role), column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is used, once."""
+        return tuple(dict.fromkeys(column for _, column in self.items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types; ``Roles(**found)`` are the same roles."""
+        found = {role: getattr(self, role) for role in self.names()}
+        return {role: list(given) if role in _MANY else given for role, given in found.items()}
+
+
+def _why(first: str, role: str) -> str:
+    if (first, role) == ("pscore", "weight"):
+        return "Estimates weigh by 1 / pscore on their own: name pscore alone."
+    return _WHY.get(role, "Each role needs a column of its own.")
+
+
+def column_of(named: str | Literal[False] | None, before: str | None) -> str | None:
+    """Return the column of an optional role: as it is named, else as it was ``before``; False names none.
+
+    Raises
+    ------
+    SchemaError
+        It is neither a name nor False nor None.
+    """
+    if not (isinstance(named, str) or named is None or named is False):
+        raise SchemaError(
+            f"eligible={named!r} names no column. Hand in the name of the column that lists the actions, or False "
+            "where every action can be taken."
+        )
+    if named is False:
+        return None
+    return before if named is None else named
+
+
+_COPIES = 1_000.0  # mean number of times that a row of a batch comes at most
+_PIECE = 65_536  # rows of a batch of copies
+_BY_ROW = (
+    "task", "action", "reward", "context", "pscore", "precision", "sampling_weight", "metadata", "time"
+)  # fmt: skip
+_MANY = {"context": "context", "levels": "level", "metadata": "metadata"}
+_TWICE = {
+    ("task", "context"), ("action", "context"), ("context", "metadata"),
+    ("task", "time"), ("level", "time"), ("context", "time"),
+}  # fmt: skip
+_WHY = {
+    "level": "A level groups tasks: name the columns above the task, the widest first.",
+    "context": "A context is what is known before the action; this column is known only after it.",
+    "weight": "A weight says how often a row counts: name a column of counts or discounts, or none.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Consecutive rows of a log, known to be usable.
+
+    Arrays are kept as read-only views where they already have the right type.
+
+    Parameters
+    ----------
+    task : (n,) ids
+    action : (n,) ids or None
+    reward : (n,) float
+        Larger is better.
+    context : (n, c) float or None
+        None for logs without contexts.
+    pscore : (n,) float, optional
+        In (0, 1].
+    weight : (n,) float, optional
+        At least 0.
+    precision, sampling_weight : (n,) float, optional
+        Above 0.
+    first_row : int
+        Number of the first row in the log, counted from 0, or of one before it that was set aside.
+    roles : Roles, optional
+        Names of the columns, for messages.
+    levels : tuple of (n,) ids
+        The groups of each row's task, the widest first.
+    metadata : (n, c) float, optional
+        What is known of each row's task.
+    eligible : Eligible, optional
+        The actions that could be taken in each row; without it all of them.
+    time : (n,) float64 or datetime64, optional
+        When the action of each row was chosen.
+    rows : (n,) int, optional
+        Numbers of the rows in the log, where others between them were set aside; else they follow ``first_row``.
+
+    Raises
+    ------
+    LogError
+        A null, a NaN, an infinity, a propensity outside (0, 1], a negative weight, a precision or
+        sampling weight that is not above 0, unequal lengths; the message names the column, the row, the value, the
+        likely cause and the cure.
+    """
+
+    task: Ids
+    action: Ids | None
+    reward: Array
+    context: Array
+    pscore: Array | None = None
+    weight: Array | None = None
+    precision: Array | None = None
+    sampling_weight: Array | None = None
+    first_row: int = 0
+    roles: Roles | None = None
+    levels: tuple[Ids, ...] = ()
+    metadata: Array | None = None
+    eligible: Eligible | None = None
+    time: NDArray[Any] | None = None
+    rows: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        roles = self.roles if self.roles is not None else _plain_roles(self)
+        start = self.first_row
+        task = id_array(self.task, roles.task, start)
+        action = None if self.action is None else id_array(self.action, roles.action or "action", start)
+        reward = rewards(self.reward, roles.reward, start)
+        context = contexts(self.context, roles.context, start, rows=task.size)
+        for name, values in zip(roles.context, context.T, strict=True):
+            Checked(values, name, start).obey(RULES["context"][1:])
+        pscore = None if self.pscore is None else pscores(self.pscore, roles.pscore or "pscore", start)
+        weighted = {
+            role: None if values is None else _obeying(values, getattr(roles, role) or role, start, role)
+            for role, values in zip(RowWeights._fields, self.weights, strict=True)
+        }
+        if self.time is not None and self.time.dtype.kind == "f":
+            Checked(self.time, roles.time or "time", start).obey(RULES["time"])
+        found = {
+            "task": task,
+            "action": action,
+            "reward": reward,
+            "context": context,
+            "pscore": pscore,
+            **weighted,
+        }
+        for name, array in found.items():
+            if array is not None and len(array) != task.size:
+                raise LogError(
+                    f"{name} has {counted(len(array), 'row')} but task has {task.size}. Each row of a log is one "
+                    "decision: were columns of different tables put together, or filtered apart?"
+                )
+            object.__setattr__(self, name, None if array is None else _read_only(array))
+        object.__setattr__(self, "roles", roles)
+
+    def __len__(self) -> int:
+        return int(self.task.size)
+
+    @property
+    def weights(self) -> RowWeights:
+        """The weights of the rows in their three roles."""
+        return RowWeights(self.weight, self.precision, self.sampling_weight)
+
+    def some(self, at: NDArray[np.int64], first_row: int, weight: Array) -> "Batch":
+        """Return some rows, in this order, with other weights; ``first_row`` is the place of the first among all."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[at]
+
+        numbers = self.first_row + at if self.rows is None else self.rows[at]
+        columns: dict[str, Any] = {name: taken(getattr(self, name)) for name in _BY_ROW}
+        return replace(
+            self,
+            **columns,
+            levels=tuple(values[at] for values in self.levels),
+            eligible=None if self.eligible is None else self.eligible.some(at),
+            weight=None if (weight == 1.0).all() else weight,
+            first_row=first_row,
+            rows=numbers,
+        )
+
+    def number(self, row: int) -> int:
+        """Number in the log of a row of the batch."""
+        return self.first_row + row if self.rows is None else int(self.rows[row])
+
+
+def unit_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield every row as often as its weight says, so that anything that goes by rows goes by weights.
+
+    A row of weight c comes ceil(c) times with weight 1, the last time with the fraction that is left; a row of weight 0
+    does not come. Where the weights of a batch average more than 1,000 its rows come about 1,000 times on average, with
+    larger weights. Batches have ``first_row`` counted over the rows that come, and ``rows`` as numbered in the log.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+        From the first row of the log on; without weights they are passed on as they are.
+    """
+    position = 0
+    for batch in batches:
+        if batch.weight is None:
+            yield batch
+            continue
+        unit = max(1.0, float(batch.weight.mean()) / _COPIES)
+        copies = np.ceil(batch.weight / unit).astype(np.int64)
+        at = np.repeat(np.arange(len(batch)), copies)
+        weight = np.full(at.size, unit)
+        some = copies > 0
+        weight[np.cumsum(copies)[some] - 1] = (batch.weight - unit * (copies - 1))[some]
+        for start in range(0, at.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            yield batch.some(at[part], position + start, weight[part])
+        position += at.size
+
+
+def _plain_roles(batch: Batch) -> Roles:
+    width = np.shape(batch.context)[1] if np.ndim(batch.context) == 2 else 0
+    return Roles(
+        "task", "action", "reward", "pscore", "weight", context=tuple(f"context[{j}]" for j in range(width))
+    )
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def rewards(values: ArrayLike, column: str, first_row: int = 0) -> Array:
+    """Check rewards (n,): finite, not huge."""
+    return _obeying(values, column, first_row, "reward")
+
+
+def pscores(values: ArrayLike, column: str, first_row: int = 0) -> Array:
+    """Check propensities (n,): in (0, 1]."""
+    return _obeying(values, column, first_row, "pscore")
+
+
+def _obeying(values: ArrayLike, column: str, first_row: int, role: str) -> Array:
+    found = checked(values, column, first_row)
+    found.obey(RULES[role])
+    return found.array

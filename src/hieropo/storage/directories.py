@@ -1,0 +1,270 @@
+"""Directories of all kinds: how they are written, their provenance and their feature map.
+
+The new directory is written beside its target, under a hidden name, and locked while its writer lives. Where
+the target exists, the kernel exchanges the two names in one step. Where it cannot (some network file
+systems), the old directory steps aside first, and :func:`aside` finds it should the writer die in between.
+"""
+
+import ctypes
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hieropo.errors import ArtifactError, InputError
+from hieropo.features.maps import FeatureMap, feature_map_from_dict
+from hieropo.storage import layout
+
+if sys.platform != "win32":
+    import fcntl
+
+RENAME_EXCHANGE = 2  # Linux; the swap flag of macOS has the same value
+CURRENT_DIRECTORY = -100 if sys.platform == "linux" else -2
+
+
+@contextmanager
+def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+    """Give an empty directory to write into; on a clean exit it becomes ``target``, otherwise it goes.
+
+    Parameters
+    ----------
+    target : Path
+        May not exist yet; its parent must.
+    check : callable
+        Called with ``target`` before anything is written, and again before it is replaced. Raises where what
+        stands there must be kept.
+    """
+    with _locked(target.parent):
+        check(target)
+        _sweep(target)
+    folder, lock = _claim(target)
+    try:
+        yield folder
+        for path in (*folder.iterdir(), folder):
+            _sync(path)
+        with _locked(target.parent):
+            check(target)
+            _publish(folder, target)
+            _sync(target.parent)
+            _sweep(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove(target: Path) -> None:
+    """Remove a directory, and what writers that died left beside it."""
+    target = Path(os.path.realpath(target))
+    with _locked(target.parent):
+        for folder in (*_siblings(target, "replaced"), target):
+            with suppress(FileNotFoundError):
+                folder.rename(_sibling(target, "saving"))  # in one step: a reader never finds a part of it
+        _sweep(target)
+
+
+def aside(target: Path) -> Path | None:
+    """Where the policy of a missing ``target`` is, if its writer died between the two renames; else None."""
+    with suppress(OSError):
+        return max(_siblings(target, "replaced"), key=lambda path: path.stat().st_ctime_ns, default=None)
+    return None
+
+
+def attended(target: Path) -> bool:
+    """Whether a writer of ``target`` is at work beside it, or died there."""
+    with suppress(OSError):
+        return bool(_siblings(target, "saving|replaced"))
+    return False
+
+
+def _sibling(target: Path, role: str) -> Path:
+    return target.with_name(f".{target.name}.{role}-{secrets.token_hex(6)}")
+
+
+def _siblings(target: Path, roles: str) -> list[Path]:
+    target = Path(os.path.realpath(target))
+    hidden = re.compile(rf"\.{re.escape(target.name)}\.({roles})-[0-9a-f]{{12}}")
+    return [path for path in target.parent.iterdir() if hidden.fullmatch(path.name)]
+
+
+def _claim(target: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = _sibling(target, "saving")
+        folder.mkdir()
+        lock = _open_directory(folder)
+        if lock is not None:
+            _lock(lock, wait=True)
+        if folder.exists():  # until it was locked, another writer may have taken it for a leftover
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    if not target.exists() or not any(target.iterdir()):
+        folder.rename(target)  # an empty directory gives way
+    elif not exchange(folder, target):
+        old = _sibling(target, "replaced")
+        target.rename(old)
+        try:
+            folder.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where this system or file system has no such step."""
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform != "win32" else None
+    call = getattr(libc, "renameat2" if sys.platform == "linux" else "renameatx_np", None)
+    if call is None:
+        return False
+    here = CURRENT_DIRECTORY
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return bool(call(here, os.fsencode(one), here, os.fsencode(other), RENAME_EXCHANGE) == 0)
+
+
+def _sweep(target: Path) -> None:
+    for folder in _siblings(target, "replaced") if target.exists() else ():
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in _siblings(target, "saving"):
+        _remove_abandoned(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    lock = _open_directory(folder)
+    if lock is None:
+        return
+    try:
+        if _lock(lock, wait=False):  # held until it is gone, so that its writer may not think that it has it
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = _open_directory(folder)
+    try:
+        if lock is not None:
+            _lock(lock, wait=True)
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _open_directory(folder: Path) -> int | None:
+    try:
+        return os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no directories
+        return None
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by another, or a file system without locks
+        return False
+    return True
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":  # it wants a descriptor that can write, and has none for directories
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], kind: layout.Kind) -> Iterator[Path]:
+    """Give an empty directory to write into, which takes the place of ``path`` at the end.
+
+    Raises
+    ------
+    ArtifactError
+        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        with replacing(target, lambda place: layout.check_replaceable(place, kind)) as folder:
+            yield folder
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ArtifactError(
+            f"{target} was not written: {reason}. What stood there before is as it was. "
+            "Is the disk full, a quota used up, or the directory closed to this user?"
+        ) from error
+
+
+def plain_json(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance as it comes back from JSON.
+
+    Raises
+    ------
+    InputError
+        An entry would not come back equal.
+    """
+    try:
+        twin = json.loads(json.dumps(dict(provenance), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The provenance is not JSON: {error}. Use texts, numbers and lists.") from error
+    for key, value in provenance.items():
+        if twin.get(key) != value:
+            raise InputError(
+                f"The provenance entry {key!r} = {value!r} would come back as {twin.get(key)!r}. "
+                "JSON has text keys, and lists but no tuples."
+            )
+    return dict(twin)
+
+
+def read_features(folder: Path, document: Mapping[str, Any], kind: layout.Kind) -> FeatureMap | None:
+    """Read the feature map of a document; None where it has none.
+
+    Raises
+    ------
+    ArtifactError
+        This release cannot read it, or reads another map.
+    """
+    entry = document["features"]
+    if entry is None:
+        return None
+    try:
+        features = feature_map_from_dict(entry)
+    except InputError as error:
+        raise ArtifactError(
+            f"{folder}: {kind.document} holds a feature map that this release cannot read ({error}). It "
+            f"was written by {document['written_by']}: use that release, or make it again."
+        ) from error
+    if features.fingerprint != document["features_fingerprint"]:
+        raise other_number(folder, "the fingerprint of the feature map is another than when it was saved")
+    return features
+
+
+def other_number(folder: Path, problem: str) -> ArtifactError:
+    """Build the error for files that are whole and yet say something else than when they were written."""
+    return ArtifactError(
+        f"{folder}: {problem}. The files are whole, so this release computes something else than the one "
+        "that saved it. Use that release, or fit and save again."
+    )
+
+
+def unreadable(folder: Path, entry: str, error: Exception) -> ArtifactError:
+    """Build the error for an entry of a policy's document that does not describe a value."""
+    reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return ArtifactError(
+        f"{folder}: the entry {entry!r} of {layout.POLICY.document} cannot be read: {reason}. The checksum is right, "
+        "so the file was edited, or written by another program. The policy cannot be inspected, judged or learned on. "
+        "Take the directory from a copy, or fit and save again."
+    )

@@ -1,0 +1,252 @@
+"""Read a policy."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.packed import packed_size
+from hieropo.errors import InputError, NumericalError
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.hyper.uncertainty import Doubt, doubt_from_dict
+from hieropo.features.maps import FeatureMap
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.metadata import Metadata
+from hieropo.moments.row_sketch import RowSketch
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.ids import decode_id
+from hieropo.rows.keys import Keys
+from hieropo.storage import layout
+from hieropo.storage.directories import other_number, read_features, unreadable
+from hieropo.storage.mapped import MappedFile, open_directory
+from hieropo.storage.moments import read_moments, read_parents, stored_ids
+from hieropo.storage.row_checksums import RowBytes
+from hieropo.storage.self_check import check_moments, difference, other_posterior
+from hieropo.storage.table import StoredKeys, StoredTable, StoredUnits
+
+SMALL = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPolicy:
+    """A policy that lies on disk, and what was saved with it.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    policy : LCBPolicy or GatedPolicy
+        Chooses as the saved one did. Its table is a memory map, which outlives the replacement of its files.
+    hyper : Gaussian or None
+        Posterior of the root of the hierarchy.
+    log_evidence : float or None
+        Log marginal likelihood.
+    provenance : dict
+        As it was handed in.
+    """
+
+    path: Path
+    policy: LCBPolicy | GatedPolicy
+    hyper: Gaussian | None
+    log_evidence: float | None
+    provenance: dict[str, Any]
+    _document: Mapping[str, Any] = field(repr=False)
+    _files: Mapping[str, MappedFile] = field(repr=False)
+
+    @property
+    def features(self) -> FeatureMap | None:
+        """The feature map of the policy."""
+        return self.policy.features
+
+    @cached_property
+    def doubt(self) -> Doubt:
+        """The uncertainty of the hierarchy; None where the table takes it as known.
+
+        Raises
+        ------
+        ArtifactError
+            The entry does not describe it.
+        """
+        try:
+            return doubt_from_dict(self._document.get("doubt"))
+        except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise unreadable(self.path, "doubt", error) from error
+
+    @cached_property
+    def sketch(self) -> RowSketch:
+        """A fingerprint of the rows that the policy was learned from; unknown where it was not saved."""
+        entry = self._document.get("row_sketch")
+        return RowSketch.unknown(0) if entry is None else RowSketch.from_dict(entry)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy | CrossedHierarchies | None:
+        """The hierarchy under which the policy was made; the parents of its levels are read on first use.
+
+        Raises
+        ------
+        ArtifactError
+            The file of a level is not as it was written, or the entry does not describe a hierarchy.
+        """
+        entry = self._document["hierarchy"]
+        if entry is None:
+            return None
+        try:
+            return layout.to_hierarchy(entry, self._parents, self._metadata)
+        except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise unreadable(self.path, "hierarchy", error) from error
+
+    def _parents(self, number: int) -> dict[Any, Any]:
+        file = self._files[layout.level_file(number)]
+        file.verify()
+        return read_parents(file)
+
+    def _metadata(self, entry: dict[str, Any]) -> Metadata:
+        file = self._files[layout.METADATA]
+        file.verify()
+        width = file.entry["columns"]["values"]["buffers"][0][1] // (8 * file.rows)
+        tasks = Keys(stored_ids(file, "id").values())
+        return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
+
+    def moments(self) -> Moments | UnitMoments | None:
+        """Statistics of which the policy was made, as views of the mapped file; None where none were saved.
+
+        Raises
+        ------
+        ArtifactError
+            The file is not as it was written, or the policy does not follow from its moments.
+        """
+        file = self._files.get(layout.MOMENTS)
+        if file is None:
+            return None
+        file.verify()
+        actions, features = self._document.get("actions_apart", 0), self._document["moments_features"]
+        offset = self._document["moments_offset"]
+        moments = read_moments(file, self.policy.table.dim, actions, features, offset)
+        if self.hierarchy is not None and self.hyper is not None and self.doubt is None:
+            problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
+            if problem:
+                raise other_number(self.path, problem)
+        return moments
+
+
+def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
+    """Open a policy that :func:`hieropo.storage.save_policy` wrote.
+
+    Up to 64 MiB are verified byte by byte. Of a larger directory the document is, and each row when it is
+    first looked up; :func:`verify_policy` verifies everything. Nothing is unpickled and no code is run.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+
+    Returns
+    -------
+    StoredPolicy
+        The policy, its features, provenance, hierarchy and moments.
+
+    Raises
+    ------
+    ArtifactError
+        There is no policy, or it is torn, edited, of a newer format, or decides otherwise than when it was
+        saved. Names the file.
+    """
+    return _open(Path(path), whole=False)
+
+
+@one_blas_thread
+def verify_policy(path: str | os.PathLike[str]) -> None:
+    """Read all of a policy directory, check every byte, and condition the hierarchy on the moments once more.
+
+    Raises
+    ------
+    ArtifactError
+        As :func:`load_policy`; names the first file that is not as it was written.
+    """
+    stored = _open(Path(path), whole=True)
+    moments, hierarchy = stored.moments(), stored.hierarchy
+    if moments is not None and hierarchy is not None:
+        problem = other_posterior(stored.policy.table, moments, hierarchy, stored.doubt, stored)
+        if problem:
+            raise other_number(stored.path, problem)
+
+
+def _open(path: Path, *, whole: bool) -> StoredPolicy:
+    folder, document, files = open_directory(path, layout.POLICY)
+    verified = whole or sum(file.entry["bytes"] for file in files.values()) <= SMALL
+    if verified:
+        for file in files.values():
+            file.verify()
+    features = read_features(folder, document, layout.POLICY)
+    table = _table(files[layout.TASKS], files[layout.LOOKUP], document, verified=verified)
+    policy = LCBPolicy(table, features, pessimism=document["pessimism"], unseen=document["unseen"])
+    problem = difference(table, policy.pessimism, document["check"])
+    if problem:
+        raise other_number(folder, problem)
+    return StoredPolicy(
+        path=folder,
+        policy=_gated(policy, document, files),
+        hyper=layout.to_gaussian(document["hyper"]),
+        log_evidence=document["log_evidence"],
+        provenance=document["provenance"],
+        _document=document,
+        _files=files,
+    )
+
+
+def _gated(
+    policy: LCBPolicy, document: dict[str, Any], files: Mapping[str, MappedFile]
+) -> LCBPolicy | GatedPolicy:
+    entry = document.get("gate")
+    if entry is None:
+        return policy
+    file = files[layout.GATE]
+    file.verify()
+    incumbent = None if entry["incumbent"] is None else decode_id(entry["incumbent"])
+    return GatedPolicy(
+        policy,
+        file.array("harm", "<f8"),
+        entry["max_harm"],
+        incumbent,
+        tuple(entry["limits"]),
+        entry.get("eligible"),
+    )
+
+
+def _table(
+    tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool
+) -> StoredTable | StoredUnits:
+    dim, actions = document["dim"], document.get("actions_apart", 0)
+    packed = actions * packed_size(dim // actions) if actions else packed_size(dim)
+    ids = stored_ids(tasks, "id")
+    codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
+    rows = RowBytes(
+        header=Struct("<qQd" if _unsigned(ids.kind) else "<qqd"),
+        counts=tasks.bytes_of("rows").cast("d"),
+        checks=tasks.bytes_of("checksum").cast("I"),
+        means=tasks.bytes_of("mean"),
+        covs=tasks.bytes_of("cov"),
+        mean_size=8 * dim,
+        cov_size=8 * packed,
+    )
+    keys = StoredKeys(ids, codes, lookup.bytes_of("row").cast("Q"), rows, tasks, verified)
+    means, covs = tasks.array("mean", "<f8", dim), tasks.array("cov", "<f8", packed)
+    counts = tasks.array("rows", "<f8")
+    if actions:
+        means, covs = (each.reshape(len(each), actions, each.shape[1] // actions) for each in (means, covs))
+        return StoredUnits(keys, means, covs, counts, *layout.to_prior(document["prior"]))
+    prior = layout.to_gaussian(document["prior"])
+    assert prior is not None
+    return StoredTable(keys, means, covs, counts, prior)
+
+
+def _unsigned(kind: str) -> bool:
+    return not (kind == "int64" or kind.startswith("datetime64"))

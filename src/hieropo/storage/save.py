@@ -1,0 +1,218 @@
+"""Write a policy."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hieropo.errors import MismatchError
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.hyper.uncertainty import Doubt, doubt_to_dict
+from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy
+from hieropo.moments.row_sketch import RowSketch
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.policies.marginals import UnitTable
+from hieropo.rows.ids import encode_id
+from hieropo.storage import layout
+from hieropo.storage.columns import id_codes
+from hieropo.storage.directories import plain_json, writing
+from hieropo.storage.moments import flat, parent_columns, stored_offset, write_moments
+from hieropo.storage.row_checksums import row_checksums
+from hieropo.storage.self_check import check_moments, fixed_bounds
+
+
+def save_policy(  # noqa: PLR0913 - the parts of a fit
+    policy: LCBPolicy | GatedPolicy,
+    path: str | os.PathLike[str],
+    *,
+    moments: Moments | UnitMoments | None = None,
+    hierarchy: Hierarchy | CrossedHierarchies | None = None,
+    hyper: Gaussian | None = None,
+    log_evidence: float | None = None,
+    doubt: Doubt = None,
+    sketch: RowSketch | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a policy to a directory, in place of the policy that stands there, if one does.
+
+    A reader finds the old policy or the new one at any moment, also when this process is killed or the
+    disk is full.
+
+    Parameters
+    ----------
+    policy : LCBPolicy or GatedPolicy
+        What is written; with it comes what its choices depend on: table, features, pessimism, unseen rule, gate.
+    path : path
+        The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
+    moments : Moments or UnitMoments, optional
+        The statistics of which the policy was made, so that it can be refreshed with more rows.
+    hierarchy : Hierarchy or CrossedHierarchies, optional
+        The hierarchy under which the policy was made.
+    hyper : Gaussian, optional
+        Posterior of the root of the hierarchy.
+    log_evidence : float, optional
+        Log marginal likelihood of the log.
+    doubt : HyperDraws or HyperError, optional
+        What is not known of the hierarchy, where the table carries it.
+    sketch : RowSketch, optional
+        A fingerprint of the rows that it was learned from.
+    provenance : mapping, optional
+        Anything that JSON can hold, for the reader.
+
+    Returns
+    -------
+    Path
+        The directory.
+
+    Raises
+    ------
+    ArtifactError
+        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+    InputError
+        A task id or an entry of ``provenance`` would not come back equal.
+    MismatchError
+        The parts do not belong together.
+    """
+    gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
+    _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
+    document = _describe(policy, moments, hierarchy, hyper)
+    if doubt is not None:
+        document["doubt"] = doubt_to_dict(doubt)
+    if gate is not None:
+        document["gate"] = _gate(gate)
+    if sketch is not None:
+        document["row_sketch"] = sketch.to_dict()
+    document |= {"log_evidence": log_evidence, "provenance": plain_json(provenance or {})}
+    with writing(path, layout.POLICY) as folder:
+        document["files"] = _write_tables(folder, policy, moments, hierarchy)
+        if gate is not None:
+            document["files"][layout.GATE] = _write_gate(folder, gate)
+        (folder / layout.POLICY.document).write_bytes(layout.encode(document))
+    return Path(os.path.realpath(path))
+
+
+def _gate(gate: GatedPolicy) -> dict[str, Any]:
+    incumbent = None if gate.incumbent is None else encode_id(gate.incumbent)
+    return {
+        "max_harm": gate.max_harm, "incumbent": incumbent, "limits": list(gate.limits), "eligible": gate.eligible,
+    }  # fmt: skip
+
+
+def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
+    from hieropo.storage import arrow
+
+    return arrow.write_table(folder / layout.GATE, {"harm": arrow.numbers(gate.harm)})
+
+
+def _check_parts(
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
+    hyper: Gaussian | None,
+) -> None:
+    table = policy.table
+    apart = isinstance(table, UnitTable)
+    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, CrossedHierarchies)):
+        if part is not None and isinstance(part, kind) != apart:
+            have, other = ("each action of a task", "all actions") if apart else ("a task", "each action")
+            raise MismatchError(
+                f"The policy has one law for {have}, and its {name}, {type(part).__name__}, one for {other}. Are they "
+                "of one fit?"
+            )
+    width = table.means.shape[-1]
+    found = (
+        ("moments", None if moments is None else moments.dim, table.dim),
+        ("hierarchy", None if hierarchy is None else _width(hierarchy), width),
+        ("hyper", None if hyper is None else hyper.dim, _root_width(hierarchy, width)),
+    )
+    for name, dim, needed in found:
+        if dim not in (None, needed):
+            raise MismatchError(f"The policy has {needed} features, its {name} {dim}. Are they of one fit?")
+    made_with = None if moments is None else moments.features
+    if policy.features is not None and made_with not in (None, policy.features.fingerprint):
+        raise MismatchError("The moments were made with another feature map. Are they of the same fit?")
+    if moments is not None and hierarchy is not None and hyper is not None:
+        problem = check_moments(table, moments, hierarchy, hyper)
+        if problem:
+            raise MismatchError(f"{problem} Hand in what the policy was made of.")
+
+
+def _width(hierarchy: Hierarchy | CrossedHierarchies) -> int:
+    return hierarchy.unit_dim if isinstance(hierarchy, CrossedHierarchies) else hierarchy.dim
+
+
+def _root_width(hierarchy: Hierarchy | CrossedHierarchies | None, width: int) -> int:
+    return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else width
+
+
+def _describe(
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
+    hyper: Gaussian | None,
+) -> dict[str, Any]:
+    features = policy.features
+    apart = isinstance(policy.table, UnitTable)
+    return {
+        **layout.head(layout.POLICY),
+        "dim": policy.table.dim,
+        "tasks": len(policy.table.keys),
+        **({"actions_apart": policy.table.means.shape[1]} if apart else {}),
+        "features": None if features is None else features.to_dict(),
+        "features_fingerprint": None if features is None else features.fingerprint,
+        "pessimism": float(policy.pessimism),
+        "unseen": policy.unseen,
+        "prior": layout.from_prior(policy.table),
+        "hyper": layout.from_gaussian(hyper),
+        "hierarchy": layout.from_hierarchy(hierarchy),
+        "moments_features": None if moments is None else moments.features,
+        "moments_offset": None if moments is None else stored_offset(moments),
+        "check": fixed_bounds(policy),
+    }
+
+
+def _write_tables(
+    folder: Path,
+    policy: LCBPolicy,
+    moments: Moments | UnitMoments | None,
+    hierarchy: Hierarchy | CrossedHierarchies | None,
+) -> dict[str, Any]:
+    from hieropo.storage import arrow
+
+    table: Any = policy.table  # what can be saved also has ids and counts of rows
+    ids = table.keys.values
+    means, covs = flat(table.means), flat(table.covs)
+    codes = id_codes(ids)
+    order = np.argsort(codes, kind="stable")
+    files = {
+        layout.TASKS: arrow.write_table(
+            folder / layout.TASKS,
+            {
+                "id": arrow.ids(ids),
+                "rows": arrow.numbers(table.rows),
+                "mean": arrow.numbers(means),
+                "cov": arrow.numbers(covs),
+                "checksum": arrow.numbers(row_checksums(codes, table.rows, means, covs)),
+            },
+        ),
+        layout.LOOKUP: arrow.write_table(
+            folder / layout.LOOKUP, {"code": arrow.numbers(codes[order]), "row": arrow.numbers(order)}
+        ),
+    }
+    if moments is not None:
+        files[layout.MOMENTS] = write_moments(folder / layout.MOMENTS, moments)
+    if isinstance(hierarchy, Hierarchy):
+        for number, level in enumerate(hierarchy.levels):
+            name = layout.level_file(number)
+            files[name] = arrow.write_table(folder / name, parent_columns(level.parent))
+        if hierarchy.metadata is not None:
+            known, values = hierarchy.metadata.tasks.values, flat(hierarchy.metadata.values)
+            columns = {"id": arrow.ids(known), "values": arrow.numbers(values)}
+            files[layout.METADATA] = arrow.write_table(folder / layout.METADATA, columns)
+    return files

@@ -1,0 +1,369 @@
+"""The crossed prior with its variances integrated: against quadrature by brute force, and in drawn worlds."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from reference.dense import Array
+
+from hieropo._utils.packed import unpack
+from hieropo.errors import InputError, MismatchError, NumericalError
+from hieropo.estimation.crossed.mixture import (
+    CrossedHierarchies,
+    CrossedMixture,
+    condition_hierarchies,
+    integrate_crossed,
+)
+from hieropo.estimation.crossed.shapes import Scaling, Shapes, _negative, learn_shapes, part_of_tasks
+from hieropo.estimation.hyper.mixed import Components, normal_mixture_below, normal_mixture_quantile
+from hieropo.evaluation.by_posterior.value_distributions import total
+from hieropo.features.maps import indicator, per_action
+from hieropo.moments.units import UnitAccumulator, UnitMoments
+
+SHARES = np.array([0.4, 0.3, 0.2, 0.1])
+
+
+@dataclass(frozen=True)
+class World:
+    theta: Array
+    task: Array
+    action: Array
+    reward: Array
+
+    def moments(self, action: Array | None = None) -> UnitMoments:
+        total = UnitAccumulator(indicator(range(self.theta.shape[1])))
+        total.add(self.task, self.action if action is None else action, None, self.reward)
+        return total.moments()
+
+
+def world(seed: int, m: int, n: int, sds: tuple[float, float, float], shares: Array = SHARES) -> World:
+    """Actions, levels and interactions of these standard deviations, noise 1; every task has n rows."""
+    rng = np.random.default_rng(seed)
+    K = len(shares)
+    theta = sds[0] * rng.standard_normal(K) + sds[1] * rng.standard_normal((m, 1))
+    theta = theta + sds[2] * rng.standard_normal((m, K))
+    task, action = np.repeat(np.arange(m), n), rng.choice(K, m * n, p=shares)
+    return World(theta, task, action, theta[task, action] + rng.standard_normal(m * n))
+
+
+def integrated(moments: UnitMoments, noise_ratio: Array | None = None) -> CrossedMixture:
+    """Integrate with one standard deviation for all columns, and known relative noise."""
+    shapes = Shapes.equal(moments)
+    if noise_ratio is not None:
+        shapes = shapes._replace(noise_ratio=noise_ratio)
+    return condition_hierarchies(moments, integrate_crossed(moments, shapes))
+
+
+def quantile(law: Components, level: float) -> float:
+    sds = np.sqrt(np.maximum(law.covs[:, 0, 0], 0.0))
+    return float(normal_mixture_quantile(law.weights, law.means[:, 0], sds, level))
+
+
+def gain_of_best(mixture: CrossedMixture) -> tuple[Array, Components]:
+    """Weights of the mean gain over the incumbent of the actions with the largest means, and its law."""
+    best = mixture.table().means[:, :, 0].argmax(axis=1)
+    vectors = (np.eye(len(SHARES))[best] - SHARES) / len(best)
+    return vectors, total(mixture, vectors[None])
+
+
+def by_quadrature(log: World, ratio: Array, nodes: int) -> tuple[Array, Array, Array]:
+    """P(a on and m on) as (2, 2), and mean and variance of theta (m, K), by the definition.
+
+    A half-Cauchy standard deviation is tan(pi u / 2) of a uniform u: midpoints in u have one prior mass.
+    """
+    m, K = log.theta.shape
+    n = len(log.reward)
+    slab = np.tan(np.pi / 2 * (np.arange(nodes) + 0.5) / nodes)
+    Z = [np.eye(K)[log.action], np.eye(m)[log.task], np.eye(m * K)[log.task * K + log.action]]
+    kernels = [z @ z.T for z in Z]
+    units_a, units_s = np.tile(np.arange(K), m), np.repeat(np.arange(m), K)
+    links = [np.eye(K)[units_a], np.eye(m)[units_s], np.eye(m * K)]
+    one = np.ones(n)
+    mass, mean, square = np.zeros((2, 2)), np.zeros(m * K), np.zeros(m * K)
+    log_terms, results = [], []
+    for a_on in (0, 1):
+        for m_on in (0, 1):
+            for a in slab if a_on else [0.0]:
+                for g in slab if m_on else [0.0]:
+                    levels = slab * np.sqrt(1 + g**2)  # half-Cauchy of this scale
+                    V = a**2 * kernels[0] + levels[:, None, None] ** 2 * kernels[1] + g**2 * kernels[2]
+                    V = V + np.diag(ratio[log.action])
+                    C = [s2 * z @ u.T for s2, z, u in ((a**2, Z[0], links[0]), (g**2, Z[2], links[2]))]
+                    cross = (C[0] + C[1]) + levels[:, None, None] ** 2 * (Z[1] @ links[1].T)
+                    inverse = np.linalg.solve(V, np.broadcast_to(np.eye(n), V.shape))
+                    x = inverse @ one
+                    information = x @ one
+                    beta = x @ log.reward / information
+                    left = log.reward - beta[:, None]
+                    q = np.einsum("hi,hij,hj->h", left, inverse, left)
+                    evidence = -0.5 * (np.linalg.slogdet(V)[1] + np.log(information) + (n - 1) * np.log(q))
+                    prior = np.log(0.25) - np.log(nodes) * (1 + a_on + m_on)
+                    fit = beta[:, None] + np.einsum("hiu,hij,hj->hu", cross, inverse, left)
+                    own = (
+                        a**2
+                        + levels[:, None] ** 2
+                        + g**2
+                        - np.einsum("hiu,hij,hju->hu", cross, inverse, cross)
+                    )
+                    own = own + (1 - np.einsum("hiu,hi->hu", cross, x)) ** 2 / information[:, None]
+                    log_terms.append(evidence + prior)
+                    results.append((a_on, m_on, fit, own * (q / (n - 3))[:, None]))
+    most = max(terms.max() for terms in log_terms)
+    for terms, (a_on, m_on, fit, own) in zip(log_terms, results, strict=True):
+        w = np.exp(terms - most)
+        mass[a_on, m_on] += w.sum()
+        mean += w @ fit
+        square += w @ (own + fit**2)
+    total = mass.sum()
+    mean, square = mean / total, square / total
+    return mass / total, mean.reshape(m, K), (square - mean**2).reshape(m, K)
+
+
+@pytest.mark.parametrize("sds", [(0.8, 0.5, 0.6), (0.0, 1.0, 0.0)])
+def test_it_is_the_integral_over_all_standard_deviations(sds: tuple[float, float, float]) -> None:
+    shares = np.array([0.5, 0.3, 0.2])
+    log, ratio = world(3, 3, 6, sds, shares), np.array([1.0, 2.0, 0.5])
+    mass, mean, var = by_quadrature(log, ratio, 28)
+    got = integrated(log.moments(), ratio)
+    assert got.hierarchy.no_effect == pytest.approx(mass[0, 0], abs=0.004)
+    assert got.hierarchy.no_action_effect == pytest.approx(mass[0].sum(), abs=0.004)
+    assert got.hierarchy.no_interaction == pytest.approx(mass[:, 0].sum(), abs=0.004)
+    table = got.table()
+    np.testing.assert_allclose(table.means[:, :, 0], mean, atol=0.02 * np.sqrt(var.max()))
+    seen = log.moments().rows > 0  # a unit without rows has the heavy tail of m, which few nodes have roughly
+    ratio_of_sds = np.sqrt(table.covs[:, :, 0] / var)
+    assert np.abs(ratio_of_sds - 1)[seen].max() < 0.03
+    assert np.abs(ratio_of_sds - 1).max() < 0.15
+
+
+def test_few_hierarchies_say_what_all_of_them_say() -> None:
+    moments = world(3, 12, 15, (0.3, 0.5, 0.3)).moments()
+    few = integrate_crossed(moments, Shapes.equal(moments))
+    weights, kept = few.weights, few.conditioned
+    every = CrossedHierarchies(
+        weights, few.action_sd, few.level_sd, few.interaction_sd, few.noise_var, weights, few.shapes
+    )
+    assert np.count_nonzero(kept) < 50 < len(few)
+    for zero in (few.action_sd == 0, few.interaction_sd == 0):
+        assert kept[zero].sum() == pytest.approx(weights[zero].sum(), rel=1e-6)
+    one, all_ = (condition_hierarchies(moments, each) for each in (few, every))
+    sd = np.sqrt(all_.table().covs[:, :, 0])
+    np.testing.assert_allclose(one.table().means[:, :, 0], all_.table().means[:, :, 0], atol=0.01 * sd.max())
+    np.testing.assert_allclose(np.sqrt(one.table().covs[:, :, 0]), sd, rtol=0.02)
+    best = all_.table().means[:, :, 0].argmax(axis=1)
+    vectors = ((np.eye(4)[best] - SHARES) / 12)[None]
+    below = [
+        float(normal_mixture_below(law.weights, law.means[:, 0], np.sqrt(law.covs[:, 0, 0])))
+        for law in (total(one, vectors), total(all_, vectors))
+    ]
+    assert below[0] == pytest.approx(below[1], abs=0.003)
+
+
+def test_the_views_of_a_mixture_agree() -> None:
+    log = world(1, 4, 10, (0.5, 0.5, 0.5))
+    got = integrated(log.moments())
+    table, dense = got.table(), got.dense()
+    law, whole = got.unit(3, 2), got.task(3)
+    np.testing.assert_allclose(law.mean, table.means[3, 2], rtol=1e-9)
+    np.testing.assert_allclose(law.cov, unpack(table.covs[3, 2], 1), rtol=1e-9)
+    np.testing.assert_allclose(np.diagonal(whole.cov), table.covs[3, :, 0], rtol=1e-9)
+    np.testing.assert_allclose(dense.means[3], whole.mean, rtol=1e-9)
+    np.testing.assert_allclose(unpack(dense.covs[3], 4), whole.cov, rtol=1e-9)
+    np.testing.assert_allclose(got.new_task().mean, table.prior_means[:, 0], rtol=1e-9)
+    vectors = np.zeros((1, 4, 4))
+    vectors[0, 2, 1] = 1.0
+    one = total(got, vectors)
+    assert one.gaussian().mean[0] == pytest.approx(table.means[2, 1, 0], rel=1e-9)
+    assert one.gaussian().cov[0, 0] == pytest.approx(table.covs[2, 1, 0], rel=1e-9)
+    assert float(got.components(2, 1).quantile([1.0], 0.3)) == pytest.approx(quantile(one, 0.3), rel=1e-9)
+    assert got.unit("new", 1, unseen="prior").mean == pytest.approx(table.prior_means[1])
+    assert "P(no effect)" in repr(got)
+
+
+def test_the_value_comes_back_from_json_to_the_last_bit() -> None:
+    import json
+
+    moments = world(1, 4, 10, (0.5, 0.5, 0.5)).moments()
+    found = integrate_crossed(moments)
+    again = CrossedHierarchies.from_dict(json.loads(json.dumps(found.to_dict())))
+    one, two = (condition_hierarchies(moments, each).table() for each in (found, again))
+    np.testing.assert_array_equal(one.means, two.means)
+    np.testing.assert_array_equal(one.covs, two.covs)
+
+
+def test_a_large_log_is_integrated_over_the_narrow_range_that_it_leaves() -> None:
+    found = integrated(world(5, 400, 60, (0.4, 2.0, 0.3)).moments()).hierarchy
+    for sd, truth, room in ((found.level_sd, 2.0, 0.25), (found.interaction_sd, 0.3, 0.04)):
+        mean = found.weights @ sd
+        spread = np.sqrt(found.weights @ (sd - mean) ** 2)
+        assert abs(mean - truth) < room
+        assert 0 < spread < room
+    assert found.weights @ found.noise_var == pytest.approx(1.0, abs=0.04)
+    assert found.no_interaction < 1e-3
+    assert found.hierarchy(0).noise_var[0] == found.noise_var[0]
+
+
+def test_parts_of_a_large_log_find_the_windows_that_all_of_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = world(7, 300, 40, (0.3, 0.7, 0.2)).moments()
+    shapes = Shapes.equal(moments)
+    monkeypatch.setattr("hieropo.estimation.crossed.mixture._PILOT", 10_000)
+    whole = integrate_crossed(moments, shapes)
+    monkeypatch.setattr("hieropo.estimation.crossed.mixture._PILOT", 100)
+    parts = integrate_crossed(moments, shapes)
+    one, two = (condition_hierarchies(moments, each).table() for each in (whole, parts))
+    sd = np.sqrt(one.covs[:, :, 0])
+    assert (np.abs(one.means - two.means)[:, :, 0] / sd).max() < 0.05
+    np.testing.assert_allclose(np.sqrt(two.covs[:, :, 0]), sd, rtol=0.03)
+
+
+def test_the_part_of_the_tasks_does_not_hang_on_their_order() -> None:
+    log = world(7, 50, 12, (0.3, 0.7, 0.2))
+    kept = np.random.default_rng(0).random(log.task.size) < 0.7
+    log = World(log.theta, log.task[kept], log.action[kept], log.reward[kept])
+    order = np.random.default_rng(1).permutation(50)
+    other = World(log.theta, order[log.task], log.action, log.reward)
+    one, two = (part_of_tasks(each.moments(), 60) for each in (log, other))
+    assert 10 < len(one) < 25
+    assert sorted(order[one.tasks].tolist()) == sorted(two.tasks.tolist())
+    assert part_of_tasks(log.moments(), 10_000).n_rows == log.task.size
+
+
+def test_a_reward_of_another_unit_or_offset_changes_no_probability() -> None:
+    log = world(2, 8, 12, (0.3, 0.5, 0.3))
+    one = integrated(log.moments())
+    two = integrated(World(log.theta, log.task, log.action, 100 * log.reward - 30).moments())
+    assert two.hierarchy.no_effect == pytest.approx(one.hierarchy.no_effect, rel=1e-6)
+    np.testing.assert_allclose(two.table().means, 100 * one.table().means - 30, rtol=1e-6)
+
+
+@pytest.mark.parametrize("logs", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_it_claims_nothing_where_actions_have_no_effect(logs: int) -> None:
+    """Rewards with their actions permuted, in tasks that differ in level: a claim in at most one of twenty."""
+    claims, no_effect = 0, []
+    for seed in range(logs):
+        log = world(seed, 40, 20, (0.2, 0.5, 0.3))
+        moments = log.moments(np.random.default_rng(1000 + seed).permutation(log.action))
+        mixture = condition_hierarchies(moments, integrate_crossed(moments))
+        _, gain = gain_of_best(mixture)
+        claims += not quantile(gain, 0.025) <= 0.0 <= quantile(gain, 0.975)
+        no_effect.append(mixture.hierarchy.no_effect)
+    assert claims <= logs / 20
+    assert np.mean(no_effect) > 0.6
+
+
+@pytest.mark.slow
+def test_intervals_of_the_gain_hold_in_worlds_drawn_from_the_model() -> None:
+    """Each of 20 worlds has a 95 % interval; fewer than 16 hold with probability .003 if each does with .95."""
+    held, claimed, true = 0, 0.0, 0.0
+    for seed in range(20):
+        log = world(seed, 40, 20, (0.2, 0.5, 0.3))
+        vectors, gain = gain_of_best(condition_hierarchies(log.moments(), integrate_crossed(log.moments())))
+        truth = float((vectors * log.theta).sum())
+        held += quantile(gain, 0.025) <= truth <= quantile(gain, 0.975)
+        claimed, true = claimed + float(gain.gaussian().mean[0]), true + truth
+    assert held >= 16
+    assert claimed / true == pytest.approx(1.0, abs=0.25)
+
+
+def with_contexts(seed: int = 4, scale: float = 1.0, shift: float = 0.0) -> UnitMoments:
+    """Ten tasks that differ in the slope of the first of two columns; noise sd of the second action is 3."""
+    rng = np.random.default_rng(seed)
+    n, m = 600, 10
+    task, action, x = rng.integers(0, m, n), rng.integers(0, 3, n), rng.standard_normal((n, 2))
+    noise = np.array([1.0, 3.0, 1.0])[action]
+    reward = 1 + x[:, 0] * rng.standard_normal(m)[task] + noise * rng.standard_normal(n)
+    made = UnitAccumulator(per_action(range(3), ["x", "y"]))
+    made.add(task, action, x * np.array([scale, 1.0]) + np.array([shift, 0.0]), reward)
+    return made.moments()
+
+
+def test_contexts_are_integrated_too() -> None:
+    moments = with_contexts()
+    got = condition_hierarchies(moments, integrate_crossed(moments))
+    assert got.hierarchy.no_effect > 0.5
+    assert got.task(0).dim == 9
+    best = np.zeros((1, 10, 3, 3))
+    best[0, :, 0, 0], best[0, :, 1, 0] = 1.0, -1.0
+    gain = total(got, best.reshape(1, 10, 9))
+    assert quantile(gain, 0.025) <= 0 <= quantile(gain, 0.975)
+
+
+def test_the_slope_of_the_shapes_is_that_of_their_density() -> None:
+    moments = with_contexts()
+    scaling = Scaling.of(moments)
+    at = np.append(np.linspace(-1.2, -0.4, 9), [0.2, -0.1, 0.3])
+    _, slope = _negative(moments, scaling, at)
+    numeric = [
+        (_negative(moments, scaling, at + 1e-5 * e)[0] - _negative(moments, scaling, at - 1e-5 * e)[0]) / 2e-5
+        for e in np.eye(12)
+    ]
+    np.testing.assert_allclose(slope, numeric, rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_find_the_column_that_tasks_differ_in_and_the_action_of_more_noise() -> None:
+    moments = with_contexts()
+    shapes, scaling = learn_shapes(moments), Scaling.of(moments)
+    assert shapes.noise_ratio[1] == pytest.approx(9.0, rel=0.35)
+    assert shapes.noise_ratio[[0, 2]] == pytest.approx(1.0, rel=0.25)
+    level = np.sqrt(np.diagonal(scaling.inverse.T @ shapes.level @ scaling.inverse))
+    assert level[1] > 1.5 * level[2]
+    assert np.prod(level) == pytest.approx(1.0)
+
+
+def test_actions_whose_rewards_are_all_equal_are_not_taken_to_be_without_noise() -> None:
+    """Of 0/1 rewards with few 1, some actions have none: noise is then taken to be the same in all."""
+    rng = np.random.default_rng(0)
+    task, action = rng.integers(0, 20, 4000), rng.integers(0, 6, 4000)
+    clicks = made_of(task, action, (rng.random(4000) < 0.02) * (action < 2) * 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = integrate_crossed(clicks)
+    assert found.shapes.noise_ratio.tolist() == [1.0] * 6
+    assert found.central().noise_var[0] == pytest.approx(0.02 / 3, rel=0.35)
+
+
+def made_of(task: Array, action: Array, reward: Array) -> UnitMoments:
+    total_ = UnitAccumulator(indicator(range(6)))
+    total_.add(task, action, None, reward)
+    return total_.moments()
+
+
+def test_the_unit_and_the_zero_of_a_column_change_no_reward() -> None:
+    one, two = with_contexts(), with_contexts(scale=50.0, shift=80.0)
+    first, second = (condition_hierarchies(each, integrate_crossed(each)) for each in (one, two))
+    assert second.hierarchy.no_effect == pytest.approx(first.hierarchy.no_effect, rel=1e-4)
+    x = np.array([[1.0, 0.5, -1.0], [1.0, -2.0, 0.3]])
+    moved = x * np.array([1.0, 50.0, 1.0]) + np.array([0.0, 80.0, 0.0])
+    for action in range(3):
+        a, b = first.unit(3, action).project(x), second.unit(3, action).project(moved)
+        np.testing.assert_allclose(a[0], b[0], rtol=1e-4)
+        np.testing.assert_allclose(a[1], b[1], rtol=1e-4)
+
+
+def test_a_point_mass_at_zero_is_a_quantile() -> None:
+    weights, means, sds = np.array([0.6, 0.4]), np.array([0.0, 1.0]), np.array([0.0, 0.5])
+    assert normal_mixture_quantile(weights, means, sds, 0.3) == 0.0
+    assert normal_mixture_quantile(weights, means, sds, 0.001) < 0.0
+    assert normal_mixture_quantile(weights, means, sds, 0.9) > 0.5
+    both = normal_mixture_quantile(weights, np.array([means, means + 1]), np.array([sds, sds]), 0.3)
+    assert both.tolist() == [0.0, 1.0]
+
+
+def test_a_log_that_does_not_tell_the_noise_is_refused() -> None:
+    log = world(0, 3, 10, (0.2, 0.5, 0.3))
+    equal = Shapes.equal(log.moments())
+    with pytest.raises(MismatchError, match="4 actions"):
+        integrate_crossed(log.moments(), equal._replace(noise_ratio=np.ones(2)))
+    with pytest.raises(InputError, match="noise_var of action 2"):
+        integrate_crossed(log.moments(), equal._replace(noise_ratio=np.array([1.0, 1.0, 0.0, 1.0])))
+    few = World(log.theta, log.task[:1], log.action[:1], log.reward[:1])
+    with pytest.raises(NumericalError, match="at least 2 rows"):
+        integrate_crossed(few.moments())
+    with pytest.raises(NumericalError, match="Are all rewards"):
+        integrate_crossed(World(log.theta, log.task, log.action, 0 * log.reward).moments())
+    one = np.ones(1)
+    with pytest.raises(InputError, match="weights of at least 0"):
+        CrossedHierarchies(2 * one, one, one, one, one, one, equal)
+    with pytest.raises(InputError, match="One number for each hierarchy"):
+        CrossedHierarchies(one, np.ones(2), one, one, one, one, equal)

@@ -1,0 +1,102 @@
+"""The compiled way up and the table of the crossed prior: the same numbers as the steps by reflections give."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from reference.dense import Array
+
+from hieropo._utils.packed import unpack
+from hieropo.model.crossed import marginals as crossed_laws
+from hieropo.model.crossed import steps as crossed_steps
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.posterior import condition_crossed
+from hieropo.model.crossed.steps import ObservedUnits, RootSums, TaskMessages, UnitMessages
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.rows.keys import Keys
+
+
+def made(m: int, K: int, p: int, n: int, share: float, seed: int = 0) -> UnitMoments:
+    """Moments of m tasks with n rows for each action that they have, a ``share`` of K."""
+    rng = np.random.default_rng(seed)
+    chosen = np.flatnonzero(rng.random(m * K) < share)
+    unit = np.repeat(np.append(chosen, 0), n)
+    x = np.column_stack([np.ones(unit.size), rng.standard_normal((unit.size, p - 1))])
+    theta = 0.5 * rng.standard_normal((m, 1, p)) + 0.3 * rng.standard_normal((m, K, p))
+    reward = np.einsum("ni,ni->n", x, theta.reshape(m * K, p)[unit]) + rng.standard_normal(unit.size)
+    some = Moments.from_arrays(unit, x, reward)
+    sums, rows = np.zeros((m * K, some.sums.shape[1])), np.zeros(m * K)
+    sums[some.tasks.astype(int)], rows[some.tasks.astype(int)] = some.sums, some.rows
+    return UnitMoments.of(Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(m, K), np.zeros((m, K)))
+
+
+def covariance(p: int, rank: int, size: float, seed: int) -> Array:
+    root = np.sqrt(size) * np.random.default_rng(seed).standard_normal((p, rank))
+    return np.asarray(root @ root.T)
+
+
+LOGS = {
+    "one column": (90, 4, 1, 3, 0.7),
+    "few actions": (50, 3, 5, 4, 0.8),
+    "whole tiles": (21, 2, 8, 12, 1.0),
+    "many actions": (40, 30, 3, 4, 0.05),
+}
+COVS = {
+    "full": ((4, 0.2), (4, 0.1)),
+    "singular": ((1, 0.2), (1, 0.1)),
+    "no interaction": ((4, 0.2), (0, 0.0)),
+    "no level": ((0, 0.0), (4, 0.1)),
+    "far larger than the noise": ((4, 1e6), (4, 1e6)),
+    "level far larger than the noise": ((4, 1e6), (4, 0.1)),
+}
+
+
+def hierarchy(p: int, K: int, covs: str) -> CrossedHierarchy:
+    (first, level), (second, interaction) = COVS[covs]
+    return CrossedHierarchy(
+        covariance(p, p, 0.1, 3),
+        covariance(p, first, level, 1),
+        covariance(p, second, interaction, 2),
+        np.ones(K),
+    )
+
+
+def assert_near(got: Array, right: Array, tolerance: float = 1e-11) -> None:
+    np.testing.assert_allclose(got, right, rtol=0, atol=tolerance * max(float(np.abs(right).max()), 1e-300))
+
+
+@pytest.mark.parametrize("covs", COVS)
+@pytest.mark.parametrize("log", LOGS)
+def test_root_sums_are_those_of_the_steps_by_reflections(log: str, covs: str) -> None:
+    moments = made(*LOGS[log])
+    h = hierarchy(moments.unit_dim, moments.n_actions, covs)
+    messages = UnitMessages(ObservedUnits.of(moments, h.noise_var), h.interaction_cov)
+    got, right = RootSums.of(messages, h.level_cov), TaskMessages.of(messages, h.level_cov).root(messages)
+    for name in RootSums._fields:
+        assert_near(np.asarray(getattr(got, name)), np.asarray(getattr(right, name)), 1e-10)
+
+
+@pytest.mark.parametrize("covs", COVS)
+@pytest.mark.parametrize("log", LOGS)
+def test_the_table_has_the_posteriors_that_units_have_one_by_one(log: str, covs: str) -> None:
+    moments = made(*LOGS[log])
+    posterior = condition_crossed(moments, hierarchy(moments.unit_dim, moments.n_actions, covs))
+    table = posterior.table()
+    for s in range(0, len(moments), 7):
+        units = [posterior.unit(s, a) for a in range(moments.n_actions)]
+        assert_near(table.means[s], np.array([unit.mean for unit in units]), 1e-10)
+        assert_near(unpack(table.covs[s], moments.unit_dim), np.array([unit.cov for unit in units]))
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[list[Any]] = []
+    monkeypatch.setattr(crossed_steps, "UNITS", 40)
+    monkeypatch.setattr(crossed_laws, "UNITS", 40)
+    for threads in (1, 3):
+        monkeypatch.setattr(crossed_steps, "processors", lambda threads=threads: threads)
+        monkeypatch.setattr(crossed_laws, "processors", lambda threads=threads: threads)
+        posterior = condition_crossed(made(*LOGS["few actions"]), hierarchy(5, 3, "full"))
+        answers.append([posterior.log_evidence, posterior.table().means, posterior.table().covs])
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_array_equal(one, other)
