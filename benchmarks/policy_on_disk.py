@@ -119,8 +119,8 @@ def large(tasks: int, dim: int, folder: Path, *, text: bool) -> None:
     quantiles("the same tasks again", read, queries)
     phi = rng.standard_normal((10, dim))
     quantiles("one choice among 10 candidates", lambda task: policy.choose(task, phi=phi), queries)
-    strangers = [f"no {task}" if text else -1 - task for task in queries]
-    quantiles("a task that is unknown", stored.keys.find, strangers)
+    unknown_tasks = [f"no {task}" if text else -1 - task for task in queries]
+    quantiles("a task that is unknown", stored.keys.find, unknown_tasks)
     with timed(f"choose for {len(queries)} requests at once"):
         policy.choose_many(queries, phi=np.broadcast_to(phi, (len(queries), *phi.shape)))
 

@@ -46,11 +46,11 @@ from tables import figure, provenance, table, write
 
 from hieropo import HierOPO, LCBPolicy, Moments
 from hieropo.estimation.learning import Learning, Settings, learning
-from hieropo.evaluation.by_posterior.certificates import task_laws
+from hieropo.evaluation.by_posterior.certificates import value_distributions
 from hieropo.features.maps import indicator, per_action
 from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.incumbents import Reactions, knowledge
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.rows.batches import Roles
 
 Array = NDArray[np.float64]
@@ -180,7 +180,7 @@ def judge(world: World, posterior: Any, pessimism: float = 0.0) -> Judged:
         np.einsum("nma,nmp->map", one[chosen] - incumbent, world.x) / n
         for incumbent in (one[world.action], world.chances)
     )
-    laws = task_laws(posterior, delta.reshape(m, -1))
+    laws = value_distributions(posterior, delta.reshape(m, -1))
     true, expected = ((each * theta).sum(axis=(1, 2)) for each in (delta, mean_delta))
     return Judged(laws.mean, true, expected, laws.sd, laws.below)
 
@@ -256,7 +256,7 @@ def one_run(setting: Setting, run: int) -> Run:
 
 def _learned(moments: Moments, features: Crossed, logging: Any) -> Learning:
     settings = Settings("auto", "flat", "auto", None, logging)
-    return learning(moments, Placement(Roles("task", "action", "reward")), settings, features)
+    return learning(moments, TaskLevels(Roles("task", "action", "reward")), settings, features)
 
 
 def means(runs: list[Run]) -> tuple[Array, Array]:

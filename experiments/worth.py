@@ -40,7 +40,7 @@ from tables import figure, provenance, table, write
 from hieropo import LCBPolicy, Moments, condition, estimate
 from hieropo.estimation.hyper.mixed import normal_mixture_quantile
 from hieropo.estimation.hyper.uncertainty import learn
-from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, task_laws
+from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.reproduce.synthetic.simulation import SimulatedLog, TrueTasks, draw_log, draw_tasks
 
@@ -178,7 +178,7 @@ def judge(
     pooled = (log.candidates @ posterior.hyper.mean).argmax(axis=1)
     psi, old = world.mean(chosen), world.mean(pooled)
     deltas = np.stack([psi - old, world.mean(random[0]) - world.mean(random[1])])
-    laws = task_laws(posterior, np.concatenate([psi[None], deltas]))
+    laws = value_distributions(posterior, np.concatenate([psi[None], deltas]))
     away = np.abs((psi * theta).sum(axis=1) - laws.mean[0])
     sums = np.stack([psi, psi - old]) * world.share[:, None]
     alone = np.sqrt(np.square(world.share) @ np.square(laws.sd[0]))

@@ -49,7 +49,7 @@ def write_log(folder: Path, files: int, rows: int) -> Path:
     return log
 
 
-class Watched:
+class ProgressSource:
     """A source that writes down which file is read next, before it is."""
 
     rereadable = True
@@ -107,7 +107,7 @@ class Stand:
 
     def whole(self) -> None:
         """Sum over the log, and save what was found."""
-        source: Any = Watched(self.log, self.notes)
+        source: Any = ProgressSource(self.log, self.notes)
         features, summed = features_and_sums(
             source, FEATURES, self.roles, lambda _: True, checkpoint=self.checkpoint, threads=self.lanes
         )

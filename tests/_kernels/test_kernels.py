@@ -15,8 +15,8 @@ import pytest
 import hieropo
 from hieropo import Gaussian, Hierarchy, Moments, condition
 from hieropo._kernels import jit
-from hieropo._kernels.circulant import Turns
-from hieropo._kernels.circulant_updates import add_run, add_turns
+from hieropo._kernels.circulant import CirculantLayout
+from hieropo._kernels.circulant_updates import add_circulant, add_run
 from hieropo._utils.packed import triangle
 from hieropo.model import steps
 
@@ -130,7 +130,7 @@ def test_every_dimension_agrees_with_numpy(d: int) -> None:
 def one_by_one(address, left, right, rows, stride, sizes):
     for t in range(rows):
         place = t * stride
-        add_turns(address, left, place, right, place, sizes[0], sizes[1], sizes[2], sizes[3])
+        add_circulant(address, left, place, right, place, sizes[0], sizes[1], sizes[2], sizes[3])
 
 
 @numba.njit
@@ -140,7 +140,7 @@ def in_a_run(address, left, right, rows, stride, sizes):
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 11, 12, 13, 16, 20, 21, 24, 33, 34, 50])
 def test_rows_of_a_run_give_the_same_bits_as_rows_one_by_one(count) -> None:
-    turns, (i, j) = Turns(count), triangle(count)
+    turns, (i, j) = CirculantLayout(count), triangle(count)
     rng = np.random.default_rng(count)
     for rows in (1, 2, 7):
         Z, weight = rng.standard_normal((rows, count)), rng.uniform(0.5, 2.0, (rows, 1))

@@ -240,7 +240,7 @@ CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "fit": ("hieropo.learners.hieropo.open_log", lambda _, log: hieropo.HierOPO().fit(log, **COLUMNS)),
     "partial_fit": ("hieropo.learners.hieropo.open_log", lambda learner, log: learner.partial_fit(log)),
     "predict": ("hieropo.learners.fitted.read_requests", lambda learner, log: learner.predict(log)),
-    "summary": ("hieropo.learners.fitted.crossed_likeness", lambda learner, _: learner.summary()),
+    "summary": ("hieropo.learners.fitted.crossed_population_summary", lambda learner, _: learner.summary()),
     "evaluate": ("hieropo.evaluation.entry.evaluated", lambda learner, log: learner.evaluate(log)),
     "save": ("hieropo.learners.fitted.save_policy", lambda learner, _: learner.save("nowhere")),
     "load_learner": ("hieropo.learners.loading.load_policy", lambda *_: hieropo.load_learner("nowhere")),

@@ -22,7 +22,7 @@ from command_line import COMMAND, FIT, answers, fails, hieropo_, make_log, refus
 import hieropo
 from hieropo.cli import console
 from hieropo.cli.console import Line
-from hieropo.cli.progress_source import Watched
+from hieropo.cli.progress_source import ProgressSource
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.features.maps import per_action
 from hieropo.learners.population import parts_in_words
@@ -579,8 +579,8 @@ class TestInspectHowTasksAreAlike:
         assert says in answers("inspect", tmp_path / "p")
         found = json.loads(answers("inspect", tmp_path / "p", "--json"))
         assert found["uncertainty"] == way
-        doubt = hieropo.load_policy(tmp_path / "p").doubt
-        assert found["hierarchies"] == (len(doubt) if way == "integrated" else None)
+        hyper_uncertainty = hieropo.load_policy(tmp_path / "p").hyper_uncertainty
+        assert found["hierarchies"] == (len(hyper_uncertainty) if way == "integrated" else None)
 
     @pytest.mark.parametrize("way", ["integrated", "first-order", "plug-in"])
     @pytest.mark.parametrize("levels", [(), ("--levels", "town")])
@@ -683,7 +683,7 @@ def test_a_line_appears_while_one_long_step_runs(
 
 def test_a_watched_source_is_the_source(shop: Path) -> None:
     source = open_log(shop / "log.parquet")
-    watched = Watched(source, Line())
+    watched = ProgressSource(source, Line())
     assert open_log(watched) is watched
     assert (watched.name, watched.schema, watched.n_rows) == (source.name, source.schema, source.n_rows)
     assert watched.rereadable == source.rereadable

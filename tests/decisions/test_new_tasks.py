@@ -81,11 +81,11 @@ def test_requests_of_new_tasks_have_to_say_where_they_belong(learner: HierOPO) -
         learner.predict(requests(town=TOWNS["town"]))
     known = learner.predict(pa.table({"store": [3, 4]}))  # the log says where they belong
     assert known.tolist() == [best(learner, learner.posterior_.task(store)) for store in (3, 4)]
-    moved = requests(town=TOWNS["town"], region=["north", "south", "north", "north"])
+    recentred = requests(town=TOWNS["town"], region=["north", "south", "north", "north"])
     with pytest.raises(
         LogError, match=r"Column 'region', row 0: 'town 1' of column 'town' is in 'north' here and was"
     ):
-        learner.predict(moved)
+        learner.predict(recentred)
     twice = pa.table(
         {"store": [100, 3, 100], "town": ["town 1", "town 3", "town 2"], "region": ["south"] * 2 + ["north"]}
     )

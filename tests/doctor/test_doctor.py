@@ -15,7 +15,7 @@ import hieropo
 from hieropo import Examination, HierOPO, examine
 from hieropo.cli import main
 from hieropo.doctor.rules import incumbent as rules_incumbent
-from hieropo.doctor.tee_source import Watch
+from hieropo.doctor.tee_source import TeeSource
 from hieropo.logs.opening import open_log
 from hieropo.rows.batches import Roles
 
@@ -388,7 +388,7 @@ def test_it_is_named_in_rows_too_that_a_fit_of_a_long_log_does_not_look_at(tmp_p
     for start in range(0, 2000, 500):
         pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
     for reward, rows in (("r", (1900,)), ("r32", None)):
-        watch = Watch(open_log(tmp_path), Roles("t", "a", reward), most=1000)
+        watch = TeeSource(open_log(tmp_path), Roles("t", "a", reward), most=1000)
         for part in watch.parts(["t", "a", reward]):
             assert sum(batch.num_rows for batch in part.batches()) == part.n_rows
         seen = watch.collected()
@@ -639,7 +639,7 @@ def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path
         pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
     source = open_log(tmp_path)
     roles = Roles("store", "offer", "profit", "p", time="day")
-    watch = Watch(source, roles, most=1000)
+    watch = TeeSource(source, roles, most=1000)
     for part in reversed(list(watch.parts(roles.columns))):
         rows = sum(batch.num_rows for batch in part.batches())
         assert rows == part.n_rows

@@ -15,7 +15,7 @@ import hieropo
 from hieropo import examine
 from hieropo.doctor.examination import SEVERITIES
 from hieropo.doctor.fitting import of_rows
-from hieropo.doctor.tee_source import Watch
+from hieropo.doctor.tee_source import TeeSource
 from hieropo.logs.opening import open_log
 
 Rng = np.random.Generator
@@ -99,7 +99,7 @@ def test_the_doctor_answers_or_says_why_not(seed: int) -> None:
             seen[type(error).__name__] += 1
             continue
         seen["stops" if found.stops else "goes"] += 1
-        watch = Watch(open_log(table), found.roles, most=150)
+        watch = TeeSource(open_log(table), found.roles, most=150)
         assert sum(
             batch.num_rows for part in watch.parts(found.roles.columns) for batch in part.batches()
         ) == len(table)

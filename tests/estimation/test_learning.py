@@ -226,7 +226,7 @@ def test_every_policy_comes_back_from_disk_and_is_made_again(way: str, tmp_path:
     learner = HierOPO(**settings).fit(LOG, **{**COLUMNS, **columns})
     path = learner.save(tmp_path / "policy")
     stored = load_policy(path)
-    assert isinstance(stored.doubt, kind)
+    assert isinstance(stored.hyper_uncertainty, kind)
     verify_policy(path)
     tasks, contexts = [0, 7, 59, 99], np.array([[0.0], [1.0], [-2.0], [0.5]])
     contexts = contexts[:, : len(learner.features_.columns)]
@@ -244,8 +244,8 @@ def tampered(path: Path, change) -> None:
 
 
 def less_spread(document: dict) -> None:
-    doubt = document["doubt"]
-    doubt["task_covs"] = (0.5 * np.asarray(doubt["task_covs"])).tolist()
+    hyper_uncertainty = document["doubt"]
+    hyper_uncertainty["task_covs"] = (0.5 * np.asarray(hyper_uncertainty["task_covs"])).tolist()
 
 
 def less_error(document: dict) -> None:

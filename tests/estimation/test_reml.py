@@ -143,7 +143,7 @@ def test_no_change_of_the_estimate_is_better(shape, criterion, m, n, cov) -> Non
             other = to_matrix(nearest_psd(to_vector(ratio + size * change), 3), 3)
             there = likelihood(moments, other, criterion, 0.0, diagonal=True).deviance
             assert there >= best - 1e-8 * abs(best)
-    assert found.chosen.promise <= 1e-9 * abs(best)
+    assert found.chosen.predicted_decrease <= 1e-9 * abs(best)
 
 
 def test_estimates_are_near_the_truth() -> None:
@@ -442,7 +442,7 @@ def test_few_evaluations_are_enough(d: int, m: int, n: int, rank, criterion) -> 
     for seed in range(3):
         found = estimate(regime(d, m, n, rank=rank, seed=seed), "full", criterion).chosen
         assert found.evaluations <= 8
-        assert found.promise <= 1e-10 * abs(found.deviance)
+        assert found.predicted_decrease <= 1e-10 * abs(found.deviance)
 
 
 @pytest.mark.parametrize("criterion", ["reml", "ml"])

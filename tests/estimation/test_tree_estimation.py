@@ -19,7 +19,7 @@ from hieropo import (
     estimate_levels,
 )
 from hieropo.estimation.tree_likelihood import Tree, tree_likelihood
-from hieropo.model.posterior import hung
+from hieropo.model.posterior import parents_of
 from hieropo.rows.keys import Keys
 
 REGION = {0: "N", 1: "N", 2: "S", 3: "S"}
@@ -68,7 +68,7 @@ def tree(log: Log, *, metadata: bool) -> Tree:
     shape = Hierarchy(None, zero, 1.0, levels, log.metadata() if metadata else None)
     keys, parents = moments.keys, []
     for k in range(3):
-        keys, parent = hung(keys, shape, k)
+        keys, parent = parents_of(keys, shape, k)
         parents.append(parent)
     design = log.metadata().design(log.d, moments.keys) if metadata else None
     return Tree(moments.sums, log.d, tuple(parents), moments.n_rows, 0.0, design)

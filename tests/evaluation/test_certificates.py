@@ -15,7 +15,7 @@ from hieropo.errors import InputError, MismatchError
 from hieropo.estimation.crossed.mixture import CrossedMixture, condition_hierarchies, integrate_crossed
 from hieropo.estimation.hyper.corrected import HyperError, correct
 from hieropo.estimation.hyper.mixed import HyperDraws, mix
-from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, task_laws
+from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.features.maps import per_action
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
@@ -96,7 +96,7 @@ def parts(post: Any) -> list[tuple[float, Any]]:
 @kinds
 def test_the_law_of_each_task_is_that_of_its_mixture(post: Any) -> None:
     v = np.random.default_rng(1).standard_normal((2, M, post.dim))
-    found = task_laws(post, v)
+    found = value_distributions(post, v)
     for row, task in enumerate(post.moments.keys.values.tolist()):
         mean, var = post.task(task).project(v[:, row])
         np.testing.assert_allclose(found.mean[:, row], mean, rtol=1e-10, atol=1e-12)
@@ -111,9 +111,9 @@ def test_the_law_of_each_task_is_that_of_its_mixture(post: Any) -> None:
 @kinds
 def test_leading_axes_are_asked_one_by_one(post: Any) -> None:
     v = np.random.default_rng(1).standard_normal((2, 3, M, post.dim))
-    found = task_laws(post, v)
+    found = value_distributions(post, v)
     for i, j in np.ndindex(2, 3):
-        for whole, one in zip(found, task_laws(post, v[i, j]), strict=True):
+        for whole, one in zip(found, value_distributions(post, v[i, j]), strict=True):
             np.testing.assert_allclose(whole[i, j], one, rtol=1e-12, atol=1e-14)
 
 
@@ -121,7 +121,7 @@ def test_leading_axes_are_asked_one_by_one(post: Any) -> None:
 def test_a_policy_that_does_the_same_does_no_harm(post: Any) -> None:
     v = np.zeros((M, post.dim))
     v[2] = 1.0
-    found = task_laws(post, v)
+    found = value_distributions(post, v)
     still = np.arange(M) != 2
     for each in found:
         assert (each[still] == 0.0).all()
@@ -132,7 +132,7 @@ def test_what_is_known_for_sure_does_harm_or_does_not() -> None:
     sure = condition(
         log(), Hierarchy(Gaussian(np.array([1.0, 0.0, 0.0]), np.zeros((3, 3))), np.zeros((3, 3)), 1.0)
     )
-    found = task_laws(sure, [[[1.0, 5.0, 0.0]] * M, [[-1.0, 5.0, 0.0]] * M])
+    found = value_distributions(sure, [[[1.0, 5.0, 0.0]] * M, [[-1.0, 5.0, 0.0]] * M])
     assert (found.mean == [[1.0], [-1.0]]).all()
     assert not found.sd.any()
     assert (found.below == [[0.0], [1.0]]).all()
@@ -142,14 +142,14 @@ def test_the_tail_of_a_mixture_is_not_that_of_its_moments() -> None:
     post = mixture()
     v = np.zeros((M, D))
     v[:, 0] = 1.0
-    law = task_laws(post, v)
+    law = value_distributions(post, v)
     matched = stats.norm.cdf(-law.mean / law.sd)
     assert np.abs(law.below - matched).max() > 0.02
 
 
 def test_vectors_of_other_tasks_are_refused() -> None:
     with pytest.raises(MismatchError, match=r"shape \(5, 3\); \(..., m, d\) is needed, with the m = 6 tasks"):
-        task_laws(KINDS["two levels"](), np.zeros((M - 1, D)))
+        value_distributions(KINDS["two levels"](), np.zeros((M - 1, D)))
 
 
 # Certificates
@@ -344,8 +344,8 @@ def test_after_the_rows_needed_the_certificate_is_what_was_wanted(
     asked = {"mask": np.tile(np.arange(K) > 0, (5, 1)), "weight": np.array([1.0, 9.0, 1.0, 1.0, 1.0])}
 
     def choice(mean: Array, cov: Array) -> Array:
-        doubt = np.sqrt(np.einsum("nki,ij,nkj->nk", phi, cov, phi))
-        return 1 + (phi @ mean - pessimism * doubt)[:, 1:].argmax(axis=1)
+        hyper_uncertainty = np.sqrt(np.einsum("nki,ij,nkj->nk", phi, cov, phi))
+        return 1 + (phi @ mean - pessimism * hyper_uncertainty)[:, 1:].argmax(axis=1)
 
     now = certificates(post, rows, phi, choice(law.mean, law.cov), rng=rng, **asked).values[0]
     asked |= {"pessimism": pessimism, "borrowed": borrowed}

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo.evaluation.parts.by_model import Worth
+from hieropo.evaluation.parts.by_model import ValueSummary
 from hieropo.evaluation.parts.claims import agreement, claim
 from hieropo.learners.hieropo import HierOPO
 from hieropo.ope.value_estimates import ValueEstimate
@@ -46,8 +46,8 @@ def estimate(gain: float, low: float, high: float, withheld: str | None = None) 
     return ValueEstimate("DR", gain, se, low, high, gain, se, low, high, 500.0, "tasks", withheld)
 
 
-def worth(mean: float, sd: float) -> Worth:
-    return Worth(mean, sd, mean - 1.959964 * sd, mean + 1.959964 * sd, 0.5)
+def worth(mean: float, sd: float) -> ValueSummary:
+    return ValueSummary(mean, sd, mean - 1.959964 * sd, mean + 1.959964 * sd, 0.5)
 
 
 @pytest.mark.parametrize(

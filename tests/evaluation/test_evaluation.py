@@ -73,10 +73,10 @@ def test_new_rows_are_judged_by_model_and_by_weights_and_both_hold_the_truth(lea
         assert low < (value if name == "value" else value - incumbent) < high
 
 
-Laws = list[tuple[float, np.ndarray, np.ndarray]]
+TaskMarginals = list[tuple[float, np.ndarray, np.ndarray]]
 
 
-def joint_laws(parts: Any, tasks: list[int]) -> Laws:
+def joint_laws(parts: Any, tasks: list[int]) -> TaskMarginals:
     """Weight, means (m, d) and covariances (m, d, m, d) of all tasks, under each hierarchy."""
     found = []
     for weight, part in parts:
@@ -90,7 +90,7 @@ def joint_laws(parts: Any, tasks: list[int]) -> Laws:
     return found
 
 
-def along(laws: Laws, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def along(laws: TaskMarginals, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights, means and sds of sum_s v_s' theta_s; 0 where nothing but rounding is left of both."""
     means = np.array([float(np.sum(vector * mean)) for _, mean, _ in laws])
     variances = np.array([float(np.einsum("ia,iajb,jb->", vector, cov, vector)) for *_, cov in laws])
@@ -106,7 +106,7 @@ def below(laws: tuple[np.ndarray, np.ndarray, np.ndarray], end: float) -> float:
     return float(weights @ np.where(sds > 0, norm.cdf((end - means) / points), means < end))
 
 
-def is_worth(worth: Any, laws: Laws, vector: np.ndarray) -> None:
+def is_worth(worth: Any, laws: TaskMarginals, vector: np.ndarray) -> None:
     weights, means, sds = law = along(laws, vector)
     mean = weights @ means
     assert worth.mean == pytest.approx(mean, rel=1e-9, abs=1e-12)

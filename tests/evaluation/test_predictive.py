@@ -634,13 +634,13 @@ def test_new_rows_of_a_right_model_are_left_alone_and_others_not() -> None:
         n = (100, 3000)[k % 2]
         task, action, x = rng.integers(0, 20, n), rng.integers(0, 4, n), contexts(rng, n)
         reward = np.einsum("nd,nd->n", features.phi(x, action), theta[task]) + rng.standard_normal(n)
-        for moved in (0.0, 0.6):
+        for recentred in (0.0, 0.6):
             checks = Checks(posterior, features, learned_from=False)
-            checks.add(task, action, x, reward + moved)
+            checks.add(task, action, x, reward + recentred)
             found = checks.checks()
-            if moved and n == 3000:
+            if recentred and n == 3000:
                 assert any("above what was learned" in said for said in found.findings)
-            elif not moved:
+            elif not recentred:
                 least.append(found.misfits[0].p)
     assert np.mean(np.array(least) <= 0.2) <= 0.2 + 3 * np.sqrt(0.16 / worlds)
 

@@ -36,12 +36,12 @@ MAPS = {
     "embedding": embedding(["a", "b", "c"], TABLE),
     "embedding, contexts": embedding(["a", "b", "c"], TABLE, ["price", "age"], table_names=["base", "size"]),
     "embedding, no intercept": embedding(["a", "b", "c"], TABLE, ["price", "age"], intercept=False),
-    "columns, far": Columns(("price", "age")).moved((0.25, 1.0), "age"),
-    "per_action, far": per_action(["a", "b", "c"], ["price", "age"]).moved((1e6, -3.0)),
-    "per_action, no intercept, far": per_action(["a", "b", "c"], ["price", "age"], intercept=False).moved(
+    "columns, far": Columns(("price", "age")).recentred((0.25, 1.0), "age"),
+    "per_action, far": per_action(["a", "b", "c"], ["price", "age"]).recentred((1e6, -3.0)),
+    "per_action, no intercept, far": per_action(["a", "b", "c"], ["price", "age"], intercept=False).recentred(
         (1024.0, 1.0), "price"
     ),
-    "embedding, far": embedding(["a", "b", "c"], TABLE, ["price", "age"]).moved((0.0, 40.0)),
+    "embedding, far": embedding(["a", "b", "c"], TABLE, ["price", "age"]).recentred((0.0, 40.0)),
 }
 CROSSED = {name: features for name, features in MAPS.items() if features.actions is not None}
 
@@ -159,15 +159,15 @@ def test_a_map_without_contexts_needs_none():
 
 def test_an_origin_is_a_change_of_coordinates_within_a_family():
     plain = per_action(["a", "b"], ["price", "age"])
-    far = plain.moved((20.5, -3.0))
+    far = plain.recentred((20.5, -3.0))
     assert far != plain
     assert far.family == plain.family == plain.fingerprint
-    assert far.moved(None) == plain == plain.moved((0.0, 0))
+    assert far.recentred(None) == plain == plain.recentred((0.0, 0))
     assert far.origin == (20.5, -3.0)
     assert far.names == plain.names
     multiples = Columns(("price", "age"), (2.0, 4.0), "age")
     assert multiples.phi([[7.0, 2.0]]).tolist() == [[6.0, 2.0]]
-    assert multiples.moved(None) == Columns(("price", "age")) == multiples.moved((0.0, 4.0), "age")
+    assert multiples.recentred(None) == Columns(("price", "age")) == multiples.recentred((0.0, 4.0), "age")
     own = one_action(far)
     assert own.origin == far.origin
     np.testing.assert_array_equal(own.phi([[21.5, 0.0]], [0]), [[1.0, 1.0, 3.0]])
@@ -186,7 +186,7 @@ def test_an_origin_is_a_change_of_coordinates_within_a_family():
 )
 def test_wrong_origins_are_refused(origin, pivot, intercept, error, message):
     with pytest.raises(error, match=message):
-        per_action(["a"], ["price", "age"], intercept=intercept).moved(origin, pivot)
+        per_action(["a"], ["price", "age"], intercept=intercept).recentred(origin, pivot)
 
 
 def test_names_say_action_and_context():

@@ -32,8 +32,8 @@ from hieropo.cli import main
 from hieropo.errors import HieropoWarning, MismatchError, NumericalError
 from hieropo.features.maps import Columns, embedding, per_action
 from hieropo.model.metadata import Metadata
-from hieropo.model.moved_priors import moved_hierarchy
-from hieropo.moments.recentring import moved, near, remote, settled
+from hieropo.model.moved_priors import recentred_hierarchy
+from hieropo.moments.recentring import near, recentred, remote, settled
 from hieropo.moments.units import UnitAccumulator, UnitMoments
 from hieropo.passes.identifiability import refuse_undetermined
 from hieropo.passes.summing import sums
@@ -170,8 +170,8 @@ def test_moments_moved_are_those_that_the_other_map_makes():
         pivot = None if getattr(features, "intercept", False) else "price"
         maps = [
             features,
-            features.moved((40.0, -2.0, 0.25), pivot),
-            features.moved((50.0, -1.0, 0.0), pivot and "stamp"),
+            features.recentred((40.0, -2.0, 0.25), pivot),
+            features.recentred((50.0, -1.0, 0.0), pivot and "stamp"),
         ]
         weight = rng.uniform(0.5, 2.0, 40)
         each = [
@@ -180,19 +180,19 @@ def test_moments_moved_are_those_that_the_other_map_makes():
         ]
         for here, start in zip(maps, each, strict=True):
             for there, end in zip(maps, each, strict=True):
-                assert moved(start, here, there).allclose(end, 1e-11)
-        assert moved(each[1], maps[1], maps[1]) is each[1]
+                assert recentred(start, here, there).allclose(end, 1e-11)
+        assert recentred(each[1], maps[1], maps[1]) is each[1]
 
 
 def test_moments_of_units_move_as_those_of_the_whole_map():
     features = MAPS["per-action"]
     _, (task, x, codes, reward) = made(features, 50.0, "float64")
-    there = features.moved((50.0, -1.0, 0.0))
+    there = features.recentred((50.0, -1.0, 0.0))
     units = UnitAccumulator(features)
     units.add(task, codes, x, reward)
     direct = Moments.from_arrays(task, there.phi(x, codes), reward, features=there.fingerprint)
-    assert moved(units.moments(), features, there).dense().allclose(direct, 1e-11)
-    both = settled(units.moments(), features.moved((50.0, -1.0, 0.0)).moved(None))
+    assert recentred(units.moments(), features, there).dense().allclose(direct, 1e-11)
+    both = settled(units.moments(), features.recentred((50.0, -1.0, 0.0)).recentred(None))
     assert both[1] == features  # nothing lies far
 
 
@@ -200,9 +200,9 @@ def test_moments_move_within_a_family_only():
     one, other = per_action(["a"], ["x"]), per_action(["a"], ["y"], intercept=False)
     made_by = Moments.from_arrays(["s"], one.phi([[1.0]], [0]), [1.0], features=one.fingerprint)
     with pytest.raises(MismatchError, match="differ by more than where they measure"):
-        moved(made_by, one, other)
+        recentred(made_by, one, other)
     with pytest.raises(MismatchError, match="were made by the map"):
-        moved(made_by, one.moved((1.0,)), one)
+        recentred(made_by, one.recentred((1.0,)), one)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 60.0])
@@ -342,13 +342,13 @@ class TestGivenPriors:
         rng = np.random.default_rng(0)
         d, c = features.dim, 2
         pivot = None if getattr(features, "intercept", False) else "stamp"
-        there = features.moved((16.0, -3.0, 0.0), pivot)
+        there = features.recentred((16.0, -3.0, 0.0), pivot)
         root = rng.standard_normal((d * (1 + c), d * (1 + c)))
         hyper = Gaussian(rng.standard_normal(d * (1 + c)), root @ root.T)
         level = Level(np.diag(rng.uniform(1, 2, d)), {1: "x", 2: "y"}, "group")
         known = Metadata([1, 2], rng.standard_normal((2, c)))
         given = Hierarchy(hyper, root[:d, :d] @ root[:d, :d].T, 0.5, (level,), known)
-        found = moved_hierarchy(given, features, there)
+        found = recentred_hierarchy(given, features, there)
         x = rng.standard_normal((4, 3)) + np.array([16.0, -3.0, 0.0])
         codes = None if features.actions is None else rng.integers(len(features.actions), size=4)
         before, after = features.phi(x, codes), there.phi(x, codes)
@@ -361,15 +361,15 @@ class TestGivenPriors:
 
     def test_with_metadata_of_their_own_shape(self):
         features = MAPS["per-action"]
-        rng, there, d = np.random.default_rng(1), features.moved((16.0, -3.0, 0.0)), features.dim
+        rng, there, d = np.random.default_rng(1), features.recentred((16.0, -3.0, 0.0)), features.dim
         known = Metadata([1, 2], rng.standard_normal((2, d, 1)))
         root = rng.standard_normal((d + 1, d + 1))
         given = Hierarchy(Gaussian(rng.standard_normal(d + 1), root @ root.T), np.eye(d), 0.5, (), known)
-        found = moved_hierarchy(given, features, there)
+        found = recentred_hierarchy(given, features, there)
         x, codes = rng.standard_normal((4, 3)) + np.array([16.0, -3.0, 0.0]), rng.integers(2, size=4)
         moments = Moments.from_arrays([1, 2, 1, 2], features.phi(x, codes), rng.standard_normal(4))
         one = condition(moments, given)
-        other = condition(moved(moments, features, there), found)
+        other = condition(recentred(moments, features, there), found)
         np.testing.assert_allclose(other.log_evidence, one.log_evidence, rtol=1e-9)
         for task in (1, 2):
             mine, theirs = (
@@ -475,7 +475,7 @@ class TestInUse:
             learner = HierOPO(**settings).fit(source)
             assert learner.features_ == whole.features_
             assert learner.moments_.allclose(whole.moments_, 1e-12)
-        fixed = HierOPO(features.moved((1e5, -2e3, 0.0)), **settings).fit(both)
+        fixed = HierOPO(features.recentred((1e5, -2e3, 0.0)), **settings).fit(both)
         assert fixed.features_.origin == (1e5, -2e3, 0.0)
         assert HierOPO(features, **settings).fit(both).features_ == whole.features_
 

@@ -80,25 +80,25 @@ def numbers(learner: HierOPO) -> dict[str, np.ndarray]:
 
 
 def same_but_for(
-    shift: float, moved: HierOPO, still: HierOPO, vector: np.ndarray, *, scale: float = 1.0
+    shift: float, recentred: HierOPO, still: HierOPO, vector: np.ndarray, *, scale: float = 1.0
 ) -> None:
     """Means move by the shift times a vector (d,) of features that is 1 in all rows; all else stays."""
     now, then = (
-        np.asarray(each.posterior_.table().means).reshape(-1, vector.size) for each in (moved, still)
+        np.asarray(each.posterior_.table().means).reshape(-1, vector.size) for each in (recentred, still)
     )
     np.testing.assert_allclose(
         now - then, np.tile(shift * vector, (len(now), 1)), rtol=0, atol=TOLERANCE * scale
     )
-    hyper = moved.posterior_.hyper.mean - still.posterior_.hyper.mean
+    hyper = recentred.posterior_.hyper.mean - still.posterior_.hyper.mean
     width = min(hyper.size, vector.size)  # units have the mean of one action, metadata have more behind
     np.testing.assert_allclose(hyper[:width], shift * vector[:width], rtol=0, atol=TOLERANCE * scale)
     np.testing.assert_allclose(hyper[width:], 0.0, rtol=0, atol=TOLERANCE * scale)
-    after, before = numbers(moved), numbers(still)
+    after, before = numbers(recentred), numbers(still)
     for name, value in before.items():
         np.testing.assert_allclose(
             after[name], value, rtol=0, atol=TOLERANCE * np.abs(value).max(initial=1e-300)
         )
-    assert moved.posterior_.log_evidence == pytest.approx(still.posterior_.log_evidence, abs=1e-6)
+    assert recentred.posterior_.log_evidence == pytest.approx(still.posterior_.log_evidence, abs=1e-6)
 
 
 HIERARCHIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -135,10 +135,10 @@ def fitted(name: str, shift: float) -> HierOPO:
 @pytest.mark.parametrize("name", HIERARCHIES)
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_a_constant_moves_the_population_mean_and_nothing_else(name: str, shift: float) -> None:
-    still, moved = fitted(name, 0.0), fitted(name, shift)
+    still, recentred = fitted(name, 0.0), fitted(name, shift)
     width = still.features_.dim // 2
-    same_but_for(shift, moved, still, np.tile(np.eye(width)[0], 2))
-    assert (still.moments_.offset is None, moved.moments_.offset is None) == (True, False)
+    same_but_for(shift, recentred, still, np.tile(np.eye(width)[0], 2))
+    assert (still.moments_.offset is None, recentred.moments_.offset is None) == (True, False)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -150,14 +150,14 @@ def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> Non
     assert [model.name for model in other.models] == [model.name for model in one.models]
     for mine, theirs in zip(one.models, other.models, strict=True):
         assert theirs.evidence == pytest.approx(mine.evidence, abs=1e-6)
-    for each, moved in zip(one.coefficients, other.coefficients, strict=True):
+    for each, recentred in zip(one.coefficients, other.coefficients, strict=True):
         there = (
             shift if each.name.endswith("a") or each.name.endswith("b") or each.name == "intercept" else 0.0
         )
-        assert moved.mean.value - there == pytest.approx(each.mean.value, abs=TOLERANCE)
-        assert moved.mean.lower - there == pytest.approx(each.mean.lower, abs=TOLERANCE)
-        assert moved.between.value == pytest.approx(each.between.value, abs=TOLERANCE)
-        assert moved.rows == pytest.approx(each.rows, rel=1e-7)
+        assert recentred.mean.value - there == pytest.approx(each.mean.value, abs=TOLERANCE)
+        assert recentred.mean.lower - there == pytest.approx(each.mean.lower, abs=TOLERANCE)
+        assert recentred.between.value == pytest.approx(each.between.value, abs=TOLERANCE)
+        assert recentred.rows == pytest.approx(each.rows, rel=1e-7)
     tasks, x = (
         np.arange(TASKS),
         np.linspace(-2.0, 2.0, TASKS)[:, None][:, : len(fitted(name, 0.0).features_.columns)],
@@ -193,11 +193,11 @@ def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) 
     S, K = 40, 5
     reward = (rng.normal(size=(S, 1)) + rng.normal(size=(S, K)) + 0.5 * rng.normal(size=(S, K))).ravel()
     columns = {"task": np.repeat(np.arange(S), K), "action": np.tile(list("abcde"), S)}
-    still, moved = (
+    still, recentred = (
         HierOPO().fit(pa.table({**columns, "reward": reward + at}), **ROLES) for at in (0.0, shift)
     )
-    same_but_for(shift, moved, still, np.ones(K), scale=3.0)
-    assert still.summary().verdict == moved.summary().verdict
+    same_but_for(shift, recentred, still, np.ones(K), scale=3.0)
+    assert still.summary().verdict == recentred.summary().verdict
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -212,14 +212,14 @@ def test_rewards_without_noise(settings: dict[str, Any], shift: float) -> None:
         table = pa.table({"task": task, "action": np.array(["a", "b"])[action], "reward": reward + at})
         with pytest.warns(HieropoWarning, match="without noise"):
             found.append(HierOPO(**settings).fit(table, **ROLES))
-    still, moved = found
-    difference = np.asarray(moved.posterior_.table().means) - np.asarray(still.posterior_.table().means)
+    still, recentred = found
+    difference = np.asarray(recentred.posterior_.table().means) - np.asarray(still.posterior_.table().means)
     np.testing.assert_allclose(difference, shift, rtol=0, atol=TOLERANCE)
     if not settings:  # the crossed prior
-        assert moved.hierarchy_.no_effect == pytest.approx(still.hierarchy_.no_effect, abs=1e-6)
+        assert recentred.hierarchy_.no_effect == pytest.approx(still.hierarchy_.no_effect, abs=1e-6)
         return
-    assert moved.hierarchy_.noise_var == pytest.approx(still.hierarchy_.noise_var, rel=1e-6)
-    np.testing.assert_allclose(moved.hierarchy_.task_cov, still.hierarchy_.task_cov, rtol=1e-6)
+    assert recentred.hierarchy_.noise_var == pytest.approx(still.hierarchy_.noise_var, rel=1e-6)
+    np.testing.assert_allclose(recentred.hierarchy_.task_cov, still.hierarchy_.task_cov, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -235,16 +235,16 @@ def test_a_given_prior_is_in_units_of_the_reward_and_moves_with_it(shift: float)
             OracleOPO(np.full(2, at)).fit(log(at), **ROLES),
         ]
 
-    for still, moved in zip(given(0.0), given(shift), strict=True):
-        same_but_for(shift, moved, still, np.ones(2))
+    for still, recentred in zip(given(0.0), given(shift), strict=True):
+        same_but_for(shift, recentred, still, np.ones(2))
     # The prior that does not move draws the mean to where it was.
     left = HierOPO(hyper=Gaussian(np.zeros(2), np.eye(2))).fit(log(shift), **ROLES)
     assert np.abs(left.posterior_.hyper.mean).max() < np.abs(given(shift)[0].posterior_.hyper.mean).max()
 
 
 def test_complete_pooling_moves_too() -> None:
-    still, moved = (PooledOPO().fit(log(at), **ROLES) for at in (0.0, 1e6))
-    same_but_for(1e6, moved, still, np.ones(2))
+    still, recentred = (PooledOPO().fit(log(at), **ROLES) for at in (0.0, 1e6))
+    same_but_for(1e6, recentred, still, np.ones(2))
 
 
 MAPS: dict[str, tuple[FeatureMap, np.ndarray]] = {
@@ -267,8 +267,8 @@ def test_every_map_that_holds_a_constant_keeps_the_law(name: str, shift: float) 
     features, vector = MAPS[name]
     named = {"task": "task", "reward": "reward", **({"action": "action"} if features.actions else {})}
     settings = {"task_cov": "diag", "uncertainty": "plug-in"}
-    still, moved = (HierOPO(features, **settings).fit(log(at), **named) for at in (0.0, shift))
-    same_but_for(shift, moved, still, vector)
+    still, recentred = (HierOPO(features, **settings).fit(log(at), **named) for at in (0.0, shift))
+    same_but_for(shift, recentred, still, vector)
 
 
 def test_a_map_without_a_constant_is_another_model_and_is_warned_of() -> None:
@@ -313,10 +313,12 @@ def figures(found: Any, shift: float) -> dict[str, Any]:
 def test_an_evaluation_moves_by_the_constant(settings: dict[str, Any]) -> None:
     before = judged(0.0, settings)
     for shift in (-30.0, 1e6):
-        for still, moved in zip(before, judged(shift, settings), strict=True):
-            assert (moved.learned_from, moved.limits) == (still.learned_from, still.limits)
-            assert [each.withheld for each in moved.estimates] == [each.withheld for each in still.estimates]
-            now, then = figures(moved, shift), figures(still, 0.0)
+        for still, recentred in zip(before, judged(shift, settings), strict=True):
+            assert (recentred.learned_from, recentred.limits) == (still.learned_from, still.limits)
+            assert [each.withheld for each in recentred.estimates] == [
+                each.withheld for each in still.estimates
+            ]
+            now, then = figures(recentred, shift), figures(still, 0.0)
             assert now.keys() == then.keys()
             for name, value in then.items():
                 np.testing.assert_allclose(now[name], value, rtol=1e-8, atol=1e-7, err_msg=name)
@@ -325,10 +327,10 @@ def test_an_evaluation_moves_by_the_constant(settings: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_a_pessimism_that_is_chosen_does_not_move() -> None:
     found = [HierOPO(pessimism="cv").fit(log(at), **ROLES, pscore="p").pessimism_ for at in (0.0, 1e6)]
-    still, moved = found
-    assert moved.chosen == still.chosen
-    np.testing.assert_allclose(moved.value - 1e6, still.value, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(moved.se, still.se, rtol=0, atol=1e-7)
+    still, recentred = found
+    assert recentred.chosen == still.chosen
+    np.testing.assert_allclose(recentred.value - 1e6, still.value, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(recentred.se, still.se, rtol=0, atol=1e-7)
 
 
 class TestMoments:
@@ -389,10 +391,10 @@ class TestMoments:
             rng.integers(4, size=40), rng.integers(3, size=40), rng.normal(size=(40, 1)), rng.normal(size=40)
         )
         plain = total.moments()
-        moved = plain.around(np.tile(rng.normal(size=2), 3))
+        recentred = plain.around(np.tile(rng.normal(size=2), 3))
         for level in (0.0, 0.3):
             crossed = CrossedHierarchy(one, level * one, 0.5 * one, np.array([0.7, 0.4, 1.1]))
-            mine, theirs = (condition_crossed(each, crossed) for each in (plain, moved))
+            mine, theirs = (condition_crossed(each, crossed) for each in (plain, recentred))
             for view in (
                 lambda p: p.hyper, lambda p: p.action(1), lambda p: p.new_action(), lambda p: p.unit(2, 1),
                 lambda p: p.task(0), lambda p: p.new_task(),
@@ -406,7 +408,7 @@ class TestMoments:
             np.testing.assert_allclose(theirs.dense_arrays()[0], mine.dense_arrays()[0], rtol=0, atol=1e-10)
             assert theirs.log_evidence == pytest.approx(mine.log_evidence, rel=1e-10)
         crossed = CrossedHierarchy(one, 0.5 * one, 0.2 * one, np.full(3, 0.7))
-        mine, theirs = (condition_crossed(each, crossed) for each in (plain, moved))
+        mine, theirs = (condition_crossed(each, crossed) for each in (plain, recentred))
         for view in (
             lambda p: p.hyper, lambda p: p.action(1), lambda p: p.new_action(), lambda p: p.unit(2, 1),
             lambda p: p.task(0), lambda p: p.new_task(), lambda p: p.effects(), lambda p: p.unit_new_action(3),

@@ -166,10 +166,10 @@ def test_a_trend_of_rewards_is_found_with_its_size() -> None:
     assert abs(still.mean()) < 4 / 200**0.5
     assert 0.85 < still.std() < 1.15
     place, code, reward = frozen(0, tasks=100, each=60)
-    moved = trend(collected(place, code, reward + np.repeat(np.linspace(0, 1, 60), 100)))
-    assert moved is not None
-    assert moved.z > 5
-    assert moved.effect == pytest.approx(1.0, rel=0.15)  # the noise has sd 1
+    recentred = trend(collected(place, code, reward + np.repeat(np.linspace(0, 1, 60), 100)))
+    assert recentred is not None
+    assert recentred.z > 5
+    assert recentred.effect == pytest.approx(1.0, rel=0.15)  # the noise has sd 1
 
 
 def test_shares_that_differ_are_told_from_equal_ones() -> None:

@@ -83,9 +83,11 @@ def test_many_rows_give_the_logits_that_made_the_choices() -> None:
 def test_contexts_in_other_units_give_the_same_choices() -> None:
     _, x, action = drawn(3, 8, 30, 2)
     found = choice_logits(*sums_of(x, action))
-    moved = choice_logits(*sums_of(5.0 * x + 2.0, action))
-    np.testing.assert_allclose(moved[:, :, 1:], found[:, :, 1:] / 5.0, atol=1e-8)
-    np.testing.assert_allclose(moved[:, :, 0], found[:, :, 0] - 2.0 * moved[:, :, 1:].sum(axis=2), atol=1e-8)
+    recentred = choice_logits(*sums_of(5.0 * x + 2.0, action))
+    np.testing.assert_allclose(recentred[:, :, 1:], found[:, :, 1:] / 5.0, atol=1e-8)
+    np.testing.assert_allclose(
+        recentred[:, :, 0], found[:, :, 0] - 2.0 * recentred[:, :, 1:].sum(axis=2), atol=1e-8
+    )
 
 
 def test_a_column_that_does_not_vary_and_an_action_never_taken_get_nothing() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hieropo import HierOPO, HieropoWarning, InputError, LogError, load_learner
 from hieropo.errors import ArtifactError
 from hieropo.features.maps import indicator, per_action
-from hieropo.logs.bad_rows.rejects import ROUNDED, Rejects, sift
+from hieropo.logs.bad_rows.rejects import ROUNDED, Rejects, find_bad_values
 from hieropo.logs.reading import checked, read
 from hieropo.passes.log_moments import LogMoments
 from hieropo.passes.summing import sums
@@ -148,7 +148,9 @@ def test_strict_stops_exactly_where_lenient_sets_aside(made):
     table, wrong = made
     found = table.to_batches()[0]
     assert {
-        (int(row), fault.column) for fault in sift(found, ROLES) for row in np.flatnonzero(fault.bad)
+        (int(row), fault.column)
+        for fault in find_bad_values(found, ROLES)
+        for row in np.flatnonzero(fault.bad)
     } == set(wrong)
     if wrong and any(
         column != "size" for _, column in wrong

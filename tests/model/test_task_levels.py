@@ -13,22 +13,22 @@ from placed_log import ROLES, table
 from hieropo import FlatOPO, HierOPO, InputError, LogError, SchemaError, load_policy
 from hieropo.cli import main
 from hieropo.logs.reading import read
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.rows.batches import Roles
 
 
 def test_levels_and_metadata_are_read_from_the_log() -> None:
     log = table()
     roles = Roles(**ROLES, levels=("region", "store"), metadata=("size",))
-    placement = Placement(roles)
+    task_levels = TaskLevels(roles)
     for batch in read(log, roles, batch_rows=100):
-        placement.add(batch)
-    levels = placement.levels()
+        task_levels.add(batch)
+    levels = task_levels.levels()
     assert list(levels) == ["store", "region"]
     assert levels["store"][13] == "s1"
     assert levels["region"]["s1"] == "north"
     assert len(levels["store"]) == 60
-    metadata = placement.metadata()
+    metadata = task_levels.metadata()
     assert metadata is not None
     assert metadata.values[metadata.tasks.find(59), 0] == 1.0
 
@@ -69,7 +69,7 @@ def test_more_rows_bring_more_groups() -> None:
         grown.partial_fit(second, levels=["region"])
 
 
-def moved(log: pa.Table, column: str, value: object) -> pa.Table:
+def recentred(log: pa.Table, column: str, value: object) -> pa.Table:
     values = log[column].to_pylist()
     values[-1] = value
     return log.set_column(log.schema.get_field_index(column), column, pa.array(values))
@@ -90,7 +90,7 @@ def moved(log: pa.Table, column: str, value: object) -> pa.Table:
     ],
 )
 def test_a_place_that_changes_is_named(change, error, says) -> None:
-    log = moved(table(), *change)
+    log = recentred(table(), *change)
     with pytest.raises(error, match=says):
         HierOPO().fit(log, **ROLES, levels=["region", "store"], metadata=["size"])
 

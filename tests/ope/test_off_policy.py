@@ -263,11 +263,11 @@ def test_a_row_of_weight_zero_is_absent(world: dict[str, Any]) -> None:
 
 def test_a_large_offset_of_rewards_moves_values_and_nothing_else(world: dict[str, Any]) -> None:
     plain = values(summed(**world), rng=RNG(0))
-    moved = values(
+    recentred = values(
         summed(**{**world, "r": world["r"] + 2.0**30, "q": world["q"] + 2.0**30, "v": world["v"] + 2.0**30}),
         rng=RNG(0),
     )
-    for one, other in zip(plain[1:5], moved[1:5], strict=True):
+    for one, other in zip(plain[1:5], recentred[1:5], strict=True):
         assert other.value - 2.0**30 == pytest.approx(one.value, abs=1e-5)
         assert other.gain == pytest.approx(one.gain, abs=1e-5)
         if one.name != "DM":

@@ -28,8 +28,8 @@ def test_the_slope_is_the_derivative_of_the_value() -> None:
     total = z.sum(axis=0)
     each = RATIO.minus(MEAN).times(3.0)
     step = 1e-6 * RNG(1).normal(size=3)
-    moved = each.value(total + step) - each.value(total - step)
-    assert float(moved) == pytest.approx(2 * float(each.slope(total) @ step), rel=1e-6)
+    recentred = each.value(total + step) - each.value(total - step)
+    assert float(recentred) == pytest.approx(2 * float(each.slope(total) @ step), rel=1e-6)
     assert float(each.slope(total) @ total) == pytest.approx(0.0, abs=1e-12)
     assert np.allclose(each.slope(z), [each.slope(row) for row in z])
 

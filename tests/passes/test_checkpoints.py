@@ -204,12 +204,12 @@ def test_a_log_may_move_and_grow_behind_what_was_read(log: Path, tmp_path: Path)
     stopped(log, 2, tmp_path / "kept")
     write_part(log / "4.parquet", 4)
     write_part(log / "3.parquet", 33)  # not read yet
-    moved = log.rename(tmp_path / "moved")
-    found = LogMoments.of(moved, checkpoint=tmp_path / "kept", **COLUMNS)
+    recentred = log.rename(tmp_path / "moved")
+    found = LogMoments.of(recentred, checkpoint=tmp_path / "kept", **COLUMNS)
     assert found.n_rows == 1500
-    assert bits(found) == bits(LogMoments.of(moved, **COLUMNS))
-    write_part(moved / "5.parquet", 5, offers="abcd")
-    refused(r"the actions: \['a', 'b', 'c', 'd'\] are not \['a', 'b', 'c'\]", moved, tmp_path / "kept")
+    assert bits(found) == bits(LogMoments.of(recentred, **COLUMNS))
+    write_part(recentred / "5.parquet", 5, offers="abcd")
+    refused(r"the actions: \['a', 'b', 'c', 'd'\] are not \['a', 'b', 'c'\]", recentred, tmp_path / "kept")
 
 
 def test_other_columns_settings_and_types_are_refused(log: Path, tmp_path: Path) -> None:

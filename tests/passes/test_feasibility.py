@@ -34,7 +34,7 @@ def test_a_column_far_from_where_it_is_measured_is_warned_about() -> None:
         hieropo.HieropoWarning, match="Column 'y' lies so far from where the feature map measures it"
     ):
         scrutiny.warn_of_far(moments(features, far), features, "profit")
-    near = features.moved((0.0, 2000.0))
+    near = features.recentred((0.0, 2000.0))
     scrutiny.warn_of_far(moments(near, far), near, "profit")
     with pytest.warns(hieropo.HieropoWarning, match="Column 'y'"):
         scrutiny.warn_of_far(moments(near, columns(X, X)), near, "profit")

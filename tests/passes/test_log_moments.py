@@ -67,8 +67,8 @@ def same(one: LogMoments, other: LogMoments, rtol: float = 1e-12) -> bool:
         and one.roles == other.roles
         and dense(one).allclose(dense(other), rtol)
         and np.array_equal(one.summed.sketch.hashes, other.summed.sketch.hashes)
-        and one.summed.placement.levels() == other.summed.placement.levels()
-        and one.summed.placement.known.keys() == other.summed.placement.known.keys()
+        and one.summed.task_levels.levels() == other.summed.task_levels.levels()
+        and one.summed.task_levels.known.keys() == other.summed.task_levels.known.keys()
     )
 
 
@@ -114,8 +114,8 @@ def bits(moments: LogMoments) -> tuple[Any, ...]:
     return (
         type(found), found.keys.values.tolist(), found.keys.values.dtype, found.sums.tobytes(), found.rows.tobytes(),
         found.log_precision.tobytes(), found.features, moments.features, moments.roles, moments.summed.sketch.to_dict(),
-        moments.summed.placement.levels(),
-        {task: values.tobytes() for task, values in moments.summed.placement.known.items()},
+        moments.summed.task_levels.levels(),
+        {task: values.tobytes() for task, values in moments.summed.task_levels.known.items()},
     )  # fmt: skip
 
 
@@ -184,10 +184,10 @@ def test_columns_that_are_only_checked_may_differ_and_are_then_not_kept() -> Non
 
 
 def test_a_task_in_two_groups_and_metadata_that_differ_are_refused() -> None:
-    moved = log(2)
-    moved = moved.set_column(6, "region", pa.array(["elsewhere"] * 200))
+    recentred = log(2)
+    recentred = recentred.set_column(6, "region", pa.array(["elsewhere"] * 200))
     with pytest.raises(LogError, match=r"'region'.* is in 'elsewhere' here and was in 'region"):
-        LogMoments.of(log(1), **MADE["placed"]) + LogMoments.of(moved, **MADE["placed"])
+        LogMoments.of(log(1), **MADE["placed"]) + LogMoments.of(recentred, **MADE["placed"])
     grown = log(2)
     grown = grown.set_column(7, "size", pa.array(grown["size"].to_numpy() + 1.0))
     with pytest.raises(LogError, match=r"'size': .* of which an earlier row has"):
@@ -224,12 +224,12 @@ def test_a_task_is_forgotten_and_what_is_old_counts_less() -> None:
     left = made.without(["store 4"])
     expected = LogMoments.of(rows.filter(pa.array(keep)), **MADE["placed"])
     assert dense(left).allclose(dense(expected))
-    assert left.summed.placement.levels() == expected.summed.placement.levels()
-    assert set(left.summed.placement.known) == set(expected.summed.placement.known)
+    assert left.summed.task_levels.levels() == expected.summed.task_levels.levels()
+    assert set(left.summed.task_levels.known) == set(expected.summed.task_levels.known)
     assert left.summed.sketch.hashes.size == 0
     assert (left + LogMoments.of(log(2), **MADE["placed"])).summed.sketch.share_in(made.summed.sketch) is None
     alone = made.without([task for task in made.tasks if task not in ("store 0", "store 3")])
-    assert alone.summed.placement.levels() == {"region": {"store 0": "region 0", "store 3": "region 0"}}
+    assert alone.summed.task_levels.levels() == {"region": {"store 0": "region 0", "store 3": "region 0"}}
     assert len(made.without(made.tasks)) == 0
     with pytest.raises(UnknownTaskError, match="'store 77'"):
         made.without(["store 77"])

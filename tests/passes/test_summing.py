@@ -11,7 +11,7 @@ from hieropo.logs.arrow.log_source import parts_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass
 from hieropo.moments.statistics import Moments
@@ -206,24 +206,24 @@ def test_groups_and_metadata_of_all_lanes_are_found(tmp_path):
     roles = Roles(
         "store", "offer", "margin", context=("age", "price"), levels=("region",), metadata=("size",)
     )
-    expected = Placement(roles)
+    expected = TaskLevels(roles)
     for batch in read(table, roles):
         expected.add(batch)
     found = sums(folder_of(tmp_path / "log", [table]), FEATURES, roles, threads=3)
-    assert found.placement.levels() == expected.levels()
-    metadata, known = found.placement.metadata(), expected.metadata()
+    assert found.task_levels.levels() == expected.levels()
+    metadata, known = found.task_levels.metadata(), expected.metadata()
     place = known.tasks.locate(metadata.tasks.values)
     assert np.array_equal(metadata.values, known.values[place])
 
 
 def test_placements_that_differ_do_not_add():
     roles = Roles("store", None, "margin", context=("age",), levels=("region",), metadata=("size",))
-    one = Placement.of(roles, [{"s": "north"}], {"s": [1.0]})
+    one = TaskLevels.of(roles, [{"s": "north"}], {"s": [1.0]})
     assert (one + one).levels() == {"region": {"s": "north"}}
     with pytest.raises(LogError, match="'s' of column 'store' is in 'south' here and was in 'north' before"):
-        one + Placement.of(roles, [{"s": "south"}], {})
+        one + TaskLevels.of(roles, [{"s": "south"}], {})
     with pytest.raises(LogError, match=r"Column 'size': 2.0 for task 's', of which an earlier row has 1.0"):
-        one + Placement.of(roles, [{}], {"s": [2.0]})
+        one + TaskLevels.of(roles, [{}], {"s": [2.0]})
 
 
 def test_rows_of_weight_0_alone_and_no_rows_are_refused():

@@ -40,7 +40,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.posterior import PosteriorTable
 from hieropo.moments.units import UnitAccumulator, UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy, SamplingPolicy
-from hieropo.policies.marginals import UnitTable as UnitLaws
+from hieropo.policies.marginals import UnitTable as BlockMarginals
 from hieropo.rows.keys import Keys
 from hieropo.storage import layout, load
 from hieropo.storage.load import load_policy, verify_policy
@@ -160,10 +160,10 @@ def test_a_request_that_cannot_be_answered_says_why() -> None:
         policy.lower_bound(0, mixed)
     with pytest.raises(InputError, match="row 2"):
         policy.choose(0, phi=mixed)
-    moved = np.zeros((4, 12))
-    moved[2, 3] = 1.0
+    recentred = np.zeros((4, 12))
+    recentred[2, 3] = 1.0
     with pytest.raises(InputError, match="candidate 2, has features of action 1"):
-        policy.choose_many([0], phi=moved[None])
+        policy.choose_many([0], phi=recentred[None])
     broken = rows.features.candidates(np.ones((1, 2)))[0]
     broken[1, 4] = np.nan
     with pytest.raises(LogError, match=r"candidate 1 \(action 'a1'\): feature 4 \('a1:x0'\) is nan"):
@@ -215,7 +215,7 @@ def test_load_after_save_is_the_identity(tmp_path: Path) -> None:
     policy = save(post, rows.features, tmp_path / "policy")
     stored = load_policy(tmp_path / "policy")
     table = stored.policy.table
-    assert isinstance(table, UnitLaws)
+    assert isinstance(table, BlockMarginals)
     for name in ("means", "covs", "rows", "prior_means", "prior_covs"):
         np.testing.assert_array_equal(getattr(table, name), getattr(post.table(), name))
     rng = np.random.default_rng(0)
@@ -324,7 +324,7 @@ def test_an_entry_that_describes_no_hierarchy_is_refused_by_file_and_entry(
         load_policy(place).moments()
     rewrite(place, hierarchy=document["hierarchy"], doubt={"kind": "none"})
     with pytest.raises(ArtifactError, match=r"'doubt' of policy\.json .*kind 'none'"):
-        _ = load_policy(place).doubt
+        _ = load_policy(place).hyper_uncertainty
 
 
 def test_parts_of_another_fit_are_not_saved_together(tmp_path: Path) -> None:

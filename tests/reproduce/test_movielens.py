@@ -478,10 +478,10 @@ def test_what_is_from_the_log_alone_sees_nothing_else(setup: Any) -> None:
     log = beyond.draw(settings, given, beyond.Cell(150), 0)
     rng = np.random.default_rng(0)
     other = replace(given, users=rng.permutation(given.users), counts=rng.random(30), means=rng.random(30))
-    moved = replace(
+    recentred = replace(
         log.clusters, labels=rng.permutation(log.clusters.labels), means=rng.permuted(log.clusters.means)
     )
-    unlike = replace(log, clusters=moved, users=rng.permutation(log.users))
+    unlike = replace(log, clusters=recentred, users=rng.permutation(log.users))
     same = {
         name: np.array_equal(choose(settings, given, log), choose(settings, other, unlike))
         for name, choose in beyond.CHOOSERS.items()

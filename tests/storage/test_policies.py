@@ -81,9 +81,9 @@ def assert_equal_tables(left: Any, right: Any) -> None:
     assert same(left.prior.cov, right.prior.cov)
 
 
-def assert_chooses_as(stored: LCBPolicy, policy: LCBPolicy, strangers: Any = ()) -> None:
+def assert_chooses_as(stored: LCBPolicy, policy: LCBPolicy, unknown_tasks: Any = ()) -> None:
     ids = policy.table.keys.values  # type: ignore[attr-defined]
-    tasks = [*(ids if ids.dtype.kind == "M" else ids.tolist()), *strangers]
+    tasks = [*(ids if ids.dtype.kind == "M" else ids.tolist()), *unknown_tasks]
     phi = np.random.default_rng(1).standard_normal((len(tasks), 5, policy.table.dim))
     for task, candidates in zip(tasks, phi, strict=True):
         assert stored.choose(task, phi=candidates) == policy.choose(task, phi=candidates)
@@ -126,9 +126,9 @@ def test_ids_of_every_kind_come_back(kind: str, place: Path) -> None:
     assert_equal_tables(stored.policy.table, posterior.table())
     keys = stored.policy.table.keys
     assert (keys.locate(posterior.moments.tasks) == np.arange(len(posterior.moments))).all()
-    strangers = [key for key in STRANGERS if posterior.moments.keys.find(key) < 0]
-    assert [keys.find(key) for key in strangers] == [-1] * len(strangers)
-    assert_chooses_as(stored.policy, policy, strangers)
+    unknown_tasks = [key for key in STRANGERS if posterior.moments.keys.find(key) < 0]
+    assert [keys.find(key) for key in unknown_tasks] == [-1] * len(unknown_tasks)
+    assert_chooses_as(stored.policy, policy, unknown_tasks)
     verify_policy(place)
 
 
@@ -290,7 +290,7 @@ def test_of_a_large_policy_each_row_is_checked_when_looked_up(
     save_policy(LCBPolicy(table), place)
     monkeypatch.setattr(load, "SMALL", 0)
     whole = (place / name).read_bytes()
-    strangers = ["nobody", "z", 6, -100]
+    unknown_tasks = ["nobody", "z", 6, -100]
     rng = np.random.default_rng(4)
     harmless = 0  # a whole number is found by its code alone, and then its id is not read
     for position in rng.choice(positions(place, name), size=60).tolist():
@@ -298,12 +298,12 @@ def test_of_a_large_policy_each_row_is_checked_when_looked_up(
         damaged[position] ^= 1 << int(rng.integers(8))
         (place / name).write_bytes(damaged)
         with suppress(ArtifactError):  # raised by one of the rows that are looked up when it is opened
-            harmless += finds_all(load_policy(place), table, strangers)
+            harmless += finds_all(load_policy(place), table, unknown_tasks)
         with pytest.raises(ArtifactError, match=name.replace(".", r"\.")):
             verify_policy(place)
     assert harmless < 15
     (place / name).write_bytes(whole)
-    assert finds_all(load_policy(place), table, strangers)
+    assert finds_all(load_policy(place), table, unknown_tasks)
 
 
 def positions(place: Path, name: str) -> list[int]:
@@ -313,7 +313,7 @@ def positions(place: Path, name: str) -> list[int]:
     return [position for span in spans for position in span]
 
 
-def finds_all(stored: StoredPolicy, table: PosteriorTable, strangers: list[Any]) -> bool:
+def finds_all(stored: StoredPolicy, table: PosteriorTable, unknown_tasks: list[Any]) -> bool:
     """Whether no task is refused; what is not refused must be right."""
     whole = True
     found = stored.policy.table
@@ -325,7 +325,7 @@ def finds_all(stored: StoredPolicy, table: PosteriorTable, strangers: list[Any])
             continue
         assert same(found.means[row], table.means[row])
         assert same(found.covs[row], table.covs[row])
-    for stranger in strangers:
+    for stranger in unknown_tasks:
         try:
             assert found.keys.find(stranger) == -1
         except ArtifactError:

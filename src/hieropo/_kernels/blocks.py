@@ -40,7 +40,7 @@ def row_length(d: int) -> int:
     return 4 * (d // 4 + 1) + 1
 
 
-def packed_spots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def packed_slots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Vector offset inside the work matrix R of each packed entry of [[G, B], [B', c]]."""
     e = row_length(d)
     features = [j * e + i + 1 for j in range(d) for i in range(j + 1)]

@@ -18,7 +18,7 @@ LINE = 8  # doubles of a cache line
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class CirculantLayout:
     """The turns of z.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Rows added to the running sums, whose layout is `turns.Turns`: most of the time of a pass over rows in memory.
+"""Add rows to running sums in the layout `CirculantLayout`: most of the time of a pass over rows in memory.
 
 For rows of few entries every instruction is written out, so that the processor works on several rows at once.
 """
@@ -8,7 +8,7 @@ For rows of few entries every instruction is written out, so that the processor 
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from hieropo._kernels.circulant import LANES, Turns
+from hieropo._kernels.circulant import LANES, CirculantLayout
 from hieropo._kernels.simd.llvm import (
     DOUBLES,
     INDEX,
@@ -33,7 +33,7 @@ def _add_to(builder, sums, offset, left, right):
 
 def _places(count):
     """Where the sums of ``count`` entries lie, and the factors of each: three constants for each vector."""
-    turns = Turns(count)
+    turns = CirculantLayout(count)
     return [
         (number(LANES * (k * turns.width + v)), LANES * v, number(k + LANES * v))
         for k in range(turns.whole + 1)
@@ -42,7 +42,7 @@ def _places(count):
 
 
 def _few_entries(builder, sums, left, right, count):
-    held = [load(builder, left, number(LANES * v)) for v in range(Turns(count).width)]
+    held = [load(builder, left, number(LANES * v)) for v in range(CirculantLayout(count).width)]
     for to, v, k in _places(count):
         _add_to(builder, sums, to, held[v // LANES], load(builder, right, k))
 
@@ -144,7 +144,7 @@ def _calling(name, body):
 
 
 @intrinsic
-def add_turns(typingctx, address, left, a, right, b, entries, turns, width, last):
+def add_circulant(typingctx, address, left, a, right, b, entries, turns, width, last):
     """Add the products of a row of so many entries to the sums at ``address``.
 
     ``sums[k, i] += left[a + i] right[b + k + i]`` for k < turns, i < 4 width, and for k = turns, i < 4 last.
@@ -155,6 +155,6 @@ def add_turns(typingctx, address, left, a, right, b, entries, turns, width, last
 
 @intrinsic
 def add_run(typingctx, address, left, a, right, b, rows, stride, entries, turns, width, last):
-    """Add so many rows, ``stride`` doubles apart, one after the other, as :func:`add_turns` adds each of them."""
+    """Add so many rows, ``stride`` doubles apart, one after the other, as :func:`add_circulant` adds each of them."""
     i = types.int64
     return types.void(i, left, i, right, i, i, i, i, i, i, i), _calling("add_run", _run)

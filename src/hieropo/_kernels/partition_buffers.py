@@ -100,7 +100,7 @@ def empty_heaps(begin, end, heaps, sums, work):
 
 
 @inlined
-def heap_up(code, start, m, Z, weight, heaps, sums, work):
+def buffer_rows(code, start, m, Z, weight, heaps, sums, work):
     """Put rows, columns of Z, on the heaps of their codes, four at a time; a heap that is full is emptied first."""
     rows, t = work.places, 0
     while t < m:

@@ -3,7 +3,7 @@
 Rows go through in blocks that stay in the first cache: columns become float64, are checked and hashed, then laid out as
 rows; while a row is added to the sums of its task, those of a later row are fetched.
 
-The sums of a task lie as `layout.Turns` says.
+The sums of a task lie as `layout.CirculantLayout` says.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
@@ -12,9 +12,9 @@ import numba
 import numpy as np
 from numba import float32, float64, int32, int64
 
-from hieropo._kernels.circulant_updates import add_turns
+from hieropo._kernels.circulant_updates import add_circulant
 from hieropo._kernels.jit import compiled, inlined
-from hieropo._kernels.partition_buffers import LINE, MOST, heap_up
+from hieropo._kernels.partition_buffers import LINE, MOST, buffer_rows
 from hieropo._kernels.simd.pointers import bits_of, fetch_ahead, lay_rows, less_product, pointer
 
 BLOCK = 128  # rows
@@ -156,7 +156,7 @@ def _update(code, start, rows, ahead_to, sums, left, right, weight):
         if weight.size and weight[t] == 0.0:
             continue
         place, row = sums.base + code[start + t] * size, t * sums.row
-        add_turns(place, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
+        add_circulant(place, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
 
 
 @compiled
@@ -210,7 +210,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
             _less_known(Z, phi.known, m)
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
         if heaps.room:
-            heap_up(code, start, m, Z, weight, heaps, sums, work)
+            buffer_rows(code, start, m, Z, weight, heaps, sums, work)
         else:
             lay_rows(Z, work.right, sums.row, m, sums.entries, sums.again)
             if weight.size:

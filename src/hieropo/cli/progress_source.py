@@ -9,7 +9,7 @@ from hieropo.cli.console import Line
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Piece, Wrapped, parts_of
 
 
-class Watched(Wrapped):
+class ProgressSource(Wrapped):
     """A source of rows that reports on a line how many were read; otherwise as the source itself."""
 
     def __init__(self, source: LogSource, line: Line) -> None:

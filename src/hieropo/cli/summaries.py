@@ -81,9 +81,9 @@ def _uncertainty(stored: Any) -> dict[str, Any]:
     told = {"noise_told": stored.provenance.get("noise_told", True)}
     if isinstance(stored.hierarchy, CrossedHierarchies):
         return {"uncertainty": "integrated", "hierarchies": len(stored.hierarchy), **told}
-    if isinstance(stored.doubt, HyperDraws):
-        return {"uncertainty": "integrated", "hierarchies": len(stored.doubt), **told}
-    if isinstance(stored.doubt, HyperError):
+    if isinstance(stored.hyper_uncertainty, HyperDraws):
+        return {"uncertainty": "integrated", "hierarchies": len(stored.hyper_uncertainty), **told}
+    if isinstance(stored.hyper_uncertainty, HyperError):
         return {"uncertainty": "first-order", "hierarchies": None, **told}
     return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None, **told}
 
@@ -130,7 +130,7 @@ def _estimates(stored: Any) -> dict[str, float]:
     """Estimates as `hieropo fit` shows them."""
     if isinstance(stored.hierarchy, CrossedHierarchies):
         return {"noise sd": float(stored.hierarchy.central().noise_var.mean() ** 0.5)}
-    return estimates(stored.doubt, stored.hierarchy)
+    return estimates(stored.hyper_uncertainty, stored.hierarchy)
 
 
 def _sds(cov: Any) -> Any:

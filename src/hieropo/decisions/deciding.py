@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hieropo.decisions.requests import NewTaskPolicies, Requests, Strangers, read_requests
+from hieropo.decisions.requests import NewTaskPolicies, Requests, UnknownTasks, read_requests
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
 from hieropo.logs.arrow.writing import id_column
 from hieropo.policies.gating import GatedPolicy
@@ -133,7 +133,7 @@ def decide(
         )
     _refuse_own_names(task, request)
     actions = id_column(features.actions)
-    strangers = Strangers(policy.table.keys)
+    unknown_tasks = UnknownTasks(policy.table.keys)
     for requests in read_requests(source, task, features.columns, eligible, request, new_tasks=new_tasks):
         choices = choices_of(policy, requests, new_tasks, top=top)
         shown, kept = choices.index >= 0, _kept(policy, requests.task)
@@ -145,8 +145,8 @@ def decide(
         table = _table(columns, choices, place, ranked)
         if isinstance(policy, GatedPolicy):
             table = table.append_column("kept_incumbent", pa.array(kept[place]))
-        yield Decisions(table, len(requests), strangers.add(requests.task), int(np.count_nonzero(kept)))
-    strangers.finish()
+        yield Decisions(table, len(requests), unknown_tasks.add(requests.task), int(np.count_nonzero(kept)))
+    unknown_tasks.finish()
 
 
 def decide_candidates(
@@ -187,7 +187,7 @@ def decide_candidates(
     parts = list(read_requests(source, task, features.columns, None, request, new_tasks=new_tasks))
     everything = _together(parts)
     groups = _Groups(everything, task, request)
-    phi, strangers = features.phi(everything.context), Strangers(policy.table.keys)
+    phi, unknown_tasks = features.phi(everything.context), UnknownTasks(policy.table.keys)
     for rows in groups.pieces(phi.shape[1]):
         tasks = everything.task[rows[:, 0]]
         most = min(top, rows.shape[1])
@@ -199,8 +199,8 @@ def decide_candidates(
         place, ranked = np.nonzero(choices.index >= 0)
         chosen = rows[place, choices.index[place, ranked]]
         columns = {"row": chosen, **_identity(everything, chosen, task, request)}
-        yield Decisions(_table(columns, choices, place, ranked), len(rows), strangers.add(tasks))
-    strangers.finish()
+        yield Decisions(_table(columns, choices, place, ranked), len(rows), unknown_tasks.add(tasks))
+    unknown_tasks.finish()
 
 
 def _together(parts: list[Requests]) -> Requests:

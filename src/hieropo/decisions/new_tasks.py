@@ -10,7 +10,7 @@ from hieropo.decisions.requests import Requests
 from hieropo.errors import SchemaError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.posterior import PosteriorTable
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.alike import known_alike
 from hieropo.rows.batches import Batch, Roles
@@ -32,17 +32,17 @@ class NewTasks:
         Gives the posterior, and where the tasks of the log stand; called when the first such task comes.
     """
 
-    def __init__(self, roles: Roles, known: Callable[[], tuple[Any, Placement]]) -> None:
+    def __init__(self, roles: Roles, known: Callable[[], tuple[Any, TaskLevels]]) -> None:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
         self._known, self._posterior = known, None
-        self._placement = Placement(self._roles)
+        self._placement = TaskLevels(self._roles)
         self._groups: list[Keys] = []  # in the log, from the tasks upwards
         self._warned = False
         self._laws: dict[Any, Gaussian] = {}
 
     @classmethod
-    def of(cls, roles: Roles, known: Callable[[], tuple[Any, Placement]]) -> Self | None:
+    def of(cls, roles: Roles, known: Callable[[], tuple[Any, TaskLevels]]) -> Self | None:
         """Return what is known of new tasks; None where a log has neither levels nor metadata."""
         return cls(roles, known) if roles.levels or roles.metadata else None
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.decisions.deciding import choices_of
-from hieropo.decisions.requests import NewTaskPolicies, Requests, Strangers
+from hieropo.decisions.requests import NewTaskPolicies, Requests, UnknownTasks
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 
@@ -24,13 +24,13 @@ def chosen(
     """
     features = policy.features
     assert features is not None
-    actions, strangers = features.actions or (), Strangers(policy.table.keys)
+    actions, unknown_tasks = features.actions or (), UnknownTasks(policy.table.keys)
     found: list[Any] = []
     for batch in requests:
         best = choices_of(policy, batch, new_tasks)
         found.extend(actions[i] if i >= 0 else None for i in best.index[:, 0])
-        strangers.add(batch.task)
-    strangers.finish()
+        unknown_tasks.add(batch.task)
+    unknown_tasks.finish()
     answer: NDArray[Any] = np.empty(len(found), dtype=object)
     answer[:] = found
     return answer

@@ -84,7 +84,7 @@ class Requests:
         return None if self._eligible is None else self._eligible.mask(features)
 
 
-class Strangers:
+class UnknownTasks:
     """Counts requests of tasks that a policy does not know.
 
     Parameters

@@ -23,7 +23,7 @@ from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy
 
-Watch = Callable[[Iterable[int]], Iterable[int]]
+Progress = Callable[[Iterable[int]], Iterable[int]]
 
 RIDGE = "ridge for each task"
 
@@ -49,7 +49,7 @@ def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
     return LCBPolicy(condition(moments, prior), hier.features_, pessimism=0.0)
 
 
-def compare(scenario: Scenario, *, splits: int, seed: int, watch: Watch = iter) -> Findings:
+def compare(scenario: Scenario, *, splits: int, seed: int, watch: Progress = iter) -> Findings:
     """Judge policies on random halves of the log, each fitted to the other half.
 
     Parameters

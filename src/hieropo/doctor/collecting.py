@@ -16,9 +16,9 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
 from hieropo.logs.arrow.schema import holds_text
-from hieropo.logs.bad_rows.lenient import Look, Looker, Unusable, rewards_of
+from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, Unusable, rewards_of
 from hieropo.logs.bad_rows.row_hashes import row_hashes
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Batch, Roles
@@ -156,7 +156,7 @@ class Collector:
         distinct: int = MOST,
     ) -> None:
         self._name, self._roles, self._hashed = name, roles, hashed
-        self._looker, self._first = Looker(roles, features), first_row
+        self._looker, self._first = LenientReader(roles, features), first_row
         self._looked_at, self._rows, self._usable = 0, 0, 0
         self._copies = _Copies()
         self._all = not choices_only
@@ -166,7 +166,7 @@ class Collector:
         self._faults: dict[tuple[str, str], Unusable] = {}
         self._contexts: Accumulator | None = None
         self._origin = np.zeros(len(roles.context))
-        self._placement = Placement(roles)
+        self._placement = TaskLevels(roles)
         self._misplaced: str | None = None
         self._stand_for, self._total = 0.0, 0.0
         self._time_kind: Any = None
@@ -192,13 +192,13 @@ class Collector:
         if self._all and (roles.levels or roles.metadata) and self._misplaced is None:
             self._place(look)
 
-    def _add_extremes(self, look: Look) -> None:
+    def _add_extremes(self, look: LenientBatch) -> None:
         """Add rewards with the numbers of their rows, each once."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
         self._extremes.add(np.where(_usable(look, reward) & (weight != 0.0), reward, np.nan), look.first_row)
 
-    def _add_choices(self, look: Look) -> None:
+    def _add_choices(self, look: LenientBatch) -> None:
         """Add tasks, actions and rewards, with what goes with them."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
@@ -254,7 +254,9 @@ class Collector:
         if first is not fault:
             self._faults[key] = first._replace(number=first.number + fault.number)
 
-    def _add_contexts(self, look: Look, code: Codes, reward: Array, usable: NDArray[np.bool_]) -> None:
+    def _add_contexts(
+        self, look: LenientBatch, code: Codes, reward: Array, usable: NDArray[np.bool_]
+    ) -> None:
         table = np.column_stack([look.numbers[column] for column in self._roles.context])
         usable = usable & ~np.isnan(table).any(axis=1)
         if not usable.any():
@@ -267,7 +269,7 @@ class Collector:
         phi = np.column_stack([np.ones(len(table)), table - self._origin])
         self._contexts.add(group, phi, reward[usable])
 
-    def _place(self, look: Look) -> None:
+    def _place(self, look: LenientBatch) -> None:
         """See whether each task stays in its groups and keeps its metadata."""
         roles, ids = self._roles, [places.keys().values for places in self._looker.levels]
         usable = look.task >= 0
@@ -305,7 +307,7 @@ class Collector:
         )  # fmt: skip
 
 
-def _usable(look: Look, reward: Array) -> NDArray[np.bool_]:
+def _usable(look: LenientBatch, reward: Array) -> NDArray[np.bool_]:
     """Return which rows have a task, an action and a reward that can be used."""
     known = look.task >= 0
     return np.asarray((known if look.action is None else known & (look.action >= 0)) & ~np.isnan(reward))

@@ -103,13 +103,13 @@ def _time(seen: Collected) -> dict[str, Any] | None:
     line = seen.timeline
     if line is None:
         return None
-    moved = None if unordered(seen) else trend(seen.cells.whole())
+    recentred = None if unordered(seen) else trend(seen.cells.whole())
     begin, end = line.longest_gap()
     return {
         "first": written(seen, line.low), "last": written(seen, line.high), "steps_back": line.back,
         "steps_back_within_tasks": line.back_in_task,
         "longest_gap": None if begin == end else [written(seen, begin), written(seen, end)],
-        "drift": None if moved is None else moved._asdict(),
+        "drift": None if recentred is None else recentred._asdict(),
     }  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def of_learning(
         )
 
 
-def heed(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def raise_or_warn(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Raise for the first that stops learning, warn of those that limit it, and return all.
 
     Raises

@@ -19,7 +19,7 @@ MOST_CELLS = 2**17  # that each part keeps, 16 MiB
 MOST_DISTINCT = 2**15
 
 
-class Watch(Wrapped):
+class TeeSource(Wrapped):
     """A source of rows that are looked at while they are read; otherwise as the source itself.
 
     Of each part the first rows are looked at, by its share of ``most``, of all others the rewards alone; and the parts

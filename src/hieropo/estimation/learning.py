@@ -16,7 +16,7 @@ from hieropo.estimation.crossed.mixture import (
     noise_told,
 )
 from hieropo.estimation.hyper.plan import Uncertainty
-from hieropo.estimation.hyper.uncertainty import Doubt, Learned, condition_with, learn
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
 from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap
@@ -25,12 +25,12 @@ from hieropo.logging_policy.incumbents import Logging, informed_metadata
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.moved_priors import (
-    moved_coefficients,
-    moved_covariance,
-    moved_gaussian,
-    moved_hierarchy,
+    recentred_coefficients,
+    recentred_covariance,
+    recentred_gaussian,
+    recentred_hierarchy,
 )
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments, one_action
 from hieropo.rows.batches import Roles
@@ -245,12 +245,12 @@ class Learning:
         return self.learned is None or self.learned.noise_told
 
     @property
-    def doubt(self) -> Doubt:
+    def hyper_uncertainty(self) -> HyperUncertainty:
         """What is not known of the hierarchy."""
-        return None if self.learned is None else self.learned.doubt
+        return None if self.learned is None else self.learned.hyper_uncertainty
 
 
-def moved_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
+def recentred_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
     """Return settings of a learner in which what is said of coefficients of one map is said of those of another.
 
     What does not fit the map is left as it is, to be refused where it is used.
@@ -258,18 +258,20 @@ def moved_settings(settings: Mapping[str, Any], first: FeatureMap, second: Featu
     found, d = dict(settings), first.dim
     known, hyper, cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
     if isinstance(known, Hierarchy) and known.dim == d:
-        found["known"] = moved_hierarchy(known, first, second)
+        found["known"] = recentred_hierarchy(known, first, second)
     if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
         crossed = settings.get("logging") != "frozen"
-        found["hyper"] = moved_gaussian(hyper, first, second, crossed=crossed)
+        found["hyper"] = recentred_gaussian(hyper, first, second, crossed=crossed)
     if not (cov is None or isinstance(cov, str)) and np.shape(cov) == (d, d):
-        found["task_cov"] = moved_covariance(cov, first, second)
+        found["task_cov"] = recentred_covariance(cov, first, second)
     if mu is not None and np.shape(mu) == (d,):
-        found["mu"] = moved_coefficients(mu, first, second)
+        found["mu"] = recentred_coefficients(mu, first, second)
     return found
 
 
-def told_by_rows(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[Moments, FeatureMap]:
+def identifiability_inputs(
+    moments: Moments | UnitMoments, features: FeatureMap
+) -> tuple[Moments, FeatureMap]:
     """Moments and features that nothing but the rows can tell of, for checks of a log.
 
     Where actions share a prior, it is all rows together that have to tell each of the p features.
@@ -286,7 +288,7 @@ def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
 
 
 def learning(
-    moments: Moments | UnitMoments, placement: Placement, settings: Settings, features: FeatureMap
+    moments: Moments | UnitMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
 ) -> Learning:
     """Learn the hierarchy that the settings ask for, and condition it.
 
@@ -309,15 +311,15 @@ def learning(
         return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     if settings.known is not None:
         return given(moments, settings.known)
-    learned = _learned(moments, placement, settings, features)
+    learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
         return Learning(known, condition_with(moments, known, None), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 
-def _learned(moments: Moments, placement: Placement, settings: Settings, features: FeatureMap) -> Learned:
-    levels, metadata, shape = placement.levels(), placement.metadata(), settings.task_cov
+def _learned(moments: Moments, task_levels: TaskLevels, settings: Settings, features: FeatureMap) -> Learned:
+    levels, metadata, shape = task_levels.levels(), task_levels.metadata(), settings.task_cov
     if settings.logging == "frozen":
         if metadata is not None:
             raise InputError(

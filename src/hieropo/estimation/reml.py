@@ -72,7 +72,7 @@ class Fit:
     deviance: float
     parameters: int
     evaluations: int
-    promise: float
+    predicted_decrease: float
 
     def score(self, tasks: int) -> float:
         """-(deviance + parameters log(tasks)) / 2, the Schwarz criterion (BIC) as an evidence: larger is better.
@@ -290,8 +290,8 @@ def _may_win(problem: Problem, shape: Shape, ratio: Array) -> bool:
     every = -(-m // (2 * _LEAST))
     problem, ratio, _ = _coordinates(problem.thinned(every), shape, ratio)
     here = evaluate(problem, ratio, shape)
-    *_, (_, promise) = _steps(shape.vector(ratio), here, near=0.0)
-    return bool(HOPE * promise * every > (shape.parameters - d) * np.log(m))
+    *_, (_, predicted_decrease) = _steps(shape.vector(ratio), here, near=0.0)
+    return bool(HOPE * predicted_decrease * every > (shape.parameters - d) * np.log(m))
 
 
 def _multiple(problem: Problem, V: Array, start: Array) -> _Found:
@@ -325,14 +325,14 @@ def _fit(problem: Problem, shape: Shape, start: Array) -> _Found:
     while True:
         part = turned.thinned(every)
         loose = _LOOSE * shape.parameters if every > 1 else 0.0
-        x, here, evaluations, promise = _ascend(part, shape, starts, center, loose)
+        x, here, evaluations, predicted_decrease = _ascend(part, shape, starts, center, loose)
         starts, center, work = [x], here.profile.mean, work + evaluations / every
         if every == 1:
             break
         every //= _THINNED
     ratio = shape.matrix(x) if turn is None else turn.T @ shape.matrix(x) @ turn
     deviance = here.deviance - problem.shift(turn)
-    fit = Fit(shape.name, deviance, shape.parameters, int(np.ceil(work)), promise)
+    fit = Fit(shape.name, deviance, shape.parameters, int(np.ceil(work)), predicted_decrease)
     return _Found(fit, ratio, here, turn)
 
 
@@ -348,59 +348,66 @@ def _ascend(
     tried = [(evaluate(problem, shape.matrix(x), shape, center), x) for x in starts]
     here, x = min(tried, key=lambda pair: pair[0].deviance)
     near = max(shape.parameters / 4, len(problem.moments) * shape.dim / 50)
-    evaluations, promise = len(tried), np.inf
+    evaluations, predicted_decrease = len(tried), np.inf
     while evaluations < _EVALUATIONS:
         tolerance = max(_TOLERANCE * abs(here.deviance), _NOTHING, loose)
         there = None
-        for goal, promise in _steps(x, here, near):
-            if -_NOTHING <= promise <= tolerance:
-                return x, here, evaluations, promise
-            if promise > 0:  # else the step itself was lost in rounding
-                there, evaluations = _better(problem, here, shape.matrix(goal), promise), evaluations + 1
+        for goal, predicted_decrease in _steps(x, here, near):
+            if -_NOTHING <= predicted_decrease <= tolerance:
+                return x, here, evaluations, predicted_decrease
+            if predicted_decrease > 0:  # else the step itself was lost in rounding
+                there, evaluations = (
+                    _better(problem, here, shape.matrix(goal), predicted_decrease),
+                    evaluations + 1,
+                )
             if there is not None:
                 break
         else:
-            goal, there, more = _shorter(problem, here, x, goal, promise)
+            goal, there, more = _shorter(problem, here, x, goal, predicted_decrease)
             evaluations += more
         if there is None:
             break
         x, here = goal, there
-    if there is None and 0 <= promise <= max(_SHOWN * max(1.0, abs(here.deviance)), here.profile.rounding):
-        return x, here, evaluations, promise  # no step shows in the deviance
-    raise _unconverged(shape, evaluations, promise)
+    if there is None and 0 <= predicted_decrease <= max(
+        _SHOWN * max(1.0, abs(here.deviance)), here.profile.rounding
+    ):
+        return x, here, evaluations, predicted_decrease  # no step shows in the deviance
+    raise _unconverged(shape, evaluations, predicted_decrease)
 
 
 def _shorter(
-    problem: Problem, here: Likelihood, x: Array, goal: Array, promise: float
+    problem: Problem, here: Likelihood, x: Array, goal: Array, predicted_decrease: float
 ) -> tuple[Array, Likelihood | None, int]:
     """A point on the way to ``goal`` that is better, or None where there is none, or the deviance could not show it."""
     there, evaluations, length = None, 0, 1.0
-    while there is None and evaluations < _SHORTER and length * promise > here.profile.rounding:
+    while there is None and evaluations < _SHORTER and length * predicted_decrease > here.profile.rounding:
         evaluations += 1
         length /= 2**evaluations
-        there = _better(problem, here, here.shape.matrix(x + length * (goal - x)), length * promise)
+        there = _better(
+            problem, here, here.shape.matrix(x + length * (goal - x)), length * predicted_decrease
+        )
     return x + length * (goal - x), there, evaluations
 
 
-def _better(problem: Problem, here: Likelihood, ratio: Array, promise: float) -> Likelihood | None:
+def _better(problem: Problem, here: Likelihood, ratio: Array, predicted_decrease: float) -> Likelihood | None:
     """The likelihood there, if it keeps a part of what was promised."""
     there = evaluate(problem, ratio, here.shape, here.profile.mean)
-    return there if there.deviance <= here.deviance - 1e-4 * promise else None
+    return there if there.deviance <= here.deviance - 1e-4 * predicted_decrease else None
 
 
-def _unconverged(shape: Shape, evaluations: int, promise: float) -> NumericalError:
+def _unconverged(shape: Shape, evaluations: int, predicted_decrease: float) -> NumericalError:
     return NumericalError(
         f"The {shape.name} task_cov of dimension {shape.dim} did not converge in {evaluations} evaluations; the next "
-        f"step still promises {promise:.3g} of deviance: the log says too little about so many entries. "
+        f"step still promises {predicted_decrease:.3g} of deviance: the log says too little about so many entries. "
         + ("Try task_cov='diag'." if shape.size > 1 else "Leave out features that hardly vary.")
     )
 
 
 def noise_to_start(moments: Moments) -> tuple[float, float]:
     """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
-    noise_var, floor, doubt = noise_inside(moments)
-    if doubt:
-        warn(doubt)
+    noise_var, floor, hyper_uncertainty = noise_inside(moments)
+    if hyper_uncertainty:
+        warn(hyper_uncertainty)
     return noise_var, floor
 
 

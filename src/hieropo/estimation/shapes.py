@@ -230,16 +230,16 @@ def noise_inside(moments: Moments) -> tuple[float, float, str]:
     if not (free > 0).any() and len(moments) > len(most):
         squares, free = _residuals(moments, np.arange(0, len(moments), -(-len(moments) // _MOST_TASKS)))
     if not (free > 0).any():
-        doubt = (
+        warning = (
             f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between "
             "tasks are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the residual variance "
             f"of one fit to all rows. More rows of each task, or fewer features, would tell."
         )
         whole = about_fit(moments)
-        return max(whole, floor), max(_UNTOLD * whole, floor), doubt
+        return max(whole, floor), max(_UNTOLD * whole, floor), warning
     noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
-    doubt = f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
-    return max(noise_var, floor), floor, doubt if noise_var <= floor else ""
+    warning = f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
+    return max(noise_var, floor), floor, warning if noise_var <= floor else ""
 
 
 def _residuals(moments: Moments, tasks: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:

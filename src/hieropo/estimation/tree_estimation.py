@@ -33,7 +33,7 @@ from hieropo.estimation.shapes import Named, Shape, full_is_possible, named
 from hieropo.estimation.tree_likelihood import Tree, TreeLikelihood, tree_likelihood
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
-from hieropo.model.posterior import hung
+from hieropo.model.posterior import parents_of
 from hieropo.moments.statistics import Moments
 
 _EVALUATIONS = 500
@@ -166,7 +166,7 @@ def tree_of(moments: Moments, hierarchy: Hierarchy) -> Tree:
     """Return the tree whose lowest nodes are the tasks of ``moments``, all with rows."""
     keys, parents = moments.keys, []
     for k in range(len(hierarchy.levels) + 1):
-        keys, parent = hung(keys, hierarchy, k)
+        keys, parent = parents_of(keys, hierarchy, k)
         parents.append(parent)
     metadata = hierarchy.metadata
     design = None if metadata is None else metadata.design(hierarchy.dim, moments.keys)
@@ -227,9 +227,9 @@ def estimate_tree(tree: Tree, shape: Shape, criterion: Criterion, start: Array, 
             copies = 1 if tree.design is None or tree.design.values.ndim == 3 else tree.root_dim // tree.dim
             shift = 2 * copies * float(np.linalg.slogdet(back)[1])
         tree, start = tree.turned(turn, back), back @ start @ back.T
-    ratios, here, evaluations, promise = _descend(tree, shape, criterion, start, floor)
+    ratios, here, evaluations, predicted_decrease = _descend(tree, shape, criterion, start, floor)
     parameters = len(ratios) * shape.parameters
-    fit = Fit(shape.name, here.deviance + shift, parameters, evaluations, promise)
+    fit = Fit(shape.name, here.deviance + shift, parameters, evaluations, predicted_decrease)
     return TreeFit(turn.T @ ratios @ turn * here.noise_var, here.noise_var, fit)
 
 
@@ -255,31 +255,31 @@ def _descend(
     size = diagonal if shape.parameters == tree.dim else np.full(shape.parameters, diagonal.mean())
     least = np.diag(np.tile(_NOTHING / size**2, levels))
     seen: list[tuple[Array, Array]] = []
-    promise = np.inf
+    predicted_decrease = np.inf
     while evaluations < _EVALUATIONS:
         form = _learned(_form(here, shape) + least, seen)
-        goal, promise = _step(x, g, form, _frame(here.expected, shape))
-        near = promise <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
+        goal, predicted_decrease = _step(x, g, form, _frame(here.expected, shape))
+        near = predicted_decrease <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
         length = 1.0
         while not near and evaluations < _EVALUATIONS:
             trial = x + length * (goal - x)
             there = at(trial)
             evaluations += 1
-            if there.deviance <= here.deviance - 1e-4 * length * promise:
+            if there.deviance <= here.deviance - 1e-4 * length * predicted_decrease:
                 after = slope(there)
                 seen = [*seen[1 - _REMEMBERED :], (trial - x, after - g)]
                 x, here, g = trial, there, after
                 break
             length /= 2
-            near = length * promise <= 1e-13 * max(1.0, abs(here.deviance))
+            near = length * predicted_decrease <= 1e-13 * max(1.0, abs(here.deviance))
         if near:
             ratios = np.array([shape.matrix(v) for v in x.reshape(levels, -1)])
-            return ratios, here, evaluations, promise
+            return ratios, here, evaluations, predicted_decrease
     simpler = "Leave" if shape.size == 1 else "Try task_cov='diag', or leave"
     raise NumericalError(
         f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} "
-        f"evaluations; the next step still promises {promise:.3g} of deviance: the log says too little about so many "
-        f"entries. {simpler} out a level that has few nodes."
+        f"evaluations; the next step still promises {predicted_decrease:.3g} of deviance: the log says too little "
+        f"about so many entries. {simpler} out a level that has few nodes."
     )
 
 

@@ -37,13 +37,13 @@ from hieropo.evaluation.parts.incumbency import Reacting, finding
 from hieropo.evaluation.parts.randomised import RandomisationTests, randomisation_tests
 from hieropo.evaluation.passes.first_pass import (
     FOLDS,
+    FirstPass,
     Kept,
     KeptRows,
     Seen,
-    Survey,
+    first_pass,
     fold_moments,
     learned_from,
-    survey,
 )
 from hieropo.evaluation.passes.judging import (
     ActionFeatures,
@@ -151,7 +151,7 @@ def evaluate(
     apart = isinstance(subject.moments, UnitMoments)
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
     kept = KeptRows(len(features.actions or ()), len(features.columns), options.seed)
-    glance = survey(
+    glance = first_pass(
         batches(), features,
         apart=apart, estimating=estimating, seed=options.seed, offset=subject.moments.offset, kept=kept,
     )  # fmt: skip
@@ -236,7 +236,7 @@ class _Weighted(NamedTuple):
 
 
 def _weighted(
-    sums: OffPolicyMoments, glance: Survey, kind: Kind, level: float, rng: np.random.Generator
+    sums: OffPolicyMoments, glance: FirstPass, kind: Kind, level: float, rng: np.random.Generator
 ) -> _Weighted:
     any_n = None
     if kind == "logged" and glance.logged is not None and not glance.moments.sampled:
@@ -245,7 +245,12 @@ def _weighted(
 
 
 def _comparing(
-    subject: Subject, options: Options, named: Sequence[Named], glance: Survey, kept: Kept, fitted: CrossFit
+    subject: Subject,
+    options: Options,
+    named: Sequence[Named],
+    glance: FirstPass,
+    kept: Kept,
+    fitted: CrossFit,
 ) -> Comparing | None:
     """Put together what the policy is compared with."""
     if options.compare is False:
@@ -305,7 +310,7 @@ def _compared(
 
 
 def _tests(
-    subject: Subject, kept: KeptRows, chances: Propensities, glance: Survey, options: Options
+    subject: Subject, kept: KeptRows, chances: Propensities, glance: FirstPass, options: Options
 ) -> RandomisationTests:
     if glance.moments.sampled:
         return RandomisationTests(
@@ -317,7 +322,7 @@ def _tests(
     )  # fmt: skip
 
 
-def _new_tasks(subject: Subject, glance: Survey) -> int:
+def _new_tasks(subject: Subject, glance: FirstPass) -> int:
     new = np.flatnonzero(np.asarray(subject.moments.keys.locate(glance.keys.values)) < 0)
     if new.size and subject.placed:
         task = glance.keys.values[new[:1]].tolist()[0]
@@ -338,7 +343,7 @@ def _gate_on_own_rows(subject: Subject, seen: Seen) -> str | None:
 
 
 def _fitted(
-    subject: Subject, seen: Seen, glance: Survey, batches: Batches, posterior: Any, options: Options
+    subject: Subject, seen: Seen, glance: FirstPass, batches: Batches, posterior: Any, options: Options
 ) -> CrossFit:
     """Policies whose predictions weigh the rows: one, or those learned without each fold."""
     if seen == "no":
@@ -350,7 +355,7 @@ def _fitted(
     return cross_fit(subject, parts, glance.counts.sum(axis=0), base)
 
 
-def _task_estimates(weighted: OffPolicyMoments, glance: Survey, level: float) -> Array:
+def _task_estimates(weighted: OffPolicyMoments, glance: FirstPass, level: float) -> Array:
     gain, se, ess = task_gains(weighted)
     if not np.isfinite(gain).all():  # the policy takes none of the actions that were logged
         return np.full((len(gain), 4), np.nan)
@@ -375,11 +380,11 @@ def _limits(
 
 def subject_of(learner: Any) -> Subject:
     """Return the policy of a fitted learner, and how to learn it again."""
-    hierarchy, doubt = learner.hierarchy_, learner._doubt
+    hierarchy, hyper_uncertainty = learner.hierarchy_, learner._doubt
 
     def condition(moments: Any) -> Any:
         if isinstance(hierarchy, Hierarchy):
-            return condition_with(moments, hierarchy, doubt)
+            return condition_with(moments, hierarchy, hyper_uncertainty)
         return condition_hierarchies(moments, hierarchy)
 
     return Subject(
@@ -492,7 +497,7 @@ def best_pessimism(
         return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.silent()))
 
     offset = subject.moments.offset
-    glance = survey(rows(), features, apart=apart, estimating=estimating, offset=offset)
+    glance = first_pass(rows(), features, apart=apart, estimating=estimating, offset=offset)
     chances = propensities_of("auto", glance, 0)
     if chances.of is None:
         raise InputError(

@@ -13,7 +13,7 @@ from hieropo.errors import InputError
 from hieropo.evaluation.comparisons.comparing import Comparison
 from hieropo.evaluation.comparisons.rivals import USUAL
 from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
-from hieropo.evaluation.parts.by_model import ByModel, Worth
+from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
 from hieropo.evaluation.parts.claims import Claim, Verdict
 from hieropo.evaluation.parts.randomised import RandomisationTests
 from hieropo.evaluation.passes.first_pass import Seen
@@ -134,7 +134,7 @@ class Evaluation:
         """Share of tasks in which the policy is expected to be worse than the incumbent."""
         return float(self.model.harm.mean())
 
-    def gated_gain(self, passed: Mask | None = None) -> Worth:
+    def gated_gain(self, passed: Mask | None = None) -> ValueSummary:
         """Gain over the incumbent, per row of the log, when the policy acts in the tasks that pass alone."""
         return self.model.gated(self.passed if passed is None else passed)
 
@@ -464,7 +464,7 @@ def _updated(found: Evaluation) -> str:
     return "These rows do not update it: it is the claim of the rows that the policy was learned from."
 
 
-def _worth(worth: Worth) -> str:
+def _worth(worth: ValueSummary) -> str:
     return f"{worth.mean:.4g} a row ({worth.low:.4g} to {worth.high:.4g})"
 
 

@@ -4,7 +4,7 @@ May import ``rows`` and below.
 """
 
 from hieropo.features.maps import Columns, FeatureMap, embedding, feature_map_from_dict, indicator, per_action
-from hieropo.features.merging import united
+from hieropo.features.merging import merged_map
 
 __all__ = [
     "Columns",
@@ -12,6 +12,6 @@ __all__ = [
     "embedding",
     "feature_map_from_dict",
     "indicator",
+    "merged_map",
     "per_action",
-    "united",
 ]

@@ -40,9 +40,9 @@ class Fingerprinted:
     @property
     def family(self) -> str:
         """Fingerprint of the map without its origin: maps of one family differ by a change of coordinates."""
-        return self.fingerprint if self.origin is None else self.moved(None).fingerprint
+        return self.fingerprint if self.origin is None else self.recentred(None).fingerprint
 
-    def moved(self, origin: Sequence[float] | None, pivot: str | None = None) -> Self:
+    def recentred(self, origin: Sequence[float] | None, pivot: str | None = None) -> Self:
         """Return the map of the same family that measures its columns from another origin; None is from 0."""
         return replace(self, origin=origin, pivot=pivot)  # type: ignore[type-var]  # every map is a dataclass
 

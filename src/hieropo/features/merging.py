@@ -12,7 +12,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 
 
-def united(one: FeatureMap, other: FeatureMap) -> FeatureMap:
+def merged_map(one: FeatureMap, other: FeatureMap) -> FeatureMap:
     """Return the map with the actions of both, where each action has coefficients of its own; else the one map of both.
 
     Maps that list the same actions in the same order keep it; otherwise actions are sorted, so that it does not matter
@@ -46,7 +46,7 @@ def at_origin(features: FeatureMap, other: FeatureMap) -> FeatureMap:
         return features
     if getattr(mine, "intercept", False) != getattr(theirs, "intercept", False):
         return features
-    found: FeatureMap = mine.moved(theirs.origin, theirs.pivot)
+    found: FeatureMap = mine.recentred(theirs.origin, theirs.pivot)
     return found
 
 

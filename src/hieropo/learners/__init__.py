@@ -6,13 +6,13 @@ May import ``evaluation``, ``doctor`` and below.
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.loading import load_learner
-from hieropo.learners.population import Likeness
+from hieropo.learners.population import PopulationSummary
 
 __all__ = [
     "FlatOPO",
     "HierOPO",
-    "Likeness",
     "OracleOPO",
     "PooledOPO",
+    "PopulationSummary",
     "load_learner",
 ]

@@ -10,7 +10,7 @@ from hieropo.estimation.reml import estimate
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.hieropo import HierOPO
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.statistics import Moments
 from hieropo.passes.feature_choice import FeatureChoice
 from hieropo.policies.marginals import Unseen
@@ -50,7 +50,7 @@ class _Baseline(HierOPO):
                 "Leave them out, or fit HierOPO."
             )
 
-    def _learning(self, moments: Moments, features: FeatureMap, placement: Placement) -> Learning:  # noqa: ARG002
+    def _learning(self, moments: Moments, features: FeatureMap, task_levels: TaskLevels) -> Learning:  # noqa: ARG002
         wanted = isinstance(self.task_cov, str) and self.task_cov == "block"
         blocks = len(features.actions) if wanted and features.actions is not None else None
         return given(moments, self._hierarchy(moments, blocks))

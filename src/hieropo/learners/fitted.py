@@ -16,13 +16,13 @@ from hieropo.decisions.predicting import chosen
 from hieropo.decisions.requests import read_requests
 from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
-from hieropo.estimation.hyper.uncertainty import Doubt
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.evaluation.by_posterior.value_distributions import noise_variances
 from hieropo.features.maps import FeatureMap
-from hieropo.learners.population import Likeness, crossed_likeness, likeness
+from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import origin
 from hieropo.logs.bad_rows.rejects import Rejected, asked
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import origin_note
 from hieropo.policies.gating import GatedPolicy
@@ -44,8 +44,8 @@ class Fitted:
     hierarchy_: Any
     posterior_: Any
     rejected_: Rejected | None
-    _placement: Placement
-    _doubt: Doubt
+    _placement: TaskLevels
+    _doubt: HyperUncertainty
     _noise_told: bool
     _sketch: RowSketch
     _seconds: Mapping[str, float]
@@ -58,7 +58,7 @@ class Fitted:
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
         self._placement, self._doubt, self._sketch, self._noise_told = (
-            parts[name] for name in ("placement", "doubt", "sketch", "noise_told")
+            parts[name] for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_told")
         )
         self._seconds, self.rejected_ = {}, None
         return self
@@ -119,7 +119,7 @@ class Fitted:
         return judged or self.roles_.eligible
 
     @one_blas_thread
-    def summary(self, *, level: float = 0.95, models: bool | None = None) -> Likeness:
+    def summary(self, *, level: float = 0.95, models: bool | None = None) -> PopulationSummary:
         """Say how alike the tasks are: print it, or read its fields.
 
         Parameters
@@ -136,7 +136,7 @@ class Fitted:
         """
         self._fitted()
         if isinstance(self.hierarchy_, CrossedHierarchies):
-            crossed = crossed_likeness(
+            crossed = crossed_population_summary(
                 self.posterior_, self.features_.names, level=level, seconds=self._seconds
             )
             return replace(crossed, note=origin_note(self.features_))
@@ -145,7 +145,7 @@ class Fitted:
                 "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
                 "with hyper='flat' and without known=."
             )
-        found = likeness(
+        found = population_summary(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
         return replace(found, note=origin_note(self.features_))
@@ -238,7 +238,7 @@ class Fitted:
             hierarchy=self.hierarchy_,
             hyper=self.posterior_.hyper,
             log_evidence=self.posterior_.log_evidence,
-            doubt=self._doubt,
+            hyper_uncertainty=self._doubt,
             sketch=self._sketch,
             provenance={**about, **(provenance or {})},
         )

@@ -10,8 +10,8 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.parameters import Parameters
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.examination import Finding
-from hieropo.doctor.fitting import heed, of_counts, of_learning, of_moments, of_rows
-from hieropo.doctor.tee_source import Watch
+from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
+from hieropo.doctor.tee_source import TeeSource
 from hieropo.errors import InputError, SchemaError, UnknownActionError
 from hieropo.estimation.hyper.plan import Uncertainty
 from hieropo.estimation.learning import (
@@ -19,9 +19,9 @@ from hieropo.estimation.learning import (
     Learning,
     Settings,
     TaskCovariance,
+    identifiability_inputs,
     learning,
-    moved_settings,
-    told_by_rows,
+    recentred_settings,
 )
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.fitted import Fitted
@@ -30,7 +30,7 @@ from hieropo.logs.bad_rows.rejects import Rejects, asked
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.recentring import settled
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.units import UnitMoments
@@ -40,7 +40,7 @@ from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origi
 from hieropo.passes.identifiability import explained, refuse_undetermined
 from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
 from hieropo.passes.summing import sums
-from hieropo.passes.worker import Summed
+from hieropo.passes.worker import PassResult
 from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
 from hieropo.policies.marginals import Unseen
 from hieropo.rows.batches import Roles
@@ -206,7 +206,7 @@ class HierOPO(Fitted, Parameters):
         self._check_roles(roles)
         source = open_log(log, rereadable=True, lenient=taker is not None)
         check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
-        watch = Watch(source, roles, taker)
+        watch = TeeSource(source, roles, taker)
         features, found = features_and_sums(
             watch,
             self.features,
@@ -220,7 +220,7 @@ class HierOPO(Fitted, Parameters):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = settled(moments, features)
-        self._learn(moments, features, roles, found.placement, found.sketch)
+        self._learn(moments, features, roles, found.task_levels, found.sketch)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
@@ -244,7 +244,7 @@ class HierOPO(Fitted, Parameters):
         if isinstance(log.moments, UnitMoments):
             own = self._settings_of().coefficients(log.features)
             rare = of_counts(log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, own)
-        return self._learn(moments, log.features, log.roles, found.placement, found.sketch, rare)
+        return self._learn(moments, log.features, log.roles, found.task_levels, found.sketch, rare)
 
     def _apart(self, features: FeatureMap, roles: Roles) -> bool:
         """Say whether sums are kept for each action; refuse features that the settings are not for."""
@@ -326,15 +326,15 @@ class HierOPO(Fitted, Parameters):
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
         warn_of_gate(self.policy_)
         sketch = self._sketch + found.sketch
-        return self._learn(self.moments_ + fresh, self.features_, roles, found.placement, sketch)
+        return self._learn(self.moments_ + fresh, self.features_, roles, found.task_levels, sketch)
 
-    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> Summed:
+    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> PassResult:
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
         apart, stored = self._apart(self.features_, roles), as_moments(log)
         if stored is None:
             if taker is not None:
                 taker.features = self.features_
-            watch = Watch(open_log(log, lenient=taker is not None), roles, taker)
+            watch = TeeSource(open_log(log, lenient=taker is not None), roles, taker)
             more: dict[str, Any] = {"apart": apart, "rejects": taker, "offset": self.moments_.offset}
             try:
                 found = sums(watch, self.features_, roles, self._placement, **more)
@@ -346,8 +346,8 @@ class HierOPO(Fitted, Parameters):
         self._seen = None
         common_roles(roles, stored.roles)
         same = stored.within(self.features_)
-        both = self._placement + same.summed.placement
-        return replace(same.summed, moments=same.for_learning(apart=apart), placement=both)
+        both = self._placement + same.summed.task_levels
+        return replace(same.summed, moments=same.for_learning(apart=apart), task_levels=both)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
@@ -360,19 +360,19 @@ class HierOPO(Fitted, Parameters):
         yield from () if seen is None else of_rows(seen, self._settings_of().coefficients(features))
 
     def _learn(
-        self, moments: Any, features: FeatureMap, roles: Roles, placement: Placement, sketch: RowSketch,
+        self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
         more: Iterable[Finding] = (),
     ) -> Self:  # fmt: skip
-        checked = told_by_rows(moments, features)
+        checked = identifiability_inputs(moments, features)
         if self.known is None:
             refuse_undetermined(*checked)
-        findings = heed((*self._findings(moments, features, roles), *more))
+        findings = raise_or_warn((*self._findings(moments, features, roles), *more))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*checked):
-            found = self.learned_from(moments, features, placement)
+            found = self.learned_from(moments, features, task_levels)
         if self.logging == "unknown":
-            findings += heed(of_learning(moments, features, roles, found, self._seen))
+            findings += raise_or_warn(of_learning(moments, features, roles, found, self._seen))
         policy = LCBPolicy(
             found.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
         )
@@ -388,23 +388,23 @@ class HierOPO(Fitted, Parameters):
             self.__dict__.pop(f"{name}_", None)
             if getattr(found, name) is not None:
                 setattr(self, f"{name}_", getattr(found, name))
-        self._placement, self._doubt, self._sketch = placement, found.doubt, sketch
+        self._placement, self._doubt, self._sketch = task_levels, found.hyper_uncertainty, sketch
         self._noise_told = found.noise_told
         return self
 
-    def learned_from(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
+    def learned_from(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
         """Learn the hierarchy from moments that a map made, and condition it; settings are moved to that map."""
-        return self._measured_by(features)._learning(moments, features, placement)
+        return self._measured_by(features)._learning(moments, features, task_levels)
 
     def _measured_by(self, features: FeatureMap) -> Self:
         """Return this learner, or its like in which settings speak of the coefficients of a map that was moved."""
         if not has_origin(features) or features == self.features:
             return self
-        said = self.features if isinstance(self.features, FeatureMap) else features.moved(None)  # type: ignore[attr-defined]  # it has an origin
-        return type(self)(**{**moved_settings(self.get_params(), said, features), "features": features})
+        said = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
+        return type(self)(**{**recentred_settings(self.get_params(), said, features), "features": features})
 
-    def _learning(self, moments: Any, features: FeatureMap, placement: Placement) -> Learning:
-        return learning(moments, placement, self._settings_of(), features)
+    def _learning(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
+        return learning(moments, task_levels, self._settings_of(), features)
 
 
 def _refuse_taking(taker: Rejects | None, checkpoint: object = None) -> None:

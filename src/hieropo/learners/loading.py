@@ -13,7 +13,7 @@ from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.batches import Roles
 from hieropo.storage.load import StoredPolicy, load_policy
@@ -55,14 +55,14 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     if isinstance(moments, UnitMoments):
         assert isinstance(hierarchy, CrossedHierarchies)
         posterior = condition_hierarchies(moments, hierarchy)
-        placement = Placement(roles)
+        task_levels = TaskLevels(roles)
     else:
         assert isinstance(hierarchy, Hierarchy)
-        posterior = condition_with(moments, hierarchy, stored.doubt)
-        placement = _placement(roles, hierarchy)
+        posterior = condition_with(moments, hierarchy, stored.hyper_uncertainty)
+        task_levels = _placement(roles, hierarchy)
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
-        placement=placement, doubt=stored.doubt, sketch=stored.sketch,
+        task_levels=task_levels, hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
         noise_told=about.get("noise_told", True),
     )  # fmt: skip
 
@@ -80,9 +80,9 @@ def _settings(
     return found
 
 
-def _placement(roles: Roles, hierarchy: Hierarchy) -> Placement:
+def _placement(roles: Roles, hierarchy: Hierarchy) -> TaskLevels:
     known = {}
     if roles.metadata and hierarchy.metadata is not None:
         ids = hierarchy.metadata.tasks.values.tolist()
         known = dict(zip(ids, hierarchy.metadata.values, strict=True))
-    return Placement.of(roles, [level.parent for level in hierarchy.levels], known)
+    return TaskLevels.of(roles, [level.parent for level in hierarchy.levels], known)

@@ -158,7 +158,7 @@ def parts_in_words(parts: Sequence[Part]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class PopulationSummary:
     """A summary of how alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
 
     Attributes
@@ -248,14 +248,14 @@ class Likeness:
         return "\n\n".join(parts)
 
 
-def likeness(
+def population_summary(
     learned: Learned,
     names: Sequence[str],
     *,
     level: float,
     models: bool | None,
     seconds: Mapping[str, float],
-) -> Likeness:
+) -> PopulationSummary:
     """Summarise what was learned of the population.
 
     Parameters
@@ -274,7 +274,7 @@ def likeness(
     ranges = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
     levels = [level_name(hierarchy, k) for k in range(len(hierarchy.levels))]
     plain = {f"mean[{j}]": mean for j, mean in enumerate(learned.posterior.hyper.mean.tolist())}
-    plain |= estimates(learned.doubt, hierarchy)
+    plain |= estimates(learned.hyper_uncertainty, hierarchy)
     known = {name: Range(value) for name, value in plain.items()} | ranges
     total = moments.sums.sum(axis=0)
     widest = np.array([known[f"sd[{j}]"].upper or 0.0 for j in range(moments.dim)])
@@ -297,7 +297,7 @@ def likeness(
     ranked, verdict = _ranked(moments, active) if wanted else ((), _NOT_COMPARED)
     spent = {**seconds, **({"comparing models": perf_counter() - start} if wanted else {})}
     how = f"{learned.method} ({learned.why})"
-    return Likeness(
+    return PopulationSummary(
         active,
         moments.n_rows,
         known["noise sd"],
@@ -311,9 +311,9 @@ def likeness(
     )
 
 
-def crossed_likeness(
+def crossed_population_summary(
     posterior: CrossedMixture, names: Sequence[str], *, level: float, seconds: Mapping[str, float]
-) -> Likeness:
+) -> PopulationSummary:
     """Summarise what was learned with the crossed prior.
 
     Parameters
@@ -344,7 +344,7 @@ def crossed_likeness(
     noise = Range(
         *interval_of_product(np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _free(moments), level)
     )
-    found = Likeness(
+    found = PopulationSummary(
         int(np.count_nonzero(moments.rows.any(axis=1))),
         moments.n_rows,
         replace(noise, value=float(np.sqrt(central.noise_var.mean()))),
@@ -360,7 +360,7 @@ def crossed_likeness(
     return found if noise_told(moments) else _without_intervals(found)
 
 
-def _without_intervals(found: Likeness) -> Likeness:
+def _without_intervals(found: PopulationSummary) -> PopulationSummary:
     """Leave the intervals out, of a log that does not tell the noise from differences between tasks."""
     return replace(
         found,

@@ -260,8 +260,8 @@ class _Turns:
             new /= new.sum(
                 axis=1, keepdims=True
             )  # as at the fixed point, where strength adds D up to the rows
-            moved, strength = float(np.abs(new - strength).max()), new
-            if moved < _CLOSE:
+            recentred, strength = float(np.abs(new - strength).max()), new
+            if recentred < _CLOSE:
                 break
         return TaskEffects(shares.counts, c * shares.population, c, self._whole, strength)
 

@@ -11,7 +11,7 @@ from hieropo.errors import LogError
 from hieropo.logs.arrow.arrays import ids, lists, numbers, times, without_views
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.logs.arrow.schema import check_columns, holds_text
-from hieropo.logs.bad_rows.rejects import Rejects, any_of, sift
+from hieropo.logs.bad_rows.rejects import Rejects, any_of, find_bad_values
 from hieropo.logs.formats.text_types import text_columns, text_numbers, with_numbers
 from hieropo.logs.opening import open_log
 from hieropo.rows.batches import Batch, Roles
@@ -143,7 +143,7 @@ def checked(
     if rejects is None:
         return _batch(found, roles, first_row)
     found = without_views(found)
-    faults, texts = sift(found, roles, rejects.features), text_columns(found, roles)
+    faults, texts = find_bad_values(found, roles, rejects.features), text_columns(found, roles)
     rejects.note_texts(texts)
     if not faults:
         return _batch(with_numbers(found, texts), roles, first_row)

@@ -7,14 +7,14 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import Posterior, condition
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 
 __all__ = [
     "Gaussian",
     "Hierarchy",
     "Level",
     "Metadata",
-    "Placement",
     "Posterior",
+    "TaskLevels",
     "condition",
 ]

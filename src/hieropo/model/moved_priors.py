@@ -20,7 +20,7 @@ from hieropo.model.metadata import Metadata
 from hieropo.moments.recentring import Exact, change_of
 
 
-def moved_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: FeatureMap) -> Hierarchy:
+def recentred_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: FeatureMap) -> Hierarchy:
     """Return the same hierarchy of the coefficients of another map of the family.
 
     Raises
@@ -35,14 +35,18 @@ def moved_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: FeatureMap)
         values, centre = (_coefficients(each, back, axis=-2) for each in (known.values, known.centre))
         known, crossed = Metadata(known.tasks, values, known.names, centre), False
     hyper = (
-        None if hierarchy.hyper is None else moved_gaussian(hierarchy.hyper, first, second, crossed=crossed)
+        None
+        if hierarchy.hyper is None
+        else recentred_gaussian(hierarchy.hyper, first, second, crossed=crossed)
     )
     return replace(
         hierarchy, hyper=hyper, task_cov=_congruent(hierarchy.task_cov, back), levels=levels, metadata=known
     )
 
 
-def moved_gaussian(law: Gaussian, first: FeatureMap, second: FeatureMap, *, crossed: bool = True) -> Gaussian:
+def recentred_gaussian(
+    law: Gaussian, first: FeatureMap, second: FeatureMap, *, crossed: bool = True
+) -> Gaussian:
     """Return the law of the coefficients of another map, and of those of metadata behind them.
 
     With ``crossed`` there is a coefficient of metadata for each feature, which is moved like that of the feature.
@@ -59,19 +63,19 @@ def moved_gaussian(law: Gaussian, first: FeatureMap, second: FeatureMap, *, cros
     return Gaussian(mean.astype(np.float64), cov.astype(np.float64))
 
 
-def moved_coefficients(theta: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
+def recentred_coefficients(theta: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
     """Return coefficients (d,) of one map as those of another."""
     return _coefficients(np.asarray(theta, dtype=np.float64), change_of(second, first))
 
 
-def moved_covariance(cov: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
+def recentred_covariance(cov: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
     """Return a covariance (d, d) of coefficients of one map as that of another."""
     return _congruent(np.asarray(cov, dtype=np.float64), change_of(second, first))
 
 
 def _coefficients(theta: Array, back: Exact, axis: int = 0) -> Array:
-    moved = _sent(np.moveaxis(_exact(theta), axis, 0), back)
-    return np.moveaxis(moved, 0, axis).astype(np.float64)
+    recentred = _sent(np.moveaxis(_exact(theta), axis, 0), back)
+    return np.moveaxis(recentred, 0, axis).astype(np.float64)
 
 
 def _congruent(cov: Array, back: Exact) -> Array:

@@ -303,7 +303,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
     for k, cov in enumerate(covs):
         factor, regular = upper_factor(cov if k == 0 else padded(cov, hierarchy.root_dim))
-        above, parent = hung(keys, hierarchy, k)
+        above, parent = parents_of(keys, hierarchy, k)
         stages.append(Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
         if k == 0 and design is not None:
             said, part = up(rows, scale, factor, np.arange(len(keys)), len(keys))
@@ -316,7 +316,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
 
 
-def hung(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
+def parents_of(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
     """Nodes above those of ``keys``, and which of them each hangs on."""
     if level == len(hierarchy.levels):
         return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)

@@ -109,12 +109,12 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
     """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
-    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.tree_steps import step_up
 
     d = factor.shape[0]
     q = packed_size(d + 1)
-    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
+    spots, flat, rows = packed_slots(d), factor.ravel(), normalised(rows)
 
     def work(first: int, last: int) -> tuple[Array, float]:
         out, late, room = (
@@ -143,11 +143,11 @@ def down(
     rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
 ) -> tuple[Array, Array, Array]:
     """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
-    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.tree_steps import step_down
 
     m, d = rows.shape[0], factor.shape[0]
-    spots, flat, rows = packed_spots(d), factor.ravel(), normalised(rows)
+    spots, flat, rows = packed_slots(d), factor.ravel(), normalised(rows)
     means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
     gain = np.empty((m if gains else 0, d, d))
     known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)

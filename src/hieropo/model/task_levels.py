@@ -13,7 +13,7 @@ from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
 
-class Placement:
+class TaskLevels:
     """Groups and metadata of tasks in the making, batch by batch.
 
     Parameters
@@ -28,21 +28,21 @@ class Placement:
         self._known: dict[Any, NDArray[np.float64]] = {}
 
     @classmethod
-    def of(cls, roles: Roles, levels: Sequence[Mapping[Any, Any]], known: Mapping[Any, Any]) -> "Placement":
+    def of(cls, roles: Roles, levels: Sequence[Mapping[Any, Any]], known: Mapping[Any, Any]) -> "TaskLevels":
         """Return what was known: the parents of each level from the tasks upwards, and the metadata of each task."""
         found = cls(roles)
         found._parents = [dict(parents) for parents in levels]
         found._known = {task: np.asarray(values, dtype=np.float64) for task, values in known.items()}
         return found
 
-    def copy(self) -> "Placement":
+    def copy(self) -> "TaskLevels":
         """Return a copy that can grow on its own."""
-        twin = Placement(self._roles)
+        twin = TaskLevels(self._roles)
         twin._parents = [dict(parents) for parents in self._parents]
         twin._known = dict(self._known)
         return twin
 
-    def __add__(self, other: "Placement") -> "Placement":
+    def __add__(self, other: "TaskLevels") -> "TaskLevels":
         """Put together what was found in different rows; where both know something, it has to be the same.
 
         Raises
@@ -114,9 +114,9 @@ class Placement:
                 else f"{place}. Metadata are finite: fill such values in, or leave the column out."
             )
 
-    def without(self, tasks: Collection[Any]) -> "Placement":
+    def without(self, tasks: Collection[Any]) -> "TaskLevels":
         """Return what is known without these tasks, and without groups that hold no other."""
-        left = Placement(self._roles)
+        left = TaskLevels(self._roles)
         gone = set(tasks)
         left._known = {task: values for task, values in self._known.items() if task not in gone}
         for k, parents in enumerate(self._parents):

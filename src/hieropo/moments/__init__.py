@@ -4,7 +4,7 @@ May import ``features`` and below. Sums are made from arrays and batches; the pa
 """
 
 from hieropo.moments.accumulation import Accumulator
-from hieropo.moments.recentring import moved
+from hieropo.moments.recentring import recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
@@ -14,5 +14,5 @@ __all__ = [
     "Moments",
     "RowSketch",
     "UnitMoments",
-    "moved",
+    "recentred",
 ]

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo._kernels.circulant import Turns
+from hieropo._kernels.circulant import CirculantLayout
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError
-from hieropo.moments.regions import Region, Spots, packed_spots
+from hieropo.moments.regions import Region, Slots, packed_slots
 from hieropo.moments.statistics import Moments, refuse_overflow
 from hieropo.rows.columns import RowWeights, check_rows
 from hieropo.rows.ids import id_array
@@ -39,7 +39,7 @@ class Work(NamedTuple):
     places: Codes
 
     @classmethod
-    def of(cls, turns: Turns) -> Self:
+    def of(cls, turns: CirculantLayout) -> Self:
         """Return memory for rows of z."""
         from hieropo._kernels.rows import BLOCK
 
@@ -70,7 +70,7 @@ class RunningSums:
     ) -> None:
         self.dim, self.each, self.offset = dim, each, offset
         self.places = Places() if places is None else places
-        self.turns = Turns(dim + 2)
+        self.turns = CirculantLayout(dim + 2)
         self.squares: RunningSums | None = None
         self._sums = Region(self.turns.length)
         self._counted: Array | None = None
@@ -135,7 +135,7 @@ class RunningSums:
         self._sums.in_large_pages()
 
     def add_sums(
-        self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
+        self, table: Array, rows: Codes, spots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
         """Add the sums of the task in place s to ``table[rows[s]]``; return whether the results are finite.
 
@@ -145,9 +145,9 @@ class RunningSums:
         return self._sums.add_to(table, rows, spots, threads=threads, drop=drop)
 
     @property
-    def own_spots(self) -> Spots:
+    def own_spots(self) -> Slots:
         """Return where sums, one a task, go in packed triangles."""
-        return packed_spots(self.turns.count)
+        return packed_slots(self.turns.count)
 
     def packed_sums(self, tasks: int, wanted: int) -> tuple[Array, bool]:
         """Turn the sums of so many tasks, one each, into packed triangles (wanted, q) where they lie; uses them up.
@@ -162,9 +162,9 @@ class RunningSums:
             table[rows] += self._counts().reshape(len(self), 2 * self.each)
             return
         ones = np.full((self.each, 1), self.turns.count - 1)
-        self.add_sums(table, rows, Spots(ones, 2 * np.arange(self.each)[:, None]))
+        self.add_sums(table, rows, Slots(ones, 2 * np.arange(self.each)[:, None]))
 
-    def start(self, keys: Keys, table: Array, squares: Array | None, spots: Spots, pairs: Array) -> None:
+    def start(self, keys: Keys, table: Array, squares: Array | None, spots: Slots, pairs: Array) -> None:
         """Go on after sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
         rows = np.arange(len(keys))
         self.places = Places.after(keys)
@@ -193,7 +193,7 @@ class Merged(NamedTuple):
             refuse_overflow(self.keys, self.sums)
 
 
-def merged(lanes: Sequence[RunningSums], spots: Spots | None, width: int, *, drop: bool) -> Merged:
+def merged(lanes: Sequence[RunningSums], spots: Slots | None, width: int, *, drop: bool) -> Merged:
     """Put running sums together, one lane after the other.
 
     Parameters
@@ -273,7 +273,7 @@ class Accumulator:
         pairs = np.stack([moments.rows, moments.log_precision], axis=1)
         squares = None if moments.squares is None else np.array(moments.squares)
         found.running.start(
-            moments.keys, np.array(moments.sums), squares, packed_spots(moments.dim + 2), pairs
+            moments.keys, np.array(moments.sums), squares, packed_slots(moments.dim + 2), pairs
         )
         return found
 

@@ -75,7 +75,7 @@ class Hashing(NamedTuple):
     state: Codes
 
 
-class Heaps(NamedTuple):
+class PartitionBuffers(NamedTuple):
     """Rows that wait: heap k has those of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
 
     Row i of heap k lies at ``rows + (k room + i) stride``: z as float32 where that holds all numbers, with the code, a
@@ -97,7 +97,7 @@ class Heaps(NamedTuple):
     order: NDArray[np.int32]
 
     @classmethod
-    def none(cls) -> "Heaps":
+    def none(cls) -> "PartitionBuffers":
         """Return no heaps."""
         empty = np.zeros(0, dtype=np.int32)
         return cls(0, 0, 0, 0, np.zeros(0), 0, np.zeros(0, dtype=np.int64), 0, 0, empty, empty, empty)
@@ -142,7 +142,7 @@ class ColumnPass:
         )
         self._block: Block | None = None
         self._work: Work | None = None
-        self._heaps = Heaps.none()
+        self._heaps = PartitionBuffers.none()
         self._rows = np.zeros(0, dtype=np.uint8)  # the memory of the heaps
         self._seen = np.arange(_SEEN, dtype=np.uint64) ^ np.uint64(1)  # no hash: those have their own place
         self._kept, self._state = np.zeros(_KEPT, dtype=np.uint64), np.zeros(1, dtype=np.int64)
@@ -194,7 +194,7 @@ class ColumnPass:
     def close(self) -> None:
         """Finish, and give the memory of the heaps back."""
         self.finish()
-        self._heaps, self._rows = Heaps.none(), self._rows[:0].copy()
+        self._heaps, self._rows = PartitionBuffers.none(), self._rows[:0].copy()
 
     def _make_heaps(self, columns: Sequence[Column], *, weighted: bool) -> None:
         """Make heaps where they help, and anew where codes came that they do not reach."""
@@ -204,17 +204,17 @@ class ColumnPass:
         if self._running.size <= _CACHE or codes <= self._heaps.fill.size << self._heaps.shift:
             return
         self.finish()
-        moved = self._phi.origin.size or self._phi.known.size  # differences need all digits
-        narrow = not moved and all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
+        recentred = self._phi.origin.size or self._phi.known.size  # differences need all digits
+        narrow = not recentred and all(column.kind == "f4" for column in columns[: self._phi.columns + 1])
         stride = (4 if narrow else 8) * LANES * self._running.turns.width
         heaps, shift, room = self._plan(codes, stride + 8 * weighted)
         if room < 1 << shift or self._phi.table.size:
-            self._heaps = Heaps.none()
+            self._heaps = PartitionBuffers.none()
             self._running.in_large_pages()
             return
         size = 4 if narrow else 8
         self._rows = np.empty((heaps * room + 1) * stride, dtype=np.uint8)  # one more for what is not kept
-        self._heaps = Heaps(
+        self._heaps = PartitionBuffers(
             self._rows.ctypes.data, stride, size * (self._running.turns.count - 1), int(narrow),
             np.empty(heaps * room if weighted else 0), int(weighted), np.zeros(heaps, dtype=np.int64), room, shift,
             *(np.zeros(n, dtype=np.int32) for n in (1 << shift, room, room)),

@@ -77,7 +77,7 @@ class _Origin(NamedTuple):
     def of_map(self, features: Movable) -> Any:
         """Return the map of the family that has this origin."""
         first = _intercept(features)
-        return features.moved(self.point[first:].tolist(), None if first else features.columns[self.spot])
+        return features.recentred(self.point[first:].tolist(), None if first else features.columns[self.spot])
 
 
 def _intercept(features: Movable) -> int:
@@ -134,10 +134,10 @@ def settled(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMoments, Feat
         sd = _sds(here.back() @ block @ here.back().T, mean)
         spot = _steadiest(mean, sd)
         s = s if spot is None else _steady(mean[spot], sd[spot])
-    there = features.moved(None)
+    there = features.recentred(None)
     if spot is not None:
         there = _chosen(block, here, spot, s).of_map(features)
-    return moved(moments, features, there), there
+    return recentred(moments, features, there), there
 
 
 def remote(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ def rounded(value: float, spread: float) -> float:
     return float(round(value / unit) * unit if digits >= 0 else round(value * unit) / unit)
 
 
-def moved(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMoments:
+def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMoments:
     """Return what the moments of one map would be, had another map of its family made them.
 
     Raises

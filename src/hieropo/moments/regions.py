@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hieropo._kernels.circulant import Turns
+from hieropo._kernels.circulant import CirculantLayout
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.threads import in_threads
 
@@ -18,7 +18,7 @@ _POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE
 _MOVES = sys.platform == "linux"  # the system can move pages to a larger region, so that nothing is copied
 
 
-class Spots(NamedTuple):
+class Slots(NamedTuple):
     """Where the sums of a task go in a table with a row for each task.
 
     Entry ``source[a, e]`` of its sums number a is column ``target[a, e]``.
@@ -28,10 +28,10 @@ class Spots(NamedTuple):
     target: Codes
 
 
-def packed_spots(count: int) -> Spots:
+def packed_slots(count: int) -> Slots:
     """Return the spots of the packed triangle of z z', z with ``count`` entries, one sum a task."""
-    source = Turns(count).places()
-    return Spots(source[None], np.arange(source.size)[None])
+    source = CirculantLayout(count).places()
+    return Slots(source[None], np.arange(source.size)[None])
 
 
 class _Memory:
@@ -118,7 +118,7 @@ class Region:
             self._memory.fill(need)
 
     def add_to(
-        self, table: Array, rows: Codes, spots: Spots, *, threads: int = 1, drop: bool = False
+        self, table: Array, rows: Codes, spots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
         """Add sums to ``table[rows[s]]``, s being the place of a task; return whether the results are finite.
 
@@ -135,7 +135,7 @@ class Region:
 
         return all(in_threads(move, pieces, threads if len(spots.source) == 1 else 1))
 
-    def take(self, table: Array, rows: Codes, spots: Spots) -> None:
+    def take(self, table: Array, rows: Codes, spots: Slots) -> None:
         """Set sums to what :meth:`add_to` would add."""
         self.reach(rows.size * len(spots.source))
         for piece in self._pieces(rows.size * len(spots.source)):
@@ -145,7 +145,7 @@ class Region:
         step = max(1, _PIECE // (8 * self.length))
         return [(first, min(step, codes - first)) for first in range(0, codes, step)]
 
-    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Spots, *, back: bool) -> bool:
+    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Slots, *, back: bool) -> bool:
         from hieropo._kernels.rows import move_sums
 
         first, count = piece

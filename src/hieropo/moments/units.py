@@ -14,7 +14,7 @@ from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.moments.accumulation import RunningSums, merged
-from hieropo.moments.regions import Spots, packed_spots
+from hieropo.moments.regions import Slots, packed_slots
 from hieropo.moments.statistics import Moments
 from hieropo.rows.columns import check_rows
 from hieropo.rows.ids import id_array
@@ -342,7 +342,7 @@ class UnitAccumulator:
             raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
         return codes
 
-    def _spots(self) -> Spots:
+    def _spots(self) -> Slots:
         """Return where the sums of units lie in tables (m, K, (p + 2)(p + 3) / 2)."""
         p, count = self._row.dim, self._row.dim + 2
         entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
@@ -350,11 +350,11 @@ class UnitAccumulator:
             entry = np.concatenate([[p], np.arange(p + 1)])
         i, j = triangle(count)
         low, high = np.minimum(entry[i], entry[j]), np.maximum(entry[i], entry[j])
-        source = packed_spots(int(entry.max()) + 1).source[0, high * (high + 1) // 2 + low]
+        source = packed_slots(int(entry.max()) + 1).source[0, high * (high + 1) // 2 + low]
         target = np.arange(self._n_actions * source.size).reshape(self._n_actions, source.size)
-        return Spots(np.tile(source, (self._n_actions, 1)), target)
+        return Slots(np.tile(source, (self._n_actions, 1)), target)
 
-    def _dense_spots(self) -> Spots:
+    def _dense_spots(self) -> Slots:
         """Return where the sums of units lie in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
         p, K = self._row.dim, self._n_actions
         i, j = triangle(p + 2)
@@ -363,7 +363,7 @@ class UnitAccumulator:
         for action in range(K):
             place = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
             target[action] = place[j] * (place[j] + 1) // 2 + place[i]
-        return Spots(spots.source, target)
+        return Slots(spots.source, target)
 
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:

@@ -16,10 +16,10 @@ from hieropo.errors import ArtifactError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import LogSource, files_of
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.feature_choice import FeatureChoice, feature_map, measured_near, reward_offset
 from hieropo.passes.summing import sums
-from hieropo.passes.worker import Summed
+from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
 from hieropo.storage.checkpoint import StoredCheckpoint, read_checkpoint, write_checkpoint
 from hieropo.storage.layout import CHECKPOINT, check_replaceable
@@ -39,7 +39,7 @@ def features_and_sums(
     rejects: Rejects | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
-) -> tuple[FeatureMap, Summed]:
+) -> tuple[FeatureMap, PassResult]:
     """Choose the feature map of a log, and sum over its rows; a checkpoint that was written stays where it is.
 
     The map measures its columns from near the first rows, where they lie far from 0 and it has no origin of its own.
@@ -95,7 +95,7 @@ def _with_checkpoints(
     rejects: Rejects | None,
     path: Path,
     threads: int | None,
-) -> tuple[FeatureMap, Summed]:
+) -> tuple[FeatureMap, PassResult]:
     files = _files(source, rejects)
     marks = [_mark(file) for file in files]
     log = {"schema": {name: str(source.schema.field(name).type) for name in roles.columns}, "files": marks}
@@ -109,7 +109,7 @@ def _with_checkpoints(
         features = _features(found, log, lambda: _chosen(source, choice, roles))
         kept = apart(features)
 
-    def keep(done: int, lanes: Sequence[Summed]) -> None:
+    def keep(done: int, lanes: Sequence[PassResult]) -> None:
         if done:
             _refuse_changed(marks[done - 1], files[done - 1])
         write_checkpoint(
@@ -228,12 +228,12 @@ def _features(
     return features
 
 
-def stored_sums(summed: Summed) -> Sums:
+def stored_sums(summed: PassResult) -> Sums:
     """Return what is written to disk."""
-    levels = list(summed.placement.levels().values())
-    return Sums(summed.moments, summed.sketch, levels, summed.placement.known)
+    levels = list(summed.task_levels.levels().values())
+    return Sums(summed.moments, summed.sketch, levels, summed.task_levels.known)
 
 
-def summed_from(stored: Sums, roles: Roles) -> Summed:
+def summed_from(stored: Sums, roles: Roles) -> PassResult:
     """Return what was written to disk."""
-    return Summed(stored.moments, Placement.of(roles, stored.levels, stored.known), stored.sketch)
+    return PassResult(stored.moments, TaskLevels.of(roles, stored.levels, stored.known), stored.sketch)

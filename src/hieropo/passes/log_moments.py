@@ -13,18 +13,18 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap
-from hieropo.features.merging import at_origin, places_in, united
+from hieropo.features.merging import at_origin, merged_map, places_in
 from hieropo.logs.bad_rows.rejects import Rejected, asked
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
-from hieropo.moments.recentring import moved, settled
+from hieropo.moments.recentring import recentred, settled
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments, one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
 from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin, kind_of_map
-from hieropo.passes.worker import Summed
+from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import abbreviate, plain
 from hieropo.storage.moments import holds_moments, read_moments_file, write_moments_file
@@ -70,7 +70,7 @@ class LogMoments:
 
     features: FeatureMap
     roles: Roles
-    summed: Summed
+    summed: PassResult
     rejected: Rejected | None = None
 
     @classmethod
@@ -179,7 +179,7 @@ class LogMoments:
         if not isinstance(other, LogMoments):
             return NotImplemented
         first, second = (self, other) if self.n_rows >= other.n_rows else (other, self)
-        features, roles = united(first.features, second.features), common_roles(self.roles, other.roles)
+        features, roles = merged_map(first.features, second.features), common_roles(self.roles, other.roles)
         left, right = self.on(features), other.on(features)
         if len(left) and len(right) and (left.moments.keys.locate(right.tasks) < 0).all():
             warn_of_ids(left.tasks[0], right.tasks[0], "row of the second moments")
@@ -201,7 +201,7 @@ class LogMoments:
         """
         if not isinstance(other, LogMoments):
             return NotImplemented
-        features, roles = united(self.features, other.features), common_roles(self.roles, other.roles)
+        features, roles = merged_map(self.features, other.features), common_roles(self.roles, other.roles)
         left, right = self.on(features).summed, other.on(features).summed
         share = right.sketch.share_in(left.sketch)
         if share is not None and share < _MOST:
@@ -212,13 +212,15 @@ class LogMoments:
         moments = left.moments - right.moments
         _refuse_negative(moments, left.moments)
         return type(self)(
-            features, roles, Summed(moments, left.placement + right.placement, left.sketch - right.sketch)
+            features,
+            roles,
+            PassResult(moments, left.task_levels + right.task_levels, left.sketch - right.sketch),
         )
 
     def on(self, features: FeatureMap) -> Self:
         """Return the same for a map that :func:`united` made of this one and another."""
         here = at_origin(self.features, features)
-        moments: Moments | UnitMoments = moved(self.moments, self.features, here)
+        moments: Moments | UnitMoments = recentred(self.moments, self.features, here)
         if features.fingerprint != here.fingerprint:
             assert isinstance(moments, UnitMoments)
             place = places_in(features, here)
@@ -238,7 +240,7 @@ class LogMoments:
         MismatchError
             It has not, or differs otherwise.
         """
-        united(features, self.features)
+        merged_map(features, self.features)
         more = [action for action in self.features.actions or () if action not in (features.actions or ())]
         if more:
             raise MismatchError(
@@ -266,8 +268,8 @@ class LogMoments:
         gone = moments.keys.require(tasks)
         kept = np.delete(moments.tasks, gone)
         left = moments.select(kept)
-        placement = self.summed.placement.without(moments.tasks[gone].tolist())
-        return replace(self, summed=Summed(left, placement, RowSketch.unknown(round(left.n_rows))))
+        task_levels = self.summed.task_levels.without(moments.tasks[gone].tolist())
+        return replace(self, summed=PassResult(left, task_levels, RowSketch.unknown(round(left.n_rows))))
 
     def for_learning(self, *, apart: bool) -> Moments | UnitMoments:
         """Return the moments of units where ``apart``, else of all features of the map.

@@ -20,20 +20,20 @@ from hieropo.logs.arrow.log_source import LogSource, Part, empty, parts_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.rejection import constant_reward, settle
-from hieropo.passes.worker import Lane, Summed
+from hieropo.passes.worker import PassResult, Worker
 from hieropo.rows.batches import Roles
 
-Lanes = Sequence[Summed]
+Lanes = Sequence[PassResult]
 
 
 def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who takes bad rows
     source: Any,
     features: FeatureMap,
     roles: Roles,
-    before: Placement | None = None,
+    before: TaskLevels | None = None,
     *,
     apart: bool = False,
     threads: int | None = None,
@@ -41,7 +41,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     after_file: Callable[[int, Lanes], None] | None = None,
     rejects: Rejects | None = None,
     offset: Array | None = None,
-) -> Summed:
+) -> PassResult:
     """Sum over all rows of a log; where tasks stand is added to what was known ``before``.
 
     Parameters
@@ -78,7 +78,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
     shares = _dealt(parts, len(held))
     lanes = [
-        Lane(
+        Worker(
             features, roles, apart=apart, before=before, start=each, rejects=rejects, offset=offset,
             expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
         )
@@ -128,7 +128,7 @@ class _Trouble:
                 self.first, self.error = p, error
 
 
-def _run(lanes: Sequence[Lane], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
+def _run(lanes: Sequence[Worker], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
     """Let every lane read its share; raise for the first part that cannot be read."""
     trouble = _Trouble(parts)
 
@@ -150,7 +150,7 @@ def _run(lanes: Sequence[Lane], parts: Sequence[Part], shares: Sequence[Sequence
         raise trouble.error
 
 
-def _read(lane: Lane, part: Part, wanted: Callable[[], bool]) -> None:
+def _read(lane: Worker, part: Part, wanted: Callable[[], bool]) -> None:
     """Read a part while it is wanted."""
     if wanted():
         for _ in lane.read(part):
@@ -168,10 +168,10 @@ def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trou
             raise
 
 
-class _States(Sequence[Summed]):
+class _States(Sequence[PassResult]):
     """The sums of each lane, copied when they are asked for: one lane's copy at a time is in memory."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Worker]) -> None:
         self._lanes = lanes
 
     def __len__(self) -> int:
@@ -188,23 +188,23 @@ class _States(Sequence[Summed]):
 def _together(
     log: LogSource,
     roles: Roles,
-    before: Placement | None,
-    lanes: Sequence[Lane],
+    before: TaskLevels | None,
+    lanes: Sequence[Worker],
     apart: bool,  # noqa: FBT001 - as `sums` has it
     rejects: Rejects | None,
-) -> Summed:
+) -> PassResult:
     """Add the lanes; where they contradict each other, say in which row."""
     try:
-        return Lane.together(lanes, apart=apart)
+        return Worker.together(lanes, apart=apart)
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
-            placement = Placement(roles) if before is None else before.copy()
+            task_levels = TaskLevels(roles) if before is None else before.copy()
             for batch in read(log, roles, rejects=None if rejects is None else rejects.silent()):
-                placement.add(batch)
+                task_levels.add(batch)
         raise
 
 
-def _refuse_nothing(found: Summed, log: LogSource, roles: Roles) -> None:
+def _refuse_nothing(found: PassResult, log: LogSource, roles: Roles) -> None:
     if not found.sketch.rows:
         raise empty(log.name)
     if not found.moments.n_rows:

@@ -15,7 +15,7 @@ from hieropo.features.per_action import Crossed
 from hieropo.logs.arrow.log_source import BATCH_ROWS, Part
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import checked
-from hieropo.model.task_levels import Placement
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass, clean_rows
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
@@ -31,7 +31,7 @@ _FEW = 100_000  # fewer rows of a lane become batches: compiling what reads them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Summed:
+class PassResult:
     """The result of a pass over rows; results of different rows add.
 
     Parameters
@@ -45,16 +45,16 @@ class Summed:
     """
 
     moments: Any
-    placement: Placement
+    task_levels: TaskLevels
     sketch: RowSketch
 
-    def __add__(self, other: "Summed") -> "Summed":
-        return Summed(
-            self.moments + other.moments, self.placement + other.placement, self.sketch + other.sketch
+    def __add__(self, other: "PassResult") -> "PassResult":
+        return PassResult(
+            self.moments + other.moments, self.task_levels + other.task_levels, self.sketch + other.sketch
         )
 
 
-class Lane:
+class Worker:
     """Sums in the making, over the parts of a log that one thread reads.
 
     Rows that lie in memory as numbers, and keep all rules, are added where they lie; all others become batches, which
@@ -84,8 +84,8 @@ class Lane:
         roles: Roles,
         *,
         apart: bool,
-        before: Placement | None = None,
-        start: Summed | None = None,
+        before: TaskLevels | None = None,
+        start: PassResult | None = None,
         rejects: Rejects | None = None,
         expected: int = 0,
         offset: Array | None = None,
@@ -94,11 +94,11 @@ class Lane:
         self._wide = features.dim > _WIDE and not apart
         if start is None:
             self._total = accumulator(features, apart=one_action(features) is not None, offset=offset)
-            self._placement = Placement(roles) if before is None else before.copy()
+            self._placement = TaskLevels(roles) if before is None else before.copy()
             self._sketcher = RowSketcher(features.actions)
         else:
             self._total = _going_on(features, start.moments)
-            self._placement = start.placement.copy()
+            self._placement = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
         find, places = features.action_codes, self._total.running.places
         self._tasks = Numbering(places.of_text, places.of_checked)
@@ -182,13 +182,13 @@ class Lane:
             add_rows(self._total, self._features, batch, codes)
         self._sketcher.add(batch.reward, batch.context, codes)
 
-    def summed(self) -> Summed:
+    def summed(self) -> PassResult:
         """Return what was found so far, from which another lane can go on; actions that can be kept apart are."""
         self._finish()
-        return Summed(self._total.moments(), self._placement.copy(), self._sketcher.sketch())
+        return PassResult(self._total.moments(), self._placement.copy(), self._sketcher.sketch())
 
     @staticmethod
-    def together(lanes: "Sequence[Lane]", *, apart: bool) -> Summed:
+    def together(lanes: "Sequence[Worker]", *, apart: bool) -> PassResult:
         """Return what all lanes found, one after the other; they are used up.
 
         Raises
@@ -199,10 +199,10 @@ class Lane:
         in_threads(
             ColumnPass.close, [lane._columns for lane in lanes if lane._columns is not None], len(lanes)
         )
-        placement = reduce(add, (lane._placement for lane in lanes))
+        task_levels = reduce(add, (lane._placement for lane in lanes))
         sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
         totals = [lane._total for lane in lanes]
-        return Summed(_together(totals, apart=apart), placement, sketch)
+        return PassResult(_together(totals, apart=apart), task_levels, sketch)
 
 
 def _together(totals: Sequence[Accumulator | UnitAccumulator], *, apart: bool) -> Moments | UnitMoments:

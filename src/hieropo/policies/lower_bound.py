@@ -12,7 +12,7 @@ from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.candidates import ALL, Candidates, feature_array
-from hieropo.policies.marginals import HasTable, Laws, TaskTable, UnitTable, Unseen, kernels
+from hieropo.policies.marginals import HasTable, TaskMarginals, TaskTable, UnitTable, Unseen, kernels
 from hieropo.policies.sampling import SampledChoice, SampledChoices, SamplingPolicy
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
@@ -101,7 +101,7 @@ class LCBPolicy:
     features: FeatureMap | None
     pessimism: float
     unseen: Unseen
-    _laws: Laws
+    _laws: TaskMarginals
     _candidates: Candidates
 
     def __init__(
@@ -115,7 +115,7 @@ class LCBPolicy:
     ) -> None:
         put = object.__setattr__
         put(self, "pessimism", checked_pessimism(pessimism, level))
-        laws = Laws(source, unseen)
+        laws = TaskMarginals(source, unseen)
         put(self, "_laws", laws)
         put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint, laws.apart))
         put(self, "table", laws.table)

@@ -106,7 +106,7 @@ def kernels() -> Any:
     return kernels_choice
 
 
-class Law(NamedTuple):
+class Marginal(NamedTuple):
     """Addresses of one task's mean and covariance, or of those of its actions, for compiled loops."""
 
     means: Array
@@ -118,12 +118,12 @@ class Law(NamedTuple):
         mean = self.means[self.row].copy()
         return Gaussian.trusted(mean, unpack(self.covs[self.row], mean.size))
 
-    def picked(self, actions: Rows) -> "Law":
+    def picked(self, actions: Rows) -> "Marginal":
         """Return the laws of these actions (n,), one after the other, of a task that has a law for each."""
-        return Law(self.means[self.row][actions][None], self.covs[self.row][actions][None], 0)
+        return Marginal(self.means[self.row][actions][None], self.covs[self.row][actions][None], 0)
 
 
-class Laws:
+class TaskMarginals:
     """The laws of all tasks and of an unseen one, as the compiled loops read them.
 
     Parameters
@@ -159,7 +159,7 @@ class Laws:
         self.means = normalised(np.asarray(table.means, dtype=np.float64))
         self.covs = normalised(np.asarray(table.covs, dtype=np.float64))
         mean, cov = _prior(table)
-        self.prior = Law(mean[None].copy(), cov[None].copy(), 0)
+        self.prior = Marginal(mean[None].copy(), cov[None].copy(), 0)
         self.apart = len(mean) if isinstance(table, UnitTable) else 0
         lead = (self.apart,) if isinstance(table, UnitTable) else ()
         m, p = len(table.keys), d // max(self.apart, 1)
@@ -173,7 +173,7 @@ class Laws:
                 "are needed."
             )
 
-    def find(self, task: Any) -> Law:
+    def find(self, task: Any) -> Marginal:
         """Law of one task.
 
         Raises
@@ -189,9 +189,9 @@ class Laws:
             self._check_unknown([(task, None)])
         return self.at(row)
 
-    def at(self, row: int) -> Law:
+    def at(self, row: int) -> Marginal:
         """Law in one row of the table, of the unseen task at -1."""
-        return self.prior if row < 0 else Law(self.means, self.covs, row)
+        return self.prior if row < 0 else Marginal(self.means, self.covs, row)
 
     def locate(self, tasks: Any, first_row: int = 0) -> Rows:
         """Row of each task (n,), -1 for the prior; raises as :meth:`find`, counting from ``first_row``."""

@@ -10,7 +10,15 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.candidates import Candidates
-from hieropo.policies.marginals import HasTable, Law, Laws, TaskTable, UnitTable, Unseen, kernels
+from hieropo.policies.marginals import (
+    HasTable,
+    Marginal,
+    TaskMarginals,
+    TaskTable,
+    UnitTable,
+    Unseen,
+    kernels,
+)
 
 _BLOCK = 2**16  # doubles of phi that are made at a time
 
@@ -107,7 +115,7 @@ class SamplingPolicy:
             raise InputError(f"uniform={uniform!r} is not a share in [0, 1].")
         self._rng = _generator(random_state)
         joint = getattr(source, "dense", None)  # of actions with coefficients of their own
-        self._laws = Laws(source if joint is None else joint(), unseen)
+        self._laws = TaskMarginals(source if joint is None else joint(), unseen)
         if isinstance(self._laws.table, UnitTable):
             raise InputError(
                 "SamplingPolicy draws all coefficients of a task together, and this table holds the law of each action "
@@ -172,7 +180,7 @@ class SamplingPolicy:
                 index[r], propensities[r] = self._draw(law, candidates, mask, f"Row {first_row + r}")
         return SampledChoices(index, np.take_along_axis(propensities, index[:, None], 1)[:, 0], propensities)
 
-    def _draw(self, law: Law, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:
+    def _draw(self, law: Marginal, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:
         allowed = mask if mask.size else np.ones(len(phi), dtype=np.bool_)
         wins = np.zeros(len(phi), dtype=np.int64)
         thetas = law.gaussian().sample(self._rng, self.n_samples)

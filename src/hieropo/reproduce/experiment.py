@@ -241,7 +241,7 @@ def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | N
 
 CHUNK = 5  # runs that a process makes before it reports
 
-Watch = Callable[[int, int], object]
+TeeSource = Callable[[int, int], object]
 
 
 class Cell(Protocol):
@@ -311,7 +311,7 @@ def folder(path: str | Path) -> Path:
     return found
 
 
-def make(experiment: Experiment, out: Path, processes: int | None, watch: Watch) -> Results:
+def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSource) -> Results:
     """Make the runs that the folder does not have yet.
 
     Parameters

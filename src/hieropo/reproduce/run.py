@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hieropo.reproduce.beyond import experiment as beyond
 from hieropo.reproduce.beyond import report as beyond_report
-from hieropo.reproduce.experiment import Watch, folder, make
+from hieropo.reproduce.experiment import TeeSource, folder, make
 from hieropo.reproduce.figures import need_matplotlib
 from hieropo.reproduce.movielens import experiment as movielens
 from hieropo.reproduce.movielens import report as movielens_report
@@ -65,7 +65,7 @@ def read_settings(asked: Asked) -> tuple[Settings, str]:
 
 
 def reproduce_movielens(
-    asked: Asked, ratings: str | Path, watch: Watch
+    asked: Asked, ratings: str | Path, watch: TeeSource
 ) -> tuple[list[Summary], list[Summary]]:
     """Make the runs on MovieLens that are missing; write tables and pictures, of the paper's experiment and beyond.
 
@@ -90,7 +90,7 @@ def reproduce_movielens(
     return papers, beyond_report.report(settings, results, origin, out, pictures=asked.pictures)
 
 
-def reproduce_synthetic(asked: Asked, watch: Watch) -> list[Summary]:
+def reproduce_synthetic(asked: Asked, watch: TeeSource) -> list[Summary]:
     """Make the runs of the synthetic problems that are missing; write tables and pictures."""
     settings, text = read_settings(asked)
     if asked.runs is not None:

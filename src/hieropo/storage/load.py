@@ -12,7 +12,7 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
-from hieropo.estimation.hyper.uncertainty import Doubt, doubt_from_dict
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_from_dict
 from hieropo.features.maps import FeatureMap
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
@@ -67,7 +67,7 @@ class StoredPolicy:
         return self.policy.features
 
     @cached_property
-    def doubt(self) -> Doubt:
+    def hyper_uncertainty(self) -> HyperUncertainty:
         """The uncertainty of the hierarchy; None where the table takes it as known.
 
         Raises
@@ -76,7 +76,7 @@ class StoredPolicy:
             The entry does not describe it.
         """
         try:
-            return doubt_from_dict(self._document.get("doubt"))
+            return hyper_uncertainty_from_dict(self._document.get("doubt"))
         except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise unreadable(self.path, "doubt", error) from error
 
@@ -130,7 +130,7 @@ class StoredPolicy:
         actions, features = self._document.get("actions_apart", 0), self._document["moments_features"]
         offset = self._document["moments_offset"]
         moments = read_moments(file, self.policy.table.dim, actions, features, offset)
-        if self.hierarchy is not None and self.hyper is not None and self.doubt is None:
+        if self.hierarchy is not None and self.hyper is not None and self.hyper_uncertainty is None:
             problem = check_moments(self.policy.table, moments, self.hierarchy, self.hyper)
             if problem:
                 raise other_number(self.path, problem)
@@ -174,7 +174,7 @@ def verify_policy(path: str | os.PathLike[str]) -> None:
     stored = _open(Path(path), whole=True)
     moments, hierarchy = stored.moments(), stored.hierarchy
     if moments is not None and hierarchy is not None:
-        problem = other_posterior(stored.policy.table, moments, hierarchy, stored.doubt, stored)
+        problem = other_posterior(stored.policy.table, moments, hierarchy, stored.hyper_uncertainty, stored)
         if problem:
             raise other_number(stored.path, problem)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hieropo.errors import MismatchError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
-from hieropo.estimation.hyper.uncertainty import Doubt, doubt_to_dict
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_to_dict
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.row_sketch import RowSketch
@@ -35,7 +35,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     hierarchy: Hierarchy | CrossedHierarchies | None = None,
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
-    doubt: Doubt = None,
+    hyper_uncertainty: HyperUncertainty = None,
     sketch: RowSketch | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -80,10 +80,10 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
         The parts do not belong together.
     """
     gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
-    _check_parts(policy, moments, hierarchy, None if doubt is not None else hyper)
+    _check_parts(policy, moments, hierarchy, None if hyper_uncertainty is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
-    if doubt is not None:
-        document["doubt"] = doubt_to_dict(doubt)
+    if hyper_uncertainty is not None:
+        document["doubt"] = hyper_uncertainty_to_dict(hyper_uncertainty)
     if gate is not None:
         document["gate"] = _gate(gate)
     if sketch is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import unpack
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
-from hieropo.estimation.hyper.uncertainty import Doubt, condition_with
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.statistics import Moments
@@ -146,7 +146,7 @@ def other_posterior(
     table: TaskTable | UnitTable,
     moments: Moments | UnitMoments,
     hierarchy: Hierarchy | CrossedHierarchies,
-    doubt: Doubt,
+    hyper_uncertainty: HyperUncertainty,
     saved: Any,
 ) -> str | None:
     """Say where moments, hierarchy and doubt give another posterior than was ``saved``, else None.
@@ -159,7 +159,7 @@ def other_posterior(
     else:
         assert isinstance(moments, Moments)
         assert isinstance(hierarchy, Hierarchy)
-        posterior = condition_with(moments, hierarchy, doubt)
+        posterior = condition_with(moments, hierarchy, hyper_uncertainty)
     hyper, log_evidence = saved.hyper, saved.log_evidence
     if hyper is not None:
         slack = TOLERANCE * (np.abs(hyper.mean).sum() + hyper.sd.sum())
@@ -168,7 +168,7 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
-    if doubt is not None or moments.sampled or isinstance(hierarchy, CrossedHierarchies):
+    if hyper_uncertainty is not None or moments.sampled or isinstance(hierarchy, CrossedHierarchies):
         again = posterior.table()
         rows = table.keys.locate(again.keys.values)
         for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):

@@ -334,9 +334,9 @@ def test_the_unit_and_the_zero_of_a_column_change_no_reward() -> None:
     first, second = (condition_hierarchies(each, integrate_crossed(each)) for each in (one, two))
     assert second.hierarchy.no_effect == pytest.approx(first.hierarchy.no_effect, rel=1e-4)
     x = np.array([[1.0, 0.5, -1.0], [1.0, -2.0, 0.3]])
-    moved = x * np.array([1.0, 50.0, 1.0]) + np.array([0.0, 80.0, 0.0])
+    recentred = x * np.array([1.0, 50.0, 1.0]) + np.array([0.0, 80.0, 0.0])
     for action in range(3):
-        a, b = first.unit(3, action).project(x), second.unit(3, action).project(moved)
+        a, b = first.unit(3, action).project(x), second.unit(3, action).project(recentred)
         np.testing.assert_allclose(a[0], b[0], rtol=1e-4)
         np.testing.assert_allclose(a[1], b[1], rtol=1e-4)
 

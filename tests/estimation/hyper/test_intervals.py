@@ -292,7 +292,7 @@ def test_the_error_of_the_noise_is_that_of_the_information(shape) -> None:
     assert 2 / noise_degrees(moments, found) == pytest.approx(error, rel=0.02)
     learned = learn(moments, shape, uncertainty="first-order", estimated=found)
     trend = noise_trend(moments, found.hierarchy)
-    noise = error_intervals(learned.doubt, found.hierarchy, 0.95, trend)[0]
+    noise = error_intervals(learned.hyper_uncertainty, found.hierarchy, 0.95, trend)[0]
     width = (
         np.log(noise.upper / noise.lower) / 1.959964
     )  # of log sigma, in standard errors: 2 of log sigma are 1 of its square

@@ -40,8 +40,8 @@ def test_covariances_are_those_of_moves_of_the_rewards(hyper: Gaussian | None, c
     jacobian = np.empty((base.size, M * D))
     for s in range(M):
         for j in range(D):
-            moved = condition(with_cross(moments, s, j, noise), hierarchy)  # B moves by 1
-            jacobian[:, s * D + j] = np.append(moved.table().means.ravel(), moved.hyper.mean) - base
+            recentred = condition(with_cross(moments, s, j, noise), hierarchy)  # B moves by 1
+            jacobian[:, s * D + j] = np.append(recentred.table().means.ravel(), recentred.hyper.mean) - base
     gram = np.zeros((M * D, M * D))
     for s, task in enumerate(moments.tasks.tolist()):
         gram[s * D : (s + 1) * D, s * D : (s + 1) * D] = moments.gram(task) / noise

@@ -32,8 +32,8 @@ from hieropo.estimation.hyper.mixed import HyperDraws, mix, normal_mixture_quant
 from hieropo.estimation.hyper.uncertainty import (
     Learned,
     condition_with,
-    doubt_from_dict,
-    doubt_to_dict,
+    hyper_uncertainty_from_dict,
+    hyper_uncertainty_to_dict,
     learn,
 )
 from hieropo.reproduce.synthetic.simulation import synthetic_hierarchy, synthetic_run
@@ -253,7 +253,9 @@ def test_one_feature_integrated_equals_a_dense_grid() -> None:
         assert found == pytest.approx(normal_mixture_quantile(weights, means, spreads, level), abs=0.04 * sd)
     order = np.argsort(between)
     ends = np.interp([0.025, 0.5, 0.975], np.cumsum(weights[order]), between[order])
-    found = {each.name: each for each in draw_intervals(learned.doubt, learned.hierarchy, 0.95)}["sd[0]"]
+    found = {each.name: each for each in draw_intervals(learned.hyper_uncertainty, learned.hierarchy, 0.95)}[
+        "sd[0]"
+    ]
     np.testing.assert_allclose([found.lower, found.estimate, found.upper], ends, rtol=0.08, atol=0.02)
 
 
@@ -309,9 +311,9 @@ def test_a_tree_and_metadata_are_integrated_too() -> None:
     found = estimate_levels(moments, levels={"region": region}, metadata=values)
     learned = learn(moments, estimated=found)
     assert learned.method == "integrated"
-    assert learned.doubt.level_covs.shape[1:] == (1, 2, 2)
-    assert np.ptp(learned.doubt.level_covs[:, 0, 0, 0]) > 0
-    w, posterior = learned.doubt.weights, learned.posterior
+    assert learned.hyper_uncertainty.level_covs.shape[1:] == (1, 2, 2)
+    assert np.ptp(learned.hyper_uncertainty.level_covs[:, 0, 0, 0]) > 0
+    w, posterior = learned.hyper_uncertainty.weights, learned.posterior
     nodes = np.array([part.node(0, "B").mean for part in posterior.parts])
     np.testing.assert_allclose(posterior.node(0, "B").mean, w @ nodes, rtol=1e-12)
     assert posterior.new_task("B", metadata=[0.3]).cov.shape == (2, 2)
@@ -392,7 +394,7 @@ def test_shapes_with_fewer_entries_are_what_the_full_formula_gives() -> None:
     for task_cov in ("diag", "isotropic", "block", COV):
         blocks = 2 if isinstance(task_cov, str) and task_cov == "block" else None
         learned = learn(moments, task_cov, uncertainty="first-order", blocks=blocks)
-        whole = HyperError(2, learned.doubt.of_entries, learned.doubt.degrees)
+        whole = HyperError(2, learned.hyper_uncertainty.of_entries, learned.hyper_uncertainty.degrees)
         truth = correct(moments, learned.hierarchy, whole).table()
         np.testing.assert_allclose(learned.posterior.table().covs, truth.covs, rtol=1e-10)
 
@@ -439,8 +441,10 @@ def test_every_run_gives_the_same_bits_and_so_does_what_was_written_down(method)
     moments = draw(10, 7, 5)
     learned, again = (learn(moments, uncertainty=method) for _ in range(2))
     np.testing.assert_array_equal(learned.posterior.table().covs, again.posterior.table().covs)
-    doubt = doubt_from_dict(json.loads(json.dumps(doubt_to_dict(learned.doubt))))
-    back = condition_with(moments, learned.hierarchy, doubt).table()
+    hyper_uncertainty = hyper_uncertainty_from_dict(
+        json.loads(json.dumps(hyper_uncertainty_to_dict(learned.hyper_uncertainty)))
+    )
+    back = condition_with(moments, learned.hierarchy, hyper_uncertainty).table()
     np.testing.assert_array_equal(back.means, learned.posterior.table().means)
     np.testing.assert_array_equal(back.covs, learned.posterior.table().covs)
     np.testing.assert_array_equal(back.prior.cov, learned.posterior.table().prior.cov)
@@ -450,7 +454,7 @@ def test_level_covariances_are_written_down_too() -> None:
     draws = HyperDraws(
         np.array([0.25, 0.75]), np.array([COV, 2 * COV]), np.ones(2), np.array([[COV], [3 * COV]])
     )
-    back = doubt_from_dict(json.loads(json.dumps(draws.to_dict())))
+    back = hyper_uncertainty_from_dict(json.loads(json.dumps(draws.to_dict())))
     np.testing.assert_array_equal(back.level_covs, draws.level_covs)
     central = back.mean(Hierarchy(None, COV, 1.0, (Level(COV, {0: 0}),)))
     np.testing.assert_allclose(central.task_cov, 1.75 * COV, rtol=1e-15)
@@ -483,7 +487,7 @@ def test_a_policy_bounds_by_the_wider_spread(method) -> None:
 def test_added_rows_refresh_what_was_learned() -> None:
     learned = learn(draw(13, 6, 5))
     more = learned.moments + draw(14, 6, 50)
-    fresh = condition_with(more, learned.hierarchy, learned.doubt)
+    fresh = condition_with(more, learned.hierarchy, learned.hyper_uncertainty)
     assert (fresh.task(0).sd < learned.posterior.task(0).sd).all()
 
 
@@ -496,10 +500,10 @@ def test_few_tasks_are_integrated_and_ten_tasks_do_not_show_that_a_correlation_i
     learned = learn(Moments.from_arrays(log.task, log.phi, log.reward))
     assert learned.method == "integrated"
     assert learned.estimate.chosen.shape == "diag"
-    assert np.ptp(learned.doubt.task_covs[:, 0, 1]) > 0
+    assert np.ptp(learned.hyper_uncertainty.task_covs[:, 0, 1]) > 0
     assert "10 tasks, 11 free parameters" in learned.why
     diagonal = learn(learned.moments, "diag")
-    assert (diagonal.doubt.task_covs[:, 0, 1] == 0).all()
+    assert (diagonal.hyper_uncertainty.task_covs[:, 0, 1] == 0).all()
     plain = learn(learned.moments, uncertainty="plug-in")
     assert sds(learned).mean() > 1.1 * sds(plain).mean()
 
@@ -507,7 +511,7 @@ def test_few_tasks_are_integrated_and_ten_tasks_do_not_show_that_a_correlation_i
 def test_many_parameters_hold_correlations_and_very_many_go_to_first_order() -> None:
     eight = draw(15, 12, 10, np.eye(8))
     learned = learn(eight, "full")
-    correlations = [unpack_correlation(cov) for cov in learned.doubt.task_covs]
+    correlations = [unpack_correlation(cov) for cov in learned.hyper_uncertainty.task_covs]
     assert learned.method == "integrated"
     np.testing.assert_allclose(
         correlations, np.broadcast_to(correlations[0], (len(correlations), 8, 8)), atol=1e-9
@@ -534,7 +538,7 @@ def test_one_task_teaches_nothing_of_others() -> None:
     with pytest.warns(HieropoWarning, match="one task"):
         learned = learn(draw(0, 1, 10))
     assert learned.method == "plug-in"
-    assert learned.doubt is None
+    assert learned.hyper_uncertainty is None
     assert [each.name for each in learned.hyper_intervals()] == ["mean[0]", "mean[1]"]
 
 
@@ -579,8 +583,10 @@ def test_logs_that_hardly_show_the_noise_are_told_and_still_answered(log, text, 
     assert np.isfinite(sds(learned)).all()
     assert bool(learned.hyper_intervals()) == ("Intervals" not in text)
     if text == "without noise" and method == "integrated":
-        assert np.ptp(learned.doubt.noise_vars) == 0
-        assert (learned.doubt.weights @ learned.doubt.task_covs.reshape(-1, 4))[0] > 0.1
+        assert np.ptp(learned.hyper_uncertainty.noise_vars) == 0
+        assert (learned.hyper_uncertainty.weights @ learned.hyper_uncertainty.task_covs.reshape(-1, 4))[
+            0
+        ] > 0.1
 
 
 def test_bad_draws_are_told(monkeypatch) -> None:
@@ -606,7 +612,7 @@ def test_wrong_words_and_shapes_are_refused() -> None:
     with pytest.raises(InputError, match="one of 'auto'"):
         learn(moments, uncertainty="bayes")
     with pytest.raises(InputError, match="kind 'x'"):
-        doubt_from_dict({"kind": "x"})
+        hyper_uncertainty_from_dict({"kind": "x"})
     with pytest.raises(InputError, match=r"add to 0\.9"):
         HyperDraws(np.array([0.4, 0.5]), np.array([COV, COV]), np.ones(2), np.zeros((2, 0, 2, 2)))
     with pytest.raises(InputError, match="do not fit"):

@@ -84,7 +84,7 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
 
 def _read(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Make a log of a file of Vowpal Wabbit; what to print of it, and what was set aside."""
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.logs.interop.vw.log import from_vw
 
@@ -103,14 +103,14 @@ def _read(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, An
     options = {name: given[name] for name in ("action", "one_hot", "quoted", "lenient", "rejects")}
     log = from_vw(source, given["origin"], columns=given["columns"] or None, **options)
     with Line() as line:
-        rows = write_tables(output, Watched(log, line).batches(log.schema.names))
+        rows = write_tables(output, ProgressSource(log, line).batches(log.schema.names))
     rejected = None if log.rejected is None else log.rejected.to_dict()
     found = {"log": output, "rows": rows, "columns": log.schema.names, "left_out": log.left_out}
     return found | {"rejected": rejected}, log.rejected
 
 
 def _written(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], None]:
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.interop.vw.writing import to_vw
     from hieropo.logs.opening import open_log
 
@@ -121,5 +121,5 @@ def _written(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str,
         usage_error(f"{', '.join(missing)} must be named to write for Vowpal Wabbit.")
     roles = {role: given[role] for role in (*_ROLES, "action")}
     with Line() as line:
-        done = to_vw(Watched(open_log(source), line), output, given["target"], **roles)
+        done = to_vw(ProgressSource(open_log(source), line), output, given["target"], **roles)
     return {"file": output, "rows": done.rows, "actions": list(done.actions)}, None

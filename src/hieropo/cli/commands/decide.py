@@ -43,7 +43,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     action, rank, lower_bound, mean and sd of its expected reward. Where the policy has a gate, kept_incumbent says
     which requests are left to the incumbent; action is then the incumbent's, or null where it is whatever acted before.
     """
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.storage.load import load_policy
 
@@ -62,7 +62,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     given["eligible"], given["new_tasks"] = _listed(stored, named), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
-        found = _decided(policy, Watched(Rows.of(requests, given).open(), line), task, given)
+        found = _decided(policy, ProgressSource(Rows.of(requests, given).open(), line), task, given)
         rows = write_tables(output, _counted(found, counts))
     if as_json:
         print_json(

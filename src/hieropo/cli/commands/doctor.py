@@ -27,12 +27,12 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
     Findings come by severity: what stops learning, which makes the exit code 1; what limits conclusions; notes. Each
     says where it stands and what to do next.
     """
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
 
     rows = Rows.of(log, given)
     with Line() as line:
-        found = examine(Watched(rows.open(lenient=True), line), guess=guess, **given)
+        found = examine(ProgressSource(rows.open(lenient=True), line), guess=guess, **given)
     if as_json:
         print_json(found.to_dict() | rows.to_dict())
     else:

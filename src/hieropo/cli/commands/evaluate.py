@@ -113,7 +113,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     own figure, and whether it agrees; values by the model and by weighted rewards; what a sceptic would do instead; the
     tasks that the policy would hurt; and what limits trust.
     """
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.learners.loading import load_learner
     from hieropo.logs.bad_rows.rejects import check_listing
 
@@ -127,7 +127,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     settings["compare"] = _compared(given, learner.features_)
     rows, aside = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
-        found = learner.evaluate(Watched(rows.open(rereadable=True, lenient=aside), line), **settings)
+        found = learner.evaluate(ProgressSource(rows.open(rereadable=True, lenient=aside), line), **settings)
     needed = {} if given["epsilon"] is None else found.rows_needed(given["epsilon"], seed=given["seed"])
     written: dict[str, str] = {}
     if given["per_task"] is not None:

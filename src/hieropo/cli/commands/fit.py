@@ -102,7 +102,7 @@ def _opened(
     rows: Rows, features: Any, given: dict[str, Any], line: Line
 ) -> tuple[Any, dict[str, Any], list[str]]:
     """Open a log or moments: what is learned from, the columns by their roles, and what was guessed of them."""
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import as_moments
     from hieropo.rows.batches import Roles
@@ -114,7 +114,7 @@ def _opened(
     check_listing(given["rejects"], rows.place)
     source = rows.open(lenient=takes_rejects(given))
     roles, told = roles_of(source.schema, features, given)
-    return Watched(source, line), roles.to_dict(), told
+    return ProgressSource(source, line), roles.to_dict(), told
 
 
 def _hierarchical(given: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
     Both are files or folders of rows. Rewards that are late, early, repeated or of no decision are counted and
     reported. A decision whose window is still open is left out, with or without a reward.
     """
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.logs.interop.joining import join_rewards
     from hieropo.logs.opening import open_log
@@ -78,7 +78,7 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
         options[name] = _number(options[name])
     with Line() as line:
         log = join_rewards(
-            Watched(open_log(decisions), line), Watched(open_log(rewards), line),
+            ProgressSource(open_log(decisions), line), ProgressSource(open_log(rewards), line),
             id=(given["key"], given["reward_id"] or given["key"]),
             time=(given["time"], given["reward_time"] or given["time"]), **options,
         )  # fmt: skip

@@ -76,7 +76,7 @@ def moments_command() -> None:
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
-    from hieropo.cli.progress_source import Watched
+    from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import LogMoments
 
@@ -90,7 +90,7 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
     roles, told = roles_of(source.schema, features, given)
     with Line() as line:
         taking = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
-        found = LogMoments.of(Watched(source, line), features=features, **taking, **roles.to_dict())
+        found = LogMoments.of(ProgressSource(source, line), features=features, **taking, **roles.to_dict())
         rejected = {} if found.rejected is None else {"rejected": found.rejected.to_dict()}
         found.save(output, provenance={**rows.to_dict(), **rejected})
         done_with(given["checkpoint"])

@@ -59,16 +59,16 @@ def written(seen: Collected, value: float) -> str:
 
 def drift(seen: Collected) -> Iterator[Finding]:
     """Find rewards that drift: within tasks and actions by the order of rows, where that is time, and over all rows."""
-    moved = None if unordered(seen) else trend(seen.cells.whole())
-    if moved is not None and abs(moved.z) > _DRIFT and abs(moved.effect) > _BY:
+    recentred = None if unordered(seen) else trend(seen.cells.whole())
+    if recentred is not None and abs(recentred.z) > _DRIFT and abs(recentred.effect) > _BY:
         told = bool(seen.roles.context)
         yield Finding(
             "note" if told else "limits", "drift",
             f"column {seen.roles.reward!r}, in order of column {seen.roles.time!r}",
             f"{'A task' if seen.roles.action is None else 'The same action in the same task'} brings "
-            f"{'more' if moved.effect > 0 else 'less'} in later rows: by "
-            f"{abs(moved.effect):.2g} standard deviations of a reward from a task's first row to its last (z = "
-            f"{moved.z:.1f}).",
+            f"{'more' if recentred.effect > 0 else 'less'} in later rows: by "
+            f"{abs(recentred.effect):.2g} standard deviations of a reward from a task's first row to its last (z = "
+            f"{recentred.z:.1f}).",
             "If context columns do not account for that, learn from the later rows, or make time a context column."
             if told
             else "What is learned is a mean over that time. Learn from the later rows, or make time a context column.",

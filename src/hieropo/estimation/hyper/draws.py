@@ -34,7 +34,7 @@ from hieropo.estimation.hyper.importance import Diagnosis, resampled, sample
 from hieropo.estimation.hyper.mixed import HyperDraws, prior_scales
 from hieropo.model.gaussian import minus
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import hung
+from hieropo.model.posterior import parents_of
 from hieropo.model.steps import up, upper_factor
 from hieropo.moments.statistics import Moments
 
@@ -219,7 +219,7 @@ def parametrise(
         family, start = _family(cov, scale, unit, freedom)
         families.append(family)
         starts.append(start)
-        keys, _ = hung(keys, hierarchy, k)
+        keys, _ = parents_of(keys, hierarchy, k)
     held = hierarchy.noise_var if hierarchy.noise_var < _NOISELESS * s2 else None
     if held is None:
         starts.append(np.array([np.log(hierarchy.noise_var / s2)]))
@@ -262,7 +262,7 @@ class Collapsed:
         self._parents: list[tuple[Index, int]] = []
         keys = active.keys
         for k in range(len(hierarchy.levels) + 1):
-            keys, parent = hung(keys, hierarchy, k)
+            keys, parent = parents_of(keys, hierarchy, k)
             self._parents.append((parent, len(keys)))
         metadata = hierarchy.metadata
         self._design = None if metadata is None else metadata.design(hierarchy.dim, active.keys)

@@ -47,7 +47,7 @@ def mean_intervals(parts: Components, dim: int, level: float) -> list[HyperInter
     ]
 
 
-def estimates(doubt: HyperDraws | HyperError | None, hierarchy: Hierarchy) -> dict[str, float]:
+def estimates(hyper_uncertainty: HyperDraws | HyperError | None, hierarchy: Hierarchy) -> dict[str, float]:
     """Return the estimates of the noise sd and of the sds of all levels, by the names of their intervals."""
     covs = {
         "": hierarchy.task_cov,
@@ -57,9 +57,11 @@ def estimates(doubt: HyperDraws | HyperError | None, hierarchy: Hierarchy) -> di
     for prefix, cov in covs.items():
         sds = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
         found |= {f"{prefix}sd[{j}]": float(sd) for j, sd in enumerate(sds)}
-    if isinstance(doubt, HyperDraws):
+    if isinstance(hyper_uncertainty, HyperDraws):
         found |= {
-            each.name: each.estimate for each in draw_intervals(doubt, hierarchy, 0.5) if each.name in found
+            each.name: each.estimate
+            for each in draw_intervals(hyper_uncertainty, hierarchy, 0.5)
+            if each.name in found
         }
     return found
 

@@ -279,8 +279,8 @@ class Search:
     def _settled(self, here: Point) -> tuple[Point, float, float]:
         """Let the others follow until that promises nothing; the point, the root of its ratio and the slope of that."""
         for _ in range(_FOLLOWING):
-            goal, promise, slope = self._followed(here, 0.0)
-            if promise <= _SETTLED:
+            goal, predicted_decrease, slope = self._followed(here, 0.0)
+            if predicted_decrease <= _SETTLED:
                 break
             there = self.surface.at(goal)
             if there.deviance > here.deviance:
@@ -288,7 +288,7 @@ class Search:
             if there.deviance >= here.deviance:
                 break
             here = there
-        ratio = here.deviance - min(max(promise, 0.0), _SETTLED) - self.surface.best.deviance
+        ratio = here.deviance - min(max(predicted_decrease, 0.0), _SETTLED) - self.surface.best.deviance
         root = float(np.sqrt(max(ratio, 1e-12)))
         return here, root, slope / (2 * root)
 
@@ -319,9 +319,9 @@ class Search:
             move[below], free[below] = least[below], False
         move[-1] = min(move[-1], (_NOISE - here.z[-1]) * size[-1])
         ahead = form @ move
-        promise = -float(pull @ move + move @ ahead / 2)
+        predicted_decrease = -float(pull @ move + move @ ahead / 2)
         return (
             here.z + move / size,
-            promise,
+            predicted_decrease,
             float(here.slope[self.moving] + size[self.moving] * ahead[self.moving]),
         )

@@ -41,7 +41,7 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import Posterior, condition
 from hieropo.moments.statistics import Moments
 
-Doubt = HyperDraws | HyperError | None
+HyperUncertainty = HyperDraws | HyperError | None
 AnyPosterior = Posterior | MixedPosterior | WidenedPosterior
 
 _SAMPLED = "rows were kept by chance: the estimate is taken as known, and standard errors are robust"
@@ -75,7 +75,7 @@ class Learned:
     moments: Moments
     estimate: Estimate
     hierarchy: Hierarchy
-    doubt: Doubt
+    hyper_uncertainty: HyperUncertainty
     method: Method
     why: str
     diagnosis: Diagnosis | None = None
@@ -85,7 +85,7 @@ class Learned:
     @cached_property
     def posterior(self) -> AnyPosterior:
         """The posterior of every task, node and mu, with the uncertainty carried along."""
-        return condition_with(self.moments, self.hierarchy, self.doubt)
+        return condition_with(self.moments, self.hierarchy, self.hyper_uncertainty)
 
     def hyper_intervals(self, level: float = 0.95) -> tuple[HyperInterval, ...]:
         """Return intervals for the noise sd, the sds between tasks (and nodes), correlations and population means.
@@ -112,13 +112,13 @@ class Learned:
 
     def _spread_intervals(self, level: float) -> list[HyperInterval]:
         """Intervals of the noise sd, sds and correlations."""
-        if self.doubt is None:
+        if self.hyper_uncertainty is None:
             return []
-        if isinstance(self.doubt, HyperDraws):
-            found = draw_intervals(self.doubt, self.hierarchy, level)
+        if isinstance(self.hyper_uncertainty, HyperDraws):
+            found = draw_intervals(self.hyper_uncertainty, self.hierarchy, level)
         else:
             found = error_intervals(
-                self.doubt, self.hierarchy, level, noise_trend(self.moments, self.hierarchy)
+                self.hyper_uncertainty, self.hierarchy, level, noise_trend(self.moments, self.hierarchy)
             )
         ends = profile_intervals(self.moments, self.estimate, level, self.multiple)
         return found if ends is None else with_ends(found, ends, self.hierarchy)
@@ -179,7 +179,9 @@ def learn(
     return replace(learned, multiple=given_shape(task_cov), noise_told=chosen.noise_told)
 
 
-def condition_with(moments: Moments, hierarchy: Hierarchy, doubt: Doubt) -> AnyPosterior:
+def condition_with(
+    moments: Moments, hierarchy: Hierarchy, hyper_uncertainty: HyperUncertainty
+) -> AnyPosterior:
     """Condition a hierarchy on the log and carry along what is not known of it.
 
     A pure function: the same arguments give the same posterior to the last bit.
@@ -202,20 +204,20 @@ def condition_with(moments: Moments, hierarchy: Hierarchy, doubt: Doubt) -> AnyP
     """
     if moments.squares is not None:
         return SampledPosterior(moments, hierarchy)
-    if isinstance(doubt, HyperDraws):
-        return mix(moments, hierarchy, doubt)
-    if isinstance(doubt, HyperError):
-        return correct(moments, hierarchy, doubt)
+    if isinstance(hyper_uncertainty, HyperDraws):
+        return mix(moments, hierarchy, hyper_uncertainty)
+    if isinstance(hyper_uncertainty, HyperError):
+        return correct(moments, hierarchy, hyper_uncertainty)
     return condition(moments, hierarchy)
 
 
-def doubt_to_dict(doubt: Doubt) -> dict[str, Any] | None:
-    """Return JSON's types, from which :func:`doubt_from_dict` makes the same value to the last bit."""
-    return None if doubt is None else doubt.to_dict()
+def hyper_uncertainty_to_dict(hyper_uncertainty: HyperUncertainty) -> dict[str, Any] | None:
+    """Return JSON's types, from which :func:`hyper_uncertainty_from_dict` makes the same value to the last bit."""
+    return None if hyper_uncertainty is None else hyper_uncertainty.to_dict()
 
 
-def doubt_from_dict(values: Mapping[str, Any] | None) -> Doubt:
-    """Read what :func:`doubt_to_dict` wrote.
+def hyper_uncertainty_from_dict(values: Mapping[str, Any] | None) -> HyperUncertainty:
+    """Read what :func:`hyper_uncertainty_to_dict` wrote.
 
     Raises
     ------

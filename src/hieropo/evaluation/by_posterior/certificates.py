@@ -1,7 +1,7 @@
 """What the posterior says of a policy in each task: the chance that it does harm, what the best could add, and when.
 
 With psi_s the mean features of a policy's actions in task s, its value there is psi_s' theta_s, whose law
-:func:`totals.task_laws` gives. Against an incumbent, delta_s = psi_s(new) - psi_s(incumbent), and
+:func:`totals.value_distributions` gives. Against an incumbent, delta_s = psi_s(new) - psi_s(incumbent), and
 
     P(harm) = P(delta_s' theta_s < 0 | log)
 
@@ -33,16 +33,16 @@ from hieropo.estimation.hyper.mixed import Components
 from hieropo.evaluation.by_posterior.value_distributions import (
     Conditioned,
     Crossed,
-    TaskLaws,
-    laws_under_each,
+    ValueDistributions,
+    distributions_under_each,
     mixture_weights,
     noise_variances,
     pieces,
-    task_laws,
+    value_distributions,
 )
 from hieropo.model.steps import square_roots
 
-__all__ = ["Certificates", "TaskLaws", "certificates", "rows_needed", "task_laws"]
+__all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", "value_distributions"]
 
 
 _ROOM = 2**20  # doubles of one array of advantages
@@ -310,7 +310,7 @@ def _each(posterior: Conditioned, asked: _Asked) -> Iterator[tuple[Array, Array,
         if first == last:
             continue
         own = asked.tasks[first:last] - part.start
-        laws = [(means[own], covs[own]) for means, covs in laws_under_each(posterior, part)]
+        laws = [(means[own], covs[own]) for means, covs in distributions_under_each(posterior, part)]
         for k in range(last - first):
             means = np.array([each[k] for each, _ in laws])
             yield means, unpack(np.array([each[k] for _, each in laws]), d), places[first + k]
@@ -364,8 +364,8 @@ class _Ahead:
         futures, draws = self.normals[:_FUTURES] * np.sqrt(seen), self.normals[_FUTURES:] * np.sqrt(left)
         means = self.value[..., None] + self.along @ futures.T  # (n, K, F)
         away = self.along @ draws.T  # (n, K, S)
-        doubt = self.pessimism * np.sqrt(np.square(self.along) @ left)
-        taken = (means - doubt[..., None]).argmax(axis=1)
+        hyper_uncertainty = self.pessimism * np.sqrt(np.square(self.along) @ left)
+        taken = (means - hyper_uncertainty[..., None]).argmax(axis=1)
         whole = 0.0
         for f in range(_FUTURES):
             values = means[:, :, f, None] + away

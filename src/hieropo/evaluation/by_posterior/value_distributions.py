@@ -30,7 +30,7 @@ Conditioned = Posterior | MixedPosterior | WidenedPosterior | Crossed
 _ROOM = 2**20  # entries of one array worked on at once
 
 
-class TaskLaws(NamedTuple):
+class ValueDistributions(NamedTuple):
     """Laws of v_s' theta_s, one for each task.
 
     Parameters
@@ -91,7 +91,7 @@ def total(posterior: Conditioned, vectors: ArrayLike) -> Components:
     return Components(weights, np.array([mean for mean, _ in laws]), (covs + covs.swapaxes(1, 2)) / 2)
 
 
-def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
+def value_distributions(posterior: Conditioned, vectors: ArrayLike) -> ValueDistributions:
     """Return the law of v_s' theta_s of every task; of a mixture, its exact mean, sd and distribution function.
 
     A task with the vector zero has mean, sd and ``below`` 0.
@@ -114,7 +114,7 @@ def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
     --------
     >>> from hieropo import Gaussian, Hierarchy, Moments, condition
     >>> log = Moments.from_arrays(["a", "b"], [[1.0], [0.0]], [1.0, 0.0])
-    >>> laws = task_laws(condition(log, Hierarchy(Gaussian([0.0], [[0.0]]), [[1.0]], 1.0)), [[-1.0], [0.0]])
+    >>> laws = value_distributions(condition(log, Hierarchy(Gaussian([0.0], [[0.0]]), [[1.0]], 1.0)), [[-1.0], [0.0]])
     >>> laws.mean.round(3).tolist(), laws.sd.round(3).tolist(), laws.below.round(3).tolist()
     ([-0.5, 0.0], [0.707, 0.0], [0.76, 0.0])
     """
@@ -132,7 +132,7 @@ def task_laws(posterior: Conditioned, vectors: ArrayLike) -> TaskLaws:
         mean[:, part], sd[:, part] = middle.T, np.sqrt(spread).T
         below[:, part] = normal_mixture_below(w, means, np.sqrt(variances)).T
     shape = v.shape[:-1]
-    return TaskLaws(mean.reshape(shape), sd.reshape(shape), below.reshape(shape))
+    return ValueDistributions(mean.reshape(shape), sd.reshape(shape), below.reshape(shape))
 
 
 def aligned(posterior: Conditioned, vectors: ArrayLike, axes: int | None = None) -> Array:
@@ -184,7 +184,7 @@ def noise_variances(posterior: Conditioned) -> Array:
     return np.atleast_1d(posterior.hierarchy.noise_var)
 
 
-def laws_under_each(posterior: Conditioned, part: slice) -> Iterator[tuple[Array, Array]]:
+def distributions_under_each(posterior: Conditioned, part: slice) -> Iterator[tuple[Array, Array]]:
     """Means (n, d) and packed covariances of some tasks, under each hierarchy."""
     if isinstance(posterior, MixedPosterior):
         yield from (each.tasks(part) for each in posterior.parts)
@@ -230,7 +230,7 @@ def _projected(posterior: Conditioned, vectors: Array, part: slice) -> tuple[Arr
                 found[0, some, :, h], own, shared = one.along(vectors[some], at)
                 found[1, some, :, h] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
         return found[0], np.maximum(found[1], 0.0)
-    for h, (means, covs) in enumerate(laws_under_each(posterior, part)):
+    for h, (means, covs) in enumerate(distributions_under_each(posterior, part)):
         found[0, :, :, h] = np.einsum("nji,ni->nj", vectors, means)
         found[1, :, :, h] = ((vectors @ unpack(covs, d)) * vectors).sum(axis=2)
     return found[0], np.maximum(found[1], 0.0)

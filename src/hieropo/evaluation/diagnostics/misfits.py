@@ -39,7 +39,7 @@ _WEIGH = (
 )
 
 
-class Fault(NamedTuple):
+class Misfit(NamedTuple):
     """A test: its kind, p, the size of what was found, and what to say of that, or None where it is too little."""
 
     kind: str
@@ -61,11 +61,11 @@ def off(ratio: float) -> float:
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 
-def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals]], sd: float) -> Fault:
+def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals]], sd: float) -> Misfit:
     """Few distinct rewards, by groups of each kind; nothing is said where they scatter alike in all groups of each."""
     if len(values) == 1:
         said = f"All rewards are {values[0]:g}: there is nothing to learn from them."
-        return Fault("few values", 0.0, 1.0, said)
+        return Misfit("few values", 0.0, 1.0, said)
     shown = (
         f"two values only, {values[0]:g} and {values[1]:g}"
         if len(values) == 2
@@ -86,10 +86,10 @@ def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals
         " for all: means are estimated sensibly, their intervals are too wide where rewards scatter little and too "
         "narrow where they scatter much, and an interval for a single reward means nothing."
     )
-    return Fault("few values", 0.0, float(len(values)), None if ends and not differ else said)
+    return Misfit("few values", 0.0, float(len(values)), None if ends and not differ else said)
 
 
-def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Fault:
+def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Misfit:
     """Rewards that vary more or less than the model says."""
     sd, p = wrong_scale(every, inflation, np.inf if every.learned else max(learned_rows, 1.0))
     where = "" if every.learned else ", and than those that it was learned from"
@@ -97,12 +97,12 @@ def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Fault:
         f"Rewards vary {'more' if sd > 1 else 'less'} than the model says{where}: residuals are {sd:.2g} times as "
         "large as expected. Is noise_var right, and are all rewards in the same unit?"
     )
-    return Fault("scale", p, sd, said if off(sd) >= _SCALE else None)
+    return Misfit("scale", p, sd, said if off(sd) >= _SCALE else None)
 
 
 def of_noise(
     kind: str, groups: Residuals, found: NoiseTest, names: Sequence[Any] | NDArray[Any], level: float
-) -> Fault:
+) -> Misfit:
     """Noise that differs between the groups that are called ``names``."""
     ratio = groups.sd / max(float(groups.all.sd[0]), 1e-300)
     away = np.maximum(ratio, 1.0 / np.maximum(ratio, 1e-9))
@@ -120,7 +120,7 @@ def of_noise(
         size = f"its sd varies by {found.variation:.0%} of its mean"
     matters = min(found.variation, _variation(groups)) >= _VARIATION or clear.size
     said = f"Noise differs between {kind}s: {size}. {_WEIGH}"
-    return Fault(f"noise by {kind}", p, found.variation, said if matters else None)
+    return Misfit(f"noise by {kind}", p, found.variation, said if matters else None)
 
 
 def _variation(groups: Residuals) -> float:
@@ -130,7 +130,7 @@ def _variation(groups: Residuals) -> float:
     return float(np.sqrt(rows @ (groups.sd - mean) ** 2 / max(float(rows.sum()), 1.0))) / max(mean, 1e-300)
 
 
-def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Fault:
+def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Misfit:
     """Noise that changes with a context column or with the prediction."""
     p, effect = noise_along(gram, inflation)
     at = int(ordered(p, -np.abs(effect))[0])
@@ -139,7 +139,7 @@ def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Fau
         f"Noise changes with {name}: its sd by {effect[at]:+.0%} for each standard deviation of it. {_WEIGH}"
     )
     matters = abs(effect[at]) >= _ALONG
-    return Fault(ALONG, min(p.size * float(p[at]), 1.0), float(effect[at]), said if matters else None)
+    return Misfit(ALONG, min(p.size * float(p[at]), 1.0), float(effect[at]), said if matters else None)
 
 
 def outweighing(every: Residuals, outliers: Sequence[Outlier]) -> float:
@@ -149,7 +149,7 @@ def outweighing(every: Residuals, outliers: Sequence[Outlier]) -> float:
     return share if share > _HALF else 0.0
 
 
-def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[Outlier]) -> Fault | None:
+def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[Outlier]) -> Misfit | None:
     """Heavy tails within the groups of every partition; None where rows are too few.
 
     ``along`` is how much the noise sd changes with one sd of a number, which makes tails heavy by itself: of residuals
@@ -166,7 +166,7 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
             "hides other faults. Is it an error, or does it stand for a missing value? Correct it or leave that row "
             "out, and fit again."
         )
-        return Fault("heavy tails", found.p, found.excess, said)
+        return Misfit("heavy tails", found.p, found.excess, said)
     worst = ""
     if outliers:
         row, task, residual = outliers[0]
@@ -176,10 +176,10 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
         "said: see whether they are errors, clip rewards, or take their logarithm."
     )
     own = found.excess - 3.0 * np.expm1(4.0 * min(along * along, 4.0))
-    return Fault("heavy tails", found.p, found.excess, said if own >= _EXCESS else None)
+    return Misfit("heavy tails", found.p, found.excess, said if own >= _EXCESS else None)
 
 
-def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Fault | None:
+def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Misfit | None:
     """Rewards that are above or below what was learned, of rows that were not learned from."""
     some = [each for each in bends if each.column < 0]
     if not some:
@@ -189,12 +189,12 @@ def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Fault | No
         f"Rewards{_of(worst, actions)} are {'above' if worst.score > 0 else 'below'} what was learned, by "
         f"{worst.effect:.2g} noise sds on average. Has the world changed, or the unit of the reward?"
     )
-    return Fault("level", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
+    return Misfit("level", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
 
 
 def of_curvature(
     bends: Sequence[Bend], columns: Sequence[str], actions: Sequence[Any] | None, level: float
-) -> Fault | None:
+) -> Misfit | None:
     """A mean that bends along a column."""
     some = [each for each in bends if each.column >= 0]
     if not some:
@@ -208,7 +208,7 @@ def of_curvature(
         f"{columns[worst.column]!r}, along which the features are straight, by {worst.effect:.2g} noise sds in the "
         f"root mean square.{more} Add the square of the column, or transform it."
     )
-    return Fault("curvature", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
+    return Misfit("curvature", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
 
 
 def _worst(some: Sequence[Bend]) -> tuple[Bend, bool]:
@@ -222,7 +222,7 @@ def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
     return "" if bend.action < 0 or actions is None else f" of action {actions[bend.action]!r}"
 
 
-def of_actions(groups: Residuals, actions: Sequence[Any]) -> Fault:
+def of_actions(groups: Residuals, actions: Sequence[Any]) -> Misfit:
     """An action whose rewards are off, in rows that were learned from: the features do not tell it from others."""
     t = np.abs(groups.of("total")) / np.sqrt(np.maximum(groups.of("rows"), 1.0))
     a = int(first_largest(t))
@@ -232,10 +232,10 @@ def of_actions(groups: Residuals, actions: Sequence[Any]) -> Fault:
         "from the others. Give it a feature of its own."
     )
     p = min(2.0 * t.size * float(ndtr(-t[a])), 1.0)
-    return Fault("level by action", p, mean, said if abs(mean) >= _OFF else None)
+    return Misfit("level by action", p, mean, said if abs(mean) >= _OFF else None)
 
 
-def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
+def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Misfit]:
     """A task unlike the others; tasks that are more or less alike than Sigma_0 says."""
     p, count = found.p, int((found.free > 0).sum())
     s = int(first_smallest(p))
@@ -256,12 +256,14 @@ def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Fault]:
             "alike; leave it out, or put it in a group of its own."
         )
     ratio, ratio_p = found.ratio(p * count > level)  # those far off are one fault, not two
-    likeness = (
+    population_summary = (
         f"Tasks differ {'more' if ratio > 1 else 'less'} than task_cov says: squared distances are {ratio:.2g} times "
         "those expected. Learn task_cov from the log."
     )
     effect = float(found.square[s] / max(found.free[s], 1))
     return [
-        Fault("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
-        Fault("likeness", ratio_p, ratio, likeness if off(ratio) >= _LIKE and not beyond else None),
+        Misfit("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
+        Misfit(
+            "likeness", ratio_p, ratio, population_summary if off(ratio) >= _LIKE and not beyond else None
+        ),
     ]

@@ -28,7 +28,7 @@ from hieropo.estimation.crossed.mixture import CrossedMixture
 from hieropo.estimation.hyper.mixed import MixedPosterior, WidenedPosterior
 from hieropo.evaluation.by_posterior.value_distributions import Conditioned, noise_variances
 from hieropo.evaluation.diagnostics.curvature import Bend, Curves
-from hieropo.evaluation.diagnostics.misfits import Fault, Outlier
+from hieropo.evaluation.diagnostics.misfits import Misfit, Outlier
 from hieropo.evaluation.diagnostics.residual_tests import Residuals, residual_columns, summed
 from hieropo.evaluation.diagnostics.task_distances import task_distances
 from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
@@ -39,7 +39,7 @@ from hieropo.moments.units import one_action
 from hieropo.policies.marginals import kernels
 from hieropo.rows.columns import RowWeights, check_rows, contexts
 
-__all__ = ["Bend", "Checks", "Fault", "Outlier", "PredictiveChecks"]
+__all__ = ["Bend", "Checks", "Misfit", "Outlier", "PredictiveChecks"]
 
 
 BINS = 20

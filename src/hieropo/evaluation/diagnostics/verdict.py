@@ -12,7 +12,7 @@ from hieropo._utils.text import counted, whole
 from hieropo._utils.ties import ordered
 from hieropo.evaluation.diagnostics import misfits as faults
 from hieropo.evaluation.diagnostics.curvature import Bend
-from hieropo.evaluation.diagnostics.misfits import Fault, Outlier
+from hieropo.evaluation.diagnostics.misfits import Misfit, Outlier
 from hieropo.evaluation.diagnostics.residual_tests import SHARES, NoiseTest, Residuals, noise_between
 from hieropo.evaluation.diagnostics.task_distances import TaskDistances
 from hieropo.rows.ids import plain
@@ -95,7 +95,7 @@ class PredictiveChecks:
         return np.asarray(self.by_task.all.coverage[0])
 
     @cached_property
-    def misfits(self) -> tuple[Fault, ...]:
+    def misfits(self) -> tuple[Misfit, ...]:
         """All tests that were made, the least likely first.
 
         ``p`` is the chance that any of them shows as much where the model is right (Bonferroni); ``said`` is None where
@@ -115,7 +115,7 @@ class PredictiveChecks:
         """Faults of the model, in words; empty where there is none."""
         return tuple(each.said for each in self.misfits if each.said is not None)
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Misfit]:
         noise, tails = list(self._noise_faults()), None
         values = self.values if self._has_few_values else None
         if values is not None:
@@ -146,7 +146,7 @@ class PredictiveChecks:
             return False
         return len(self.values) <= 2 or not faults.outweighing(self.by_task.all, self.outliers)
 
-    def _noise_faults(self) -> Iterator[Fault]:
+    def _noise_faults(self) -> Iterator[Misfit]:
         if self._task_noise is not None:
             yield faults.of_noise("task", self.by_task, self._task_noise, self.keys.values, self.level)
         groups = self.by_action

@@ -7,7 +7,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.estimation.hyper.mixed import normal_mixture_below, normal_mixture_quantile
-from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, task_laws
+from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.evaluation.passes.judging import Contexts, FeatureSums
 from hieropo.features.maps import FeatureMap
@@ -19,7 +19,7 @@ _SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class ValueSummary:
     """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero.
 
     ``zero`` is the probability that it is exactly 0, as a gain is where actions have no effect.
@@ -60,10 +60,10 @@ class ByModel:
     level : float
     """
 
-    new: Worth
-    incumbent: Worth
-    difference: Worth
-    judged: Worth
+    new: ValueSummary
+    incumbent: ValueSummary
+    difference: ValueSummary
+    judged: ValueSummary
     keys: Keys
     weight: Array
     value: Array
@@ -103,7 +103,7 @@ class ByModel:
         found = dict(zip(asked.tolist(), values.tolist(), strict=True))
         return np.array([found[int(self._rows[k])] for k in at])
 
-    def gated(self, passed: Mask) -> Worth:
+    def gated(self, passed: Mask) -> ValueSummary:
         """Return what the policy is worth beyond the incumbent when it acts in these tasks (m,) alone."""
         share = self.weight / self.weight.sum()
         vectors = np.where(passed[:, None], self.delta * share[:, None], 0.0)
@@ -152,7 +152,7 @@ def by_model(
     if sums.shift is not None:
         vectors.append(delta * part + sums.shift.sums / weight.sum())
     worths = _worths(posterior, rows, np.stack(vectors), level)
-    laws = task_laws(posterior, _placed(posterior, rows, np.stack([new, old, delta])))
+    laws = value_distributions(posterior, _placed(posterior, rows, np.stack([new, old, delta])))
     mean, sd, below = (each[:, rows] for each in laws)
     return ByModel(
         worths[0],
@@ -186,7 +186,7 @@ def _placed(posterior: Any, rows: Codes, vectors: Array) -> Array:
     return placed
 
 
-def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[Worth]:
+def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[ValueSummary]:
     law = total(posterior, _placed(posterior, rows, vectors))
     whole, found = law.gaussian(), []
     for j in range(len(vectors)):
@@ -197,7 +197,7 @@ def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[W
         )
         below = float(normal_mixture_below(law.weights, means, sds))
         zero = float(law.weights[(means == 0) & (sds == 0)].sum())
-        found.append(Worth(float(whole.mean[j]), float(whole.sd[j]), low, high, below, zero))
+        found.append(ValueSummary(float(whole.mean[j]), float(whole.sd[j]), low, high, below, zero))
     return found
 
 

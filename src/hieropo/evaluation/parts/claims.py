@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hieropo.evaluation.parts.by_model import Worth
+from hieropo.evaluation.parts.by_model import ValueSummary
 from hieropo.evaluation.passes.first_pass import Seen
 from hieropo.ope.value_estimates import ValueEstimate
 
@@ -41,7 +41,7 @@ class Claim:
     verdict: Verdict | None
     reason: str | None = None
     estimate: ValueEstimate | None = None
-    model: Worth | None = None
+    model: ValueSummary | None = None
     agreement: Agreement | None = None
     unlike: str | None = None
 
@@ -63,7 +63,11 @@ class Claim:
 
 
 def claim(
-    estimates: Sequence[ValueEstimate], refused: str | None, model: Worth | None, seen: Seen, level: float
+    estimates: Sequence[ValueEstimate],
+    refused: str | None,
+    model: ValueSummary | None,
+    seen: Seen,
+    level: float,
 ) -> Claim:
     """Return what the log shows of the gain.
 
@@ -99,7 +103,7 @@ def _verdict(low: float, high: float) -> Verdict:
     return "shown" if low > 0 else "worse" if high < 0 else "not shown"
 
 
-def agreement(estimate: ValueEstimate, model: Worth, level: float) -> Agreement:
+def agreement(estimate: ValueEstimate, model: ValueSummary, level: float) -> Agreement:
     """Compare the model's gain with the doubly robust gain of the same policies.
 
     They contradict each other where the distance is more than sqrt(h^2 + (z s)^2): h is the half of the estimate's

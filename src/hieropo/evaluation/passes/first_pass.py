@@ -153,7 +153,7 @@ _MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class FirstPass:
     """A log at a glance.
 
     Parameters
@@ -189,7 +189,7 @@ class Survey:
         return self.moments.keys
 
 
-def survey(
+def first_pass(
     batches: Iterable[Batch],
     features: FeatureMap,
     *,
@@ -198,7 +198,7 @@ def survey(
     seed: int = 0,
     offset: Array | None = None,
     kept: KeptRows | None = None,
-) -> Survey:
+) -> FirstPass:
     """Sum over all rows.
 
     Parameters
@@ -261,7 +261,7 @@ def survey(
     check = logged.check() if pscores else None
     if check is not None and moments.sampled:
         check = replace(check, findings=(_UNCHECKED,))
-    return Survey(
+    return FirstPass(
         moments, counts[: len(places)], weight[: len(places)], low, high, sketcher.sketch(), check,
         None if taken is None else taken.learn(),
     )  # fmt: skip
@@ -346,7 +346,7 @@ def _codes(features: FeatureMap, batch: Batch) -> Codes:
     return features.action_codes(batch.action, first_row=batch.first_row)
 
 
-def learned_from(log: Survey, learned: AnyMoments, sketch: RowSketch) -> Seen:
+def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Seen:
     """Say whether a policy was learned from the rows of a log: "yes" from all of them, "partly" from some.
 
     Told by the fingerprint of rows where they differ from one another; else, as for clicks without contexts, by tasks

@@ -6,7 +6,7 @@ from typing import Literal
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.errors import InputError
-from hieropo.evaluation.passes.first_pass import FOLDS, Survey, fold_of
+from hieropo.evaluation.passes.first_pass import FOLDS, FirstPass, fold_of
 from hieropo.logging_policy.action_shares import always_one_action
 from hieropo.logging_policy.logged_propensities import PscoreCheck
 from hieropo.logging_policy.propensities import LoggingModel
@@ -44,7 +44,7 @@ def _none(why: str) -> Propensities:
     return Propensities(None, "none", why)
 
 
-def propensities_of(source: str, glance: Survey, seed: int) -> Propensities:
+def propensities_of(source: str, glance: FirstPass, seed: int) -> Propensities:
     """Return the propensities of a log.
 
     Parameters

@@ -11,7 +11,7 @@ from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, without_views
 from hieropo.logs.arrow.schema import NUMBER_ROLES, holds_text
-from hieropo.logs.bad_rows.rejects import Fault, sift
+from hieropo.logs.bad_rows.rejects import BadValues, find_bad_values
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Roles
 from hieropo.rows.keys import Places
@@ -29,7 +29,7 @@ class Unusable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class LenientBatch:
     """Consecutive rows of a log, as far as they can be read.
 
     Attributes
@@ -58,7 +58,7 @@ class Look:
     eligible: Array | None
     faults: list[Unusable]
 
-    def repeated(self, copies: Codes) -> "Look":
+    def repeated(self, copies: Codes) -> "LenientBatch":
         """Return every row as often as ``copies`` (n,) says; faults are those of the rows as they came."""
 
         def repeat(values: Any) -> Any:
@@ -76,7 +76,7 @@ class Look:
         )
 
 
-class Looker:
+class LenientReader:
     """Looks at record batches one after the other, and knows the ids that came so far.
 
     Parameters
@@ -91,10 +91,12 @@ class Looker:
         self.tasks, self.actions = Places(), Places()
         self.levels = tuple(Places() for _ in roles.levels)
 
-    def look(self, found: pa.RecordBatch, first_row: int) -> Look:
+    def look(self, found: pa.RecordBatch, first_row: int) -> LenientBatch:
         """Read what can be read of a record batch that has all columns of the roles."""
         roles, n, found = self.roles, found.num_rows, without_views(found)
-        faults = {(fault.column, fault.reason): fault for fault in sift(found, roles, self._features)}
+        faults = {
+            (fault.column, fault.reason): fault for fault in find_bad_values(found, roles, self._features)
+        }
         bad: dict[str, Mask] = {}
         for fault in faults.values():
             bad[fault.column] = bad.get(fault.column, np.zeros(n, dtype=np.bool_)) | fault.bad
@@ -108,7 +110,7 @@ class Looker:
             for role, column in roles.items()
             if role in NUMBER_ROLES
         }
-        return Look(
+        return LenientBatch(
             first_row=first_row,
             rows=n,
             task=places(roles.task, self.tasks),
@@ -123,7 +125,7 @@ class Looker:
         )
 
 
-def _unusable(fault: Fault, found: pa.RecordBatch, first_row: int) -> Unusable:
+def _unusable(fault: BadValues, found: pa.RecordBatch, first_row: int) -> Unusable:
     row = int(fault.bad.argmax())
     value = str(found.column(fault.column)[row])
     return Unusable(fault.column, fault.reason, int(np.count_nonzero(fault.bad)), first_row + row, value)

@@ -197,7 +197,7 @@ def _written(key: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fault:
+class BadValues:
     """Rows whose value in one column cannot be used, for one reason.
 
     Parameters
@@ -211,7 +211,9 @@ class Fault:
     bad: Mask
 
 
-def sift(found: pa.RecordBatch, roles: Roles, features: FeatureMap | None = None) -> list[Fault]:
+def find_bad_values(
+    found: pa.RecordBatch, roles: Roles, features: FeatureMap | None = None
+) -> list[BadValues]:
     """Find every row that cannot be used; without those, the batch passes all checks of rows.
 
     Parameters
@@ -222,17 +224,17 @@ def sift(found: pa.RecordBatch, roles: Roles, features: FeatureMap | None = None
     features : FeatureMap, optional
         Its actions are the known ones; without it all are.
     """
-    faults: list[Fault] = []
+    faults: list[BadValues] = []
     for role, column in roles.items():
         for reason, bad in _FINDERS.get(role, _wrong_numbers)(found.column(column), role):
             if bad.any():
-                faults.append(Fault(column, reason, bad))
+                faults.append(BadValues(column, reason, bad))
     if roles.action is not None:
         faults.extend(_wrong_actions(found, roles, features, any_of(faults, found.num_rows)))
     return faults
 
 
-def any_of(faults: list[Fault], rows: int) -> Mask:
+def any_of(faults: list[BadValues], rows: int) -> Mask:
     """Rows (n,) that have any of the faults."""
     bad: Mask = np.zeros(rows, dtype=np.bool_)
     for fault in faults:
@@ -317,7 +319,7 @@ _FINDERS = {
 
 def _wrong_actions(
     found: pa.RecordBatch, roles: Roles, features: FeatureMap | None, before: Mask
-) -> Iterator[Fault]:
+) -> Iterator[BadValues]:
     """Actions that the features do not know, or that are not in their own lists, in rows without another fault."""
     rows = np.flatnonzero(~before)
     if not rows.size or (features is None and roles.eligible is None):
@@ -326,11 +328,11 @@ def _wrong_actions(
     assert roles.action is not None
     taken, codes = Keys.factorize(ids(good.column(roles.action), roles.action, 0))
 
-    def fault(column: str, reason: str, bad: Mask) -> Iterator[Fault]:
+    def fault(column: str, reason: str, bad: Mask) -> Iterator[BadValues]:
         if bad.any():
             everywhere = np.zeros(found.num_rows, dtype=np.bool_)
             everywhere[rows[bad]] = True
-            yield Fault(column, reason, everywhere)
+            yield BadValues(column, reason, everywhere)
 
     if features is not None:
         yield from fault(roles.action, "an unknown action", _unknown(features, taken.values)[codes])
@@ -403,7 +405,7 @@ class Listing:
         self._writer = pa.ipc.new_file(self._waiting, self.schema)
         self._first_rows: list[int] = []
 
-    def add(self, found: pa.RecordBatch, faults: Sequence[Fault], first_row: int, place: str) -> None:
+    def add(self, found: pa.RecordBatch, faults: Sequence[BadValues], first_row: int, place: str) -> None:
         """Keep the faults of one batch."""
         parts = [self._listed(found.column(fault.column), fault, first_row, place) for fault in faults]
         self.take(pa.Table.from_batches(parts).combine_chunks().sort_by("row"), first_row)
@@ -429,7 +431,7 @@ class Listing:
                 held = []
         yield pa.Table.from_batches(held, self.schema)
 
-    def _listed(self, column: pa.Array, fault: Fault, first_row: int, place: str) -> pa.RecordBatch:
+    def _listed(self, column: pa.Array, fault: BadValues, first_row: int, place: str) -> pa.RecordBatch:
         rows = np.flatnonzero(fault.bad)
         n = rows.size
         values = decoded(column).filter(pa.array(fault.bad))
@@ -517,7 +519,7 @@ class Rejects:
             self._texts.update(columns)
 
     def add(
-        self, found: pa.RecordBatch, roles: Roles, first_row: int, faults: Sequence[Fault], place: str
+        self, found: pa.RecordBatch, roles: Roles, first_row: int, faults: Sequence[BadValues], place: str
     ) -> None:
         """Take the rows of a record batch that have a fault."""
         bad = any_of(list(faults), found.num_rows)
@@ -536,7 +538,7 @@ class Rejects:
             if self._listed is not None:
                 self._listed.add(found, faults, first_row, place)
 
-    def _count(self, found: pa.RecordBatch, fault: Fault, first_row: int) -> None:
+    def _count(self, found: pa.RecordBatch, fault: BadValues, first_row: int) -> None:
         row, rows = first_row + int(fault.bad.argmax()), int(np.count_nonzero(fault.bad))
         key = (fault.column, fault.reason)
         before = self._reasons.get(key)
@@ -567,13 +569,15 @@ class Rejects:
         return self.rejected
 
 
-def _nameless(column: str, faults: Sequence[Fault], rows: int) -> NDArray[np.bool_]:
+def _nameless(column: str, faults: Sequence[BadValues], rows: int) -> NDArray[np.bool_]:
     """Return the rows (n,) that have no id in a column, or one that may be another's."""
     none = (*NOTHING, ROUNDED)
     return any_of([each for each in faults if each.column == column and each.reason in none], rows)
 
 
-def _ids_of(found: pa.RecordBatch, column: str, faults: Sequence[Fault], rows: NDArray[np.bool_]) -> "_Coded":
+def _ids_of(
+    found: pa.RecordBatch, column: str, faults: Sequence[BadValues], rows: NDArray[np.bool_]
+) -> "_Coded":
     """Ids of some rows, those left out that have none."""
     chosen = pa.array(rows & ~_nameless(column, faults, rows.size))
     keys, codes = Keys.factorize(ids(found.column(column).filter(chosen), column, 0))

@@ -11,7 +11,7 @@ from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, Nodes, ObservedUnits
 from hieropo.model.steps import Split
 
 
-class UnitLaws(NamedTuple):
+class BlockMarginals(NamedTuple):
     """Observed units given lambda_s + alpha_a.
 
     Attributes
@@ -29,7 +29,7 @@ class UnitLaws(NamedTuple):
     gains: Array
 
     @classmethod
-    def of(cls, units: ObservedUnits, interaction_cov: Array) -> "UnitLaws":
+    def of(cls, units: ObservedUnits, interaction_cov: Array) -> "BlockMarginals":
         """Take the step down to units from parents that are known."""
         u, p = len(units.rows), units.dim
         if not interaction_cov.any():
@@ -124,12 +124,12 @@ def _fill(
     messages: UnitMessages, level_cov: Array, root: Root, table: Codes, means: Array, covs: Array
 ) -> Codes:
     """As :func:`fill_table`, for several coefficients an action."""
-    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.crossed import give_levels, give_units, tiles
 
     units, packed, rows = messages.units, normalised(messages.packed), normalised(messages.units.rows)
     K, p, D = root.effect_roots.shape
-    spots, level_split = packed_spots(p), Split.of(level_cov)
+    spots, level_split = packed_slots(p), Split.of(level_cov)
     apart = Split.of(messages.interaction_cov)
     if not messages.interaction_cov.any():
         apart = Split(np.zeros(0), np.zeros(0), np.zeros(0))

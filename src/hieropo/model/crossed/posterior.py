@@ -22,7 +22,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
-from hieropo.model.crossed.marginals import TaskBlock, UnitLaws, fill_table, turned_weights, weight_sums
+from hieropo.model.crossed.marginals import BlockMarginals, TaskBlock, fill_table, turned_weights, weight_sums
 from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
 from hieropo.model.gaussian import Gaussian, plus
 from hieropo.model.posterior import Unseen
@@ -321,8 +321,8 @@ class CrossedPosterior:
         return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
 
     @cached_property
-    def _laws(self) -> UnitLaws:
-        return UnitLaws.of(self._units, self.hierarchy.interaction_cov)
+    def _laws(self) -> BlockMarginals:
+        return BlockMarginals.of(self._units, self.hierarchy.interaction_cov)
 
     @cached_property
     def _tasks(self) -> TaskMessages:

@@ -324,13 +324,13 @@ def _added(parts: list[Any]) -> list[Any]:
 
 def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
     """Root sums by the compiled loops, and by reflections for tasks whose information outweighs the level."""
-    from hieropo._kernels.blocks import packed_spots, workspace
+    from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.crossed import sum_tasks
 
     units, packed = messages.units, normalised(messages.packed)
     K, p, t = units.n_actions, units.dim, len(units.tasks)
     dense = len(units.action) > _DENSE * K * t
-    spots, split = packed_spots(p), Split.of(level_cov)
+    spots, split = packed_slots(p), Split.of(level_cov)
     slopes = np.zeros(0 if dense else len(units.action) * p * p)
     omitted: list[Codes] = []
 

@@ -141,7 +141,7 @@ class Columns:
 
 
 @dataclass(slots=True)
-class Survey:
+class FirstPass:
     """The result of one reading of a file.
 
     Attributes
@@ -201,9 +201,9 @@ class Survey:
             ) from None
 
 
-def survey(examples: Iterable[Example | Skipped], path: object) -> Survey:
+def first_pass(examples: Iterable[Example | Skipped], path: object) -> FirstPass:
     """Read a file once."""
-    found = Survey()
+    found = FirstPass()
     for each in examples:
         if isinstance(each, Skipped):
             found.skipped[each.why] += 1
@@ -331,7 +331,7 @@ class VWLog:
         self.name = f"Vowpal Wabbit file {path}"
         self._path, self._read, self._action, self._lenient = path, read, action, aside is not None
         self._stamp = _stamp(path)
-        self._seen = seen = survey(self._examples(aside), path)
+        self._seen = seen = first_pass(self._examples(aside), path)
         self.left_out = dict(seen.skipped)
         self.rejected = None if aside is None else aside.settle(seen.rows)
         if not seen.rows:
