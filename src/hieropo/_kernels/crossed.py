@@ -101,26 +101,9 @@ def gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, seen, d, e, outer, VY):
 
 @compiled
 def sum_tasks(
-    S,
-    starts,
-    action,
-    first,
-    last,
-    d,
-    n_actions,
-    dense,
-    F,
-    inner,
-    outer,
-    spots,
-    level,
-    seen,
-    score,
-    X,
-    late,
-    work,
+    S, starts, action, d, n_actions, dense, F, inner, outer, spots, level, seen, score, X, late, work
 ):
-    """Add the messages of the tasks first .. last to the root; S holds the messages [P b; b' c] of their units.
+    """Add the messages of all tasks given to the root; S holds the messages [P b; b' c] of their units.
 
     With L L' = I + F'QF, V = L^-1 F', X_a = V P_a and u = V b:  ``level`` receives [Q b; b' c] - W'W, ``seen`` the sums
     of K'P_a, ``score`` those of b_a - X_a'u, and X the X_a, of all actions side by side where ``dense``. Returns
@@ -147,8 +130,8 @@ def sum_tasks(
     size = whole(d) * e * LANES
     log_det = 0.0
     left_out = 0
-    for start in range(first, last, LANES):
-        count = min(LANES, last - start)
+    for start in range(0, starts.size - 1, LANES):
+        count = min(LANES, starts.size - 1 - start)
         longest = lay_sums(S, starts, start, count, spots, R)
         if not information(R, F8, d, e, W, L) <= FORMED:
             late[left_out] = start
@@ -178,9 +161,9 @@ def sum_tasks(
                 if u >= starts[start + lane + 1]:
                     continue
                 a = action[u]
-                at, step = (u - starts[first]) * d * d, d
+                at, step = u * d * d, d
                 if dense:
-                    at, step = ((start + lane - first) * d * n_actions + a) * d, n_actions * d
+                    at, step = ((start + lane) * d * n_actions + a) * d, n_actions * d
                 for k in range(d):
                     score[a, k] += P[k * e * LANES + lane] - H[k * LANES + lane]
                     for j in range(d):
@@ -193,8 +176,8 @@ def sum_tasks(
 
 
 @compiled
-def give_levels(S, starts, action, first, last, d, F, inner, outer, spots, shift, roots, given, late, work):
-    """Levels of the tasks first .. last given all that is above them; S as for :func:`sum_tasks`.
+def give_levels(S, starts, action, d, F, inner, outer, spots, shift, roots, given, late, work):
+    """Levels of all tasks given, given all that is above them; S as for :func:`sum_tasks`.
 
     ``shift`` receives V'V b, ``roots`` V, and ``given`` [K, -V'X_a] (n, d, n_actions + 1, d), which is 0 before.
     Returns the number of blocks left out.
@@ -219,8 +202,8 @@ def give_levels(S, starts, action, first, last, d, F, inner, outer, spots, shift
         broadcast(outer, d, e, C2)
     size = whole(d) * e * LANES
     left_out = 0
-    for start in range(first, last, LANES):
-        count = min(LANES, last - start)
+    for start in range(0, starts.size - 1, LANES):
+        count = min(LANES, starts.size - 1 - start)
         longest = lay_sums(S, starts, start, count, spots, R)
         if not information(R, F8, d, e, W, L) <= FORMED:
             late[left_out] = start
@@ -230,7 +213,7 @@ def give_levels(S, starts, action, first, last, d, F, inner, outer, spots, shift
         H[: whole(d) * LANES] = 0.0
         add_tv(H, 0, V, 0, L, d * e, d, d, e, 1.0)
         for lane in range(count):
-            s = start + lane - first
+            s = start + lane
             for k in range(d):
                 shift[s, k] = H[k * LANES + lane]
                 for j in range(d):
@@ -251,20 +234,20 @@ def give_levels(S, starts, action, first, last, d, F, inner, outer, spots, shift
                     continue
                 for k in range(d):
                     for j in range(d):
-                        given[start + lane - first, k, action[u] + 1, j] = -T[(k * e + j) * LANES + lane]
+                        given[start + lane, k, action[u] + 1, j] = -T[(k * e + j) * LANES + lane]
     return left_out
 
 
 @compiled
 def give_units(
-    S, units, first, last, d, F, inner, outer, spots, level, roots, shared, effects, effect_roots, rows, mean, cov,
+    S, units, d, F, inner, outer, spots, level, roots, shared, effects, effect_roots, rows, mean, cov,
     late, B, work,
 ):  # fmt: skip
-    """Posteriors of all units of the tasks first .. last; S holds sums of units, ``units`` (t, K) their rows in S.
+    """Posteriors of all units of the tasks given; S holds sums of units, ``units`` (t, K) their rows in S.
 
-    ``level`` (n, d) are the means of levels, ``roots`` V, ``shared`` (n, d, D) the roots Lambda, ``effects`` (K, d) and
-    ``effect_roots`` (K, d, D) those of actions; F is a root of M, and is empty where M is 0. Task s is written to row
-    ``rows[s]`` of ``mean`` and ``cov``. Returns the number of blocks left out.
+    ``level`` (n, d) are the means of levels, ``roots`` V, ``shared`` (n, d, 1 + D) the roots Lambda behind a column of
+    means, ``effects`` (K, d) and ``effect_roots`` (K, d, D) those of actions; F is a root of M, and is empty where M is
+    0. Task s is written to row ``rows[s]`` of ``mean`` and ``cov``. Returns the number of blocks left out.
     """
     e = row_length(d)
     work[:] = 0.0
@@ -287,19 +270,19 @@ def give_units(
         broadcast(inner, d, e, C1)
     if outer.size:
         broadcast(outer, d, e, C2)
-    wide, D, size = whole(d), shared.shape[2], whole(d) * e * LANES
+    wide, D, size = whole(d), shared.shape[2] - 1, whole(d) * e * LANES
     for j in range(d):
         store(MC, j * e + j, constant(1.0))
     left_out = 0
-    for start in range(first, last, LANES):
-        count = min(LANES, last - start)
+    for start in range(0, units.shape[0], LANES):
+        count = min(LANES, units.shape[0] - start)
         for lane in range(count):
-            s = start + lane - first
+            s = start + lane
             for j in range(d):
                 for k in range(d):
                     U[(j * e + k) * LANES + lane] = roots[s, j, k]
                 for c in range(D):
-                    B[((c // wide * wide + j) * e + c % wide) * LANES + lane] = shared[s, j, c]
+                    B[((c // wide * wide + j) * e + c % wide) * LANES + lane] = shared[s, j, 1 + c]
         for a in range(effects.shape[0]):
             if apart:
                 for lane in range(LANES):
@@ -316,7 +299,7 @@ def give_units(
                                 MC[(j * e + k) * LANES + lane] = 1.0 if j == k else 0.0
             for lane in range(count):
                 for j in range(d):
-                    m[j * LANES + lane] = level[start + lane - first, j] + effects[a, j]
+                    m[j * LANES + lane] = level[start + lane, j] + effects[a, j]
             out[:] = 0.0
             add_nv(out, d * e, MC, 0, m, 0, d, d, e, 1.0)
             if apart:
@@ -397,14 +380,14 @@ def sum_tasks_of_one(
 
 @compiled
 def give_units_of_one(
-    S, starts, action, units, first, last, interaction, level_var, beta, effects, rows, mean, cov, shared
+    S, starts, action, units, interaction, level_var, beta, effects, rows, mean, cov, shared
 ):  # fmt: skip
     """As :func:`give_levels` and :func:`give_units` for one coefficient an action; S holds [G, B, c].
 
     ``beta`` (1 + D,) and ``effects`` (K, 1 + D) are means, followed by roots; ``shared`` (1 + D,) is room.
     """
     D = beta.size
-    for s in range(first, last):
+    for s in range(starts.size - 1):
         Q, b = 0.0, 0.0
         for u in range(starts[s], starts[s + 1]):
             factor = 1.0 + S[u, 0] * interaction
@@ -428,5 +411,5 @@ def give_units_of_one(
             for c in range(1, D):
                 spread += (shared[c] + effects[a, c]) * (shared[c] + effects[a, c])
             own = interaction * gain
-            mean[row, a] = own * B + gain * (shared[0] + effects[a, 0])
-            cov[row, a] = own + gain * spread * gain
+            mean[row, a, 0] = own * B + gain * (shared[0] + effects[a, 0])
+            cov[row, a, 0] = own + gain * spread * gain

@@ -77,10 +77,11 @@ def _mode(said: Array, centre: Array, around: Array, var: float, prior: Array, s
         following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
         # Nesterov's step, which the bound allows
         ahead = away + (momentum - 1.0) / following * (away - last)
-        chance = points @ np.swapaxes(prior + ahead, 1, 2)
-        chance = np.exp(chance - chance.max(axis=2, keepdims=True))
-        chance /= chance.sum(axis=2, keepdims=True)
-        slope = said - weight[:, None, None] * (np.swapaxes(chance, 1, 2) @ points) - ahead / var
+        chance = (prior + ahead) @ np.swapaxes(points, 1, 2)  # (m, K, points): sums over K run along points
+        chance -= chance.max(axis=1, keepdims=True)
+        np.exp(chance, out=chance)
+        chance /= chance.sum(axis=1, keepdims=True)
+        slope = said - weight[:, None, None] * (chance @ points) - ahead / var
         last, momentum = away, following
         away = ahead + np.swapaxes(np.linalg.solve(bound, np.swapaxes(slope, 1, 2)), 1, 2)
     return np.asarray(prior + away)

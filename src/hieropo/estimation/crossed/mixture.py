@@ -22,7 +22,7 @@ have no effect: there every difference between policies is exactly 0.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lgamma, log
 from typing import Any, NamedTuple, Self
@@ -35,6 +35,7 @@ from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
 from hieropo.estimation.crossed.shapes import (
     Shapes,
+    TasksInOrder,
     learn_shapes,
     least_noise,
     part_of_tasks,
@@ -65,6 +66,10 @@ _LEVEL_UNITS = 2_000  # units of a part that tells l well enough
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
 _FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
+_CERTAIN = 1e-12  # weight of m = 0 in a part of the tasks, below which more tasks are not asked for it
+_SPAN = 1.3  # largest m over smallest, up to which the evidence between nodes is a polynomial of m
+_POLYNOMIAL = 6  # coefficients of that polynomial
+_CURVE_NODES = 13  # of m, which cost nothing there
 _POINTS = 200  # quantiles of a ratio, and of its unit, in intervals of their product
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 
@@ -283,11 +288,19 @@ class CrossedMixture:
         return int(np.count_nonzero(self.moments.rows)) * 4 * p * p + len(self.moments) * 2 * p * p
 
     @cached_property
+    def _units(self) -> ObservedUnits:
+        """Units where s = 1."""
+        return ObservedUnits.of(self.moments, self.hierarchy.shapes.noise_ratio)
+
+    @cached_property
     def _kept(self) -> list[CrossedPosterior]:
         return [self._part(int(node)) for node in self._nodes]
 
     def _part(self, node: int) -> CrossedPosterior:
-        return condition_crossed(self.moments, self.hierarchy.hierarchy(node))
+        hierarchy = self.hierarchy.hierarchy(node)
+        return condition_crossed(
+            self.moments, hierarchy, self._units.over(float(self.hierarchy.noise_var[node]))
+        )
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -442,20 +455,23 @@ def noise_told(moments: UnitMoments) -> bool:
 
 def _grid(moments: UnitMoments, shapes: Shapes) -> tuple[tuple["Axis", "Axis", "Axis"], Array, Array]:
     """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all."""
-    units, some = _PILOT, part_of_tasks(moments, _PILOT)
+    tasks = TasksInOrder.of(moments)
+    units, some = _PILOT, tasks.part(_PILOT)
     windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window()
-    level = None
+    level, varied = None, False
     while True:
         while some is not moments and some.n_rows < _ROWS * moments.unit_dim:
             units *= _MORE
-            some = part_of_tasks(moments, units)
-        windows, axes, weights, squares = _Search.of(some, shapes).resolved(windows, level)
+            some = tasks.part(units)
+        search = _Search.of(some, shapes)._replace(varied=varied)
+        windows, axes, weights, squares = search.resolved(windows, level)
         if some is moments:
             return axes, weights, squares
+        varied = float(weights[:, :, 0].sum()) < _CERTAIN
         if level is None and units >= _LEVEL_UNITS:
             level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2)))))
         units *= _MORE
-        some = part_of_tasks(moments, units)
+        some = tasks.part(units)
 
 
 def _mean(values: Array, weights: Array) -> float:
@@ -469,6 +485,7 @@ class _Search(NamedTuple):
     shapes: Shapes
     dof: float
     floor: float
+    varied: bool = False  # m is certainly not 0
 
     @classmethod
     def of(cls, moments: UnitMoments, shapes: Shapes) -> Self:
@@ -479,11 +496,17 @@ class _Search(NamedTuple):
         self, windows: Windows, level: float | None
     ) -> tuple[Windows, tuple[Axis, Axis, Axis], Array, Array]:
         """Windows, axes, weights and squares of a grid with several nodes of each sd; ``level`` is l."""
+        curve = None
         for _ in range(_ROUNDS):
             first, second, third = windows
             middle = second.axis(zero=False) if level is None else Axis(np.array([level]), np.zeros(1))
             axes = first.axis(zero=True), middle, third.axis(zero=True)
-            weights, squares = self._weights(axes)
+            if curve is None and level is not None and _Curve.holds(axes[2].nodes[1:]):
+                curve = _Curve.of(self, level, axes[2].nodes[1:])
+            if curve is not None and third.nodes < _CURVE_NODES:
+                windows = first, second, replace(third, nodes=_CURVE_NODES)
+                continue
+            weights, squares = self._weights(axes, curve)
             shares = _marginals(weights)
             if level is not None:
                 shares[1] = np.zeros(0)
@@ -496,24 +519,63 @@ class _Search(NamedTuple):
             windows = first, second, third
         return windows, axes, weights, squares
 
-    def _weights(self, axes: tuple[Axis, Axis, Axis]) -> tuple[Array, Array]:
+    def profiles(self, m: float, levels: Array) -> list[ActionProfile]:
+        """The evidence along a at some m and each l, by a way up for each."""
+        messages = UnitMessages(self.units, m**2 * self.shapes.interaction)
+        sums = [RootSums.of(messages, level**2 * (1 + m**2) * self.shapes.level) for level in levels]
+        return [ActionProfile.of(each, self.shapes.action).plus(each.log_det) for each in sums]
+
+    def _weights(self, axes: tuple[Axis, Axis, Axis], curve: "_Curve | None" = None) -> tuple[Array, Array]:
         """Posterior weights of the nodes (a, l, m), which add to 1, and the square of the rewards at each."""
-        shapes, dof, units = self.shapes, self.dof, self.units
+        dof, a = self.dof, axes[0].nodes
         size = tuple(axis.nodes.size for axis in axes)
-        log_weight, squares = np.empty(size), np.empty(size)
-        for k, m in enumerate(axes[2].nodes):
-            messages = UnitMessages(units, m**2 * shapes.interaction)
-            for j, level in enumerate(axes[1].nodes):
-                sums = RootSums.of(messages, level**2 * (1 + m**2) * shapes.level)
-                log_det, squares[:, j, k] = ActionProfile.of(sums, shapes.action).at(axes[0].nodes)
-                log_weight[:, j, k] = -0.5 * (sums.log_det + log_det)
+        log_det, squares = np.full(size, np.inf), np.ones(size)
+        first = 1 if self.varied else 0
+        last = size[2] if curve is None else 1
+        for k in range(first, last):
+            for j, profile in enumerate(self.profiles(float(axes[2].nodes[k]), axes[1].nodes)):
+                log_det[:, j, k], squares[:, j, k] = profile.at(a)
+        if curve is not None:
+            log_det[:, 0, 1:], squares[:, 0, 1:] = curve.at(a, axes[2].nodes[1:])
         squares = np.maximum(squares, 0.0) + dof * self.floor
         refuse_explained(float(squares.min()))
+        log_weight = -0.5 * log_det
         log_weight += lgamma(dof / 2) - dof / 2 * np.log(squares / 2)
         for k, axis in enumerate(axes):
             log_weight += np.expand_dims(axis.log_mass, tuple(i for i in range(3) if i != k))
         weights = np.exp(log_weight - log_weight.max())
         return weights / weights.sum(), squares
+
+
+class _Curve(NamedTuple):
+    """The evidence along m above 0, of one l: log determinants and squares are polynomials between a few nodes."""
+
+    nodes: Array
+    profiles: list[ActionProfile]
+
+    @staticmethod
+    def holds(nodes: Array) -> bool:
+        """Say that the span of some nodes of m is so narrow that polynomials hold."""
+        return bool(nodes[-1] <= _SPAN * nodes[0])
+
+    @classmethod
+    def of(cls, search: _Search, level: float, nodes: Array) -> "_Curve":
+        """Take ways up at Chebyshev's points of the span of ``nodes``."""
+        middle, half = (nodes[-1] + nodes[0]) / 2, (nodes[-1] - nodes[0]) / 2
+        points = middle - half * np.cos(np.pi * (np.arange(_POLYNOMIAL) + 0.5) / _POLYNOMIAL)
+        return cls(points, [search.profiles(m, np.array([level]))[0] for m in points.tolist()])
+
+    def at(self, a: Array, m: Array) -> tuple[Array, Array]:
+        """log|N| and squares (n, k) for each a (n,) and m (k,)."""
+        log_det, squares = np.moveaxis(np.array([profile.at(a) for profile in self.profiles]), 0, 2)
+        others = ~np.eye(len(self.nodes), dtype=np.bool_)
+        basis = np.array(
+            [
+                np.prod((m[:, None] - self.nodes[rest]) / (node - self.nodes[rest]), axis=1)
+                for node, rest in zip(self.nodes, others, strict=True)
+            ]
+        )
+        return log_det @ basis, squares @ basis
 
 
 def _marginals(weights: Array) -> list[Array]:

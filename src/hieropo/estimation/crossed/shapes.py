@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -115,22 +115,48 @@ class Shapes(NamedTuple):
         return cls(common, common, common, np.ones(moments.n_actions))
 
 
+class TasksInOrder(NamedTuple):
+    """Tasks that have rows, by their numbers of rows, from which parts are taken evenly.
+
+    Attributes
+    ----------
+    moments : UnitMoments
+    units : int
+        Observed units.
+    rows : (t,) int array
+        Rows of the tasks in the moments; the order of the moments does not matter.
+    """
+
+    moments: UnitMoments
+    units: int
+    rows: Codes
+
+    @classmethod
+    def of(cls, moments: UnitMoments) -> "TasksInOrder":
+        """Sort the tasks."""
+        rows = moments.rows
+        per_task = rows @ np.ones(moments.n_actions)
+        seen = np.flatnonzero(per_task)
+        column = packed_size(moments.unit_dim + 1) - 1
+        squares = moments.sums[:, :, column] @ np.ones(moments.n_actions)  # of rewards: breaks ties
+        order = seen[np.lexsort((squares[seen], per_task[seen]))]
+        return cls(moments, int(np.count_nonzero(rows)), order)
+
+    def part(self, units: int) -> UnitMoments:
+        """Return the moments of some tasks with about ``units`` observed units; of all tasks from half of them on."""
+        if 2 * units >= self.units:
+            return self.moments
+        t = self.rows.size
+        count = max(int(t * units / self.units), 1)
+        return self.moments.at(np.sort(self.rows[((np.arange(count) + 0.5) * t / count).astype(np.int64)]))
+
+
 def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
     """Return the moments of some tasks with about ``units`` observed units, spread evenly over their numbers of rows.
 
-    All tasks where they have no more. The order of the tasks does not matter.
+    All tasks where they have no more than twice as many. The order of the tasks does not matter.
     """
-    observed = np.count_nonzero(moments.rows, axis=1)
-    total = int(observed.sum())
-    if total <= units:
-        return moments
-    seen = np.flatnonzero(observed)
-    squares = moments.sums[seen].sum(axis=1)[
-        :, packed_size(moments.unit_dim + 1) - 1
-    ]  # of rewards: breaks ties
-    order = seen[np.lexsort((squares, moments.rows[seen].sum(axis=1)))]
-    count = max(int(order.size * units / total), 1)
-    return moments.at(np.sort(order[((np.arange(count) + 0.5) * order.size / count).astype(np.int64)]))
+    return TasksInOrder.of(moments).part(units)
 
 
 def learn_shapes(moments: UnitMoments) -> Shapes:

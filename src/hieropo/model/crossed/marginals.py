@@ -99,35 +99,31 @@ def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Arra
     Returns the rows of tasks that are left to the steps by reflections: their information outweighs the prior.
     """
     units = messages.units
-    table = np.full((len(units.tasks), units.n_actions), -1, dtype=np.int64)
-    table[units.task, units.action] = np.arange(len(units.action))
     if units.dim > 1:
-        return _fill(messages, level_cov, root, table, means, covs)
+        return _fill(messages, level_cov, root, means, covs)
     from hieropo._kernels.crossed import give_units_of_one
 
     beta = np.append(root.mean, root.cov_root[0])
     effects = np.concatenate([root.effects, root.effect_roots[:, 0]], axis=1)
     interaction, level_var = float(messages.interaction_cov[0, 0]), float(level_cov[0, 0])
-    rows = normalised(units.rows)
 
     def work(chunk: tuple[int, int]) -> None:
+        part = units.piece(*chunk)
         give_units_of_one(
-            rows, units.starts, units.action, table, *chunk, interaction, level_var, beta, effects, units.tasks,
-            means[:, :, 0], covs[:, :, 0], np.empty(beta.size),
+            normalised(part.rows), part.starts, part.action, part.table(), interaction, level_var, beta, effects,
+            part.tasks, means, covs, np.empty(beta.size),
         )  # fmt: skip
 
     in_threads(work, units.pieces(SMALL_UNITS), processors())
     return np.zeros(0, dtype=np.int64)
 
 
-def _fill(
-    messages: UnitMessages, level_cov: Array, root: Root, table: Codes, means: Array, covs: Array
-) -> Codes:
+def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array) -> Codes:
     """As :func:`fill_table`, for several coefficients an action."""
     from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.crossed import give_levels, give_units, tiles
 
-    units, packed, rows = messages.units, normalised(messages.packed), normalised(messages.units.rows)
+    units = messages.units
     K, p, D = root.effect_roots.shape
     spots, level_split = packed_slots(p), Split.of(level_cov)
     apart = Split.of(messages.interaction_cov)
@@ -142,15 +138,18 @@ def _fill(
         n, room = last - first, workspace(p)
         late = np.empty((2, n // 8 + 1), dtype=np.int64)
         shift, roots, given = np.zeros((n, p)), np.zeros((n, p, p)), np.zeros((n, p, K + 1, p))
-        of_units = units.starts, units.action, first, last, p
-        some = give_levels(packed, *of_units, *level_split, spots, shift, roots, given, late[0], room)
+        part = messages.piece(first, last)
+        some = give_levels(
+            normalised(part.packed), part.units.starts, part.units.action, p, *level_split, spots,
+            shift, roots, given, late[0], room,
+        )  # fmt: skip
         levels = (given.reshape(n * p, (K + 1) * p) @ above).reshape(n, p, D + 1)
         more = give_units(
-            rows, table, first, last, p, *apart, spots, levels[:, :, 0] + shift, roots,
-            levels[:, :, 1:], root.effects, root.effect_roots, units.tasks, means, covs,
+            normalised(part.units.rows), part.units.table(), p, *apart, spots, levels[:, :, 0] + shift, roots,
+            levels, root.effects, root.effect_roots, part.units.tasks, means, covs,
             late[1], tiles(D, p), room,
         )  # fmt: skip
-        return late[0, :some], late[1, :more]
+        return first + late[0, :some], first + late[1, :more]
 
     parts = in_threads(work, units.pieces(UNITS, p * max(D, (K + 1) * p)), processors())
     late = np.concatenate([part for pair in parts for part in pair])

@@ -428,8 +428,14 @@ def _gaussian(mean: Array, cov: Array) -> Gaussian:
 
 def _refuse_negative(moments: UnitMoments) -> None:
     """Raise where the moments of a unit are no sums of rows, since more was subtracted than added."""
-    p = moments.unit_dim
-    diagonal = moments.units.sums[:, [packed_size(j + 1) - 1 for j in range(p + 2)]]
+    p, sums = moments.unit_dim, moments.units.sums
+    columns = [packed_size(j + 1) - 1 for j in range(p + 2)]
+    if (
+        not moments.units.rows.size
+        or min(moments.units.rows.min(), *(sums[:, j].min() for j in columns)) >= 0
+    ):
+        return
+    diagonal = sums[:, columns]
     bad = np.flatnonzero((moments.units.rows < 0) | (diagonal < 0).any(axis=1))
     if bad.size:
         row, action = divmod(int(bad[0]), moments.n_actions)
@@ -451,7 +457,9 @@ def check_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> None:
     _refuse_negative(moments)
 
 
-def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> CrossedPosterior:
+def condition_crossed(
+    moments: UnitMoments, hierarchy: CrossedHierarchy, units: ObservedUnits | None = None
+) -> CrossedPosterior:
     """Condition the crossed prior on the log.
 
     The way up takes O(K p^3) a task over the actions that it has, one product of (K p, p) matrices that all tasks
@@ -463,6 +471,8 @@ def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> Cros
         m tasks of K actions of p features; any rank, including units and tasks without rows.
     hierarchy : CrossedHierarchy
         Of the same K and p.
+    units : ObservedUnits, optional
+        Those of the moments, divided by the noise of the hierarchy, where they are there already.
 
     Raises
     ------
@@ -471,8 +481,9 @@ def condition_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> Cros
     NumericalError
         Sums that no rows can have; a direction of beta that no rows show.
     """
-    check_crossed(moments, hierarchy)
-    units = ObservedUnits.of(moments, hierarchy.noise_var)
+    if units is None:
+        check_crossed(moments, hierarchy)
+        units = ObservedUnits.of(moments, hierarchy.noise_var)
     messages = UnitMessages(units, hierarchy.interaction_cov)
     sums = RootSums.of(messages, hierarchy.level_cov)
     return CrossedPosterior(moments, hierarchy, messages, sums, solve_root(sums, hierarchy.action_cov))

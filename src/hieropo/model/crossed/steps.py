@@ -18,7 +18,7 @@ R'R is the information in these coordinates (pivoted, any rank), alpha_a = F z_a
 [R T; 0 I], T from (z, beta) to the coordinates, give the posterior without forming a second system.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -99,16 +99,22 @@ class ObservedUnits:
     n_actions: int
     dim: int
 
+    def over(self, factor: float) -> "ObservedUnits":
+        """Return the units where all noise variances are ``factor`` times as large."""
+        return replace(self, rows=self.rows / factor)
+
     @classmethod
     def of(cls, moments: UnitMoments, noise_var: Array) -> "ObservedUnits":
         """Divide the sums of each unit that has rows by its noise variance (K,)."""
         K, p = moments.n_actions, moments.unit_dim
         at = np.flatnonzero(moments.units.rows)
-        task, action = np.divmod(at, K)
-        rows = moments.units.sums[at, : packed_size(p + 1)] / noise_var[action, None]
-        tasks, starts = np.unique(task, return_index=True)
-        place = np.repeat(np.arange(tasks.size), np.diff(np.append(starts, at.size)))
-        return cls(rows, action, place, tasks, np.append(starts, at.size), K, p)
+        task = at // K
+        action = at - task * K
+        sums = moments.units.sums if at.size == len(moments.units) else moments.units.sums[at]
+        rows = sums[:, : packed_size(p + 1)] / noise_var[action, None]
+        starts = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: at.size])
+        place = np.repeat(np.arange(starts.size), np.diff(np.append(starts, at.size)))
+        return cls(rows, action, place, task[starts], np.append(starts, at.size), K, p)
 
     def by_task(self, values: Array) -> Array:
         """Sums over the units of each observed task, of values (u, ...)."""
@@ -134,6 +140,21 @@ class ObservedUnits:
         return ObservedUnits(
             self.rows[at], self.action[at], place, self.tasks[tasks], starts, self.n_actions, self.dim
         )
+
+    def table(self) -> Codes:
+        """Row of the unit of each observed task and action, (t, K); -1 where it has no rows."""
+        table = np.full((len(self.tasks), self.n_actions), -1, dtype=np.int64)
+        table[self.task, self.action] = np.arange(len(self.action))
+        return table
+
+    def piece(self, first: int, last: int) -> "ObservedUnits":
+        """Return the units of the observed tasks ``first`` to ``last``, without a copy of their rows."""
+        part = slice(self.starts[first], self.starts[last])
+        starts = self.starts[first : last + 1] - self.starts[first]
+        return ObservedUnits(
+            self.rows[part], self.action[part], self.task[part] - first, self.tasks[first:last], starts,
+            self.n_actions, self.dim,
+        )  # fmt: skip
 
     def pieces(self, most: int, doubles: int = 0) -> list[tuple[int, int]]:
         """First and last tasks of pieces of about ``most`` units, that hold ``doubles`` numbers for each task."""
@@ -191,6 +212,12 @@ class UnitMessages:
         """b_sa, (u, p)."""
         p = self.units.dim
         return self.packed[:, packed_size(p) : packed_size(p) + p]
+
+    def piece(self, first: int, last: int) -> "UnitMessages":
+        """Return the messages of the observed tasks ``first`` to ``last``; of all tasks they are kept."""
+        if (first, last) == (0, len(self.units.tasks)):
+            return self
+        return UnitMessages(self.units.piece(first, last), self.interaction_cov)
 
     def of_tasks(self, tasks: Codes) -> "UnitMessages":
         """Return the messages of some of the observed tasks."""
@@ -327,7 +354,7 @@ def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
     from hieropo._kernels.blocks import packed_slots, workspace
     from hieropo._kernels.crossed import sum_tasks
 
-    units, packed = messages.units, normalised(messages.packed)
+    units = messages.units
     K, p, t = units.n_actions, units.dim, len(units.tasks)
     dense = len(units.action) > _DENSE * K * t
     spots, split = packed_slots(p), Split.of(level_cov)
@@ -336,24 +363,25 @@ def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
 
     def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
         first, last = chunk
+        some = messages.piece(first, last)
         level, seen, score = np.zeros(packed_size(p + 1)), np.zeros((K, p, p)), np.zeros((K, p))
         own = slice(units.starts[first] * p * p, units.starts[last] * p * p)
         X = np.zeros((last - first) * p * K * p) if dense else slopes[own]
         late = np.empty((last - first) // 8 + 1, dtype=np.int64)
         log_det, count = sum_tasks(
-            packed, units.starts, units.action, first, last, p, K, dense, *split, spots,
+            normalised(some.packed), some.units.starts, some.units.action, p, K, dense, *split, spots,
             level, seen, score, X, late, workspace(p),
         )  # fmt: skip
-        omitted.append(late[:count].copy())
+        omitted.append(first + late[:count])
         wide = X.reshape(-1, K * p) if dense else np.zeros((0, 0))
-        return level, seen, score, wide.T @ wide, log_det
+        return level, seen, score, wide.T @ wide, some.log_det + log_det
 
     chunks = units.pieces(UNITS, K * p * p if dense else 0)
     level, seen, score, between, log_det = _added(in_threads(work, chunks, processors()))
     if not dense:
         blocks = units.blocks(slopes.reshape(-1, p, p), 0, t)
         between = (blocks.T @ blocks).toarray()
-    sums = RootSums.of_parts(unpack(level, p + 1), seen, score, -between, messages.log_det + log_det)
+    sums = RootSums.of_parts(unpack(level, p + 1), seen, score, -between, log_det)
     late = np.concatenate(omitted)
     if not late.size:
         return sums
@@ -504,6 +532,10 @@ class ActionProfile(NamedTuple):
         inner = root.T @ information @ root
         values, vectors = eigh((inner + inner.T) / 2)
         return cls(np.maximum(values, 0.0), (vectors.T @ (root.T @ b)) ** 2, log_det, square)
+
+    def plus(self, log_det: float) -> "ActionProfile":
+        """Return the profile with more to its log determinant."""
+        return self._replace(log_det=self.log_det + log_det)
 
     def at(self, sds: Array) -> tuple[Array, Array]:
         """log|N| and the square of the rewards for each a (n,)."""
