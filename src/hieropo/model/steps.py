@@ -58,6 +58,25 @@ def square_roots(covs: Array) -> Array:
     return scale[:, :, None] * factors
 
 
+def pivoted_roots(covs: Array) -> Array:
+    """C with C C' = cov for covs (k, d, d) as :func:`square_roots`, by Cholesky with pivots: a tenth of its time.
+
+    What a covariance has below rounding in some direction is left out.
+    """
+    from scipy.linalg.lapack import dpstrf
+
+    roots = np.zeros_like(covs)
+    for k, cov in enumerate(covs):
+        scale = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+        if not scale.any():
+            continue
+        safe = np.where(scale > 0, scale, 1.0)
+        factor, pivots, rank, _ = dpstrf(cov / (safe[:, None] * safe), tol=pivot_tolerance(len(cov)), lower=1)
+        order = pivots - 1
+        roots[k, order, :rank] = scale[order, None] * np.tril(factor)[:, :rank]
+    return roots
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Parents:
     """Gaussians of parents N(m, C C'), with C = F inner + outer in terms of the children's factor F."""

@@ -40,12 +40,13 @@ from hieropo.evaluation.by_posterior.value_distributions import (
     pieces,
     value_distributions,
 )
-from hieropo.model.steps import square_roots
+from hieropo.model.steps import pivoted_roots, square_roots
 
 __all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", "value_distributions"]
 
 
 _ROOM = 2**20  # doubles of one array of advantages
+_FEW_COLUMNS = 16  # up to which eigenvectors cost less than the rest of a task
 _FUTURES = 128  # means that more rows may give
 _DRAWS = 400  # theta_s given each of them
 _MOST = 2.0**50  # rows from which on no number of rows is enough
@@ -117,10 +118,11 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
             "compare with. Do mask and chosen come from the same rows?"
         )
     w, values = mixture_weights(posterior), []
+    root_of = square_roots if posterior.dim <= _FEW_COLUMNS else pivoted_roots
     for means, covs, at in _each(posterior, asked):
         counts = rng.multinomial(n_samples, w / w.sum())
         theta = rng.standard_normal((n_samples, means.shape[1]))
-        roots, end = square_roots(covs), np.cumsum(counts)
+        roots, end = root_of(covs), np.cumsum(counts)
         for mean, root, last, count in zip(means, roots, end, counts, strict=True):
             theta[last - count : last] = mean + theta[last - count : last] @ root.T
         losses = np.zeros(n_samples)
@@ -128,7 +130,8 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
             # an action that is not eligible is given no advantage over the one chosen
             better = asked.phi[part] - asked.phi[part, picked[part]][:, None]
             better[~asked.mask[part]] = 0.0
-            losses += asked.weight[part] @ (better @ theta.T).max(axis=1)
+            advantage = (better.reshape(-1, theta.shape[1]) @ theta.T).reshape(*better.shape[:2], n_samples)
+            losses += asked.weight[part] @ advantage.max(axis=1)
         values.append(np.partition(losses, rank)[rank])
     return Certificates(asked.tasks, np.array(values, dtype=np.float64))
 
