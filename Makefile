@@ -1,11 +1,4 @@
-# make demo       install what is needed, then run the demonstration
-# make reproduce  install what is needed, then make the figures of the paper in the folder reproduced;
-#                 DATA=ml-1m.zip makes those of MovieLens too
-# make test       install what is needed, then run every check
-# make quick      the tests without the slow ones
-# make portable   the tests of kernels and laws as an older processor runs them
-# make format     let ruff rewrite the sources
-# make clean      remove what the other targets made
+# `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,46 +23,49 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: demo reproduce test lint types contracts pytest quick portable format clean postgresql
+.PHONY: help demo reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
-demo: $(RUN)
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(RUN)  ## install what is needed, then run the demonstration
 	$(BIN)/hieropo demo
 
-reproduce: $(PLOTS)
+reproduce: $(PLOTS)  ## make the figures of the paper in the folder reproduced (DATA=ml-1m.zip: MovieLens too)
 	$(BIN)/hieropo reproduce synthetic -o reproduced/synthetic
 	$(if $(DATA),$(BIN)/hieropo reproduce movielens --data "$(DATA)" -o reproduced/movielens)
 
-test: $(DEV)
+test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory types
 	$(MAKE) --no-print-directory contracts
 	$(MAKE) --no-print-directory pytest
 
-lint: $(DEV)
+lint: $(DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(DEV)
+types: $(DEV)  ## mypy, and the completeness of the public types
 	$(BIN)/mypy
 
-contracts: $(DEV)
+contracts: $(DEV)  ## the import contracts of ARCHITECTURE.md
 	$(BIN)/lint-imports
 
-pytest: $(DEV) postgresql
+pytest: $(DEV) postgresql  ## all tests
 	$(BIN)/python -m pytest -n auto
 
-quick: $(DEV) postgresql
+quick: $(DEV) postgresql  ## the tests without those marked slow
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
-portable: $(DEV)
+portable: $(DEV)  ## the tests of kernels and laws as an older processor runs them
 	$(OLDER) $(BIN)/python -m pytest -n auto $(patsubst %,tests/%.py,$(LAWS))
 
-format: $(DEV)
+format: $(DEV)  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:
+clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 

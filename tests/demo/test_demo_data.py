@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import os
 from pathlib import Path
 from types import ModuleType
 
@@ -10,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from real_data import real_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "src" / "hieropo" / "data"
-ELSEWHERE = Path(os.environ.get("HIEROPO_DATA", ROOT.parent / "shared" / "data"))
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +26,7 @@ def obd() -> pa.Table:
 
 
 def copy_of(name: str) -> pa.Table:
-    path = ELSEWHERE / name
-    if not path.exists():
-        pytest.skip(f"no independent copy of {name} here; HIEROPO_DATA names its folder")
-    return pq.read_table(path)
+    return pq.read_table(real_table(name))
 
 
 def script() -> ModuleType:

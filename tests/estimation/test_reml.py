@@ -1,11 +1,9 @@
 """REML and ML: the deviance against brute force, published fits, certified optima, odd logs."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from real_data import real_table
 
 from hieropo import HieropoWarning, InputError, LogError, Moments, NumericalError, condition, estimate
 from hieropo._utils.packed import pack
@@ -17,7 +15,6 @@ from hieropo.estimation.reml import compare
 from hieropo.estimation.shapes import Shape, named, scaled
 from hieropo.reproduce.synthetic.simulation import synthetic_hierarchy, synthetic_run
 
-DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COV = np.array([[1.0, 0.5, 0.0], [0.5, 2.0, -0.3], [0.0, -0.3, 0.25]])
 
 
@@ -97,9 +94,7 @@ def test_the_curvature_is_the_expected_second_derivative(criterion) -> None:
 
 
 def sleepstudy() -> Moments:
-    path = DATA / "sleepstudy.parquet"
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
+    path = real_table("sleepstudy.parquet")
     table = pq.read_table(path)
     days = table["Days"].to_numpy()
     return Moments.from_arrays(

@@ -1,19 +1,17 @@
 """The table of real logs is the one that its program makes: a slice is made again."""
 
 import importlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from real_data import DATA, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("HIEROPO_DATA", ROOT.parent / "shared" / "data"))
 CLICKS = "## Clicks: Open Bandit Dataset, 10,000 rows a log"
 ROUTING = "## Routing: MMLU, two models, 56 subjects"
-needs = pytest.mark.skipif(not DATA.is_dir(), reason="HIEROPO_DATA names no folder of the tables")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def page(program: Any, title: str) -> list[dict[str, str]]:
     return found
 
 
-@needs
+@needs_data
 @pytest.mark.filterwarnings(
     "ignore:.*rewards differ from 0:hieropo.HieropoWarning"
 )  # few clicks, as is said there
@@ -38,7 +36,7 @@ def test_the_table_of_clicks_is_made_again(program: Any) -> None:
     assert page(program, CLICKS) == program("tables").read_table(again, CLICKS)
 
 
-@needs
+@needs_data
 def test_the_truth_of_routing_is_within_what_the_answers_allow(program: Any) -> None:
     subject, reward = program("real_logs").prompts(DATA)
     names = np.unique(subject)

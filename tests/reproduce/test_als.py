@@ -1,15 +1,11 @@
 """Alternating least squares against its definition, on any number of threads, and on MovieLens where that is."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from real_data import real_table
 
 from hieropo import InputError, LogError
 from hieropo.reproduce.movielens.als import Factors, factorize
-
-DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def sparse(
@@ -107,9 +103,7 @@ def test_the_ratings_of_movielens_leave_the_residual_that_is_known() -> None:
     from hieropo.reproduce.movielens.ratings import read_ratings
     from hieropo.reproduce.settings import settings_of, shipped
 
-    path = DATA / "ml1m_ratings_notime.parquet"
-    if not path.exists():
-        pytest.skip(f"no ratings at {path}; HIEROPO_DATA names their folder")
+    path = real_table("ml1m_ratings_notime.parquet")
     ratings = read_ratings(path, settings_of(shipped(), "paper.toml").movielens.counts)
     for seed in (0, 1):
         found = factorize(ratings.user, ratings.movie, ratings.rating, np.random.default_rng(seed), rank=10)

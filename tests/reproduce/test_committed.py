@@ -3,7 +3,6 @@
 Where a figure is off, the library's answers have changed: run `hieropo reproduce` again, as docs/paper/README.md says.
 """
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from real_data import real_table
 
 from hieropo.reproduce.beyond import experiment as beyond
 from hieropo.reproduce.judging import REFUSED
@@ -22,7 +22,6 @@ from hieropo.reproduce.synthetic import experiment as synthetic
 from hieropo.reproduce.writing import FIRST
 
 PAPER = Path(__file__).resolve().parents[2] / "docs" / "paper"
-DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +140,7 @@ def test_what_is_learned_from_feedback_alone_serves_nearly_all_users() -> None:
 @pytest.fixture(scope="module")
 def given(shipped_settings: Settings) -> movielens.Problem:
     """The ratings, explained, without the clusterings that are shared by runs: they take half a minute."""
-    path = DATA / "ml1m_ratings_notime.parquet"
-    if not path.exists():
-        pytest.skip(f"no ratings at {path}; HIEROPO_DATA names their folder")
+    path = real_table("ml1m_ratings_notime.parquet")
     what = shipped_settings.movielens
     fewer = replace(shipped_settings, movielens=replace(what, alternatives=replace(what.alternatives, of={})))
     return movielens.problem(fewer, read_ratings(path, what.counts))

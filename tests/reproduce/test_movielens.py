@@ -3,7 +3,6 @@
 import hashlib
 import http.server
 import json
-import os
 import re
 import threading
 import zipfile
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from real_data import real_table
 from sklearn.mixture import GaussianMixture
 
 from hieropo import InputError, LogError, NumericalError, SchemaError
@@ -28,8 +28,6 @@ from hieropo.reproduce.movielens import experiment as movielens
 from hieropo.reproduce.movielens.clusters import Clusters, best_of, one_start
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Counts, Settings, settings_of, shipped
-
-DATA = Path(os.environ.get("HIEROPO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def made_up(seed: int = 0, users: int = 60, movies: int = 30) -> pd.DataFrame:
@@ -201,9 +199,7 @@ def test_no_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_real_ratings_have_the_known_counts_and_less_is_refused(tmp_path: Path) -> None:
-    path = DATA / "ml1m_ratings_notime.parquet"
-    if not path.exists():
-        pytest.skip(f"no ratings at {path}; HIEROPO_DATA names their folder")
+    path = real_table("ml1m_ratings_notime.parquet")
     counts = settings_of(shipped(), "paper.toml").movielens.counts
     found = read_ratings(path, counts)
     assert (found.rating.size, found.users.size, found.movies.size) == (1000209, 6040, 3706)
