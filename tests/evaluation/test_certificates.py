@@ -344,8 +344,8 @@ def test_after_the_rows_needed_the_certificate_is_what_was_wanted(
     asked = {"mask": np.tile(np.arange(K) > 0, (5, 1)), "weight": np.array([1.0, 9.0, 1.0, 1.0, 1.0])}
 
     def choice(mean: Array, cov: Array) -> Array:
-        hyper_uncertainty = np.sqrt(np.einsum("nki,ij,nkj->nk", phi, cov, phi))
-        return 1 + (phi @ mean - pessimism * hyper_uncertainty)[:, 1:].argmax(axis=1)
+        sd = np.sqrt(np.einsum("nki,ij,nkj->nk", phi, cov, phi))
+        return 1 + (phi @ mean - pessimism * sd)[:, 1:].argmax(axis=1)
 
     now = certificates(post, rows, phi, choice(law.mean, law.cov), rng=rng, **asked).values[0]
     asked |= {"pessimism": pessimism, "borrowed": borrowed}
@@ -389,8 +389,8 @@ def test_what_a_task_never_tries_it_never_learns() -> None:
 
     alone, helped = needed(), needed(borrowed=1.0)
     assert alone[0] == np.inf
-    assert 1 < alone[1] < 1000
-    assert 1 < helped[0] < 10_000
+    assert 10 <= alone[1] <= 22  # 16 with these draws
+    assert 35 <= helped[0] <= 65  # 49 with these draws
 
 
 def test_a_task_without_rows_is_given_the_fleets_design() -> None:
@@ -403,7 +403,7 @@ def test_a_task_without_rows_is_given_the_fleets_design() -> None:
     row, phi = post.moments.keys.find(99), np.random.default_rng(1).standard_normal((4, K, D))
     assert post.moments.rows[row] == 0
     found = rows_needed(post, np.full(4, row), phi, 0.5, rng=np.random.default_rng(0))
-    assert 1 < found.values[0] < 1000
+    assert 2 <= found.values[0] <= 4
 
 
 def test_fewer_rows_are_needed_for_less_and_none_for_what_is_so_now() -> None:

@@ -10,6 +10,7 @@ import io
 import json
 import math
 import warnings
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -143,6 +144,7 @@ FORMS = {
     "pandas": lambda table, _: table.to_pandas(),
 }
 ROLES = {"task": "task", "action": "action", "reward": "reward"}
+FEWEST = 5  # drawn inputs that have to be read, and to be refused, of some hundred
 
 
 def read_or_refused(source, **roles):
@@ -159,24 +161,40 @@ def read_or_refused(source, **roles):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(table=tables(), more=st.sampled_from([{}, {"pscore": "pscore"}, {"context": ["x"]}, {"weight": "x"}]))
-def test_any_table_gives_finite_moments_or_a_refusal(form, table, more, tmp_path_factory):
-    try:
-        source = FORMS[form](table, tmp_path_factory.mktemp("log"))
-    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - each library has its own
-        return  # this form cannot hold such a table
-    read_or_refused(source, **ROLES, **more)
+def test_any_table_gives_finite_moments_or_a_refusal(form, tmp_path_factory):
+    seen = Counter()
 
-
-@given(table=tables())
-def test_any_table_is_examined_or_refused(table):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HieropoWarning)
+    @given(
+        table=tables(), more=st.sampled_from([{}, {"pscore": "pscore"}, {"context": ["x"]}, {"weight": "x"}])
+    )
+    def check(table, more):
         try:
-            found = examine(table, **ROLES, context=["x"])
-        except HieropoError:
-            return
-    json.dumps(found.to_dict(), allow_nan=False, default=str)
+            source = FORMS[form](table, tmp_path_factory.mktemp("log"))
+        except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - each library has its own
+            return  # this form cannot hold such a table
+        seen["refused" if read_or_refused(source, **ROLES, **more) is None else "read"] += 1
+
+    check()
+    assert min(seen["read"], seen["refused"]) >= FEWEST, seen
+
+
+def test_any_table_is_examined_or_refused():
+    seen = Counter()
+
+    @given(table=tables())
+    def check(table):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HieropoWarning)
+            try:
+                examination = examine(table, **ROLES, context=["x"])
+            except HieropoError:
+                seen["refused"] += 1
+                return
+        json.dumps(examination.to_dict(), allow_nan=False, default=str)
+        seen["examined"] += 1
+
+    check()
+    assert min(seen["examined"], seen["refused"]) >= FEWEST, seen
 
 
 NAMES = ["log.csv", "log.tsv", "log.jsonl", "log.csv.gz", "log.parquet", "log.arrow", "log.arrows"]
@@ -189,14 +207,22 @@ GARBAGE = st.one_of(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(content=GARBAGE, headed=st.booleans())
-def test_any_bytes_are_read_or_refused(name, content, headed, tmp_path_factory):
-    path = tmp_path_factory.mktemp("log") / name
-    if headed:
-        start = {"csv": b"task,action,reward\na,0,1\n", "tsv": b"task\taction\treward\na\t0\t1\n"}
-        content = start.get(name[4:7], b'{"task":"a","action":0,"reward":1}\n') + content
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    read_or_refused(path, **ROLES)
+def test_any_bytes_are_read_or_refused(name, tmp_path_factory):
+    seen = Counter()
+
+    @given(content=GARBAGE, headed=st.booleans())
+    def check(content, headed):
+        path = tmp_path_factory.mktemp("log") / name
+        if headed:
+            start = {"csv": b"task,action,reward\na,0,1\n", "tsv": b"task\taction\treward\na\t0\t1\n"}
+            content = start.get(name[4:7], b'{"task":"a","action":0,"reward":1}\n') + content
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        seen["refused" if read_or_refused(path, **ROLES) is None else "read"] += 1
+
+    check()
+    assert seen["refused"] >= FEWEST, seen
+    if not name.startswith(("log.parquet", "log.arrow")):  # of these formats no garbage is a file
+        assert seen["read"] >= 1, seen
 
 
 def log_of(rows):
@@ -301,13 +327,15 @@ def test_text_that_is_cut_off_is_refused_or_warned_about_or_ends_with_a_whole_ro
 
 @pytest.mark.parametrize("name", [*list(FILES)[:6]])
 def test_a_changed_byte_is_refused_or_gives_finite_moments(name, tmp_path):
-    whole, rng = FILES[name], np.random.default_rng(0)
+    whole, rng, seen = FILES[name], np.random.default_rng(0), Counter()
     path = tmp_path / name
     for place in rng.integers(0, len(whole), 150):
         content = bytearray(whole)
         content[place] ^= int(rng.integers(1, 256))
         path.write_bytes(bytes(content))
-        read_or_refused(path, **ROLES)
+        seen["refused" if read_or_refused(path, **ROLES) is None else "read"] += 1
+    assert seen["refused"] >= FEWEST, seen
+    assert seen["read"] >= (FEWEST if name == "plain.parquet" else 0), seen
 
 
 def test_ids_of_any_column_are_listed_or_refused():

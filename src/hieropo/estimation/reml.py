@@ -405,9 +405,9 @@ def _unconverged(shape: Shape, evaluations: int, predicted_decrease: float) -> N
 
 def noise_to_start(moments: Moments) -> tuple[float, float]:
     """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
-    noise_var, floor, hyper_uncertainty = noise_inside(moments)
-    if hyper_uncertainty:
-        warn(hyper_uncertainty)
+    noise_var, floor, warning = noise_inside(moments)
+    if warning:
+        warn(warning)
     return noise_var, floor
 
 

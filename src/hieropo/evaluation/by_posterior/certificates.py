@@ -367,8 +367,8 @@ class _Ahead:
         futures, draws = self.normals[:_FUTURES] * np.sqrt(seen), self.normals[_FUTURES:] * np.sqrt(left)
         means = self.value[..., None] + self.along @ futures.T  # (n, K, F)
         away = self.along @ draws.T  # (n, K, S)
-        hyper_uncertainty = self.pessimism * np.sqrt(np.square(self.along) @ left)
-        taken = (means - hyper_uncertainty[..., None]).argmax(axis=1)
+        margin = self.pessimism * np.sqrt(np.square(self.along) @ left)
+        taken = (means - margin[..., None]).argmax(axis=1)
         whole = 0.0
         for f in range(_FUTURES):
             values = means[:, :, f, None] + away
