@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
+from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
 from hieropo.moments.spread import about_fit
@@ -190,8 +191,11 @@ def _mode(moments: UnitMoments, scaling: Scaling, farthest: float) -> Array:
     most = np.append(np.full(3 * p, _FARTHEST), np.full(K, farthest))
     limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
 
+    some_noise = least_noise(moments) > np.finfo(np.float64).tiny
+    rows = FewRows.of(moments, scaling.transform) if some_noise and FewRows.pays(moments) else None
+
     def negative(y: Array) -> tuple[float, Array]:
-        value, slope = _negative(moments, scaling, start + unit * y)
+        value, slope = _negative(moments, scaling, start + unit * y, rows)
         return value, unit * slope
 
     if farthest == 0.0:
@@ -221,19 +225,16 @@ def _split(x: Array, p: int) -> tuple[Array, Array, Array, Array]:
     return x[:p], x[p : 2 * p], x[2 * p : 3 * p], x[3 * p :]
 
 
-def _negative(moments: UnitMoments, scaling: Scaling, x: Array) -> tuple[float, Array]:
-    """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope."""
+def _negative(
+    moments: UnitMoments, scaling: Scaling, x: Array, rows: FewRows | None = None
+) -> tuple[float, Array]:
+    """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope; by ``rows`` where they are given."""
     p = moments.unit_dim
     *log_sds, log_noise = _split(x, p)
-    ratio = np.exp(log_noise)
-    action, level, interaction = (scaling.covariance(t) for t in log_sds)
-    posterior = condition_crossed(moments, CrossedHierarchy(action, level, interaction, ratio))
-    dof = moments.n_rows - p
-    square = max(posterior.square, 0.0) + dof * least_noise(moments)
-    refuse_explained(square)
-    scale = dof / square
-    value = posterior.log_evidence + posterior.square / 2 - dof / 2 * np.log(square)
-    slope = _slope(posterior, scaling, log_sds, scale)
+    if rows is None:
+        value, slope = _evidence(moments, scaling, log_sds, log_noise)
+    else:
+        value, slope = rows.evidence(log_sds, log_noise, moments.n_rows - p, least_noise(moments))
     for k, t in enumerate(log_sds):
         for group in (scaling.constant, ~scaling.constant):
             if group.any():
@@ -243,6 +244,22 @@ def _negative(moments: UnitMoments, scaling: Scaling, x: Array) -> tuple[float, 
     value -= float(np.log1p((log_noise / WIDTH) ** 2).sum())
     slope[3 * p :] -= 2 * log_noise / (WIDTH**2 + log_noise**2)
     return -float(value), -slope
+
+
+def _evidence(
+    moments: UnitMoments, scaling: Scaling, log_sds: list[Array], log_noise: Array
+) -> tuple[float, Array]:
+    """Log evidence with s^2 integrated, and its slope."""
+    p = moments.unit_dim
+    ratio = np.exp(log_noise)
+    action, level, interaction = (scaling.covariance(t) for t in log_sds)
+    posterior = condition_crossed(moments, CrossedHierarchy(action, level, interaction, ratio))
+    dof = moments.n_rows - p
+    square = max(posterior.square, 0.0) + dof * least_noise(moments)
+    refuse_explained(square)
+    scale = dof / square
+    value = posterior.log_evidence + posterior.square / 2 - dof / 2 * np.log(square)
+    return float(value), _slope(posterior, scaling, log_sds, scale)
 
 
 def _log_prior(t: Array) -> tuple[float, Array]:

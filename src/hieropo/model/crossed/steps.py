@@ -451,7 +451,7 @@ def solve_root(sums: RootSums, action_cov: Array) -> Root:
     factor = factor[:, factor.any(axis=0)]
     r = factor.shape[1]
     reference = _reference(sums.information)
-    root, y, rest, square = _pivoted_root(*_graded(sums, reference))
+    root, y, rest, square = pivoted_root(*_graded(sums, reference))
 
     def in_unknowns(rows: Array) -> Array:
         """Rows (k, K p) on mu of the reference and differences, as rows (k, K r + p) on (z, beta)."""
@@ -563,7 +563,7 @@ def _graded(sums: RootSums, reference: int) -> tuple[Array, Array, float]:
     return whole.reshape(K * p, K * p), score.reshape(-1), float(sums.level[p, p])
 
 
-def _pivoted_root(information: Array, score: Array, square: float) -> tuple[Array, Array, Array, float]:
+def pivoted_root(information: Array, score: Array, square: float) -> tuple[Array, Array, Array, float]:
     """R (rank, n) with R'R = information, y, what R'y leaves of the score, and square - y'y; columns of any scale.
 
     Information of a share below rounding is left out, but the score of such a direction may be more than rounding.

@@ -1,0 +1,49 @@
+"""The evidence by rows is that by sums, with its slope, for units of any rank."""
+
+import numpy as np
+import pytest
+
+from hieropo.estimation.crossed.few_rows import FewRows
+from hieropo.estimation.crossed.shapes import Scaling, _negative
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitMoments
+from hieropo.rows.keys import Keys
+
+
+def made(m: int, K: int, p: int, n: int, seed: int) -> UnitMoments:
+    """Moments of n rows of m tasks, with precisions; some tasks and actions have none."""
+    rng = np.random.default_rng(seed)
+    unit = rng.integers(0, (m - 1) * K, n)
+    unit = unit[unit % K != 1]
+    x = np.column_stack(
+        [np.ones(unit.size), rng.standard_normal((unit.size, p - 1)) * np.geomspace(0.1, 10, p - 1)]
+    )
+    reward = rng.standard_normal(m)[unit // K] + rng.standard_normal(unit.size) + x[:, 1]
+    some = Moments.from_arrays(unit, x, reward, precision=rng.uniform(0.5, 2.0, unit.size))
+    sums, rows, log_precision = np.zeros((m * K, some.sums.shape[1])), np.zeros(m * K), np.zeros(m * K)
+    at = some.tasks.astype(int)
+    sums[at], rows[at], log_precision[at] = some.sums, some.rows, some.log_precision
+    shape = m, K
+    return UnitMoments.of(
+        Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(shape), log_precision.reshape(shape)
+    )
+
+
+@pytest.mark.parametrize(("m", "K", "p", "n"), [(6, 3, 18, 90), (30, 2, 17, 120), (4, 4, 20, 70)])
+def test_value_and_slope_are_those_by_sums(m: int, K: int, p: int, n: int) -> None:
+    moments = made(m, K, p, n, seed=p)
+    scaling = Scaling.of(moments)
+    rows = FewRows.of(moments, scaling.transform)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        x = np.append(rng.normal(-1.0, 1.0, 3 * p), rng.normal(0.0, 0.3, K))
+        value, slope = _negative(moments, scaling, x)
+        value_by_rows, slope_by_rows = _negative(moments, scaling, x, rows)
+        assert value_by_rows == pytest.approx(value, rel=1e-9)
+        np.testing.assert_allclose(slope_by_rows, slope, rtol=0, atol=1e-7 * np.abs(slope).max())
+
+
+def test_it_is_taken_where_units_have_few_rows_and_many_columns() -> None:
+    assert FewRows.pays(made(6, 3, 18, 90, seed=0))
+    assert not FewRows.pays(made(6, 3, 18, 900, seed=0))
+    assert not FewRows.pays(made(6, 3, 8, 20, seed=0))
