@@ -1,5 +1,6 @@
 """Types of arrays, and one flavour of them for the compiled loops."""
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,14 @@ Mask = NDArray[np.bool_]
 Hashes = NDArray[np.uint64]
 
 T = TypeVar("T", bound=np.generic)
+
+_ROOM = 2**20  # entries of one array worked on at once
+
+
+def pieces(n: int, width: int) -> Iterator[slice]:
+    """Cut ``n`` items of ``width`` numbers each into slices that fit into a bounded amount of memory."""
+    step = max(1, _ROOM // max(width, 1))
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 class _Unsealed:

@@ -11,7 +11,6 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
 from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.hyper.uncertainty import condition_with
-from hieropo.evaluation.by_posterior.value_distributions import noise_variances
 from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.comparisons.rivals import (
@@ -63,7 +62,6 @@ from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.moments.units import UnitMoments
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
 from hieropo.ope.value_estimates import ValueEstimate, bernstein, task_gains, values
@@ -148,7 +146,7 @@ def evaluate(
         A row cannot be used; the policy lists no actions.
     """
     features = subject.features
-    apart = isinstance(subject.moments, UnitMoments)
+    apart = subject.moments.per_action
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
     kept = KeptRows(len(features.actions or ()), len(features.columns), options.seed)
     glance = first_pass(
@@ -348,7 +346,7 @@ def _fitted(
     """Policies whose predictions weigh the rows: one, or those learned without each fold."""
     if seen == "no":
         return CrossFit((LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism),))
-    apart = isinstance(subject.moments, UnitMoments)
+    apart = subject.moments.per_action
     offset = subject.moments.offset
     parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart, offset=offset)
     base: AnyMoments = subject.moments if seen == "yes" else glance.moments
@@ -370,7 +368,7 @@ def _limits(
     found = [finding(subject, reacting.reacted())]
     if seen == "no":
         found.append(
-            reacting.misfit(float(noise_variances(subject.posterior).mean()) ** 0.5, model.incumbent.sd)
+            reacting.misfit(float(subject.posterior.noise_variances.mean()) ** 0.5, model.incumbent.sd)
         )
     told = [*(each for each in found if each is not None), *chances.findings]
     if isinstance(subject.policy, GatedPolicy):
@@ -489,7 +487,7 @@ def best_pessimism(
         The actions of the log were chosen without chance, so that weighted rewards say nothing.
     """
     source = open_log(log, rereadable=True)
-    features, apart = subject.features, isinstance(subject.moments, UnitMoments)
+    features, apart = subject.features, subject.moments.per_action
     roles = replace(roles, levels=(), metadata=())
     estimating = roles.pscore is None
 

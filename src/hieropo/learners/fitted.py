@@ -17,7 +17,6 @@ from hieropo.decisions.requests import read_requests
 from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
-from hieropo.evaluation.by_posterior.value_distributions import noise_variances
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import origin
@@ -67,7 +66,7 @@ class Fitted:
     def noise_sd(self) -> float:
         """Standard deviation of the noise of a reward; of noise that differs between actions, the root of its mean."""
         self._fitted()
-        return float(np.sqrt(noise_variances(self.posterior_).mean()))
+        return float(np.sqrt(self.posterior_.noise_variances.mean()))
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):

@@ -1,5 +1,6 @@
 """The posterior of a hierarchy given a log, as a value with views."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.arrays import Array, Codes, pieces
 from hieropo._utils.packed import Index, packed_size, padded, unpack
 from hieropo._utils.text import counted
 from hieropo._utils.ties import ordered
@@ -15,6 +16,7 @@ from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTas
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.metadata import Design
+from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, down, square_roots, up, upper_factor
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import is_null, plain
@@ -130,6 +132,33 @@ class Posterior:
         """Features d."""
         return self.hierarchy.dim
 
+    @property
+    def weights(self) -> Array:
+        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        return np.ones(1)
+
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variance of all rows, (1,)."""
+        return np.atleast_1d(self.hierarchy.noise_var)
+
+    @property
+    def central_hierarchy(self) -> Hierarchy:
+        """The hierarchy, as a mixture has one that stands for all."""
+        return self.hierarchy
+
+    def parts(self) -> Iterator["Posterior"]:
+        """Give the posterior under each hierarchy: this one."""
+        yield self
+
+    def central(self) -> "Posterior":
+        """Return the posterior under the central hierarchy: this one."""
+        return self
+
+    def task_slices(self, width: int) -> Iterator[slice]:
+        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        return pieces(len(self.moments.keys), width)
+
     @cached_property
     def _above(self) -> list[tuple[Array, Array]]:
         """For each stage, tasks first, means and square roots of the covariances of all its parents."""
@@ -243,9 +272,66 @@ class Posterior:
         raise AssertionError("two tasks without a common root")  # pragma: no cover
 
     def tasks(self, part: slice) -> tuple[Array, Array]:
-        """Means (n, d) and packed covariances of some rows of the table, which are not kept."""
+        """Return means (n, d) and packed covariances of some tasks, from the table where that was made before."""
+        if "_table" in self.__dict__:
+            return self._table.means[part], self._table.covs[part]
         means, covs = self.stages[0].posteriors(*self._above[0], part)
         return plus(means, self.moments.offset), covs
+
+    def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
+        return projected(*self.tasks(part), vectors)
+
+    def joint(self, rows: Codes) -> tuple[Array, Array]:
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments, ascending."""
+        d = self.dim
+        means, covs = np.empty((len(rows), d)), np.empty((len(rows), packed_size(d)))
+        for part in self.task_slices(d * d):
+            first, last = np.searchsorted(rows, [part.start, part.stop])
+            if first < last:
+                span = slice(int(rows[first]), int(rows[last - 1]) + 1)
+                span_means, span_covs = self.tasks(span)
+                means[first:last] = span_means[rows[first:last] - span.start]
+                covs[first:last] = span_covs[rows[first:last] - span.start]
+        return means, unpack(covs, d)
+
+    def total(self, vectors: Array) -> tuple[Array, Array]:
+        """Return mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks, for vectors (J, m, d).
+
+        Given its parent a task is independent of all others. So one pass up the tree carries the vectors along: every
+        node adds v' Sigma~ v to the variance and hands Z' M' v to its parent, where the vectors of the children are
+        added up; at the root k' Sigma-bar k is left.
+        """
+        J, m, d = vectors.shape
+        mean, cov = np.zeros(J), np.zeros((J, J))
+        for part in pieces(m, d * (d + J)):
+            means, _ = self.tasks(part)
+            mean += np.einsum("jsi,si->j", vectors[:, part], means)
+        below = vectors
+        for k, stage in enumerate(self.stages):
+            top = k + 1 == len(self.stages)
+            above = np.zeros((1 if top else len(self.stages[k + 1].keys), J, self.hyper.dim))
+            for part in pieces(len(stage.keys), self.hyper.dim * (d + J)):
+                covs, gains = stage.alone(part)
+                v = below[:, part].swapaxes(0, 1)  # (n, J, d)
+                cov += np.tensordot(v @ unpack(covs, v.shape[2]), v, axes=([0, 2], [0, 2]))
+                np.add.at(above, stage.parent[part], v @ gains)
+            below = above.swapaxes(0, 1)
+        root = below[:, 0]
+        return mean, cov + root @ self.hyper.cov @ root.T
+
+    def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
+        """Yield the messages of all tasks to their parents, ``step`` tasks at a time."""
+        tasks = self.stages[0]
+        means, roots = self._above[0]
+        for start in range(0, len(tasks.keys), step):
+            part = slice(start, min(start + step, len(tasks.keys)))
+            n = part.stop - part.start
+            rows, _ = up(tasks.rows[part], tasks.scale, tasks.factor, np.arange(n), n)
+            parents = means[tasks.parent[part]], roots[tasks.parent[part]]
+            if tasks.design is not None:
+                parents = tasks.design.roots(*parents, part)
+            yield part, ParentMessages(rows, *parents)
 
     def table(self) -> PosteriorTable:
         """Return the posteriors of all tasks at once."""
@@ -264,6 +350,12 @@ class Posterior:
     def __repr__(self) -> str:
         size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"
         return f"Posterior({size}, log evidence {self.log_evidence:.6g})"
+
+
+def projected(means: Array, covs: Array, vectors: Array) -> tuple[Array, Array]:
+    """Return means and variances (n, J) of v' theta, from means (n, d), packed covariances and vectors (n, J, d)."""
+    variances = ((vectors @ unpack(covs, vectors.shape[2])) * vectors).sum(axis=2)
+    return np.einsum("nji,ni->nj", vectors, means), variances
 
 
 def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:

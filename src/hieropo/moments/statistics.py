@@ -210,6 +210,16 @@ class Moments:
             squares=None if self.squares is None else np.concatenate([self.squares, none]),
         )
 
+    def information(self, rows: Codes, noise_var: Array) -> Array:
+        """Return the sum of v phi phi' / sigma^2 (d, d) over the rows of the tasks at ``rows``, for noise_var (1,)."""
+        d = self.dim
+        return np.asarray(unpack(self.sums[rows].sum(axis=0), d + 2)[:d, :d] / noise_var)
+
+    @property
+    def per_action(self) -> bool:
+        """Return False: sums are over all actions; those of :class:`UnitMoments` are one block an action."""
+        return False
+
     def scale(self, factor: float) -> Self:
         """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""
         if not (np.isfinite(factor) and factor > 0):

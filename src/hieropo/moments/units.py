@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import packed_size, triangle
+from hieropo._utils.packed import packed_size, triangle, unpack
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
@@ -185,6 +185,29 @@ class UnitMoments:
         return type(self).of(
             self.keys, self.unit_dim, sums, rows, log_precision, features, squares, self.units.offset
         )
+
+    def information(self, rows: Codes, noise_var: Array) -> Array:
+        """Return the sum of v phi phi' / sigma^2 (d, d) over the rows of the tasks at ``rows``, for noise_var (K,)."""
+        K, p = self.n_actions, self.unit_dim
+        blocks = np.zeros((K, p, K, p))
+        blocks[range(K), :, range(K)] = (
+            unpack(self.sums[rows].sum(axis=0), p + 2)[:, :p, :p] / noise_var[:, None, None]
+        )
+        return blocks.reshape(self.dim, self.dim)
+
+    @property
+    def per_action(self) -> bool:
+        """Return True: sums are one block an action; those of :class:`Moments` are over all actions."""
+        return True
+
+    def covering(self, keys: Keys) -> Self:
+        """Return these moments with every task of ``keys`` present, without rows where it had none."""
+        if (np.asarray(self.keys.locate(keys.values)) >= 0).all():
+            return self
+        shape = len(keys), self.n_actions
+        sums = np.zeros((*shape, self.sums.shape[2]))
+        none = type(self).of(keys, self.unit_dim, sums, np.zeros(shape), np.zeros(shape), self.features)
+        return self + none
 
     def scale(self, factor: float) -> Self:
         """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""

@@ -314,7 +314,7 @@ def test_a_tree_and_metadata_are_integrated_too() -> None:
     assert learned.hyper_uncertainty.level_covs.shape[1:] == (1, 2, 2)
     assert np.ptp(learned.hyper_uncertainty.level_covs[:, 0, 0, 0]) > 0
     w, posterior = learned.hyper_uncertainty.weights, learned.posterior
-    nodes = np.array([part.node(0, "B").mean for part in posterior.parts])
+    nodes = np.array([part.node(0, "B").mean for part in posterior.parts()])
     np.testing.assert_allclose(posterior.node(0, "B").mean, w @ nodes, rtol=1e-12)
     assert posterior.new_task("B", metadata=[0.3]).cov.shape == (2, 2)
     names = [each.name for each in learned.hyper_intervals()]

@@ -265,6 +265,24 @@ class CrossedMixture:
         return self.moments.dim
 
     @cached_property
+    def central_hierarchy(self) -> CrossedHierarchy:
+        """The hierarchy that stands for the mixture where one must."""
+        return self.hierarchy.central()
+
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variances (K,) of the actions, of the central hierarchy."""
+        return self.central_hierarchy.noise_var
+
+    def central(self) -> CrossedPosterior:
+        """Return the posterior under the central hierarchy, taken as known."""
+        return condition_crossed(self.moments, self.central_hierarchy)
+
+    def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
+        """Give one slice of all tasks, since :meth:`parts` may condition all tasks anew each time it is called."""
+        yield slice(0, len(self.moments))
+
+    @cached_property
     def hyper(self) -> Gaussian:
         """Mean and covariance of beta, in R^p."""
         return self._mixed([part.hyper for part in self.parts()])

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes, pieces
 from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import Posterior, PosteriorTable, Unseen, condition
+from hieropo.model.posterior import Posterior, PosteriorTable, Unseen, condition, projected
 from hieropo.moments.spread import about_fit, sizes
 from hieropo.moments.statistics import Moments
 
@@ -222,6 +222,46 @@ class WidenedPosterior:
         return self.hierarchy.dim
 
     @property
+    def weights(self) -> Array:
+        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        return np.ones(1)
+
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variance of all rows, (1,)."""
+        return self.plain.noise_variances
+
+    @property
+    def central_hierarchy(self) -> Hierarchy:
+        """The hierarchy, as a mixture has one that stands for all."""
+        return self.hierarchy
+
+    def parts(self) -> Iterator[Self]:
+        """Give the posterior under each hierarchy: this one."""
+        yield self
+
+    def central(self) -> Posterior:
+        """Return the posterior to whose covariances something is added."""
+        return self.plain
+
+    def task_slices(self, width: int) -> Iterator[slice]:
+        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        return pieces(len(self.moments.keys), width)
+
+    def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
+        return projected(self._table.means[part], self._table.covs[part], vectors)
+
+    def joint(self, rows: Codes) -> tuple[Array, Array]:
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        return self._table.means[rows], unpack(self._table.covs[rows], self.dim)
+
+    def total(self, vectors: Array) -> tuple[Array, Array]:
+        """Return mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks, for vectors (J, m, d)."""
+        mean, cov = self.plain.total(vectors)
+        return mean, cov + self.added(vectors)
+
+    @property
     def log_evidence(self) -> float:
         """Log marginal likelihood under the hierarchy."""
         return self.plain.log_evidence
@@ -306,17 +346,43 @@ class MixedPosterior:
         """Evidence of the central hierarchy, log p(rewards | phi, hierarchy)."""
         return self._central.log_evidence
 
+    @property
+    def weights(self) -> Array:
+        """Weights (H,) of the hierarchies."""
+        return self.draws.weights
+
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variance of all rows (1,), averaged over the hierarchies."""
+        return np.atleast_1d(self.draws.weights @ self.draws.noise_vars)
+
+    @property
+    def central_hierarchy(self) -> Hierarchy:
+        """The hierarchy that stands for the mixture where one must."""
+        return self.hierarchy
+
+    def central(self) -> Posterior:
+        """Return the posterior under the central hierarchy, taken as known."""
+        return self._central
+
+    def task_slices(self, width: int) -> Iterator[slice]:
+        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        return pieces(len(self.moments.keys), width)
+
     def _conditioned(self) -> Iterator[Posterior]:
         for h in range(len(self.draws)):
             yield condition(self.moments, self.draws.hierarchy(h, self.hierarchy))
 
-    @cached_property
     def parts(self) -> tuple[Posterior, ...]:
-        """The posterior under each hierarchy of the mixture."""
+        """Return the posterior under each hierarchy of the mixture, in the order of ``weights``."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Posterior, ...]:
         return tuple(self._conditioned())
 
     def _components(self, view: Callable[[Posterior], Gaussian]) -> Components:
-        return _side_by_side(self.draws.weights, [view(part) for part in self.parts])
+        return _side_by_side(self.draws.weights, [view(part) for part in self._parts])
 
     def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
         """Return the Gaussians whose mixture is the posterior of one task; errors as :meth:`Posterior.task`."""
@@ -356,9 +422,9 @@ class MixedPosterior:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
         w, sides = self.draws.weights, []
         for each in (first, second):
-            means = np.array([part.task(each, unseen="error").mean for part in self.parts])
+            means = np.array([part.task(each, unseen="error").mean for part in self._parts])
             sides.append(means - w @ means)
-        inside = np.array([part.cov_between(first, second) for part in self.parts])
+        inside = np.array([part.cov_between(first, second) for part in self._parts])
         found: Array = np.tensordot(w, inside, 1) + (sides[0] * w[:, None]).T @ sides[1]
         return found
 

@@ -26,20 +26,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo._utils.arrays import Array, Codes, Mask
-from hieropo._utils.packed import unpack
+from hieropo._utils.arrays import Array, Codes, Mask, pieces
 from hieropo.errors import InputError, MismatchError
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.evaluation.by_posterior.value_distributions import (
-    Conditioned,
-    Crossed,
     ValueDistributions,
-    distributions_under_each,
-    mixture_weights,
-    noise_variances,
-    pieces,
     value_distributions,
 )
+from hieropo.model.protocol import TaskPosterior
 from hieropo.model.steps import pivoted_roots, square_roots
 
 __all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", "value_distributions"]
@@ -67,7 +61,7 @@ class Certificates(NamedTuple):
 
 
 def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
-    posterior: Conditioned,
+    posterior: TaskPosterior,
     rows: ArrayLike,
     phi: ArrayLike,
     chosen: ArrayLike,
@@ -117,7 +111,7 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
             f"Context {lost[0]}: action {picked[lost[0]]} was chosen and is not eligible, so that there is nothing to "
             "compare with. Do mask and chosen come from the same rows?"
         )
-    w, values = mixture_weights(posterior), []
+    w, values = posterior.weights, []
     root_of = square_roots if posterior.dim <= _FEW_COLUMNS else pivoted_roots
     for means, covs, at in _each(posterior, asked):
         counts = rng.multinomial(n_samples, w / w.sum())
@@ -137,7 +131,7 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
 
 
 def rows_needed(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
-    posterior: Conditioned,
+    posterior: TaskPosterior,
     rows: ArrayLike,
     phi: ArrayLike,
     epsilon: float,
@@ -187,7 +181,7 @@ def rows_needed(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
         )
     asked = _Asked.of(posterior, rows, phi, mask, weight)
     n_samples = max(_DRAWS, int(np.ceil(10 / (1 - level)))) if 0.0 < level < 1.0 else _DRAWS
-    rank, w, values = _rank(level, n_samples), mixture_weights(posterior), []
+    rank, w, values = _rank(level, n_samples), posterior.weights, []
     fleet = _information(posterior, np.arange(len(posterior.moments.keys)), borrowed=0.0)
     for (means, covs, at), row in zip(_each(posterior, asked), asked.tasks.tolist(), strict=True):
         now = Components(w, means, covs).gaussian()
@@ -224,7 +218,7 @@ class _Asked:
     @classmethod
     def of(
         cls,
-        posterior: Conditioned,
+        posterior: TaskPosterior,
         rows: ArrayLike,
         phi: ArrayLike,
         mask: ArrayLike | None,
@@ -297,42 +291,26 @@ def _some(at: Codes, each: int) -> Iterator[Codes]:
     return (at[start : start + step] for start in range(0, at.size, step))
 
 
-def _each(posterior: Conditioned, asked: _Asked) -> Iterator[tuple[Array, Array, Codes]]:
+def _each(posterior: TaskPosterior, asked: _Asked) -> Iterator[tuple[Array, Array, Codes]]:
     """For each task means (H, d) and covariances (H, d, d) under each hierarchy, and where its contexts stand."""
-    keys, d = posterior.moments.keys, posterior.dim
-    places = [asked.order[first:last] for first, last in zip(asked.starts, asked.starts[1:], strict=False)]
-    if isinstance(posterior, Crossed):
-        parts = list(posterior.parts())
-        for some in pieces(asked.tasks.size, d * d * len(parts)):
-            laws = [part.joint_of_rows(asked.tasks[some]) for part in parts]
-            for k, at in enumerate(places[some]):
-                yield np.array([means[k] for means, _ in laws]), np.array([covs[k] for _, covs in laws]), at
-        return
-    for part in pieces(len(keys), d * d * mixture_weights(posterior).size):
-        first, last = np.searchsorted(asked.tasks, [part.start, part.stop])
-        if first == last:
-            continue
-        own = asked.tasks[first:last] - part.start
-        laws = [(means[own], covs[own]) for means, covs in distributions_under_each(posterior, part)]
-        for k in range(last - first):
-            means = np.array([each[k] for each, _ in laws])
-            yield means, unpack(np.array([each[k] for _, each in laws]), d), places[first + k]
+    parts = list(posterior.parts())
+    contexts = [asked.order[first:last] for first, last in zip(asked.starts, asked.starts[1:], strict=False)]
+    for some in pieces(asked.tasks.size, posterior.dim**2 * len(parts)):
+        gaussians = [part.joint(asked.tasks[some]) for part in parts]
+        for k, index in enumerate(contexts[some]):
+            yield (
+                np.array([means[k] for means, _ in gaussians]),
+                np.array([covs[k] for _, covs in gaussians]),
+                index,
+            )
 
 
 def _information(
-    posterior: Conditioned, rows: Codes, *, borrowed: float, fleet: Array | None = None
+    posterior: TaskPosterior, rows: Codes, *, borrowed: float, fleet: Array | None = None
 ) -> Array:
     """Mean of phi phi' / sigma^2 (d, d) over the rows of some tasks, and ``borrowed`` rows of the fleet."""
-    moments, d = posterior.moments, posterior.dim
-    if isinstance(posterior, Crossed):
-        K, p = posterior.moments.n_actions, posterior.moments.unit_dim
-        total = np.zeros((K, p, K, p))
-        blocks = unpack(moments.sums[rows].sum(axis=0), p + 2)[:, :p, :p]
-        total[range(K), :, range(K)] = blocks / noise_variances(posterior)[:, None, None]
-        G = total.reshape(d, d)
-    else:
-        G = unpack(moments.sums[rows].sum(axis=0), d + 2)[:d, :d] / posterior.hierarchy.noise_var
-    n = int(moments.rows[rows].sum())
+    G = posterior.moments.information(rows, np.atleast_1d(posterior.central_hierarchy.noise_var))
+    n = int(posterior.moments.rows[rows].sum())
     if fleet is None:
         return np.asarray(G / max(n, 1))
     return np.asarray((G + borrowed * fleet) / (n + borrowed)) if n + borrowed else fleet

@@ -141,12 +141,13 @@ def cross_fit(
     base : Moments or UnitMoments, optional
         Those that the policy was learned from, unless others are given.
     """
-    whole, features = subject.moments if base is None else base, subject.features
-    rests: list[Any] = [whole - part for part in parts]  # type: ignore[operator]  # both are of one kind
+    whole: Any = subject.moments if base is None else base
+    features = subject.features
+    rests: list[Any] = [whole - part for part in parts]
     given = tuple(rests)
     lost: tuple[int, ...] = ()
     try:
-        if isinstance(whole, Moments):
+        if not whole.per_action:
             size = sizes(gram_blocks(whole, features))
             lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
             if lost:

@@ -19,7 +19,7 @@ from hieropo.evaluation.passes.judging import Predictions, Rows
 from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.opening import open_log
-from hieropo.moments.units import UnitMoments, one_action
+from hieropo.moments.units import one_action
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Roles
@@ -77,7 +77,7 @@ def blocks_of(moments: AnyMoments, features: FeatureMap, *, together: bool = Fal
     own, sums = one_action(features), np.asarray(moments.sums)
     if together:
         sums = sums.sum(axis=0, keepdims=True)
-    m, apart = len(sums), isinstance(moments, UnitMoments)
+    m, apart = len(sums), moments.per_action
     gram, cross, last = np.empty((m, b, p, p)), np.empty((m, b, p)), np.empty((m, 2))
     for start in range(0, m, _PIECE):
         part = slice(start, start + _PIECE)

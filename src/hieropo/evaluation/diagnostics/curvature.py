@@ -20,7 +20,8 @@ from scipy.special import ndtr
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
-from hieropo.evaluation.by_posterior.value_distributions import Conditioned, total
+from hieropo.evaluation.by_posterior.value_distributions import total
+from hieropo.model.protocol import TaskPosterior
 from hieropo.moments.statistics import add_rows
 from hieropo.rows.columns import RowWeights
 
@@ -91,7 +92,7 @@ class Curves:
         add_rows(code, table, away[at], some.factors(), self._sums)
         self._rows += np.bincount(code, some.counts(code.size), self._rows.size)
 
-    def bends(self, posterior: Conditioned, noise_var: Array) -> list[Bend]:
+    def bends(self, posterior: TaskPosterior, noise_var: Array) -> list[Bend]:
         """Test all features that the model does not have already.
 
         Parameters
@@ -130,7 +131,7 @@ class Curves:
         return form
 
     def _tested(
-        self, wanted: list[tuple[int, int]], whole: Array, posterior: Conditioned, noise_var: Array
+        self, wanted: list[tuple[int, int]], whole: Array, posterior: TaskPosterior, noise_var: Array
     ) -> Iterator[Bend]:
         k, units = self._width, self._rows.reshape(-1, self._actions)
         vectors = np.zeros((len(wanted), len(posterior.moments.keys), posterior.dim))

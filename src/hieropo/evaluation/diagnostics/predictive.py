@@ -24,17 +24,13 @@ from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.ties import ROUNDING, ordered
 from hieropo.errors import InputError, MismatchError
-from hieropo.estimation.crossed.mixture import CrossedMixture
-from hieropo.estimation.hyper.mixed import MixedPosterior, WidenedPosterior
-from hieropo.evaluation.by_posterior.value_distributions import Conditioned, noise_variances
 from hieropo.evaluation.diagnostics.curvature import Bend, Curves
 from hieropo.evaluation.diagnostics.misfits import Misfit, Outlier
 from hieropo.evaluation.diagnostics.residual_tests import Residuals, residual_columns, summed
 from hieropo.evaluation.diagnostics.task_distances import task_distances
 from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
 from hieropo.features.maps import FeatureMap
-from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
-from hieropo.model.posterior import Posterior, condition
+from hieropo.model.protocol import SinglePosterior, TaskPosterior
 from hieropo.moments.units import one_action
 from hieropo.policies.marginals import kernels
 from hieropo.rows.columns import RowWeights, check_rows, contexts
@@ -84,21 +80,22 @@ class Checks:
     (4.0, 0.25, ())
     """
 
-    def __init__(self, posterior: Conditioned, features: FeatureMap, *, learned_from: bool) -> None:
+    def __init__(self, posterior: TaskPosterior, features: FeatureMap, *, learned_from: bool) -> None:
         made_with = posterior.moments.features
         if features.dim != posterior.dim or made_with not in (None, features.fingerprint):
             raise MismatchError(
                 f"The posterior of {posterior.dim} features was not learned with this map of {features.dim}, or its "
                 "actions and columns stood in another order. Hand in the map that the log was read with."
             )
-        self._posterior = _central(posterior) if learned_from else posterior
+        self._central: SinglePosterior | None = posterior.central() if learned_from else None
+        self._posterior: TaskPosterior = posterior if self._central is None else self._central
         self._features, self._learned = features, learned_from
         self._own = one_action(features)
         actions = features.actions
         self._count = 0 if actions is None else len(actions)
         self._blocks = self._count if self._own is not None else 1
         self._means, self._covs = _tables(self._posterior, self._blocks)
-        self._noise = noise_variances(self._posterior)
+        self._noise = self._posterior.noise_variances
         m, width, c = len(posterior.moments.keys), self._means.shape[1], len(features.columns)
         self._curves = Curves(m, width, c, self._blocks, learned=learned_from)
         self._tasks = np.zeros((_N_COLUMNS, m))
@@ -271,10 +268,7 @@ class Checks:
                     else ". Add rows first."
                 )
             )
-        model, keys = self._posterior, self._posterior.moments.keys
-        distances = None
-        if self._learned and isinstance(model, Posterior | CrossedPosterior):
-            distances = task_distances(model)
+        keys = self._posterior.moments.keys
         return PredictiveChecks(
             keys=keys,
             actions=self._features.actions,
@@ -286,8 +280,8 @@ class Checks:
             pit=self._pit.copy(),
             alone=self._alone,
             gram=self._gram.copy(),
-            bends=tuple(self._curves.bends(model, self._noise)),
-            distances=distances,
+            bends=tuple(self._curves.bends(self._posterior, self._noise)),
+            distances=None if self._central is None else task_distances(self._central),
             outliers=_outliers(self._outliers, keys.values),
             values=None if self._values is None else tuple(self._values.tolist()),
         )
@@ -322,16 +316,7 @@ def _ahead(away: Array, variance: Array, noise: Array) -> tuple[Array, Array, Ar
     return away / np.sqrt(whole), np.ones(away.size), variance / whole
 
 
-def _central(posterior: Conditioned) -> Posterior | CrossedPosterior:
-    """The posterior of one hierarchy, in which leaving a row out is exact."""
-    if isinstance(posterior, MixedPosterior):
-        return condition(posterior.moments, posterior.hierarchy)
-    if isinstance(posterior, CrossedMixture):
-        return condition_crossed(posterior.moments, posterior.hierarchy.central())
-    return posterior.plain if isinstance(posterior, WidenedPosterior) else posterior
-
-
-def _tables(posterior: Conditioned, blocks: int) -> tuple[Array, Array]:
+def _tables(posterior: TaskPosterior, blocks: int) -> tuple[Array, Array]:
     """Means and packed covariances of tasks, or of the blocks of each task one after the other."""
     table = posterior.table()
     means, covs = np.asarray(table.means), np.asarray(table.covs)

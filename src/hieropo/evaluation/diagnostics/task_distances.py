@@ -9,9 +9,7 @@ which is chi-squared with as many degrees of freedom as P has rank, less one for
 nothing (an eigenvalue 0 of I - R S R'). Nothing is learned again, and no prior is divided by.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +17,7 @@ from scipy.special import chdtr, chdtrc
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
-from hieropo.model.crossed.posterior import CrossedPosterior
-from hieropo.model.gaussian import minus, plus
-from hieropo.model.posterior import Posterior
-from hieropo.model.steps import square_roots, up, upper_factor
+from hieropo.model.protocol import ParentMessages, SinglePosterior
 
 _ROOM = 2**20  # doubles of one array
 _WORK = 2e10  # operations that are worth it, some ten seconds
@@ -67,68 +62,26 @@ class TaskDistances:
         return kept / expected, min(2.0 * min(tails), 1.0)
 
 
-class _Said(NamedTuple):
-    """Messages of some tasks to their parents, packed (n, q), and the parents' means (n, d) and roots (n, d, r)."""
-
-    rows: Array
-    means: Array
-    roots: Array
-
-
-def task_distances(posterior: Posterior | CrossedPosterior) -> TaskDistances:
+def task_distances(posterior: SinglePosterior) -> TaskDistances:
     """Return the distance of every task, from the posterior that its rows are in.
 
     Where d is so large that m d^3 steps are out of reach, no statement is made of any task.
 
     Parameters
     ----------
-    posterior : Posterior or CrossedPosterior
-        Of one hierarchy: of a mixture its central one, of a corrected posterior the plain one.
+    posterior : SinglePosterior
+        Of one hierarchy: ``posterior.central()`` gives the central one of a mixture.
     """
     m, d = len(posterior.moments.keys), posterior.dim
     free, found = np.zeros(m, dtype=np.int64), np.zeros((3, m))
     if 20.0 * m * float(d) ** 3 <= _WORK:
-        tasks = _of_units(posterior) if isinstance(posterior, CrossedPosterior) else _of_tasks(posterior)
-        for part, said in tasks:
-            free[part], found[:, part] = _distance(said, d)
+        for part, messages in posterior.parent_messages(max(1, _ROOM // (d * d))):
+            free[part], found[:, part] = _distance(messages, d)
     return TaskDistances(found[0], free, found[1], found[2])
 
 
-def _pieces(m: int, d: int) -> Iterator[slice]:
-    step = max(1, _ROOM // (d * d))
-    return (slice(start, min(start + step, m)) for start in range(0, m, step))
-
-
-def _of_tasks(posterior: Posterior) -> Iterator[tuple[slice, _Said]]:
-    stage = posterior.stages[0]
-    means, roots = posterior._above[0]
-    for part in _pieces(len(stage.keys), posterior.dim):
-        n = part.stop - part.start
-        rows, _ = up(stage.rows[part], stage.scale, stage.factor, np.arange(n), n)
-        at = stage.parent[part]
-        above = (means[at], roots[at])
-        yield part, _Said(rows, *(above if stage.design is None else stage.design.roots(*above, part)))
-
-
-def _of_units(posterior: CrossedPosterior) -> Iterator[tuple[slice, _Said]]:
-    moments, hierarchy = posterior.moments, posterior.hierarchy
-    K = moments.n_actions
-    cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
-    new = posterior.new_task()
-    root = square_roots((new.cov - cov)[None])
-    mean = plus(new.mean, minus(moments.offset))
-    factor, _ = upper_factor(cov)
-    for part in _pieces(len(moments.keys), posterior.dim):
-        n = part.stop - part.start
-        some = moments.at(part)
-        scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
-        sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
-        rows, _ = up(sums, 1.0, factor, np.arange(n), n)
-        yield part, _Said(rows, np.tile(mean, (n, 1)), np.broadcast_to(root, (n, *root.shape[1:])))
-
-
-def _distance(said: _Said, d: int) -> tuple[Codes, Array]:
-    P, b = unpack(said.rows, d), said.rows[:, packed_size(d) : packed_size(d) + d]
+def _distance(messages: ParentMessages, d: int) -> tuple[Codes, Array]:
+    P, b = unpack(messages.rows, d), messages.rows[:, packed_size(d) : packed_size(d) + d]
     scale = np.sqrt(np.maximum(np.diagonal(P, axis1=1, axis2=2), 0.0))
     safe = np.where(scale > 0, scale, 1.0)
     lam, U = np.linalg.eigh(P / (safe[:, :, None] * safe[:, None, :]))
@@ -136,8 +89,8 @@ def _distance(said: _Said, d: int) -> tuple[Codes, Array]:
     root = np.sqrt(np.where(told, lam, 1.0))
     y = np.einsum("nij,ni->nj", U, b / safe) / root
     R = root[:, :, None] * U.swapaxes(1, 2) * safe[:, None, :]
-    away = np.where(told, y - np.einsum("nij,nj->ni", R, said.means), 0.0)
-    shared = np.where(told[:, :, None], R @ said.roots, 0.0)
+    away = np.where(told, y - np.einsum("nij,nj->ni", R, messages.means), 0.0)
+    shared = np.where(told[:, :, None], R @ messages.roots, 0.0)
     left, W = np.linalg.eigh(np.eye(d) - shared @ shared.swapaxes(1, 2))
     free = left > _FREE
     along = np.einsum("nij,ni->nj", W, away)

@@ -7,13 +7,9 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Codes
 from hieropo.doctor.statistics.times import Times
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.evaluation.passes.judging import Predictions, Rows
 from hieropo.evaluation.passes.subject import Subject
 from hieropo.logging_policy.incumbents import KNEW, Reactions, crossed_knowledge, knowledge
-from hieropo.model.hierarchy import Hierarchy
-from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 
 _REACTED = 3.5  # standard errors
 _SCALE = 2.0  # that the noise may have changed by
@@ -110,16 +106,13 @@ def finding(subject: Subject, test: Reacted) -> str | None:
             "rows, or rewards and actions move together with time. logging='frozen' then counts the same rewards "
             "twice; fit with logging='adaptive'."
         )
-    hierarchy, moments = subject.posterior.hierarchy, subject.moments
+    moments = subject.moments
     if (
         subject.logging in ("frozen", "adaptive") or moments.sampled
     ):  # chance kept rows for their rewards, too
         return None
-    knew = None
-    if isinstance(hierarchy, CrossedHierarchies) and isinstance(moments, UnitMoments):
-        knew = crossed_knowledge(moments, subject.features, hierarchy.central())
-    elif isinstance(hierarchy, Hierarchy) and isinstance(moments, Moments):
-        knew = knowledge(moments, subject.features, hierarchy)
+    test_knowledge: Any = crossed_knowledge if moments.per_action else knowledge
+    knew = test_knowledge(moments, subject.features, subject.posterior.central_hierarchy)
     if knew is None or knew < KNEW:
         return None
     if reacted:

@@ -8,6 +8,7 @@ import numpy as np
 
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
+from hieropo.model.protocol import TaskPosterior
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
@@ -28,7 +29,7 @@ class Subject:
     policy : LCBPolicy or GatedPolicy
     moments : Moments or UnitMoments
         Those that the policy was learned from.
-    posterior : Posterior or one with the same views
+    posterior : TaskPosterior
         What the policy acts on.
     condition : callable
         Other moments to the posterior under the same hierarchy.
@@ -46,9 +47,9 @@ class Subject:
 
     policy: AnyPolicy
     moments: AnyMoments
-    posterior: Any
-    condition: Callable[[Any], Any]
-    relearn: Callable[[Any, FeatureMap], Any]
+    posterior: TaskPosterior
+    condition: Callable[[Any], TaskPosterior]
+    relearn: Callable[[Any, FeatureMap], TaskPosterior]
     sketch: RowSketch
     by_words: bool = True
     placed: bool = False
@@ -77,17 +78,8 @@ class Subject:
         """The policy without its gate."""
         return self.policy.policy if isinstance(self.policy, GatedPolicy) else self.policy
 
-    def covering(self, keys: Keys) -> Any:
+    def covering(self, keys: Keys) -> TaskPosterior:
         """Return the posterior with these tasks too; those that the policy does not know are new tasks."""
         if (np.asarray(self.moments.keys.locate(keys.values)) >= 0).all():
             return self.posterior
-        return self.condition(_covering(self.moments, keys))
-
-
-def _covering(moments: AnyMoments, keys: Keys) -> AnyMoments:
-    if isinstance(moments, Moments):
-        return moments.covering(keys)
-    shape = len(keys), moments.n_actions
-    sums = np.zeros((*shape, moments.sums.shape[2]))
-    none = UnitMoments.of(keys, moments.unit_dim, sums, np.zeros(shape), np.zeros(shape), moments.features)
-    return moments + none
+        return self.condition(self.moments.covering(keys))

@@ -12,20 +12,22 @@ a task are equal bit by bit, so that every difference is exactly 0.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.arrays import Array, Codes, pieces
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.marginals import BlockMarginals, TaskBlock, fill_table, turned_weights, weight_sums
 from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
-from hieropo.model.gaussian import Gaussian, plus
+from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.posterior import Unseen
+from hieropo.model.protocol import ParentMessages
+from hieropo.model.steps import square_roots, up, upper_factor
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.ids import is_null
 from hieropo.rows.keys import Keys
@@ -124,9 +126,27 @@ class CrossedPosterior:
         """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
         return np.ones(1)
 
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variances (K,) of the actions."""
+        return self.hierarchy.noise_var
+
+    @property
+    def central_hierarchy(self) -> CrossedHierarchy:
+        """The hierarchy, as a mixture has one that stands for all."""
+        return self.hierarchy
+
     def parts(self) -> Iterator["CrossedPosterior"]:
         """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
         yield self
+
+    def central(self) -> "CrossedPosterior":
+        """Return the posterior under the central hierarchy: this one."""
+        return self
+
+    def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
+        """Give one slice of all tasks: a mixture of such posteriors may condition all tasks anew for each slice."""
+        yield slice(0, len(self.moments))
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a, the population's coefficients of one action, in R^p.
@@ -246,6 +266,16 @@ class CrossedPosterior:
             own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
         return mean, own, shared
 
+    def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
+        n, J, d = vectors.shape
+        mean, variance = np.empty((n, J)), np.empty((n, J))
+        for some in pieces(n, J * (2 * d + J)):
+            rows = slice(part.start + some.start, part.start + some.stop)
+            mean[some], own, shared = self.along(vectors[some], rows)
+            variance[some] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
+        return mean, variance
+
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d).
 
@@ -267,8 +297,8 @@ class CrossedPosterior:
             common += shared.sum(axis=0)
         return mean, cov + common @ common.T
 
-    def joint_of_rows(self, rows: Codes) -> tuple[Array, Array]:
-        """Means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+    def joint(self, rows: Codes) -> tuple[Array, Array]:
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
         n, K, p = len(rows), self.moments.n_actions, self.moments.unit_dim
         block = self._block(rows)
         roots, gains = self._task_roots(block), block.gains.reshape(n, K * p, p)
@@ -277,6 +307,29 @@ class CrossedPosterior:
         covs = (covs + covs.swapaxes(1, 2)) / 2
         return plus(block.means(self._root.effects).reshape(n, -1), self.moments.offset), covs
 
+    def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
+        """Yield the messages of all tasks to their parents, ``step`` tasks at a time.
+
+        A task's d = K p coefficients have the prior N(mean of a new task, level_cov in all blocks + interaction_cov),
+        given the effects of the actions.
+        """
+        moments, hierarchy = self.moments, self.hierarchy
+        K = moments.n_actions
+        cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
+        new = self.new_task()
+        root = square_roots((new.cov - cov)[None])
+        mean = plus(new.mean, minus(moments.offset))
+        factor, _ = upper_factor(cov)
+        for start in range(0, len(moments.keys), step):
+            part = slice(start, min(start + step, len(moments.keys)))
+            n = part.stop - part.start
+            some = moments.at(part)
+            scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
+            sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
+            rows, _ = up(sums, 1.0, factor, np.arange(n), n)
+            roots = np.broadcast_to(root, (n, *root.shape[1:]))
+            yield part, ParentMessages(rows, np.tile(mean, (n, 1)), roots)
+
     def dense_arrays(self) -> tuple[Array, Array]:
         """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
         m, d = len(self.moments), self.dim
@@ -284,7 +337,7 @@ class CrossedPosterior:
         step = max(1, _ROOM // (d * d))
         for start in range(0, m, step):
             rows = np.arange(start, min(start + step, m))
-            means[rows], joint = self.joint_of_rows(rows)
+            means[rows], joint = self.joint(rows)
             covs[rows] = pack(joint)
         return means, covs
 
@@ -395,7 +448,7 @@ class CrossedPosterior:
 
     def _joint(self, row: int) -> Gaussian:
         """Joint law of the task at one row of the moments; -1 is a task without rows."""
-        means, covs = self.joint_of_rows(np.array([row]))
+        means, covs = self.joint(np.array([row]))
         return Gaussian.trusted(means[0].copy(), covs[0])
 
     def _code(self, action: int) -> int:
