@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hieropo.learners.loading import load_learner
     from hieropo.logs.engines.sql import sql
     from hieropo.logs.opening import open_log
+    from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel
     from hieropo.model.gaussian import Gaussian
     from hieropo.model.hierarchy import Hierarchy, Level
     from hieropo.model.metadata import Metadata
@@ -54,6 +55,8 @@ __all__ = [
     "Choice",
     "Choices",
     "Columns",
+    "CrossedHierarchy",
+    "CrossedLevel",
     "Estimate",
     "Evaluation",
     "Examination",
@@ -100,6 +103,7 @@ __all__ = [
 
 _HOMES = {
     "hieropo.storage": ("load_policy", "save_policy"),
+    "hieropo.model.crossed.hierarchy": ("CrossedHierarchy", "CrossedLevel"),
     "hieropo.estimation.reml": ("Estimate", "estimate"),
     "hieropo.features.maps": ("Columns", "embedding", "indicator", "per_action"),
     "hieropo.policies.gating": ("GatedPolicy",),

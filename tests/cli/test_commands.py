@@ -591,7 +591,7 @@ class TestInspectHowTasksAreAlike:
             return
         placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731
         log = edited(shop / "log.parquet", tmp_path / "log.parquet", placed)
-        shape = () if levels else ("--task-cov", "block")
+        shape = "--task-cov", ("diag" if levels else "block")
         fit = ("fit", log, "-o", tmp_path / "p", *FIT, "--uncertainty", way, *shape, *levels, "--json")
         told = json.loads(answers(*fit))["summary"]
         found = json.loads(answers("inspect", tmp_path / "p", "--json"))

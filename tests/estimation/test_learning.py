@@ -20,10 +20,13 @@ from hieropo import (
     HierOPO,
     HieropoWarning,
     InputError,
+    LogMoments,
     MismatchError,
     NumericalError,
     OracleOPO,
     PooledOPO,
+    UnknownActionError,
+    load_learner,
     load_policy,
 )
 from hieropo._utils.packed import packed_size
@@ -31,8 +34,13 @@ from hieropo.cli import main
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.mixed import HyperDraws
+from hieropo.estimation.learning import Settings
+from hieropo.features.maps import indicator, per_action
+from hieropo.model.crossed.described import condition_units
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
+from hieropo.rows.batches import Roles
 from hieropo.storage import layout
 from hieropo.storage.load import verify_policy
 
@@ -97,9 +105,7 @@ def test_the_crossed_prior_is_taken_where_each_action_has_coefficients_of_its_ow
         ({"hyper": PRIOR}, {}),
         ({"known": Hierarchy(PRIOR, SHAPE, 1.0)}, {}),
         ({"features": "columns"}, {"action": None}),
-        ({}, {"levels": ["store"]}),
-        ({}, {"metadata": ["size"]}),
-        ({"logging": "frozen"}, {}),
+        ({"task_cov": "isotropic"}, {"levels": ["store"]}),
     ],
     ids=" ".join,
 )
@@ -107,6 +113,113 @@ def test_elsewhere_the_older_hierarchy_is_learned(settings, columns) -> None:
     learner = HierOPO(**settings).fit(LOG, **{**COLUMNS, **columns})
     assert isinstance(learner.hierarchy_, Hierarchy)
     assert isinstance(learner.moments_, Moments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ({}, {"levels": ["region", "store"]}),
+        ({"task_cov": "crossed"}, {"metadata": ["size"]}),
+        ({"logging": "frozen"}, {}),
+        ({"uncertainty": "integrated"}, {"levels": ["store"], "metadata": ["size"]}),
+    ],
+    ids=" ".join,
+)
+def test_groups_metadata_and_choices_go_into_the_crossed_prior(settings, columns) -> None:
+    learner = HierOPO(**settings).fit(LOG, **{**COLUMNS, **columns})
+    assert isinstance(learner.hierarchy_, CrossedHierarchies)
+    assert [level.name for level in learner.hierarchy_.levels] == columns.get("levels", [])[::-1]
+    assert (learner.hierarchy_.metadata is None) == (
+        not columns.get("metadata") and not settings.get("logging")
+    )
+    text = " ".join(str(learner.summary()).split())
+    assert ("effect of an action in one store" in text) == ("levels" in columns)
+    assert ("effect of an action that goes with metadata" in text) == ("metadata" in columns)
+
+
+def crossed_prior(**change) -> CrossedHierarchy:
+    """Two actions with an intercept and the column of visits."""
+    parts = {
+        "action_cov": np.diag([0.3, 0.1]),
+        "level_cov": np.diag([1.0, 0.2]),
+        "interaction_cov": 0.1 * np.eye(2),
+    }
+    return CrossedHierarchy(**{**parts, "noise_var": np.array([0.3, 0.5]), **change})
+
+
+def test_a_crossed_prior_that_is_given_is_conditioned_and_saved(tmp_path: Path) -> None:
+    stores = dict(zip(LOG["user"].to_pylist(), LOG["store"].to_pylist(), strict=True))
+    groups = CrossedLevel(np.diag([0.5, 0.0]), np.diag([0.2, 0.0]), stores, "store")
+    for known in (crossed_prior(), crossed_prior(levels=(groups,))):
+        learner = HierOPO(known=known).fit(LOG, **COLUMNS)
+        assert learner.hierarchy_ is known
+        truth = condition_units(learner.moments_, known)
+        np.testing.assert_array_equal(learner.posterior_.table().means, truth.table().means)
+        assert learner.posterior_.log_evidence == truth.log_evidence
+        with pytest.raises(InputError, match="nothing learned to summarise"):
+            learner.summary()
+        path = learner.save(tmp_path / f"{len(known.levels)}")
+        verify_policy(path)
+        again = load_learner(path)
+        assert isinstance(again.hierarchy_, CrossedHierarchy)
+        np.testing.assert_array_equal(again.posterior_.table().means, learner.posterior_.table().means)
+        assert again.known.to_dict() == known.to_dict()
+        assert learner.evaluate(LOG).model.new.mean == again.evaluate(LOG).model.new.mean
+        assert CliRunner().invoke(main, ["inspect", str(path)]).exit_code == 0
+
+
+def test_a_crossed_prior_moves_with_the_origin_of_a_map() -> None:
+    near = LOG
+    visits = pa.array(np.asarray(near["visits"], dtype=float) + 1e6)
+    far = near.set_column(near.column_names.index("visits"), "visits", visits)
+    here = crossed_prior()
+    back = np.array([[1.0, -1e6], [0.0, 1.0]])  # to coefficients of visits + 1e6
+    recentred = {
+        name: back @ getattr(here, name) @ back.T for name in ("action_cov", "level_cov", "interaction_cov")
+    }
+    one = HierOPO(known=here).fit(near, **COLUMNS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        other = HierOPO(known=crossed_prior(**recentred)).fit(far, **COLUMNS)
+    means = one.policy_.choose_many([0, 7, 59], [[0.0], [1.0], [-2.0]])
+    there = other.policy_.choose_many([0, 7, 59], [[1e6], [1e6 + 1], [1e6 - 2]])
+    np.testing.assert_allclose(there.mean, means.mean, rtol=1e-3, atol=1e-3)
+
+
+def test_new_actions_join_and_borrow(tmp_path: Path) -> None:
+    log = with_rare()
+    known = log.filter(pa.compute.not_equal(log["offer"], "rare"))
+    rest = log.filter(pa.compute.equal(log["offer"], "rare"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        whole = HierOPO().fit(log, **COLUMNS)
+        first = HierOPO().fit(known, **COLUMNS)
+        stored = load_learner(first.save(tmp_path / "policy"))
+        sums = HierOPO().fit(known, **COLUMNS).partial_fit(LogMoments.of(rest, **COLUMNS))
+        for grown in (first.partial_fit(rest), stored.partial_fit(rest), sums):
+            assert grown.features_.actions == whole.features_.actions
+            table, truth = (each.posterior_.table() for each in (grown, whole))
+            np.testing.assert_allclose(table.means, truth.means, rtol=1e-7, atol=1e-9)
+        given = HierOPO(per_action(list(known["offer"].unique().to_pylist()), ["visits"])).fit(
+            known, **COLUMNS
+        )
+        with pytest.raises(UnknownActionError, match="keeps the actions of the first log"):
+            given.partial_fit(rest)
+
+
+def test_groups_of_many_coefficients_are_left_to_the_older_hierarchy() -> None:
+    rng = np.random.default_rng(0)
+    user = rng.integers(0, 20, 600)
+    log = pa.table({
+        ROLES["task"]: user, ROLES["action"]: rng.integers(0, 70, 600), ROLES["reward"]: rng.normal(size=600),
+        "store": [f"s{k % 4}" for k in user],
+    })  # fmt: skip
+    choices = Settings("auto", "flat", "auto", None)
+    features, roles = indicator(range(70)), Roles("user", "action", "reward", levels=("store",))
+    assert not choices.crossed(features, roles)
+    assert choices.crossed(features, Roles("user", "action", "reward"))
+    with pytest.raises(InputError, match=r"71 coefficients under the crossed prior.* at most 64"):
+        HierOPO(task_cov="crossed").fit(log, **ROLES, levels=["store"])
 
 
 def test_blocks_leave_actions_uncorrelated_and_features_of_one_free() -> None:
@@ -167,7 +280,7 @@ def test_the_crossed_prior_still_asks_that_all_rows_together_tell_each_feature()
 @pytest.mark.filterwarnings("ignore:The action 'rare':hieropo.HieropoWarning")
 def test_an_action_that_hardly_says_how_metadata_matter_is_told_in_words() -> None:
     with pytest.raises(NumericalError) as caught:
-        HierOPO().fit(with_rare(), **ROLES, metadata=["size"])
+        HierOPO(task_cov="diag").fit(with_rare(), **ROLES, metadata=["size"])
     assert "move with the metadata ['size']" in caught.value.__notes__[0]
 
 
@@ -216,7 +329,9 @@ WAYS = {
     "gaussian": ({"hyper": PRIOR}, {}, type(None)),
     "crossed": ({}, {}, type(None)),
     "crossed indicator": ({"task_cov": "crossed", "features": "indicator"}, {"context": []}, type(None)),
-    "tree": ({}, {"levels": ["region", "store"], "metadata": ["size"]}, HyperDraws),
+    "tree": ({"task_cov": "isotropic"}, {"levels": ["region", "store"], "metadata": ["size"]}, HyperDraws),
+    "crossed tree": ({}, {"levels": ["region", "store"], "metadata": ["size"]}, type(None)),
+    "crossed frozen": ({"logging": "frozen"}, {}, type(None)),
 }
 
 
@@ -310,7 +425,6 @@ def test_a_doubt_that_was_changed_is_refused(way: str, change, tmp_path: Path) -
         ({"known": Hierarchy(PRIOR, SHAPE, 1.0), "uncertainty": "integrated"}, InputError, "taken as known"),
         ({"task_cov": "crossed", "uncertainty": "plug-in"}, InputError, "go with uncertainty='plug-in'"),
         ({"task_cov": "crossed", "uncertainty": "first-order"}, InputError, "always integrated. Leave one"),
-        ({"task_cov": "crossed", "logging": "frozen"}, InputError, "does not go with logging='frozen'"),
         ({"hyper": PRIOR, "uncertainty": "first-order"}, InputError, "leave uncertainty at 'auto'"),
         ({"hyper": PRIOR, "task_cov": "crossed"}, InputError, "does not go with a Gaussian as hyper"),
         (
@@ -333,7 +447,6 @@ def test_settings_that_do_not_fit_are_refused(settings, error, says) -> None:
     ("settings", "says"),
     [
         ({"known": Hierarchy(PRIOR, SHAPE, 1.0)}, "holds its own levels and metadata"),
-        ({"task_cov": "crossed"}, "got 'crossed'"),
         ({"task_cov": "block"}, "got 'block'"),
         ({"task_cov": SHAPE}, "got an array"),
         ({"uncertainty": "first-order"}, "two levels without metadata"),
@@ -439,9 +552,7 @@ def test_the_command_line_makes_the_policy_of_the_learner(words, settings, colum
         (["--task-cov", "crossed", "--algorithm", "flat"], 1, "task_cov='crossed'"),
         (["--uncertainty", "plug-in", "--algorithm", "pooled"], 2, "are for --algorithm hier"),
         (["--levels", "store", "--algorithm", "flat"], 1, "FlatOPO is a baseline"),
-        (["--task-cov", "crossed", "--levels", "store"], 1, "got 'crossed'"),
         (["--task-cov", "crossed", "--uncertainty", "plug-in"], 1, "always integrated"),
-        (["--task-cov", "crossed", "--logging", "frozen"], 1, "does not go with logging='frozen'"),
         (["--task-cov", "wide"], 2, "'wide' is not one of"),
         (["--hyper", "shared"], 2, "No such option '--hyper'"),
         (["--task-cov", "block", "--context", "visits"], 1, "come with the action 'rare'"),

@@ -68,7 +68,7 @@ def tree(log: Log, *, metadata: bool) -> Tree:
     shape = Hierarchy(None, zero, 1.0, levels, log.metadata() if metadata else None)
     keys, parents = moments.keys, []
     for k in range(3):
-        keys, parent = parents_of(keys, shape, k)
+        keys, parent = parents_of(keys, shape.levels, k)
         parents.append(parent)
     design = log.metadata().design(log.d, moments.keys) if metadata else None
     return Tree(moments.sums, log.d, tuple(parents), moments.n_rows, 0.0, design)

@@ -34,7 +34,7 @@ from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.moments import column_pass
 from hieropo.moments.reward_origins import offset_near
 from hieropo.moments.spread import about_fit, about_mean, constant, mean_reward
-from hieropo.moments.units import UnitAccumulator
+from hieropo.moments.units import UnitAccumulator, UnitMoments
 from hieropo.passes.summing import sums
 from hieropo.rows.batches import Roles
 from hieropo.storage.load import verify_policy
@@ -69,9 +69,11 @@ def numbers(learner: HierOPO) -> dict[str, np.ndarray]:
     """All that is known of tasks and of the hierarchy but for means; rewards have sd 1."""
     table, hierarchy = learner.posterior_.table(), learner.hierarchy_
     covs = [getattr(hierarchy, name, None) for name in ("task_cov", "action_cov")]
-    covs += [level.cov for level in getattr(hierarchy, "levels", ())]
+    if isinstance(hierarchy, Hierarchy):
+        covs += [level.cov for level in hierarchy.levels]
     if isinstance(hierarchy, CrossedHierarchies):
         central = hierarchy.central()
+        covs += [cov for level in central.levels for cov in (level.level_cov, level.interaction_cov)]
         covs += [central.action_cov, central.level_cov, central.interaction_cov, hierarchy.conditioned]
         covs += [hierarchy.weights, hierarchy.action_sd, hierarchy.interaction_sd]
     noise_var = getattr(hierarchy, "noise_var", None)
@@ -90,7 +92,8 @@ def same_but_for(
         now - then, np.tile(shift * vector, (len(now), 1)), rtol=0, atol=TOLERANCE * scale
     )
     hyper = recentred.posterior_.hyper.mean - still.posterior_.hyper.mean
-    width = min(hyper.size, vector.size)  # units have the mean of one action, metadata have more behind
+    units = isinstance(still.moments_, UnitMoments)  # have the mean of one action; metadata have more behind
+    width = still.moments_.unit_dim if units else vector.size
     np.testing.assert_allclose(hyper[:width], shift * vector[:width], rtol=0, atol=TOLERANCE * scale)
     np.testing.assert_allclose(hyper[width:], 0.0, rtol=0, atol=TOLERANCE * scale)
     after, before = numbers(recentred), numbers(still)
@@ -114,8 +117,11 @@ HIERARCHIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crossed indicator": ({}, {}),
     "crossed weights": ({}, {"weight": "w"}),
     "crossed precisions": ({}, {"precision": "w"}),
-    "levels": ({}, {"levels": ["group"]}),
-    "metadata": ({}, {"metadata": ["size"]}),
+    "levels": ({"task_cov": "diag"}, {"levels": ["group"]}),
+    "metadata": ({"task_cov": "diag"}, {"metadata": ["size"]}),
+    "crossed levels": ({}, {"levels": ["group"]}),
+    "crossed metadata": ({}, {"metadata": ["size"], "context": ["x"]}),
+    "crossed both": ({}, {"levels": ["group"], "metadata": ["size"]}),
     "both": ({"uncertainty": "plug-in"}, {"levels": ["group"], "metadata": ["size"]}),
     "frozen": ({"logging": "frozen"}, {}),
     "weights": ({"task_cov": "block"}, {"weight": "w"}),

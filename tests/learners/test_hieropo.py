@@ -118,7 +118,7 @@ def test_partial_fit_names_a_column_that_more_rows_lack(role: str) -> None:
 
 
 def test_partial_fit_names_a_new_action() -> None:
-    fitted = HierOPO().fit(LOG, **COLUMNS)
+    fitted = HierOPO(task_cov="diag").fit(LOG, **COLUMNS)
     with pytest.raises(hieropo.UnknownActionError, match=r"triple.*fit with the rows of both logs"):
         fitted.partial_fit(edited(offer=["triple"] * LOG.num_rows))
 
@@ -209,7 +209,7 @@ def test_a_log_that_cannot_be_used_is_refused(log, columns, error, said) -> None
             hieropo.SchemaError,
             "differs from the columns of the feature map",
         ),
-        (HierOPO(known="flat"), hieropo.InputError, "a Hierarchy is needed"),
+        (HierOPO(known="flat"), hieropo.InputError, "a Hierarchy or a CrossedHierarchy is needed"),
         (HierOPO(unseen="zero"), hieropo.InputError, "unseen='zero'"),
         (OracleOPO([0.0] * 5), hieropo.MismatchError, "has 6 features"),
     ],

@@ -158,7 +158,9 @@ def test_the_verdict_of_the_crossed_prior_is_what_the_log_was_made_of(made, says
 def test_groups_and_parts_have_columns_of_their_own() -> None:
     table = log(3)
     group = pa.array([f"g{k % 8}" for k in table["task"].to_pylist()])
-    grouped = HierOPO().fit(table.append_column("group", group), **ROLES, levels=["group"]).summary()
+    grouped = (
+        HierOPO(task_cov="diag").fit(table.append_column("group", group), **ROLES, levels=["group"]).summary()
+    )
     assert grouped.levels == ("group",)
     assert grouped.coefficients[0].levels[0].upper is not None
     assert grouped.parts == ()
@@ -175,7 +177,7 @@ def test_groups_and_parts_have_columns_of_their_own() -> None:
         "name": names[2],
         "sd": {"value": crossed.parts[2].sd.value, "lower": crossed.parts[2].sd.lower,
                "upper": crossed.parts[2].sd.upper},
-        "zero": crossed.parts[2].zero,
+        "zero": crossed.parts[2].zero, "integrated": True,
     }  # fmt: skip
     assert crossed.verdict == HierOPO().fit(table, **ROLES).summary().verdict  # which is the default
 

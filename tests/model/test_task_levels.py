@@ -39,7 +39,7 @@ def test_a_learner_shares_strength_within_groups() -> None:
     names = [level.name for level in learner.hierarchy_.levels]
     assert names == ["store", "region"]
     b = learner.features_.names.index("b")
-    assert learner.hierarchy_.levels[0].cov[b, b] > 0.1
+    assert learner.hierarchy_.central().levels[0].interaction_cov[0, 0] > 0.1
     group = learner.posterior_.node(0, "s3")
     fresh = learner.posterior_.new_task("s3")
     np.testing.assert_array_equal(fresh.mean, group.mean)

@@ -304,7 +304,7 @@ def test_a_policy_that_computes_other_numbers_is_refused(tmp_path: Path) -> None
         ({"weights": [0.5]}, "One number for each hierarchy"),
         ({"weights": "many"}, "could not convert"),
         ({"noise_var": None}, "One number for each hierarchy"),
-        ({"kind": "woven"}, "it has no 'levels'"),
+        ({"kind": "woven"}, "it has no 'hyper'"),
         ({"shapes": {}}, "missing"),
         ({"shapes": []}, "items"),
     ],

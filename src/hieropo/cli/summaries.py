@@ -13,6 +13,7 @@ from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
 from hieropo.learners.population import parts_of, verdict_of_parts
 from hieropo.model.gaussian import Gaussian
+from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
 from hieropo.policies.gating import GatedPolicy
 from hieropo.rows.alike import readings
@@ -111,13 +112,18 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
     hierarchy = stored.hierarchy
     if hierarchy is None:
         return {"between_tasks_sd": None}
-    if isinstance(hierarchy, CrossedHierarchies):
+    if not isinstance(hierarchy, Hierarchy):
         central = hierarchy.central()
+        groups = {
+            f"between_{level.name or k}_sd": _sds(level.level_cov + level.interaction_cov)
+            for k, level in enumerate(central.levels)
+        }
         return {
             "between_tasks_sd": _sds(central.level_cov + central.interaction_cov),
             "level_sd": _sds(central.level_cov),
             "action_sd": _sds(central.action_cov),
             "interaction_sd": _sds(central.interaction_cov),
+            **groups,
         }
     told = _estimates(stored)
     prefixes = {"between_tasks_sd": ""}
@@ -128,7 +134,7 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
 
 def _estimates(stored: Any) -> dict[str, float]:
     """Estimates as `hieropo fit` shows them."""
-    if isinstance(stored.hierarchy, CrossedHierarchies):
+    if not isinstance(stored.hierarchy, Hierarchy):
         return {"noise sd": float(stored.hierarchy.central().noise_var.mean() ** 0.5)}
     return estimates(stored.hyper_uncertainty, stored.hierarchy)
 

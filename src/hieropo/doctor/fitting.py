@@ -16,11 +16,11 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError, warn
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.learning import Learning
 from hieropo.features.maps import Columns, FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.incumbents import KNEW, crossed_knowledge, knowledge
+from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.identifiability import gram_blocks
@@ -120,10 +120,10 @@ def of_learning(
     """Yield findings of a learned hierarchy about the policy that made the log."""
     if moments.sampled:
         return
-    if isinstance(moments, UnitMoments) and isinstance(found.hierarchy, CrossedHierarchies):
+    if isinstance(moments, UnitMoments):
+        assert not isinstance(found.hierarchy, Hierarchy)
         z = crossed_knowledge(moments, features, found.hierarchy.central())
     else:
-        assert isinstance(moments, Moments)
         z = None if found.estimate is None else knowledge(moments, features, found.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:
         return

@@ -22,9 +22,13 @@ from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.incumbents import Logging, informed_metadata
+from hieropo.model.crossed.described import condition_units
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.hierarchy import Grouping, Hierarchy
+from hieropo.model.metadata import Metadata
 from hieropo.model.moved_priors import (
+    moved_crossed,
     recentred_coefficients,
     recentred_covariance,
     recentred_gaussian,
@@ -55,7 +59,7 @@ class Settings:
     task_cov: Any
     hyper: Any
     uncertainty: Uncertainty
-    known: Hierarchy | None
+    known: Hierarchy | CrossedHierarchy | None
     logging: Logging = "unknown"
 
     def check(self) -> None:
@@ -66,9 +70,9 @@ class Settings:
         InputError
             Names the setting.
         """
-        if not (self.known is None or isinstance(self.known, Hierarchy)):
+        if not (self.known is None or isinstance(self.known, Hierarchy | CrossedHierarchy)):
             raise InputError(
-                f"known={self.known!r}; a Hierarchy is needed, or None to learn one from the log."
+                f"known={self.known!r}; a Hierarchy or a CrossedHierarchy is needed, or None to learn one from the log."
             )
         self._check_shared()
         if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat",))):
@@ -113,10 +117,9 @@ class Settings:
             )
         if self._has_shape("crossed"):
             for setting, given in (
-                ("known=Hierarchy(...)", self.known is not None),
+                ("known=Hierarchy(...)", isinstance(self.known, Hierarchy)),
                 ("a Gaussian as hyper", own_prior),
                 (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("first-order", "plug-in")),
-                ("logging='frozen'", self.logging == "frozen"),
             ):
                 if given:
                     raise InputError(
@@ -141,6 +144,7 @@ class Settings:
         """Refuse what is not derived for rows with sampling weights."""
         for setting, given in (
             ("task_cov='crossed'", self._has_shape("crossed")),
+            ("known=CrossedHierarchy(...)", isinstance(self.known, CrossedHierarchy)),
             ("logging='frozen'", self.logging == "frozen"),
             (f"uncertainty={self.uncertainty!r}", self.uncertainty in ("integrated", "first-order")),
         ):
@@ -164,9 +168,9 @@ class Settings:
                 "known=Hierarchy(...) holds its own levels and metadata: name no columns for them, or let them be "
                 "learned."
             )
-        if not self._has_shape(*get_args(TaskCov)):
+        if not self._has_shape("crossed", *get_args(TaskCov)):
             raise InputError(
-                f"With levels or metadata task_cov can be {_quoted(TaskCov)}; got {self._shape()}."
+                f"With levels or metadata task_cov can be 'crossed' or {_quoted(TaskCov)}; got {self._shape()}."
             )
         if self.uncertainty == "first-order":
             raise InputError(
@@ -182,10 +186,11 @@ class Settings:
         InputError
             Names the setting.
         """
-        if self.known is not None or not self._has_shape("block", "crossed"):
+        given = isinstance(self.known, CrossedHierarchy)
+        if not given and (self.known is not None or not self._has_shape("block", "crossed")):
             return
         if one_action(features) is None or features.actions is None:
-            setting = f"task_cov={self.task_cov!r}"
+            setting = "known=CrossedHierarchy(...)" if given else f"task_cov={self.task_cov!r}"
             raise InputError(
                 f"{setting} is for actions with coefficients of their own, as features='per-action' or 'indicator' "
                 f"have; this learner has {features!r}. Name a column of actions, or leave {setting} out."
@@ -204,18 +209,44 @@ class Settings:
         return repr(self.task_cov) if isinstance(self.task_cov, str) else "an array"
 
     def crossed(self, features: FeatureMap, roles: Roles) -> bool:
-        """Say that the crossed prior is learned: always where it is named, by default where it is derived.
+        """Say that the crossed prior is taken: always where it is named or given, by default where it is derived.
 
-        That is where each of several actions has coefficients of its own, tasks have one level and no metadata, nothing
-        of the hierarchy is given, its uncertainty is to be integrated, and rows were not kept by chance.
+        That is where each of several actions has coefficients of its own, few enough of them where tasks are in groups,
+        nothing of the hierarchy is given, its uncertainty is to be integrated, and rows were not kept by chance.
+
+        Raises
+        ------
+        InputError
+            It is named, and groups of tasks would have too many coefficients.
         """
+        if isinstance(self.known, CrossedHierarchy):
+            return True
+        size = _group_size(features, roles)
         if self._has_shape("crossed"):
+            if size > _WIDEST_GROUP:
+                raise InputError(
+                    f"Each group of {list(roles.levels)} has {size} coefficients under the crossed prior, those of all "
+                    f"actions together, of which dense matrices are made for every group: at most {_WIDEST_GROUP} are "
+                    "possible. Name fewer actions, context columns or metadata, or leave levels or task_cov='crossed' "
+                    "out."
+                )
             return True
         apart = one_action(features) is not None and len(features.actions or ()) > 1
-        plain = not (roles.levels or roles.metadata or roles.sampling_weight) and self.logging != "frozen"
         learned = self.known is None and not isinstance(self.hyper, Gaussian)
-        integrated = self.uncertainty in ("auto", "integrated")
-        return apart and plain and learned and integrated and self._has_shape("auto")
+        integrated = self.uncertainty in ("auto", "integrated") and not roles.sampling_weight
+        derived = apart and size <= _WIDEST_GROUP
+        return derived and learned and integrated and self._has_shape("auto")
+
+
+_WIDEST_GROUP = 64  # coefficients of a group, of which dense matrices are made for every hierarchy of a grid
+
+
+def _group_size(features: FeatureMap, roles: Roles) -> int:
+    """Coefficients of a group of tasks under the crossed prior; 0 without groups."""
+    own = one_action(features)
+    if own is None or not roles.levels:
+        return 0
+    return (len(features.actions or ()) + 1) * own.dim * (1 + len(roles.metadata))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +255,7 @@ class Learning:
 
     Attributes
     ----------
-    hierarchy : Hierarchy or CrossedHierarchies
+    hierarchy : Hierarchy, CrossedHierarchies, or CrossedHierarchy where one was given
     posterior : Posterior or one with the same views
     estimate : Estimate or None
         None where the hierarchy was given.
@@ -232,7 +263,7 @@ class Learning:
         With the doubt about the hierarchy, where it was learned for one level or a tree of tasks.
     """
 
-    hierarchy: Hierarchy | CrossedHierarchies
+    hierarchy: Hierarchy | CrossedHierarchies | CrossedHierarchy
     posterior: Any
     estimate: Estimate | None = None
     learned: Learned | None = None
@@ -259,6 +290,8 @@ def recentred_settings(settings: Mapping[str, Any], first: FeatureMap, second: F
     known, hyper, cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
     if isinstance(known, Hierarchy) and known.dim == d:
         found["known"] = recentred_hierarchy(known, first, second)
+    if isinstance(known, CrossedHierarchy):
+        found["known"] = moved_crossed(known, first, second)
     if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
         crossed = settings.get("logging") != "frozen"
         found["hyper"] = recentred_gaussian(hyper, first, second, crossed=crossed)
@@ -282,8 +315,12 @@ def identifiability_inputs(
     return moments.units, replace(features, actions=("any action",))
 
 
-def given(moments: Moments, hierarchy: Hierarchy) -> Learning:
+def given(moments: Moments | UnitMoments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
     """Condition a hierarchy that is known."""
+    if isinstance(hierarchy, CrossedHierarchy):
+        assert isinstance(moments, UnitMoments)
+        return Learning(hierarchy, condition_units(moments, hierarchy))
+    assert isinstance(moments, Moments)
     return Learning(hierarchy, condition_with(moments, hierarchy, None))
 
 
@@ -306,11 +343,13 @@ def learning(
     InputError, LogError, NumericalError
         Settings do not fit together; what :func:`estimation.estimate` refuses.
     """
-    if isinstance(moments, UnitMoments):
-        hierarchies = integrate_crossed(moments)
-        return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     if settings.known is not None:
         return given(moments, settings.known)
+    if isinstance(moments, UnitMoments):
+        levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
+        metadata = _known_of_tasks(moments, task_levels, settings, features)
+        hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata)
+        return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):
         known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
@@ -318,15 +357,24 @@ def learning(
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 
+def _known_of_tasks(
+    moments: Moments | UnitMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
+) -> Metadata | None:
+    """Return metadata of the tasks: columns of the log, or what the choices of an incumbent that was frozen say."""
+    metadata = task_levels.metadata()
+    if settings.logging != "frozen":
+        return metadata
+    if metadata is not None:
+        raise InputError(
+            "logging='frozen' takes the shares of actions as metadata, and cannot be combined with columns of "
+            "metadata yet: leave one of them out."
+        )
+    return informed_metadata(moments, features)
+
+
 def _learned(moments: Moments, task_levels: TaskLevels, settings: Settings, features: FeatureMap) -> Learned:
-    levels, metadata, shape = task_levels.levels(), task_levels.metadata(), settings.task_cov
-    if settings.logging == "frozen":
-        if metadata is not None:
-            raise InputError(
-                "logging='frozen' takes the shares of actions as metadata, and cannot be combined with columns of "
-                "metadata yet: leave one of them out."
-            )
-        metadata = informed_metadata(moments, features)
+    levels, shape = task_levels.levels(), settings.task_cov
+    metadata = _known_of_tasks(moments, task_levels, settings, features)
     apart = one_action(features) is not None and features.actions is not None
     divisible = isinstance(shape, str) and shape in ("auto", "block")
     blocks = len(features.actions or ()) if apart and divisible else None

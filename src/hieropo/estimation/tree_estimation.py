@@ -166,7 +166,7 @@ def tree_of(moments: Moments, hierarchy: Hierarchy) -> Tree:
     """Return the tree whose lowest nodes are the tasks of ``moments``, all with rows."""
     keys, parents = moments.keys, []
     for k in range(len(hierarchy.levels) + 1):
-        keys, parent = parents_of(keys, hierarchy, k)
+        keys, parent = parents_of(keys, hierarchy.levels, k)
         parents.append(parent)
     metadata = hierarchy.metadata
     design = None if metadata is None else metadata.design(hierarchy.dim, moments.keys)

@@ -9,7 +9,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
-from hieropo.estimation.crossed.mixture import condition_hierarchies
+from hieropo.estimation.crossed.mixture import condition_with_crossed
 from hieropo.estimation.hyper.uncertainty import condition_with
 from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
@@ -383,7 +383,7 @@ def subject_of(learner: Any) -> Subject:
     def condition(moments: Any) -> Any:
         if isinstance(hierarchy, Hierarchy):
             return condition_with(moments, hierarchy, hyper_uncertainty)
-        return condition_hierarchies(moments, hierarchy)
+        return condition_with_crossed(moments, hierarchy)
 
     return Subject(
         policy=learner.policy_,

@@ -9,6 +9,7 @@ from hieropo.estimation.learning import Learning, TaskCovariance, given
 from hieropo.estimation.reml import estimate
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.hieropo import HierOPO
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.statistics import Moments
@@ -21,12 +22,18 @@ class _Baseline(HierOPO):
     """One level of tasks, whose hierarchy is taken as known once it is estimated."""
 
     _shares = False
+    known: Hierarchy | None
 
     def _check_settings(self) -> None:
         super()._check_settings()
         if isinstance(self.task_cov, str) and self.task_cov == "crossed":
             raise InputError(
                 f"{type(self).__name__} is a baseline, and task_cov='crossed' is for HierOPO: leave task_cov out."
+            )
+        if isinstance(self.known, CrossedHierarchy):
+            raise InputError(
+                f"{type(self).__name__} is a baseline, and known=CrossedHierarchy(...) is for HierOPO: hand in a "
+                "Hierarchy of all coefficients, or leave known out."
             )
 
     def __init__(

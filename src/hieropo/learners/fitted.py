@@ -46,6 +46,7 @@ class Fitted:
     _placement: TaskLevels
     _doubt: HyperUncertainty
     _noise_told: bool
+    _actions_given: bool
     _sketch: RowSketch
     _seconds: Mapping[str, float]
 
@@ -56,8 +57,9 @@ class Fitted:
         self.moments_, self.hierarchy_, self.posterior_ = (
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
-        self._placement, self._doubt, self._sketch, self._noise_told = (
-            parts[name] for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_told")
+        self._placement, self._doubt, self._sketch, self._noise_told, self._actions_given = (
+            parts[name]
+            for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_told", "actions_given")
         )
         self._seconds, self.rejected_ = {}, None
         return self
@@ -226,8 +228,9 @@ class Fitted:
         roles = replace(self.roles_, eligible=self._listed_in(saved))
         said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
         about = origin(
-            type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=self._noise_told
-        )
+            type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=self._noise_told,
+            actions_given=self._actions_given,
+        )  # fmt: skip
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

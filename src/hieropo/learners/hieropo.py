@@ -24,11 +24,13 @@ from hieropo.estimation.learning import (
     recentred_settings,
 )
 from hieropo.features.maps import FeatureMap
+from hieropo.features.merging import merged_map, places_in
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, asked
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.recentring import settled
@@ -36,7 +38,7 @@ from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
-from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin
+from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin, joined_actions
 from hieropo.passes.identifiability import explained, refuse_undetermined
 from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
 from hieropo.passes.summing import sums
@@ -48,7 +50,8 @@ from hieropo.rows.batches import Roles
 Pessimism = float | Literal["cv"] | None
 
 _NEW_ACTIONS = (
-    "partial_fit keeps the actions of the first log. To learn new ones, call fit with the rows of both logs, or with "
+    "partial_fit keeps the actions of the first log, unless the crossed prior lets them borrow from each other and no "
+    "feature map or hierarchy was given. To learn new ones, call fit with the rows of both logs, or with "
     "the sum of their moments, LogMoments.of(...) + LogMoments.of(...)."
 )
 
@@ -68,16 +71,17 @@ class HierOPO(Fitted, Parameters):
     task_cov : {"auto", "crossed", "full", "block", "diag", "isotropic"} or (d, d) array
         Shape of the estimated Sigma_0. "crossed" is for actions with coefficients of their own: coefficients are the
         sum of a common part, an effect of the action, the level of the task and their interaction, and the standard
-        deviations of the last three are integrated, zero included. "auto" takes it where it is derived (not with
-        levels, metadata, sampling weights, or a hierarchy of which something is given); else the evidence chooses among
-        the other shapes. "block" has one full block for each action; an array is known up to its scale.
+        deviations of the last three are integrated, zero included. Groups have levels and interactions too, and effects
+        move with metadata. "auto" takes it where it is derived (not with sampling weights, a hierarchy of which
+        something is given, or levels of many coefficients); else the evidence chooses among the other shapes. "block"
+        has one full block for each action; an array is known up to its scale.
     hyper : {"flat"} or Gaussian
         Prior of the population mean: flat, or N(mean, cov).
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         How the uncertainty of the learned hierarchy enters the posteriors: by a mixture of hierarchies that the log
         leaves possible, by a correction, or not at all; "auto" decides by the size of the log. What is not learned
         with ``hyper="flat"`` is plug-in.
-    known : Hierarchy, optional
+    known : Hierarchy or CrossedHierarchy, optional
         Given hyper-parameters; switches estimation off.
     unseen : {"prior", "error"}
         What a task that the log does not have gets.
@@ -121,7 +125,7 @@ class HierOPO(Fitted, Parameters):
         task_cov: TaskCovariance = "auto",
         hyper: Hyper = "flat",
         uncertainty: Uncertainty = "auto",
-        known: Hierarchy | None = None,
+        known: Hierarchy | CrossedHierarchy | None = None,
         unseen: Unseen = "prior",
         logging: Logging = "unknown",
     ) -> None:
@@ -216,6 +220,7 @@ class HierOPO(Fitted, Parameters):
             checkpoint=checkpoint,
         )
         self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
+        self._actions_given = isinstance(self.features, FeatureMap)
         moments = found.moments
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
@@ -238,6 +243,7 @@ class HierOPO(Fitted, Parameters):
         log.check(self.features, columns)
         self._check_roles(log.roles)
         self._seconds, self.rejected_, self._seen = {}, None, None
+        self._actions_given = isinstance(self.features, FeatureMap)
         log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
         moments, found = log.for_learning(apart=self._apart(log.features, log.roles)), log.summed
         rare: Iterable[Finding] = ()
@@ -282,14 +288,15 @@ class HierOPO(Fitted, Parameters):
     ) -> Self:
         """Learn from more rows as well; with a first log, the same as :meth:`fit`.
 
-        The result equals one fit to all rows together, with the actions and the origin of the first log.
+        The result equals one fit to all rows together, with the origin of the first log. Under the crossed prior new
+        actions join, and borrow from the others, unless a feature map or a hierarchy was given.
 
         Raises
         ------
         SchemaError
             Context columns are named that differ from those of the first log.
         UnknownActionError
-            An action that the first log did not have.
+            An action that the first log did not have, where it cannot join.
 
         Warns
         -----
@@ -321,33 +328,39 @@ class HierOPO(Fitted, Parameters):
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
         taker = asked(log, lenient=lenient, file=rejects)
-        fresh = (found := self._more(log, roles, taker)).moments
+        features, found = self._more(log, roles, taker)
+        fresh, before = found.moments, _with_actions_of(features, self.moments_, self.features_)
         if (self.moments_.keys.locate(fresh.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
         warn_of_gate(self.policy_)
         sketch = self._sketch + found.sketch
-        return self._learn(self.moments_ + fresh, self.features_, roles, found.task_levels, sketch)
+        return self._learn(before + fresh, features, roles, found.task_levels, sketch)
 
-    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> PassResult:
+    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> tuple[FeatureMap, PassResult]:
         """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
-        apart, stored = self._apart(self.features_, roles), as_moments(log)
+        per_action, stored = self._apart(self.features_, roles), as_moments(log)
+        joining = per_action and self.known is None and not self._actions_given
         if stored is None:
+            source = open_log(log, rereadable=joining, lenient=taker is not None)
+            features = joined_actions(self.features_, source, roles, taker) if joining else self.features_
             if taker is not None:
-                taker.features = self.features_
-            watch = TeeSource(open_log(log, lenient=taker is not None), roles, taker)
-            more: dict[str, Any] = {"apart": apart, "rejects": taker, "offset": self.moments_.offset}
+                taker.features = features
+            watch = TeeSource(source, roles, taker)
+            offset = _with_actions_of(features, self.moments_, self.features_).offset
+            more: dict[str, Any] = {"apart": per_action, "rejects": taker, "offset": offset}
             try:
-                found = sums(watch, self.features_, roles, self._placement, **more)
+                found = sums(watch, features, roles, self._placement, **more)
             except UnknownActionError as error:
                 raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
             self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
-            return found
+            return features, found
         _refuse_taking(taker)
         self._seen = None
         common_roles(roles, stored.roles)
-        same = stored.within(self.features_)
+        features = merged_map(self.features_, stored.features) if joining else self.features_
+        same = stored.within(features)
         both = self._placement + same.summed.task_levels
-        return replace(same.summed, moments=same.for_learning(apart=apart), task_levels=both)
+        return features, replace(same.summed, moments=same.for_learning(apart=per_action), task_levels=both)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
@@ -405,6 +418,13 @@ class HierOPO(Fitted, Parameters):
 
     def _learning(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
         return learning(moments, task_levels, self._settings_of(), features)
+
+
+def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> Any:
+    """Return moments that one map made for another that has all of its actions."""
+    if features is before or features.fingerprint == before.fingerprint:
+        return moments
+    return moments.among(places_in(features, before), len(features.actions or ()), features.fingerprint)
 
 
 def _refuse_taking(taker: Rejects | None, checkpoint: object = None) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.errors import ArtifactError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
+from hieropo.estimation.crossed.mixture import condition_with_crossed
 from hieropo.estimation.hyper.uncertainty import condition_with
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
@@ -16,6 +16,7 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.batches import Roles
+from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.load import StoredPolicy, load_policy
 
 _LEARNERS = {each.__name__: each for each in (HierOPO, FlatOPO, OracleOPO, PooledOPO)}
@@ -53,23 +54,19 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     roles = Roles(**about["columns"])
     posterior: Any
     if isinstance(moments, UnitMoments):
-        assert isinstance(hierarchy, CrossedHierarchies)
-        posterior = condition_hierarchies(moments, hierarchy)
-        task_levels = TaskLevels(roles)
+        assert not isinstance(hierarchy, Hierarchy)
+        posterior = condition_with_crossed(moments, hierarchy)
     else:
         assert isinstance(hierarchy, Hierarchy)
         posterior = condition_with(moments, hierarchy, stored.hyper_uncertainty)
-        task_levels = _placement(roles, hierarchy)
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
-        task_levels=task_levels, hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
-        noise_told=about.get("noise_told", True),
+        task_levels=_placement(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
+        noise_told=about.get("noise_told", True), actions_given=about.get("actions_given", False),
     )  # fmt: skip
 
 
-def _settings(
-    stored: StoredPolicy, saved: dict[str, Any], hierarchy: Hierarchy | CrossedHierarchies
-) -> dict[str, Any]:
+def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarchy) -> dict[str, Any]:
     found = {**saved, "features": stored.features}
     if "known" in found:
         found["known"] = hierarchy if found["known"] else None
@@ -80,9 +77,10 @@ def _settings(
     return found
 
 
-def _placement(roles: Roles, hierarchy: Hierarchy) -> TaskLevels:
+def _placement(roles: Roles, hierarchy: AnyHierarchy) -> TaskLevels:
     known = {}
     if roles.metadata and hierarchy.metadata is not None:
         ids = hierarchy.metadata.tasks.values.tolist()
         known = dict(zip(ids, hierarchy.metadata.values, strict=True))
-    return TaskLevels.of(roles, [level.parent for level in hierarchy.levels], known)
+    parents = [level.parent for level in hierarchy.levels] if roles.levels else []
+    return TaskLevels.of(roles, parents, known)

@@ -22,6 +22,8 @@ from hieropo.estimation.hyper.intervals import estimates, level_name, mean_inter
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
 from hieropo.estimation.reml import SAME_SCORE, compare
+from hieropo.model.crossed.unit_designs import UnitDesigns
+from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 
@@ -122,16 +124,21 @@ class Part:
     sd : Range
         Standard deviation, in reward units.
     zero : float or None
-        Probability that it is zero; None where zero is not among its values.
+        Probability that it is zero; None where zero is not among its values, or where there is no probability.
+    integrated : bool
+        False where the part is taken at its mode, so that it has neither an interval nor a probability.
     """
 
     name: str
     sd: Range
     zero: float | None
+    integrated: bool = True
 
     @property
     def zero_in_words(self) -> str:
         """The probability as text."""
+        if not self.integrated:
+            return "at its mode"
         if self.zero is None:
             return "not possible"
         return _probability(self.zero)
@@ -182,7 +189,8 @@ class PopulationSummary:
     note : str
         Where the features measure context columns from, where that is not 0.
     parts : tuple of Part
-        Of the crossed prior: level of a task, effects of actions in all tasks and in one task.
+        Of the crossed prior: level of a task, effects of actions in all tasks and in one task; with metadata and levels
+        also effects of actions that go with metadata, and level and effects of each kind of group.
     """
 
     tasks: int
@@ -333,7 +341,7 @@ def crossed_population_summary(
     grams = _grams(moments)
     actions = [posterior.action(a) for a in range(moments.n_actions)]
     means = [range_ for action in actions for range_ in mean_intervals(single(action), p, level)]
-    between = np.sqrt(np.diagonal(central.level_cov + central.interaction_cov))
+    between = np.sqrt(np.diagonal(central.level_cov + central.interaction_cov))[:p]
     power = np.diagonal(grams, axis1=1, axis2=2) * between**2
     rows = central.noise_var[:, None] / np.where(power > 0, power, np.nan)
     coefficients = tuple(
@@ -381,30 +389,53 @@ def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float
     level : float
         Of the intervals, in (0, 1).
     """
-    gram = _grams(moments).sum(axis=0)
+    gram, p = _grams(moments).sum(axis=0), moments.unit_dim
     free, tasks = _free(moments), max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
     shapes, over = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
     relative = np.round(hierarchies.level_sd / over, _DIGITS)  # nodes of the level are those of this ratio
     single_node = (
         relative.min() == relative.max()
     )  # of a large log: known as the sd of as many draws as tasks
-    units = over * _units(hierarchies, shapes.level, gram)
+    units = over * _units(hierarchies, shapes.level[:p, :p], gram)
     variance = free + (0.5 / tasks if single_node else 0.0)
     level_sd = interval_of_product(relative, units, hierarchies.weights, variance, level, slab=True)
-    effects = (
-        ("effect of an action in all tasks", hierarchies.action_sd, shapes.action),
-        ("effect of an action in one task", hierarchies.interaction_sd, shapes.interaction),
+
+    def effect(name: str, sds: Array, unit: Array) -> Part:
+        sd = interval_of_product(sds, unit, hierarchies.weights, free, level)
+        return Part(name, Range(*sd), float(hierarchies.weights[sds == 0].sum()))
+
+    action_units = _units(hierarchies, shapes.action[:p, :p], gram)
+    task_units = _units(hierarchies, shapes.interaction[:p, :p], gram)
+    described = [
+        effect("effect of an action that goes with metadata", hierarchies.action_sd, unit)
+        for unit in _described_units(moments, hierarchies)
+    ]
+    groups = []
+    for k, grouping in enumerate(hierarchies.levels):
+        name, sds = grouping.name or f"group {k}", hierarchies.group_interaction_sd[:, k]
+        of_level = hierarchies.weights @ (hierarchies.group_level_sd[:, k] * units / over)
+        groups.append(Part(f"level of a {name}", Range(float(of_level)), None, integrated=False))
+        if k == 0:
+            groups.append(effect(f"effect of an action in one {name}", sds, task_units))
+        else:
+            value = Range(float(hierarchies.weights @ (sds * task_units)))
+            groups.append(Part(f"effect of an action in one {name}", value, None, integrated=False))
+    return (
+        Part("level of a task", Range(*level_sd), None),
+        effect("effect of an action in all tasks", hierarchies.action_sd, action_units),
+        *described,
+        *groups,
+        effect("effect of an action in one task", hierarchies.interaction_sd, task_units),
     )
-    return Part("level of a task", Range(*level_sd), None), *(
-        Part(
-            name,
-            Range(
-                *interval_of_product(sds, _units(hierarchies, shape, gram), hierarchies.weights, free, level)
-            ),
-            float(hierarchies.weights[sds == 0].sum()),
-        )
-        for name, sds, shape in effects
-    )
+
+
+def _described_units(moments: UnitMoments, found: CrossedHierarchies) -> list[Array]:
+    """Sds (H,) over the tasks and contexts of the log of effects of actions that go with metadata, at a = 1."""
+    p, shape = moments.unit_dim, found.shapes.action
+    if found.metadata is None or not shape[p:, p:].any():
+        return []
+    grams = _grams(UnitDesigns.of(found.metadata, moments).described(moments)).sum(axis=0)
+    return [_units(found, shape[p:, p:], grams[p:, p:])]
 
 
 def _grams(moments: UnitMoments) -> Array:
@@ -431,6 +462,12 @@ def verdict_of_parts(found: CrossedHierarchies) -> str:
     """Say in words which effects of actions the log shows."""
     none, shared, single_task = found.no_effect, found.no_action_effect, found.no_interaction
     chance = f"P(no effect) is {_probability(none)}"
+    beyond = "" if found.metadata is None else " beyond what is known of them"
+    if none > _LIKELY and _common(found.metadata):
+        return (
+            f"No effect of actions is shown beyond what the incumbent's choices say: {chance}, the probability that "
+            "all other effects are zero."
+        )
     if none > _LIKELY:
         return (
             f"No effect of actions is shown: {chance}, the probability that all actions do the same in every task. Any "
@@ -442,16 +479,21 @@ def verdict_of_parts(found: CrossedHierarchies) -> str:
         effect = f"Actions differ in their effects ({chance})"
     if single_task > _LIKELY:
         return (
-            f"{effect}, but the log does not show that tasks differ in them: one action for all tasks may do as "
-            "well."
+            f"{effect}, but the log does not show that tasks differ in them{beyond}: one action for all "
+            f"{'such tasks' if beyond else 'tasks'} may do as well."
         )
     if single_task < 1 - _LIKELY:
         lead = "" if shared < _LIKELY else " No action is shown to be better in all tasks."
-        return f"{effect}, and tasks differ in these effects: a policy for each task can pay.{lead}"
+        return f"{effect}, and tasks differ in these effects{beyond}: a policy for each task can pay.{lead}"
     return (
-        f"{effect}. The log leaves open whether tasks differ in the effects of actions: P(no such difference) is "
-        f"{_probability(single_task)}."
+        f"{effect}. The log leaves open whether tasks differ in the effects of actions{beyond}: P(no such difference) "
+        f"is {_probability(single_task)}."
     )
+
+
+def _common(metadata: Metadata | None) -> bool:
+    """Say that metadata have one coefficient for all actions, as choices of an incumbent have."""
+    return metadata is not None and metadata.values.ndim == 3
 
 
 _FAR = 1e-2  # width of an interval in units of its number, below which more digits are shown

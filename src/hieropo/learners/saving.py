@@ -10,12 +10,18 @@ from hieropo.rows.batches import Roles
 
 
 def origin(
-    learner: str, settings: Mapping[str, Any], roles: Roles, rows: float, *, noise_told: bool
+    learner: str,
+    settings: Mapping[str, Any],
+    roles: Roles,
+    rows: float,
+    *,
+    noise_told: bool,
+    actions_given: bool,
 ) -> dict[str, Any]:
     """Return the provenance of what a learner saves, from which `load_learner` makes it again.
 
     Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.
-    ``noise_told`` is that of :class:`Learned`.
+    ``noise_told`` is that of :class:`Learned`; ``actions_given`` says that the feature map was given, and lists them.
     """
     return {
         "learner": learner,
@@ -23,6 +29,7 @@ def origin(
         "rows": rows,
         "columns": roles.to_dict(),
         **({} if noise_told else {"noise_told": False}),
+        **({"actions_given": True} if actions_given else {}),
     }
 
 

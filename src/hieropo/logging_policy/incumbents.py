@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import packed_size, triangle
+from hieropo._utils.packed import packed_size, triangle, unpack
 from hieropo._utils.ties import ROUNDING
 from hieropo.errors import InputError, NumericalError
 from hieropo.features.maps import FeatureMap
@@ -45,7 +45,7 @@ _SPREAD = 0.01  # of logs of shares, below which they are taken as equal
 _ENOUGH = 2_000  # tasks that are looked at for what the incumbent knew
 
 
-def action_counts(moments: Moments, features: FeatureMap) -> Array:
+def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array:
     """Rows of each action in each task, (m, K), by the intercepts of its actions; weights count.
 
     Raises
@@ -59,6 +59,8 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
             "action: features='per-action' or 'indicator'."
         )
     count = len(features.actions or ())
+    if isinstance(moments, UnitMoments):
+        return np.asarray(moments.sums[:, :, packed_size(moments.unit_dim + 1)])
     ones = np.asarray(moments.sums)[:, packed_size(moments.dim + 1) :][:, : moments.dim]  # sum w phi
     return np.asarray(ones[:, :: moments.dim // count])
 
@@ -80,7 +82,7 @@ def log_shares(counts: Array) -> Array:
     return logs
 
 
-def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None:
+def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> Metadata | None:
     """Return what the incumbent's choices say of each task: X_s (d, 1), or (d, 2) where contexts enter.
 
     Without contexts X_s has g_sa at the intercept of each action. With contexts its first column has the intercepts of
@@ -114,8 +116,12 @@ def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None
     return Metadata(moments.keys, values[:, :, differ], tuple(names.tolist()))
 
 
-def _context_sums(moments: Moments, count: int) -> tuple[Array, Array]:
+def _context_sums(moments: Moments | UnitMoments, count: int) -> tuple[Array, Array]:
     """Sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
+    if isinstance(moments, UnitMoments):
+        p = moments.unit_dim
+        of_actions = moments.sums[:, :, packed_size(p + 1) + 1 : packed_size(p + 1) + p]
+        return of_actions, unpack(moments.sums.sum(axis=1), p)[:, 1:, 1:]
     m, d = len(moments), moments.dim
     width, sums = d // count, np.asarray(moments.sums)
     first = sums[:, packed_size(d + 1) :][:, :d].reshape(m, count, width)[:, :, 1:]
@@ -160,7 +166,7 @@ def crossed_knowledge(
 ) -> float | None:
     """Return the same as :func:`knowledge` under the crossed prior; None too where coefficients are too many for it."""
     K, d = moments.n_actions, moments.dim
-    if d > _WIDEST:
+    if d > _WIDEST or hierarchy.levels or hierarchy.metadata is not None:
         return None
     some = moments.at(slice(None, None, -(-len(moments) // _ENOUGH))) if len(moments) > _ENOUGH else moments
     cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)

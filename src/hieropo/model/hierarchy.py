@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,18 @@ from hieropo.model.metadata import Metadata
 from hieropo.rows.ids import is_null
 
 Node = Hashable
+
+
+class Grouped(Protocol):
+    """Nodes of one level, by their children."""
+
+    @property
+    def parent(self) -> Mapping[Node, Node]:
+        """Child id to the id of its node."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +50,7 @@ class Level:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cov", check_covariance(self.cov, f"The covariance of level {self.name!r}"))
-        parent = dict(self.parent)
-        if any(is_null(node) or is_null(child) for child, node in parent.items()):
-            raise InputError(
-                f"Level {self.name!r} has a missing id among its children or nodes; name every one."
-            )
-        object.__setattr__(self, "parent", MappingProxyType(parent))
+        object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +98,7 @@ class Hierarchy:
                     f"Level {level.name!r} has dimension {len(level.cov)}; task_cov has {self.dim}."
                 )
             if below is not None:
-                _check_parents(below, level)
+                check_parents(below, level)
 
     @property
     def dim(self) -> int:
@@ -147,7 +155,27 @@ def _positive(noise_var: float) -> float:
     return value
 
 
-def _check_parents(below: Level, level: Level) -> None:
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """Groups of one level, by their children; see :class:`Level`."""
+
+    parent: Mapping[Node, Node]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
+
+
+def checked_parents(parent: Mapping[Node, Node], name: str) -> Mapping[Node, Node]:
+    """Return the parents of a level, which nobody can change; raise InputError where an id is missing."""
+    parents = dict(parent)
+    if any(is_null(node) or is_null(child) for child, node in parents.items()):
+        raise InputError(f"Level {name!r} has a missing id among its children or nodes; name every one.")
+    return MappingProxyType(parents)
+
+
+def check_parents(below: Grouped, level: Grouped) -> None:
+    """Raise InputError where a node of the level ``below`` has no parent at ``level``."""
     orphans = set(below.parent.values()) - set(level.parent)
     if orphans:
         orphan = min(orphans, key=repr)

@@ -92,7 +92,12 @@ class Metadata:
         return Design(self.values[rows] - self.centre, dim)
 
     def one(self, dim: int, values: ArrayLike) -> Array:
-        """Return Z (d, D) of a task with these ``values``, (c,) or (d, c).
+        """Return Z (d, D) of a task with these ``values``; errors as :meth:`row`."""
+        matrix: Array = Design(self.row(values)[None], dim).matrix(slice(0, 1))[0]
+        return matrix
+
+    def row(self, values: ArrayLike) -> Array:
+        """Return the ``values`` of a task, (c,) or (d, c), around the centre.
 
         Raises
         ------
@@ -106,8 +111,7 @@ class Metadata:
             )
         if not np.isfinite(row).all():
             raise LogError(f"The metadata {row.tolist()} of a task are not finite.")
-        matrix: Array = Design((row - self.centre)[None], dim).matrix(slice(0, 1))[0]
-        return matrix
+        return np.asarray(row - self.centre)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array
 from hieropo.features.maps import FeatureMap
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, feature_dim
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
@@ -42,6 +43,40 @@ def recentred_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: Feature
     return replace(
         hierarchy, hyper=hyper, task_cov=_congruent(hierarchy.task_cov, back), levels=levels, metadata=known
     )
+
+
+def moved_crossed(hierarchy: CrossedHierarchy, first: FeatureMap, second: FeatureMap) -> CrossedHierarchy:
+    """Return the same crossed prior of the coefficients of another map; errors as :func:`recentred_hierarchy`.
+
+    Covariances that do not fit the map are left as they are, to be refused where they are used.
+    """
+    known = hierarchy.metadata
+    K = hierarchy.n_actions
+    p = feature_dim(known, hierarchy.unit_dim, K)
+    if p * K != first.dim:
+        return hierarchy
+    back = change_of(second, first)
+
+    def sent(values: Exact) -> Exact:
+        rest = values[p:]
+        if known is not None and known.values.ndim == 2:
+            rest = _sent(rest.reshape(p, -1), back).reshape(rest.shape)
+        return np.concatenate([_sent(values[:p], back), rest])
+
+    def recentred(cov: Array) -> Array:
+        return np.asarray(sent(sent(_exact(cov)).T).T.astype(np.float64))
+
+    if known is not None and known.values.ndim == 3:
+        values, centre = (_coefficients(each, back, axis=-2) for each in (known.values, known.centre))
+        known = Metadata(known.tasks, values, known.names, centre)
+    levels = tuple(
+        CrossedLevel(recentred(one.level_cov), recentred(one.interaction_cov), one.parent, one.name)
+        for one in hierarchy.levels
+    )
+    return CrossedHierarchy(
+        recentred(hierarchy.action_cov), recentred(hierarchy.level_cov), recentred(hierarchy.interaction_cov),
+        hierarchy.noise_var, levels, known,
+    )  # fmt: skip
 
 
 def recentred_gaussian(

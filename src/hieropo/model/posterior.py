@@ -1,6 +1,6 @@
 """The posterior of a hierarchy given a log, as a value with views."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from hieropo._utils.text import counted
 from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 from hieropo.model.gaussian import Gaussian, minus, plus
-from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.hierarchy import Grouped, Hierarchy
 from hieropo.model.metadata import Design
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, down, square_roots, up, upper_factor
@@ -395,7 +395,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
     for k, cov in enumerate(covs):
         factor, regular = upper_factor(cov if k == 0 else padded(cov, hierarchy.root_dim))
-        above, parent = parents_of(keys, hierarchy, k)
+        above, parent = parents_of(keys, hierarchy.levels, k)
         stages.append(Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
         if k == 0 and design is not None:
             said, part = up(rows, scale, factor, np.arange(len(keys)), len(keys))
@@ -408,11 +408,11 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
 
 
-def parents_of(keys: Keys, hierarchy: Hierarchy, level: int) -> tuple[Keys, Codes]:
+def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys, Codes]:
     """Nodes above those of ``keys``, and which of them each hangs on."""
-    if level == len(hierarchy.levels):
+    if level == len(levels):
         return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)
-    here = hierarchy.levels[level]
+    here = levels[level]
     try:
         ids = [here.parent[key] for key in keys.values.tolist()]
     except KeyError as error:

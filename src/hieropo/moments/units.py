@@ -169,6 +169,14 @@ class UnitMoments:
             self.log_precision[rows], self.features, squares, self.units.offset,
         )  # fmt: skip
 
+    def covering(self, keys: Keys) -> Self:
+        """Return these moments with every task of ``keys`` present, without rows where it had none."""
+        union, _ = self.keys.union(keys)
+        if len(union) == len(self):
+            return self
+        units = self.units.covering(Keys(np.arange(len(union) * self.n_actions)))
+        return type(self)(union, self.n_actions, units)
+
     def among(self, place: Codes, n_actions: int, features: str | None) -> Self:
         """Return the moments for a map that has these actions at ``place`` (K,) among its ``n_actions``.
 
@@ -199,15 +207,6 @@ class UnitMoments:
     def per_action(self) -> bool:
         """Return True: sums are one block an action; those of :class:`Moments` are over all actions."""
         return True
-
-    def covering(self, keys: Keys) -> Self:
-        """Return these moments with every task of ``keys`` present, without rows where it had none."""
-        if (np.asarray(self.keys.locate(keys.values)) >= 0).all():
-            return self
-        shape = len(keys), self.n_actions
-        sums = np.zeros((*shape, self.sums.shape[2]))
-        none = type(self).of(keys, self.unit_dim, sums, np.zeros(shape), np.zeros(shape), self.features)
-        return self + none
 
     def scale(self, factor: float) -> Self:
         """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""

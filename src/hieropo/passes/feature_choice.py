@@ -5,6 +5,7 @@ from typing import Any, Literal
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, per_action
+from hieropo.features.merging import merged_map
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import distinct_values, first_contexts, usable_actions
 from hieropo.moments.recentring import movable, near
@@ -73,6 +74,16 @@ def feature_map(
         distinct_values(source, roles.action) if rejects is None else usable_actions(source, roles, rejects)
     )
     return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
+
+
+def joined_actions(
+    features: FeatureMap, source: Any, roles: Roles, rejects: Rejects | None = None
+) -> FeatureMap:
+    """Return the map with the actions of a log besides its own; errors as :func:`feature_map`."""
+    more = feature_map(kind_of_map(features), source, roles, rejects)  # type: ignore[arg-type]  # a name
+    if set(more.actions or ()) <= set(features.actions or ()):
+        return features
+    return merged_map(features, more)
 
 
 def measured_near(features: FeatureMap, source: Any) -> FeatureMap:

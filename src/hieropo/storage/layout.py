@@ -16,11 +16,17 @@ import numpy as np
 
 from hieropo.errors import ArtifactError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Hierarchy, Level
+from hieropo.model.hierarchy import Grouping, Hierarchy, Level
 from hieropo.model.metadata import Metadata
 from hieropo.policies.marginals import TaskTable, UnitTable
 from hieropo.rows.keys import Keys
+
+AnyHierarchy = Hierarchy | CrossedHierarchies | CrossedHierarchy
+_CROSSED: dict[str, type[CrossedHierarchies] | type[CrossedHierarchy]] = {
+    "crossed": CrossedHierarchies, "crossed given": CrossedHierarchy,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 5)
+POLICY = Kind("policy", "a policy", 6)
 SUMS = Kind("moments", "moments", 2)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 2)
 TASKS = "tasks.arrow"
@@ -144,18 +150,20 @@ def from_prior(table: TaskTable | UnitTable) -> dict[str, Any] | None:
     return from_gaussian(table.prior)
 
 
-def from_hierarchy(hierarchy: Hierarchy | CrossedHierarchies | None) -> dict[str, Any] | None:
+def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
     """Write a hierarchy; who hangs on whom, and what is known of tasks, lies in tables of its own."""
     if hierarchy is None:
         return None
-    if isinstance(hierarchy, CrossedHierarchies):
-        return hierarchy.to_dict()
+    named = {"levels": [{"name": level.name} for level in hierarchy.levels]}
+    known = {} if hierarchy.metadata is None else {"metadata": _about(hierarchy.metadata)}
+    if isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy):
+        return {**hierarchy.to_dict(), **named, **known}
     return {
         "hyper": from_gaussian(hierarchy.hyper),
         "task_cov": hierarchy.task_cov.tolist(),
         "noise_var": float(hierarchy.noise_var),
         "levels": [{"name": level.name, "cov": level.cov.tolist()} for level in hierarchy.levels],
-        **({} if hierarchy.metadata is None else {"metadata": _about(hierarchy.metadata)}),
+        **known,
     }
 
 
@@ -173,10 +181,13 @@ def to_hierarchy(
     entry: dict[str, Any],
     parents: Callable[[int], dict[Any, Any]],
     metadata: Callable[[dict[str, Any]], Metadata],
-) -> Hierarchy | CrossedHierarchies:
+) -> AnyHierarchy:
     """Read a hierarchy; ``parents`` gives the parent of every child of a level, ``metadata`` what is known of tasks."""
-    if entry.get("kind") == "crossed":
-        return CrossedHierarchies.from_dict(entry)
+    known = metadata(entry["metadata"]) if "metadata" in entry else None
+    kind = _CROSSED.get(entry.get("kind", ""))
+    if kind is not None:
+        groups = tuple(Grouping(parents(k), level["name"]) for k, level in enumerate(entry["levels"]))
+        return kind.from_dict(entry, groups, known)
     levels = tuple(
         Level(_array(level["cov"]), parents(number), name=level["name"])
         for number, level in enumerate(entry["levels"])
@@ -186,7 +197,7 @@ def to_hierarchy(
         task_cov=_array(entry["task_cov"]),
         noise_var=entry["noise_var"],
         levels=levels,
-        metadata=metadata(entry["metadata"]) if "metadata" in entry else None,
+        metadata=known,
     )
 
 

@@ -11,11 +11,9 @@ from typing import Any
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, NumericalError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_from_dict
 from hieropo.features.maps import FeatureMap
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.metadata import Metadata
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
@@ -87,7 +85,7 @@ class StoredPolicy:
         return RowSketch.unknown(0) if entry is None else RowSketch.from_dict(entry)
 
     @cached_property
-    def hierarchy(self) -> Hierarchy | CrossedHierarchies | None:
+    def hierarchy(self) -> layout.AnyHierarchy | None:
         """The hierarchy under which the policy was made; the parents of its levels are read on first use.
 
         Raises

@@ -10,8 +10,9 @@ import numpy as np
 from hieropo.errors import MismatchError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_to_dict
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.hierarchy import Grouped, Hierarchy
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
@@ -32,7 +33,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     path: str | os.PathLike[str],
     *,
     moments: Moments | UnitMoments | None = None,
-    hierarchy: Hierarchy | CrossedHierarchies | None = None,
+    hierarchy: layout.AnyHierarchy | None = None,
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
     hyper_uncertainty: HyperUncertainty = None,
@@ -52,7 +53,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
         The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
     moments : Moments or UnitMoments, optional
         The statistics of which the policy was made, so that it can be refreshed with more rows.
-    hierarchy : Hierarchy or CrossedHierarchies, optional
+    hierarchy : Hierarchy, CrossedHierarchies or CrossedHierarchy, optional
         The hierarchy under which the policy was made.
     hyper : Gaussian, optional
         Posterior of the root of the hierarchy.
@@ -113,12 +114,12 @@ def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
 def _check_parts(
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | CrossedHierarchies | None,
+    hierarchy: layout.AnyHierarchy | None,
     hyper: Gaussian | None,
 ) -> None:
     table = policy.table
     apart = isinstance(table, UnitTable)
-    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, CrossedHierarchies)):
+    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, _CROSSED)):
         if part is not None and isinstance(part, kind) != apart:
             have, other = ("each action of a task", "all actions") if apart else ("a task", "each action")
             raise MismatchError(
@@ -143,18 +144,23 @@ def _check_parts(
             raise MismatchError(f"{problem} Hand in what the policy was made of.")
 
 
-def _width(hierarchy: Hierarchy | CrossedHierarchies) -> int:
-    return hierarchy.unit_dim if isinstance(hierarchy, CrossedHierarchies) else hierarchy.dim
+_CROSSED = CrossedHierarchies | CrossedHierarchy
 
 
-def _root_width(hierarchy: Hierarchy | CrossedHierarchies | None, width: int) -> int:
-    return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else width
+def _width(hierarchy: layout.AnyHierarchy) -> int:
+    return hierarchy.dim if isinstance(hierarchy, Hierarchy) else hierarchy.feature_dim
+
+
+def _root_width(hierarchy: layout.AnyHierarchy | None, width: int) -> int:
+    if hierarchy is None:
+        return width
+    return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else hierarchy.unit_dim
 
 
 def _describe(
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | CrossedHierarchies | None,
+    hierarchy: layout.AnyHierarchy | None,
     hyper: Gaussian | None,
 ) -> dict[str, Any]:
     features = policy.features
@@ -181,7 +187,7 @@ def _write_tables(
     folder: Path,
     policy: LCBPolicy,
     moments: Moments | UnitMoments | None,
-    hierarchy: Hierarchy | CrossedHierarchies | None,
+    hierarchy: layout.AnyHierarchy | None,
 ) -> dict[str, Any]:
     from hieropo.storage import arrow
 
@@ -207,8 +213,9 @@ def _write_tables(
     }
     if moments is not None:
         files[layout.MOMENTS] = write_moments(folder / layout.MOMENTS, moments)
-    if isinstance(hierarchy, Hierarchy):
-        for number, level in enumerate(hierarchy.levels):
+    if hierarchy is not None:
+        levels: tuple[Grouped, ...] = hierarchy.levels
+        for number, level in enumerate(levels):
             name = layout.level_file(number)
             files[name] = arrow.write_table(folder / name, parent_columns(level.parent))
         if hierarchy.metadata is not None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import unpack
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
+from hieropo.estimation.crossed.mixture import condition_with_crossed
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Hierarchy
@@ -14,6 +14,7 @@ from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.policies.marginals import TaskTable, UnitTable
+from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.table import StoredTable, StoredUnits
 
 PROBES = 5
@@ -103,7 +104,7 @@ def _size(law: Gaussian, pessimism: float) -> float:
 def check_moments(
     table: TaskTable | UnitTable,
     moments: Moments | UnitMoments,
-    hierarchy: Hierarchy | CrossedHierarchies,
+    hierarchy: AnyHierarchy,
     hyper: Gaussian,
 ) -> str | None:
     """Say where, for a few tasks, the table does not follow from moments and hyper-posterior; None where it does.
@@ -114,7 +115,7 @@ def check_moments(
     from hieropo.model.steps import Parents, down, square_roots, upper_factor
 
     if (
-        isinstance(hierarchy, CrossedHierarchies)
+        not isinstance(hierarchy, Hierarchy)
         or isinstance(moments, UnitMoments)
         or isinstance(table, UnitTable)
     ):
@@ -145,7 +146,7 @@ def check_moments(
 def other_posterior(
     table: TaskTable | UnitTable,
     moments: Moments | UnitMoments,
-    hierarchy: Hierarchy | CrossedHierarchies,
+    hierarchy: AnyHierarchy,
     hyper_uncertainty: HyperUncertainty,
     saved: Any,
 ) -> str | None:
@@ -154,8 +155,8 @@ def other_posterior(
     Compared are hyper-posterior and evidence, and the tasks of the table too where :func:`check_moments` does not.
     """
     posterior: Any
-    if isinstance(moments, UnitMoments) and isinstance(hierarchy, CrossedHierarchies):
-        posterior = condition_hierarchies(moments, hierarchy)
+    if isinstance(moments, UnitMoments) and not isinstance(hierarchy, Hierarchy):
+        posterior = condition_with_crossed(moments, hierarchy)
     else:
         assert isinstance(moments, Moments)
         assert isinstance(hierarchy, Hierarchy)
@@ -168,7 +169,7 @@ def other_posterior(
     found = posterior.log_evidence
     if log_evidence is not None and not np.isclose(found, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {found}, and was {log_evidence} when saved"
-    if hyper_uncertainty is not None or moments.sampled or isinstance(hierarchy, CrossedHierarchies):
+    if hyper_uncertainty is not None or moments.sampled or not isinstance(hierarchy, Hierarchy):
         again = posterior.table()
         rows = table.keys.locate(again.keys.values)
         for name, new, old in (("means", again.means, table.means), ("covariances", again.covs, table.covs)):

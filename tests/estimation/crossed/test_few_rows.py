@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hieropo.estimation.crossed.few_rows import FewRows
-from hieropo.estimation.crossed.shapes import Scaling, _negative
+from hieropo.estimation.crossed.shapes import Pattern, Scaling, _negative
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
@@ -37,8 +37,9 @@ def test_value_and_slope_are_those_by_sums(m: int, K: int, p: int, n: int) -> No
     rng = np.random.default_rng(0)
     for _ in range(3):
         x = np.append(rng.normal(-1.0, 1.0, 3 * p), rng.normal(0.0, 0.3, K))
-        value, slope = _negative(moments, scaling, x)
-        value_by_rows, slope_by_rows = _negative(moments, scaling, x, rows)
+        pattern = Pattern.of(moments.unit_dim)
+        value, slope = _negative(moments, scaling, pattern, x)
+        value_by_rows, slope_by_rows = _negative(moments, scaling, pattern, x, rows)
         assert value_by_rows == pytest.approx(value, rel=1e-9)
         np.testing.assert_allclose(slope_by_rows, slope, rtol=0, atol=1e-7 * np.abs(slope).max())
 

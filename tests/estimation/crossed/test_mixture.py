@@ -15,7 +15,7 @@ from hieropo.estimation.crossed.mixture import (
     condition_hierarchies,
     integrate_crossed,
 )
-from hieropo.estimation.crossed.shapes import Scaling, Shapes, _negative, learn_shapes, part_of_tasks
+from hieropo.estimation.crossed.shapes import Pattern, Scaling, Shapes, _negative, learn_shapes, part_of_tasks
 from hieropo.estimation.hyper.mixed import Components, normal_mixture_below, normal_mixture_quantile
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.features.maps import indicator, per_action
@@ -207,9 +207,9 @@ def test_a_large_log_is_integrated_over_the_narrow_range_that_it_leaves() -> Non
 def test_parts_of_a_large_log_find_the_windows_that_all_of_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = world(7, 300, 40, (0.3, 0.7, 0.2)).moments()
     shapes = Shapes.equal(moments)
-    monkeypatch.setattr("hieropo.estimation.crossed.mixture._PILOT", 10_000)
+    monkeypatch.setattr("hieropo.estimation.crossed.grid._PILOT", 10_000)
     whole = integrate_crossed(moments, shapes)
-    monkeypatch.setattr("hieropo.estimation.crossed.mixture._PILOT", 100)
+    monkeypatch.setattr("hieropo.estimation.crossed.grid._PILOT", 100)
     parts = integrate_crossed(moments, shapes)
     one, two = (condition_hierarchies(moments, each).table() for each in (whole, parts))
     sd = np.sqrt(one.covs[:, :, 0])
@@ -289,14 +289,16 @@ def test_contexts_are_integrated_too() -> None:
     assert quantile(gain, 0.025) <= 0 <= quantile(gain, 0.975)
 
 
-def test_the_slope_of_the_shapes_is_that_of_their_density() -> None:
+@pytest.mark.parametrize("pattern", [Pattern.of(3), Pattern.of(3, 2), Pattern.of(3, 2, common=True)])
+def test_the_slope_of_the_shapes_is_that_of_their_density(pattern: Pattern) -> None:
     moments = with_contexts()
     scaling = Scaling.of(moments)
     at = np.append(np.linspace(-1.2, -0.4, 9), [0.2, -0.1, 0.3])
-    _, slope = _negative(moments, scaling, at)
+    _, slope = _negative(moments, scaling, pattern, at)
     numeric = [
-        (_negative(moments, scaling, at + 1e-5 * e)[0] - _negative(moments, scaling, at - 1e-5 * e)[0]) / 2e-5
-        for e in np.eye(12)
+        (_negative(moments, scaling, pattern, at + e)[0] - _negative(moments, scaling, pattern, at - e)[0])
+        / 2e-5
+        for e in 1e-5 * np.eye(12)
     ]
     np.testing.assert_allclose(slope, numeric, rtol=1e-5, atol=1e-5)
 

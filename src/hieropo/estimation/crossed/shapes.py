@@ -8,7 +8,8 @@ over the rows of the log, theta = T'kappa, the covariances are diagonal,
     t_Aj ~ N(g_A, TAU^2) around a common g_A,  exp g_A half-Cauchy         w_a ~ Cauchy(0, WIDTH)
 
 so that few columns with few rows keep one standard deviation, and many rows may show others. A column without spread
-(the intercept) has a g of its own: that an action is better says nothing of how its effect depends on contexts. Both
+(the intercept) has a g of its own: that an action is better says nothing of how its effect depends on contexts. So have
+columns of metadata, of which L and M are zero (:class:`Pattern`). Both
 are taken at their joint mode; the common standard deviations are integrated afterwards by :mod:`mixture`. The
 slope of the evidence is that of the complete data, averaged (Fisher's identity): with C_j and k_j the variance (at
 s = 1) and mean of one of N coefficients given the log, sums over the N of them,
@@ -44,6 +45,32 @@ _EVALUATIONS = 60
 _FARTHEST = 12.0  # |t|
 _LOUDEST = 16.0  # times that a noise variance may be the common one, or the inverse
 _NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
+
+
+class Pattern(NamedTuple):
+    """Columns in which A, and L and M, are not zero.
+
+    Attributes
+    ----------
+    action, task : (P,) array of bool
+    """
+
+    action: NDArray[np.bool_]
+    task: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, unit_dim: int, features: int | None = None, *, common: bool = False) -> "Pattern":
+        """All columns; or the ``features`` first ones, and A alone in those of metadata behind them.
+
+        Metadata that are ``common`` have one coefficient for all actions, so that A is zero there, too.
+        """
+        task = np.arange(unit_dim) < (unit_dim if features is None else features)
+        return cls(task if common else np.ones_like(task), task)
+
+    @property
+    def parts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Of A, L and M."""
+        return self.action, self.task, self.task
 
 
 class Scaling(NamedTuple):
@@ -87,9 +114,9 @@ class Scaling(NamedTuple):
         transform *= np.exp(-moments.units.log_precision.sum() / max(moments.n_rows, 1.0) / 2)
         return cls(transform, np.linalg.solve(transform, np.eye(p)).astype(np.float64), constant)
 
-    def covariance(self, log_sds: Array) -> Array:
-        """Covariance T' diag(exp 2 t) T of theta."""
-        root = self.transform * np.exp(log_sds)[:, None]
+    def covariance(self, log_sds: Array, free: NDArray[np.bool_]) -> Array:
+        """Covariance T' diag(exp 2 t) T of theta, with 0 in place of exp t in columns that are not ``free``."""
+        root = self.transform * np.where(free, np.exp(log_sds), 0.0)[:, None]
         return np.asarray(root.T @ root)
 
 
@@ -110,10 +137,12 @@ class Shapes(NamedTuple):
     noise_ratio: Array
 
     @classmethod
-    def equal(cls, moments: UnitMoments) -> "Shapes":
+    def equal(cls, moments: UnitMoments, pattern: Pattern | None = None) -> "Shapes":
         """One standard deviation for all scaled columns, one noise variance for all actions."""
-        common = Scaling.of(moments).covariance(np.zeros(moments.unit_dim))
-        return cls(common, common, common, np.ones(moments.n_actions))
+        scaling, zero = Scaling.of(moments), np.zeros(moments.unit_dim)
+        parts = (pattern or Pattern.of(moments.unit_dim)).parts
+        action, level, interaction = (scaling.covariance(zero, free) for free in parts)
+        return cls(action, level, interaction, np.ones(moments.n_actions))
 
 
 class TasksInOrder(NamedTuple):
@@ -160,7 +189,7 @@ def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
     return TasksInOrder.of(moments).part(units)
 
 
-def learn_shapes(moments: UnitMoments) -> Shapes:
+def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes:
     """Return relative variances of columns and of the noise of actions, at their joint mode.
 
     Raises
@@ -169,17 +198,19 @@ def learn_shapes(moments: UnitMoments) -> Shapes:
         As :func:`condition_crossed`.
     """
     p, most = moments.unit_dim, np.log(_LOUDEST)
-    scaling = Scaling.of(moments)
-    mode = _mode(moments, scaling, most)
+    scaling, columns = Scaling.of(moments), pattern or Pattern.of(p)
+    mode = _mode(moments, scaling, columns, most)
     if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
-        mode = _mode(moments, scaling, 0.0)
-    action, level, interaction, log_noise = _split(mode, p)
+        mode = _mode(moments, scaling, columns, 0.0)
+    *log_sds, log_noise = _split(mode, p)
     log_noise = log_noise - np.median(log_noise)
-    action, level, interaction = (scaling.covariance(t - t.mean()) for t in (action, level, interaction))
+    action, level, interaction = (
+        scaling.covariance(t - t[free].mean(), free) for t, free in zip(log_sds, columns.parts, strict=True)
+    )
     return Shapes(action, level, interaction, np.exp(log_noise))
 
 
-def _mode(moments: UnitMoments, scaling: Scaling, farthest: float) -> Array:
+def _mode(moments: UnitMoments, scaling: Scaling, pattern: Pattern, farthest: float) -> Array:
     """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``."""
     from scipy.optimize import minimize
 
@@ -190,12 +221,15 @@ def _mode(moments: UnitMoments, scaling: Scaling, farthest: float) -> Array:
     unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
     most = np.append(np.full(3 * p, _FARTHEST), np.full(K, farthest))
     limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
+    limits[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
 
     some_noise = least_noise(moments) > np.finfo(np.float64).tiny
-    rows = FewRows.of(moments, scaling.transform) if some_noise and FewRows.pays(moments) else None
+    every_column = all(free.all() for free in pattern.parts)  # roots of rows know no columns of metadata
+    by_rows = some_noise and every_column and FewRows.pays(moments)
+    rows = FewRows.of(moments, scaling.transform) if by_rows else None
 
     def negative(y: Array) -> tuple[float, Array]:
-        value, slope = _negative(moments, scaling, start + unit * y, rows)
+        value, slope = _negative(moments, scaling, pattern, start + unit * y, rows)
         return value, unit * slope
 
     if farthest == 0.0:
@@ -226,17 +260,19 @@ def _split(x: Array, p: int) -> tuple[Array, Array, Array, Array]:
 
 
 def _negative(
-    moments: UnitMoments, scaling: Scaling, x: Array, rows: FewRows | None = None
+    moments: UnitMoments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None = None
 ) -> tuple[float, Array]:
     """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope; by ``rows`` where they are given."""
     p = moments.unit_dim
     *log_sds, log_noise = _split(x, p)
     if rows is None:
-        value, slope = _evidence(moments, scaling, log_sds, log_noise)
+        value, slope = _evidence(moments, scaling, pattern, log_sds, log_noise)
     else:
         value, slope = rows.evidence(log_sds, log_noise, moments.n_rows - p, least_noise(moments))
-    for k, t in enumerate(log_sds):
-        for group in (scaling.constant, ~scaling.constant):
+    slope[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
+    kinds = scaling.constant & pattern.task, ~scaling.constant & pattern.task, ~pattern.task
+    for k, (t, free) in enumerate(zip(log_sds, pattern.parts, strict=True)):
+        for group in (kind & free for kind in kinds):
             if group.any():
                 more, along = _log_prior(t[group])
                 value += more
@@ -247,12 +283,14 @@ def _negative(
 
 
 def _evidence(
-    moments: UnitMoments, scaling: Scaling, log_sds: list[Array], log_noise: Array
+    moments: UnitMoments, scaling: Scaling, pattern: Pattern, log_sds: list[Array], log_noise: Array
 ) -> tuple[float, Array]:
     """Log evidence with s^2 integrated, and its slope."""
     p = moments.unit_dim
     ratio = np.exp(log_noise)
-    action, level, interaction = (scaling.covariance(t) for t in log_sds)
+    action, level, interaction = (
+        scaling.covariance(t, free) for t, free in zip(log_sds, pattern.parts, strict=True)
+    )
     posterior = condition_crossed(moments, CrossedHierarchy(action, level, interaction, ratio))
     dof = moments.n_rows - p
     square = max(posterior.square, 0.0) + dof * least_noise(moments)

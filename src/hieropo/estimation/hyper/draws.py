@@ -219,7 +219,7 @@ def parametrise(
         family, start = _family(cov, scale, unit, freedom)
         families.append(family)
         starts.append(start)
-        keys, _ = parents_of(keys, hierarchy, k)
+        keys, _ = parents_of(keys, hierarchy.levels, k)
     held = hierarchy.noise_var if hierarchy.noise_var < _NOISELESS * s2 else None
     if held is None:
         starts.append(np.array([np.log(hierarchy.noise_var / s2)]))
@@ -262,7 +262,7 @@ class Collapsed:
         self._parents: list[tuple[Index, int]] = []
         keys = active.keys
         for k in range(len(hierarchy.levels) + 1):
-            keys, parent = parents_of(keys, hierarchy, k)
+            keys, parent = parents_of(keys, hierarchy.levels, k)
             self._parents.append((parent, len(keys)))
         metadata = hierarchy.metadata
         self._design = None if metadata is None else metadata.design(hierarchy.dim, active.keys)

@@ -1,28 +1,68 @@
 """The crossed prior of a log of actions: what actions do everywhere, the level of a task, and their interaction."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import check_covariance, frozen
+from hieropo.model.hierarchy import Grouping, Node, check_parents, checked_parents
+from hieropo.model.metadata import Metadata
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossedLevel:
+    """One level of groups above the tasks: each has a level and interactions with actions of its own.
+
+    Parameters
+    ----------
+    level_cov : (p, p) array
+        Of u_g ~ N(0, L_g): the level of group g, which all its tasks and actions share.
+    interaction_cov : (p, p) array
+        Of gamma_ga ~ N(0, M_g): what action a does in group g alone.
+    parent : mapping
+        Child id to the id of its group. Children of the first level are tasks, of a higher level the groups below.
+    name : str
+        For messages, such as ``"store"``.
+    """
+
+    level_cov: Array
+    interaction_cov: Array
+    parent: Mapping[Node, Node]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("level_cov", "interaction_cov"):
+            cov = check_covariance(getattr(self, name), f"{name} of level {self.name!r}")
+            object.__setattr__(self, name, cov)
+        object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossedHierarchy:
     """theta_sa = beta + alpha_a + u_s + gamma_sa, with beta flat and a noise variance for each action.
 
+    With levels u_g + gamma_ga of all groups that the task is in are added. With metadata X_sa theta_sa has X_sa kappa_a
+    besides, and beta, alpha, A, L and M are of the p coefficients of an action and of kappa_a behind them, L and M zero
+    in the latter: P = p (1 + c) for c numbers of each task.
+
     Parameters
     ----------
-    action_cov : (p, p) array
+    action_cov : (P, P) array
         A, of alpha_a ~ N(0, A): what action a does in every task, in squared units of theta.
-    level_cov : (p, p) array
+    level_cov : (P, P) array
         L, of u_s ~ N(0, L): the level of task s, which all its actions share.
-    interaction_cov : (p, p) array
+    interaction_cov : (P, P) array
         M, of gamma_sa ~ N(0, M): what action a does in task s alone.
     noise_var : (K,) array
         sigma_a^2, variance of a reward of weight 1 under action a, in squared reward units.
+    levels : tuple of CrossedLevel
+        From the tasks upwards; empty where tasks are in no groups.
+    metadata : Metadata, optional
+        Known of the tasks; X_s of shape (d, c) have one kappa for all actions.
 
     All three covariances may be singular or zero. A = M = 0 says that actions have no effect.
 
@@ -36,9 +76,11 @@ class CrossedHierarchy:
     level_cov: Array
     interaction_cov: Array
     noise_var: Array
+    levels: tuple[CrossedLevel, ...] = ()
+    metadata: Metadata | None = None
 
     def __post_init__(self) -> None:
-        for name in ("action_cov", "level_cov", "interaction_cov"):
+        for name in _COVS:
             object.__setattr__(self, name, check_covariance(getattr(self, name), name))
         shapes = [self.action_cov.shape, self.level_cov.shape, self.interaction_cov.shape]
         if len(set(shapes)) > 1 or not self.action_cov.size:
@@ -60,11 +102,69 @@ class CrossedHierarchy:
                 "of rows are divided by it. Where rewards are without noise, use a variance far below their own."
             )
         object.__setattr__(self, "noise_var", noise)
+        object.__setattr__(self, "levels", tuple(self.levels))
+        self._check_levels()
+        self._check_metadata()
+
+    def _check_levels(self) -> None:
+        for below, level in zip((None, *self.levels), self.levels, strict=False):
+            shapes = level.level_cov.shape, level.interaction_cov.shape
+            if set(shapes) != {self.action_cov.shape}:
+                raise MismatchError(
+                    f"Level {level.name!r} has covariances of shapes {list(shapes)}, and action_cov has "
+                    f"{self.action_cov.shape}. All are of the same coefficients: hand in matrices of one shape."
+                )
+            if below is not None:
+                check_parents(below, level)
+
+    def _check_metadata(self) -> None:
+        if self.metadata is None:
+            return
+        p = feature_dim(self.metadata, self.unit_dim, self.n_actions)
+        covs = self.level_cov, self.interaction_cov
+        more = [cov for level in self.levels for cov in (level.level_cov, level.interaction_cov)]
+        if any(cov[p:].any() for cov in (*covs, *more)):
+            raise InputError(
+                f"Coefficients of metadata (from number {p} on) have a variance in level_cov or interaction_cov. A "
+                "task has one value of each, so that nothing tells it: set these rows and columns to 0."
+            )
+
+    def central(self) -> Self:
+        """Return this hierarchy, as hierarchies with weights return the one in their middle."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types, from which :meth:`from_dict` makes the same value; without groups and metadata."""
+        return {
+            "kind": "crossed given",
+            **{name: getattr(self, name).tolist() for name in (*_COVS, "noise_var")},
+            "groups": [{name: getattr(level, name).tolist() for name in _COVS[1:]} for level in self.levels],
+        }
+
+    @classmethod
+    def from_dict(
+        cls, values: Mapping[str, Any], levels: Sequence[Grouping] = (), metadata: Metadata | None = None
+    ) -> Self:
+        """Read what :meth:`to_dict` wrote; with the groups and the metadata of the tasks."""
+        covs = {name: np.asarray(values[name], dtype=np.float64) for name in (*_COVS, "noise_var")}
+        groups = tuple(
+            CrossedLevel(
+                np.asarray(own["level_cov"], dtype=np.float64), np.asarray(own["interaction_cov"], dtype=np.float64),
+                level.parent, level.name,
+            )
+            for own, level in zip(values["groups"], levels, strict=True)
+        )  # fmt: skip
+        return cls(**covs, levels=groups, metadata=metadata)
 
     @property
     def unit_dim(self) -> int:
-        """Coefficients p of one action."""
+        """Coefficients of one action: p, or P with those of metadata."""
         return int(self.action_cov.shape[0])
+
+    @property
+    def feature_dim(self) -> int:
+        """Features p of one action."""
+        return feature_dim(self.metadata, self.unit_dim, self.n_actions)
 
     @property
     def n_actions(self) -> int:
@@ -75,3 +175,27 @@ class CrossedHierarchy:
     def without_effect(self) -> bool:
         """True where actions have no effect: A = M = 0."""
         return not (self.action_cov.any() or self.interaction_cov.any())
+
+
+_COVS = ("action_cov", "level_cov", "interaction_cov")
+
+
+def feature_dim(metadata: Metadata | None, unit_dim: int, n_actions: int) -> int:
+    """Return the features p of an action that has ``unit_dim`` coefficients with those of metadata.
+
+    Raises
+    ------
+    MismatchError
+        No number of features gives as many coefficients.
+    """
+    if metadata is None:
+        return unit_dim
+    c = int(metadata.values.shape[-1])
+    p, rest = divmod(unit_dim, 1 + c) if metadata.values.ndim == 2 else (unit_dim - c, 0)
+    if rest or p < 1 or (metadata.values.ndim == 3 and metadata.values.shape[1] != p * n_actions):
+        raise MismatchError(
+            f"{unit_dim} coefficients of an action do not fit metadata of shape {metadata.values.shape}: p features "
+            "and c numbers of each task give p (1 + c), and X_s of shape (K p, c) give p + c. Hand in covariances of "
+            "these."
+        )
+    return p

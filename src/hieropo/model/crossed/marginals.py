@@ -152,7 +152,7 @@ def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, co
         return first + late[0, :some], first + late[1, :more]
 
     parts = in_threads(work, units.pieces(UNITS, p * max(D, (K + 1) * p)), processors())
-    late = np.concatenate([part for pair in parts for part in pair])
+    late = np.concatenate([np.zeros(0, dtype=np.int64), *(part for pair in parts for part in pair)])
     places = np.minimum(late[:, None] + np.arange(8), len(units.tasks) - 1)
     rest: Codes = units.tasks[np.unique(places)]
     return rest

@@ -11,10 +11,10 @@ M~_sa = M, a task without rows W_s = L, Lambda_s = C_beta. No covariance is a di
 a task are equal bit by bit, so that every difference is exactly 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -24,10 +24,10 @@ from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTas
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.marginals import BlockMarginals, TaskBlock, fill_table, turned_weights, weight_sums
 from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
-from hieropo.model.gaussian import Gaussian, minus, plus
+from hieropo.model.gaussian import Gaussian, plus
 from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
-from hieropo.model.steps import square_roots, up, upper_factor
+from hieropo.model.steps import up, upper_factor
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.ids import is_null
 from hieropo.rows.keys import Keys
@@ -85,7 +85,60 @@ class SecondMoments(NamedTuple):
     units: int
 
 
-class CrossedPosterior:
+class OneHierarchy(Protocol):
+    """Views of a posterior under one hierarchy that is taken as known."""
+
+    moments: UnitMoments
+    hierarchy: CrossedHierarchy
+
+    @property
+    def dim(self) -> int:
+        """Features d = K p of the feature map."""
+        return self.moments.dim
+
+    @property
+    def weights(self) -> Array:
+        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        return np.ones(1)
+
+    @property
+    def noise_variances(self) -> Array:
+        """Noise variances (K,) of the actions."""
+        return self.hierarchy.noise_var
+
+    @property
+    def central_hierarchy(self) -> CrossedHierarchy:
+        """The hierarchy, as a mixture has one that stands for all."""
+        return self.hierarchy
+
+    def parts(self) -> Iterator[Self]:
+        """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
+        yield self
+
+    def central(self) -> Self:
+        """Return the posterior under the central hierarchy: this one."""
+        return self
+
+    def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
+        """Give one slice of all tasks: a mixture of such posteriors may condition all tasks anew for each slice."""
+        yield slice(0, len(self.moments))
+
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
+        """Means (n, J), and covariances in two parts; as :meth:`CrossedPosterior.along`."""
+        ...
+
+    def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
+        """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
+        n, J, d = vectors.shape
+        mean, variance = np.empty((n, J)), np.empty((n, J))
+        for some in pieces(n, J * (2 * d + J)):
+            rows = slice(part.start + some.start, part.start + some.stop)
+            mean[some], own, shared = self.along(vectors[some], rows)
+            variance[some] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
+        return mean, variance
+
+
+class CrossedPosterior(OneHierarchy):
     """Posterior of every task, action and beta, given the log; made by :func:`condition_crossed`.
 
     Attributes
@@ -108,45 +161,10 @@ class CrossedPosterior:
         self.hierarchy = hierarchy
         self.square = root.square
         self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.units.offset)
-        noise = float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
-        constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi) + noise
-        constant -= float(moments.units.log_precision.sum())
-        self.log_evidence = -0.5 * (float(constant) + sums.log_det + root.log_det + root.square)
+        self.log_evidence = log_evidence(moments, hierarchy.noise_var, sums.log_det, root)
         self._units, self._messages, self._root = messages.units, messages, root
-        self._place = np.full(len(moments), -1, dtype=np.int64)
+        self._place = np.full(len(moments) + 1, -1, dtype=np.int64)  # the last is of a new task, -1
         self._place[self._units.tasks] = np.arange(len(self._units.tasks))
-
-    @property
-    def dim(self) -> int:
-        """Features d = K p of the feature map."""
-        return self.moments.dim
-
-    @property
-    def weights(self) -> Array:
-        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
-        return np.ones(1)
-
-    @property
-    def noise_variances(self) -> Array:
-        """Noise variances (K,) of the actions."""
-        return self.hierarchy.noise_var
-
-    @property
-    def central_hierarchy(self) -> CrossedHierarchy:
-        """The hierarchy, as a mixture has one that stands for all."""
-        return self.hierarchy
-
-    def parts(self) -> Iterator["CrossedPosterior"]:
-        """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
-        yield self
-
-    def central(self) -> "CrossedPosterior":
-        """Return the posterior under the central hierarchy: this one."""
-        return self
-
-    def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
-        """Give one slice of all tasks: a mixture of such posteriors may condition all tasks anew for each slice."""
-        yield slice(0, len(self.moments))
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a, the population's coefficients of one action, in R^p.
@@ -160,6 +178,12 @@ class CrossedPosterior:
         root = self._root.cov_root + self._root.effect_roots[code]
         mean = self._root.mean + self._root.effects[code]
         return _gaussian(mean, root @ root.T).plus(self.moments.units.offset)
+
+    def parents(self, rows: Codes) -> tuple[Array, Array]:
+        """Means (n, d), less the offset, and roots (n, d, D) of beta + alpha_a of all actions, for each of n tasks."""
+        root = (self._root.cov_root + self._root.effect_roots).reshape(self.dim, -1)
+        mean = (self._root.mean + self._root.effects).reshape(-1)
+        return np.tile(mean, (len(rows), 1)), np.broadcast_to(root, (len(rows), *root.shape))
 
     def new_action(self) -> Gaussian:
         """Return the law of beta + alpha_a of an action that the feature map does not have."""
@@ -266,16 +290,6 @@ class CrossedPosterior:
             own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
         return mean, own, shared
 
-    def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
-        """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
-        n, J, d = vectors.shape
-        mean, variance = np.empty((n, J)), np.empty((n, J))
-        for some in pieces(n, J * (2 * d + J)):
-            rows = slice(part.start + some.start, part.start + some.stop)
-            mean[some], own, shared = self.along(vectors[some], rows)
-            variance[some] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
-        return mean, variance
-
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d).
 
@@ -313,22 +327,7 @@ class CrossedPosterior:
         A task's d = K p coefficients have the prior N(mean of a new task, level_cov in all blocks + interaction_cov),
         given the effects of the actions.
         """
-        moments, hierarchy = self.moments, self.hierarchy
-        K = moments.n_actions
-        cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
-        new = self.new_task()
-        root = square_roots((new.cov - cov)[None])
-        mean = plus(new.mean, minus(moments.offset))
-        factor, _ = upper_factor(cov)
-        for start in range(0, len(moments.keys), step):
-            part = slice(start, min(start + step, len(moments.keys)))
-            n = part.stop - part.start
-            some = moments.at(part)
-            scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
-            sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
-            rows, _ = up(sums, 1.0, factor, np.arange(n), n)
-            roots = np.broadcast_to(root, (n, *root.shape[1:]))
-            yield part, ParentMessages(rows, np.tile(mean, (n, 1)), roots)
+        return parent_messages(self.moments, self.hierarchy, step, self.parents)
 
     def dense_arrays(self) -> tuple[Array, Array]:
         """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
@@ -388,7 +387,8 @@ class CrossedPosterior:
         prior = np.array([pack(new.cov_of(a, self._root.effect_roots)[0]) for a in range(K)])
         prior_means = new.means(self._root.effects)[0]
         means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
-        means[self._place < 0], covs[self._place < 0] = prior_means, prior
+        unseen = self._place[:-1] < 0
+        means[unseen], covs[unseen] = prior_means, prior
         for some in self._pieces(
             fill_table(self._messages, self.hierarchy.level_cov, self._root, means, covs)
         ):
@@ -413,7 +413,7 @@ class CrossedPosterior:
         """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
         root, n = self._root, len(rows)
         K, p, D = root.effect_roots.shape
-        place = np.where(rows >= 0, self._place[rows], -1)
+        place = self._place[rows]
         level, level_root = np.tile(root.mean, (n, 1)), np.tile(root.cov_root, (n, 1, 1))
         level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
         shift, gains = np.zeros((n, K, p)), np.tile(np.eye(p), (n, K, 1, 1))
@@ -473,6 +473,36 @@ class CrossedPosterior:
 
     def __repr__(self) -> str:
         return f"CrossedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"
+
+
+def parent_messages(
+    moments: UnitMoments,
+    hierarchy: CrossedHierarchy,
+    step: int,
+    parents: Callable[[Codes], tuple[Array, Array]],
+) -> Iterator[tuple[slice, ParentMessages]]:
+    """Yield the messages of all tasks to their parents, ``step`` tasks at a time.
+
+    ``parents`` gives means and roots of the parents of the tasks at some rows.
+    """
+    K, p = moments.n_actions, moments.unit_dim
+    level_cov, interaction_cov = hierarchy.level_cov[:p, :p], hierarchy.interaction_cov[:p, :p]
+    factor, _ = upper_factor(np.tile(level_cov, (K, K)) + np.kron(np.eye(K), interaction_cov))
+    for start in range(0, len(moments.keys), step):
+        part = slice(start, min(start + step, len(moments.keys)))
+        n = part.stop - part.start
+        some = moments.at(part)
+        scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
+        sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
+        rows, _ = up(sums, 1.0, factor, np.arange(n), n)
+        yield part, ParentMessages(rows, *parents(np.arange(part.start, part.stop)))
+
+
+def log_evidence(moments: UnitMoments, noise_var: Array, log_det: float, root: Root) -> float:
+    """Return log p(rewards | features, hierarchy) from the end of the way up."""
+    constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi)
+    constant += float(moments.rows.sum(axis=0) @ np.log(noise_var)) - float(moments.units.log_precision.sum())
+    return -0.5 * float(constant + log_det + root.log_det + root.square)
 
 
 def _gaussian(mean: Array, cov: Array) -> Gaussian:

@@ -1,0 +1,346 @@
+"""The grid of standard deviations over which the crossed prior is integrated; the prior is in :mod:`mixture`.
+
+In u = (2 / pi) arctan a, which is uniform a priori, the evidence is smooth: nodes and masses are those of Gauss and
+Legendre on a window of u. The grid is made again over the nodes that have weight, until these are several. A node is
+one way up, of which units are shared by all nodes of one m, tasks by all of one (l, m), and groups by all of one a. In
+large logs a part of the tasks, spread evenly over their numbers of rows, finds the windows and l, which decides nothing
+and is known well by then; larger parts narrow the windows, and all tasks tell a and m.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import lgamma, log
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo.estimation.crossed.shapes import (
+    START,
+    Shapes,
+    TasksInOrder,
+    least_noise,
+    part_of_tasks,
+    refuse_explained,
+)
+from hieropo.model.crossed.steps import ActionProfile
+from hieropo.model.crossed.tree import Ladder
+from hieropo.model.hierarchy import Grouping
+from hieropo.moments.units import UnitMoments
+
+_NODES = 7  # of one standard deviation above 0
+_LEVEL_NODES = 5  # of l, which decides nothing
+_ENOUGH = 3.0  # effective nodes of a standard deviation, from which its window is narrow enough
+_NARROWER = 0.8  # share of a window that is left of it, up to which it is narrowed once more
+_ROUNDS = 8
+_NEGLIGIBLE = 1e-4  # weight of a node, in units of the largest, from which the next grid spans it
+_DEGREE = (
+    3  # of the polynomials that conditioned nodes integrate as all nodes do; 2 of four standard deviations
+)
+_DECIMALS = 4  # of log weights, where conditioned nodes are chosen
+_NARROW = 0.02  # sd of a log standard deviation below which its mean is enough
+_PILOT = 500  # observed units of the first part of the tasks
+_ROWS = 4  # rows for each coefficient that a part has at least
+_MORE = 6  # times as many units the next part has, until it is all tasks
+_LEVEL_UNITS = 2_000  # units of a part that tells l well enough
+_SWEEPS = 2  # over the standard deviations of groups, each at its mode given the others
+_CERTAIN = 1e-12  # weight of m = 0 in a part of the tasks, below which more tasks are not asked for it
+_SPAN = 1.3  # largest m over smallest, up to which the evidence between nodes is a polynomial of m
+_POLYNOMIAL = 6  # coefficients of that polynomial
+_CURVE_NODES = 13  # of m, which cost nothing there
+
+
+class Axis(NamedTuple):
+    """Nodes of one standard deviation, and the log prior mass of each; a node at 0 is a point mass."""
+
+    nodes: Array
+    log_mass: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The span of u = (2 / pi) arctan of a standard deviation that a grid covers."""
+
+    low: float = 0.0
+    high: float = 1.0
+    nodes: int = _NODES
+
+    def spots(self) -> tuple[Array, Array]:
+        """Nodes in u, and their masses."""
+        x, mass = np.polynomial.legendre.leggauss(self.nodes)
+        half = (self.high - self.low) / 2
+        return self.low + half * (x + 1), half * mass
+
+    def axis(self, *, zero: bool) -> Axis:
+        """Standard deviations with log prior masses; halved, and led by 0 with the other half, where 0 is possible."""
+        spots, mass = self.spots()
+        nodes, log_mass = np.tan(np.pi / 2 * spots), np.log(mass)
+        if not zero:
+            return Axis(nodes, log_mass)
+        return Axis(np.append(0.0, nodes), np.append(0.0, log_mass) - log(2.0))
+
+    def closer(self, weight: Array) -> "Window":
+        """Span the nodes that have weight (of those above 0), up to the next one at each side."""
+        heavy = np.flatnonzero(weight > _NEGLIGIBLE * weight.max())
+        ends = np.concatenate([[self.low], self.spots()[0], [self.high]])
+        low, high = float(ends[heavy[0]]), float(ends[heavy[-1] + 2])
+        return Window(low, high, self.nodes) if high - low < _NARROWER * (self.high - self.low) else self
+
+
+Windows = tuple[Window, ...]
+
+
+class Groups(NamedTuple):
+    """Groups of the tasks, and the standard deviations of levels that are not integrated; those of m_1 are."""
+
+    levels: tuple[Grouping, ...]
+    level_sds: Array
+    interaction_sds: Array
+
+    def covs(self, shapes: Shapes, first: float) -> list[tuple[Array, Array]]:
+        """(L_g, M_g) of each level at s = 1, with m_1 = ``first``."""
+        sds = np.append(first, self.interaction_sds[1:]) if self.levels else self.interaction_sds
+        return [
+            (level**2 * shapes.level, own**2 * shapes.interaction)
+            for level, own in zip(self.level_sds, sds, strict=True)
+        ]
+
+
+def group_sds(moments: UnitMoments, shapes: Shapes, levels: tuple[Grouping, ...]) -> Groups:
+    """Take the standard deviations of groups at their mode, one after the other; each m_g may be 0."""
+    q = len(levels)
+    if not q:
+        return Groups((), np.zeros(0), np.zeros(0))
+    search = _Search.of(
+        part_of_tasks(moments, _LEVEL_UNITS), shapes, Groups(levels, np.zeros(q), np.zeros(q))
+    )
+    a, fixed = Window().axis(zero=True), np.zeros(1)
+    sds = np.full(2 + 2 * q, START)  # l, m, and l_g and m_g of each level
+
+    def log_evidence(changed: int, u: float) -> float:
+        some = sds.copy()
+        some[changed] = np.tan(np.pi / 2 * u)
+        groups = Groups(levels, some[2::2], some[3::2])
+        axes = a, Axis(some[:1], fixed), Axis(some[1:2], fixed), Axis(some[3:4], fixed)
+        values = search._replace(groups=groups).log_weights(axes)[0].ravel()
+        return float(np.logaddexp.reduce(values))
+
+    for _ in range(_SWEEPS):
+        for at in range(sds.size):
+            sds[at] = _mode(lambda u, at=at: log_evidence(at, u), zero=at % 2 == 1)  # type: ignore[misc]
+    return Groups(levels, sds[2::2].copy(), sds[3::2].copy())
+
+
+def _mode(log_evidence: Callable[[float], float], *, zero: bool) -> float:
+    """Standard deviation of the largest evidence; 0 where that is possible and has more than half of the weight."""
+    from scipy.optimize import minimize_scalar
+
+    spots, mass = Window().spots()
+    values = np.array([log_evidence(u) for u in spots.tolist()])
+    if zero and log_evidence(0.0) >= np.log(mass @ np.exp(values - values.max())) + values.max():
+        return 0.0
+    best = int(values.argmax())
+    ends = np.concatenate([[0.0], spots, [0.99]])
+    found = minimize_scalar(
+        lambda u: -log_evidence(float(u)), bounds=(ends[best], ends[best + 2]), method="bounded",
+        options={"xatol": 5e-3},
+    )  # fmt: skip
+    return float(np.tan(np.pi / 2 * found.x))
+
+
+Axes = tuple[Axis, Axis, Axis, Axis]
+
+
+def grid(moments: UnitMoments, shapes: Shapes, groups: Groups) -> tuple[Axes, Array, Array]:
+    """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all."""
+    tasks = TasksInOrder.of(moments)
+    units, some = _PILOT, tasks.part(_PILOT)
+    windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window(), Window(nodes=_LEVEL_NODES)
+    level, varied = None, False
+    while True:
+        while some is not moments and some.n_rows < _ROWS * moments.unit_dim:
+            units *= _MORE
+            some = tasks.part(units)
+        search = _Search.of(some, shapes, groups)._replace(varied=varied)
+        windows, axes, weights, squares = search.resolved(windows, level)
+        if some is moments:
+            return axes, weights, squares
+        varied = float(weights[:, :, 0].sum()) < _CERTAIN
+        if level is None and units >= _LEVEL_UNITS:
+            level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
+        units *= _MORE
+        some = tasks.part(units)
+
+
+def _mean(values: Array, weights: Array) -> float:
+    return float(weights @ values / weights.sum())
+
+
+class _Search(NamedTuple):
+    """Grids over (a, l, m, m_1) on some moments, each closer to the standard deviations that have weight."""
+
+    ladder: Ladder
+    shapes: Shapes
+    dof: float
+    floor: float
+    groups: Groups
+    varied: bool = False  # m is certainly not 0
+
+    @classmethod
+    def of(cls, moments: UnitMoments, shapes: Shapes, groups: Groups) -> Self:
+        ladder = Ladder.of(moments, groups.levels, shapes.noise_ratio)
+        return cls(ladder, shapes, moments.n_rows - moments.unit_dim, least_noise(moments), groups)
+
+    def resolved(self, windows: Windows, level: float | None) -> tuple[Windows, Axes, Array, Array]:
+        """Windows, axes, weights and squares of a grid with several nodes of each sd; ``level`` is l."""
+        curve = None
+        for _ in range(_ROUNDS):
+            axes = self._axes(windows, level)
+            if (
+                curve is None
+                and level is not None
+                and not self.groups.levels
+                and _Curve.holds(axes[2].nodes[1:])
+            ):
+                curve = _Curve.of(self, level, axes[2].nodes[1:])
+            if curve is not None and windows[2].nodes < _CURVE_NODES:
+                windows = windows[0], windows[1], replace(windows[2], nodes=_CURVE_NODES), windows[3]
+                continue
+            weights, squares = self._weights(axes, curve)
+            shares = _marginals(weights)
+            if level is not None:
+                shares[1] = np.zeros(0)
+            if not self.groups.levels:
+                shares[3] = np.zeros(0)
+            closer = tuple(
+                window if _resolved(share) else window.closer(share)
+                for window, share in zip(windows, shares, strict=True)
+            )
+            if closer == windows:
+                break
+            windows = closer
+        return windows, axes, weights, squares
+
+    def _axes(self, windows: Windows, level: float | None) -> Axes:
+        first, second, third, fourth = windows
+        middle = second.axis(zero=False) if level is None else Axis(np.array([level]), np.zeros(1))
+        own = fourth.axis(zero=True) if self.groups.levels else Axis(np.zeros(1), np.zeros(1))
+        return first.axis(zero=True), middle, third.axis(zero=True), own
+
+    def profiles(self, m: float, levels: Array, own: Array) -> list[list[ActionProfile]]:
+        """Return the evidence along a at some m, for each l and each m_1, by a way up for each."""
+        shapes, ladder = self.shapes, self.ladder
+        messages = ladder.from_units(m**2 * shapes.interaction)
+        of_tasks = [ladder.from_tasks(messages, level**2 * (1 + m**2) * shapes.level) for level in levels]
+        covs = [self.groups.covs(shapes, first) for first in own.tolist()]
+        sums = [[ladder.to_root(tasks, of_groups) for of_groups in covs] for tasks in of_tasks]
+        return [[ActionProfile.of(each, shapes.action).plus(each.log_det) for each in row] for row in sums]
+
+    def _weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
+        """Posterior weights of the nodes (a, l, m, m_1), which add to 1, and the square of the rewards at each."""
+        log_weight, squares = self.log_weights(axes, curve)
+        weights = np.exp(log_weight - log_weight.max())
+        return weights / weights.sum(), squares
+
+    def log_weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
+        """Logs of the weights, up to a constant, and the squares."""
+        dof, a = self.dof, axes[0].nodes
+        size = tuple(axis.nodes.size for axis in axes)
+        log_det, squares = np.full(size, np.inf), np.ones(size)
+        first = 1 if self.varied else 0
+        last = size[2] if curve is None else 1
+        for k in range(first, last):
+            profiles = self.profiles(float(axes[2].nodes[k]), axes[1].nodes, axes[3].nodes)
+            for j, g in np.ndindex(size[1], size[3]):
+                log_det[:, j, k, g], squares[:, j, k, g] = profiles[j][g].at(a)
+        if curve is not None:
+            log_det[:, 0, 1:, 0], squares[:, 0, 1:, 0] = curve.at(a, axes[2].nodes[1:])
+        squares = np.maximum(squares, 0.0) + dof * self.floor
+        refuse_explained(float(squares.min()))
+        log_weight = -0.5 * log_det
+        log_weight += lgamma(dof / 2) - dof / 2 * np.log(squares / 2)
+        for k, axis in enumerate(axes):
+            log_weight += np.expand_dims(axis.log_mass, tuple(i for i in range(4) if i != k))
+        return log_weight, squares
+
+
+class _Curve(NamedTuple):
+    """The evidence along m above 0, of one l: log determinants and squares are polynomials between a few nodes."""
+
+    nodes: Array
+    profiles: list[ActionProfile]
+
+    @staticmethod
+    def holds(nodes: Array) -> bool:
+        """Say that the span of some nodes of m is so narrow that polynomials hold."""
+        return bool(nodes[-1] <= _SPAN * nodes[0])
+
+    @classmethod
+    def of(cls, search: _Search, level: float, nodes: Array) -> "_Curve":
+        """Take ways up at Chebyshev's points of the span of ``nodes``."""
+        middle, half = (nodes[-1] + nodes[0]) / 2, (nodes[-1] - nodes[0]) / 2
+        points = middle - half * np.cos(np.pi * (np.arange(_POLYNOMIAL) + 0.5) / _POLYNOMIAL)
+        one, none = np.array([level]), np.zeros(1)
+        return cls(points, [search.profiles(m, one, none)[0][0] for m in points.tolist()])
+
+    def at(self, a: Array, m: Array) -> tuple[Array, Array]:
+        """log|N| and squares (n, k) for each a (n,) and m (k,)."""
+        log_det, squares = np.moveaxis(np.array([profile.at(a) for profile in self.profiles]), 0, 2)
+        others = ~np.eye(len(self.nodes), dtype=np.bool_)
+        basis = np.array(
+            [
+                np.prod((m[:, None] - self.nodes[rest]) / (node - self.nodes[rest]), axis=1)
+                for node, rest in zip(self.nodes, others, strict=True)
+            ]
+        )
+        return log_det @ basis, squares @ basis
+
+
+def _marginals(weights: Array) -> list[Array]:
+    """Weights of the nodes above 0 of a, l, m and m_1."""
+    others = [tuple(i for i in range(4) if i != k) for k in range(4)]
+    above = 1, 0, 1, 1
+    return [weights.sum(axis=axes)[first:] for axes, first in zip(others, above, strict=True)]
+
+
+def _resolved(weight: Array) -> bool:
+    """Say that a standard deviation has weight at several nodes, or at none but 0."""
+    total = float(weight.sum())
+    return total == 0.0 or total**2 >= _ENOUGH * float((weight**2).sum())
+
+
+def compressed(weights: Array, sds: tuple[Array, ...]) -> Array:
+    """Weights (H,), most of them 0, with the total and the moments of ``weights`` within each pattern of zeros."""
+    found = np.zeros(weights.size)
+    pattern = 4 * (sds[0] > 0) + 2 * (sds[2] > 0) + (sds[3] > 0)
+    for k in np.unique(pattern):
+        at = np.flatnonzero(pattern == k)
+        moving = [sd[at] for sd in sds if np.ptp(sd[at]) > 0]
+        found[at] = _tchakaloff(weights[at], moving)
+    return np.asarray(found / found.sum(), dtype=np.float64)
+
+
+def _tchakaloff(weights: Array, sds: list[Array]) -> Array:
+    """Weights on few nodes with the same moments of (2 / pi) arctan sd; of a narrow one, the same mean.
+
+    The logs of ``weights`` are rounded first, so that rounding elsewhere does not decide which nodes are taken.
+    """
+    from itertools import combinations_with_replacement
+
+    from scipy.optimize import nnls
+
+    share = np.exp(np.round(np.log(weights / weights.sum()), _DECIMALS))
+    share /= share.sum()
+    wide, rows = [], [np.ones(weights.size)]
+    for sd in sds:
+        u, logs = np.arctan(sd), np.log(sd)
+        z = (u - share @ u) / np.sqrt(share @ (u - share @ u) ** 2)
+        rows.append(z)
+        if share @ (logs - share @ logs) ** 2 > _NARROW**2:
+            wide.append(z)
+    for degree in range(2, _DEGREE + (len(wide) < 4)):
+        rows.extend(np.prod(chosen, axis=0) for chosen in combinations_with_replacement(wide, degree))
+    table = np.array(rows)
+    few, rest = nnls(table, table @ share)
+    chosen: Array = np.asarray(few if rest < 1e-6 else share, dtype=np.float64)
+    return np.asarray(chosen * (weights.sum() / chosen.sum()), dtype=np.float64)
