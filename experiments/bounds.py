@@ -37,14 +37,15 @@ from repeating import options, repeated
 from tables import figure, provenance, table, write
 
 from hieropo import Gaussian, Hierarchy, LCBPolicy, Moments, condition
-from hieropo.evaluation.by_posterior.assumptions import (
+from hieropo.evaluation.by_posterior.bounds import (
+    Suboptimality,
+    bounds,
     coverage,
     exact_constant,
     largest_delta,
     paper_constant,
     proof_step,
 )
-from hieropo.evaluation.by_posterior.bounds import Suboptimality, bounds
 from hieropo.evaluation.by_posterior.certificates import certificates
 from hieropo.model.posterior import Posterior
 from hieropo.reproduce.synthetic.simulation import (

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from hieropo.doctor.examine import examine
     from hieropo.estimation.reml import Estimate, estimate
     from hieropo.estimation.tree_estimation import estimate_levels
-    from hieropo.evaluation.by_posterior.assumptions import assumptions
-    from hieropo.evaluation.by_posterior.bounds import bounds
+    from hieropo.evaluation.by_posterior.bounds import assumptions, bounds
     from hieropo.evaluation.evaluation import Evaluation
     from hieropo.features.maps import Columns, embedding, indicator, per_action
     from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
@@ -112,8 +111,7 @@ _HOMES = {
     "hieropo.policies.lower_bound": ("Choice", "Choices", "LCBPolicy", "SamplingPolicy"),
     "hieropo.model.posterior": ("Posterior", "condition"),
     "hieropo.moments.accumulation": ("Accumulator",),
-    "hieropo.evaluation.by_posterior.assumptions": ("assumptions",),
-    "hieropo.evaluation.by_posterior.bounds": ("bounds",),
+    "hieropo.evaluation.by_posterior.bounds": ("assumptions", "bounds"),
     "hieropo.moments.statistics": ("Moments",),
     "hieropo.model.metadata": ("Metadata",),
     "hieropo.estimation.tree_estimation": ("estimate_levels",),

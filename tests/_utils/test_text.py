@@ -1,13 +1,15 @@
 """Words agree with the number that they go with."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import hieropo
 from hieropo import HierOPO, Moments, examine
-from hieropo._utils.text import agreeing, counted, resolved
-from hieropo.logging_policy.action_shares import always_one_action
+from hieropo._utils.text import Report, agreeing, counted, resolved
+from hieropo.logging_policy.action_logit import always_one_action
 from hieropo.logs.bad_rows.rejects import Rejected
 from hieropo.rows.keys import Keys
 
@@ -52,3 +54,20 @@ def test_a_number_far_from_zero_is_written_to_the_digits_of_its_interval() -> No
     assert resolved(0.6117, 0.03) == "0.6117"
     assert resolved(0.0, 0.03) == "0"
     assert resolved(1e6, 0.0) == "1e+06"
+
+
+def test_json_holds_dataclasses_arrays_and_no_numbers_that_are_not_finite() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Result(Report):
+        name: str
+        values: np.ndarray
+        pair: tuple[float, float]
+        inner: "Result | None" = None
+
+    result = Result(
+        "one", np.array([1.0, np.nan]), (np.float64(2.5), np.inf), Result("two", np.arange(2), (0.0, 1.0))
+    )
+    assert result.to_dict() == {
+        "name": "one", "values": [1.0, None], "pair": [2.5, None],
+        "inner": {"name": "two", "values": [0, 1], "pair": [0.0, 1.0], "inner": None},
+    }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hieropo.doctor.statistics.extremes import KEPT, Extremes
+from hieropo.doctor.statistics.column_summaries import KEPT, Extremes
 
 
 def collected(

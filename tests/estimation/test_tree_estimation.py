@@ -18,7 +18,7 @@ from hieropo import (
     estimate,
     estimate_levels,
 )
-from hieropo.estimation.tree_likelihood import Tree, tree_likelihood
+from hieropo.estimation.tree_estimation import Tree, tree_likelihood
 from hieropo.model.posterior import parents_of
 from hieropo.rows.keys import Keys
 

@@ -11,9 +11,10 @@ from reference.dense import Array
 from scipy import stats
 
 from hieropo.errors import InputError, MismatchError, NumericalError
-from hieropo.evaluation.by_posterior.assumptions import (
+from hieropo.evaluation.by_posterior.bounds import (
     PROVED,
     assumptions,
+    bounds,
     coverage,
     exact_constant,
     largest_delta,
@@ -21,7 +22,6 @@ from hieropo.evaluation.by_posterior.assumptions import (
     paper_constant,
     proof_step,
 )
-from hieropo.evaluation.by_posterior.bounds import bounds
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata

@@ -15,9 +15,8 @@ from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
 from hieropo.estimation.hyper.corrected import HyperError, correct
 from hieropo.estimation.hyper.mixed import HyperDraws, mix
-from hieropo.evaluation.diagnostics import curvature
-from hieropo.evaluation.diagnostics.predictive import Checks
-from hieropo.evaluation.diagnostics.residual_tests import (
+from hieropo.evaluation.diagnostics import misfits as faults
+from hieropo.evaluation.diagnostics.misfits import (
     Residuals,
     heavy_tails,
     noise_between,
@@ -25,6 +24,7 @@ from hieropo.evaluation.diagnostics.residual_tests import (
     summed,
     wrong_scale,
 )
+from hieropo.evaluation.diagnostics.predictive import Checks
 from hieropo.evaluation.diagnostics.task_distances import task_distances
 from hieropo.features.maps import Columns, embedding, indicator, per_action
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -404,8 +404,8 @@ def test_a_missing_feature_of_new_rows_counts_what_is_not_known_yet() -> None:
 
 def test_missing_features_of_many_tasks_are_tested_on_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log("two levels")
-    monkeypatch.setattr(curvature, "_ROOM", 3 * K * packed_size(5))  # three of five tasks: every second
-    monkeypatch.setattr(curvature, "_VECTORS", 4 * M * 6)
+    monkeypatch.setattr(faults, "_ROOM", 3 * K * packed_size(5))  # three of five tasks: every second
+    monkeypatch.setattr(faults, "_VECTORS", 4 * M * 6)
     posterior = log.learn(EVERY)
     found = log.checks(posterior, EVERY, learned_from=True).bends
     inverse = np.linalg.solve(joint_cov(log, log.hyper.cov), np.eye(N))

@@ -32,7 +32,7 @@ from hieropo.features.maps import Columns, FeatureMap, embedding, indicator, per
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.moments import column_pass
-from hieropo.moments.reward_origins import offset_near
+from hieropo.moments.recentring import offset_near
 from hieropo.moments.spread import about_fit, about_mean, constant, mean_reward
 from hieropo.moments.units import UnitAccumulator, UnitMoments
 from hieropo.passes.summing import sums

@@ -21,7 +21,7 @@ from hieropo import (
     load_learner,
 )
 from hieropo.cli import main
-from hieropo.estimation.hyper.sampled import SampledPosterior
+from hieropo.estimation.hyper.corrected import SampledPosterior
 from hieropo.storage.load import verify_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")

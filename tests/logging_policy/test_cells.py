@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hieropo.doctor.statistics.column_summary import Numbers
-from hieropo.doctor.statistics.repeats import Repeats
+from hieropo.doctor.statistics.column_summaries import Numbers, Repeats
 from hieropo.doctor.statistics.times import Times
 from hieropo.logging_policy import cells as at
 from hieropo.logging_policy.cell_tests import difference, reaction, trend

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from hieropo.errors import InputError, LogError
-from hieropo.logging_policy.action_logit import ActionLogit, Sample, learn_logit
-from hieropo.logging_policy.action_shares import Shares, always_one_action, learn_shares
-from hieropo.logging_policy.logged_actions import LoggedActions
+from hieropo.logging_policy.action_logit import (
+    ActionLogit,
+    Sample,
+    Shares,
+    always_one_action,
+    learn_logit,
+    learn_shares,
+)
 from hieropo.logging_policy.logged_propensities import LoggedPscores
-from hieropo.logging_policy.propensities import LoggingModel
+from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 
 FOLDS = 5
 

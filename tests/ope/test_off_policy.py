@@ -15,6 +15,7 @@ from hieropo.ope.off_policy import Floor, OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
 from hieropo.ope.value_estimates import (
     NAMES,
+    Sample,
     bernstein,
     effective_rows,
     incumbent,
@@ -22,7 +23,6 @@ from hieropo.ope.value_estimates import (
     task_gains,
     values,
 )
-from hieropo.ope.value_intervals import Sample
 
 RNG = np.random.default_rng
 

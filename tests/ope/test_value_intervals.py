@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hieropo.errors import InputError
-from hieropo.ope.value_intervals import Ratios, Sample, empirical_bernstein
+from hieropo.ope.value_estimates import Ratios, Sample, empirical_bernstein
 
 RNG = np.random.default_rng
 MEAN = Ratios(np.eye(3)[:1], np.eye(3)[2:])

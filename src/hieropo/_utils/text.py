@@ -1,9 +1,11 @@
-"""Plain text for a terminal: paragraphs and tables."""
+"""The one writer of text, paragraphs and tables for a terminal, and the one writer of JSON."""
 
 import re
 import textwrap
-from collections.abc import Sequence
-from math import floor, log10
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from math import floor, isfinite, log10
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 WIDTH = 100
@@ -80,3 +82,29 @@ def _places(cell: str) -> int:
 def _numeric(cells: Sequence[str]) -> bool:
     found = [cell for cell in cells if cell]
     return bool(found) and all(_NUMBER.fullmatch(cell) for cell in found)
+
+
+def as_json(value: Any) -> Any:
+    """Return JSON's types: dataclasses and named tuples by field, arrays as lists, what is not finite as null."""
+    if is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif hasattr(value, "tolist") and value.dtype.kind not in "mM":
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+class Report:
+    """A dataclass of results, of which JSON holds every field."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types; numbers that are not finite are None."""
+        found: dict[str, Any] = as_json(self)
+        return found

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.text import as_json
 from hieropo.errors import HieropoError
 
 DEBUG = "hieropo.debug"
@@ -193,7 +194,7 @@ def print_json(value: dict[str, Any]) -> None:
     """Write one JSON object, with the warnings so far; ids that JSON lacks (dates, UUIDs) become text."""
     heard = click.get_current_context().meta.get(WARNINGS, [])
     text = json.dumps(
-        {**value, "warnings": heard}, indent=2, ensure_ascii=False, allow_nan=False, default=str
+        {**as_json(value), "warnings": heard}, indent=2, ensure_ascii=False, allow_nan=False, default=str
     )
     click.echo(text)
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hieropo.cli.console import Line
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Piece, Wrapped, parts_of
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Wrapped, parts_of
 
 
 class ProgressSource(Wrapped):
@@ -24,7 +24,7 @@ class ProgressSource(Wrapped):
     def parts(self, columns: Sequence[str]) -> Sequence[Part]:
         """Pass the parts of the source on and count the rows of their batches, in whichever threads they are read."""
         count = _Count(self._line, self.n_rows)
-        return [Piece.of(part, partial(count.read, part)) for part in parts_of(self._source, columns)]
+        return [Part.of(part, partial(count.read, part)) for part in parts_of(self._source, columns)]
 
 
 class _Count:

@@ -16,7 +16,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
 from hieropo.policies.gating import GatedPolicy
-from hieropo.rows.alike import readings
+from hieropo.rows.ids import readings
 from hieropo.storage.table import StoredUnits
 
 LEVEL = 0.95  # of intervals

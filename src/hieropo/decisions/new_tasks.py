@@ -12,9 +12,8 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.posterior import PosteriorTable
 from hieropo.model.task_levels import TaskLevels
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.rows.alike import known_alike
 from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.ids import plain
+from hieropo.rows.ids import known_alike, plain
 from hieropo.rows.keys import Keys
 
 

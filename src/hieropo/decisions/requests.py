@@ -17,10 +17,9 @@ from hieropo.logs.opening import open_log
 from hieropo.logs.reading import context_matrix
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.policies.marginals import LOOKED_AT, TaskKeys
-from hieropo.rows.alike import known_alike, other_type
+from hieropo.rows.batches import Eligible
 from hieropo.rows.columns import context_names, contexts
-from hieropo.rows.eligible import Eligible
-from hieropo.rows.ids import Ids, plain
+from hieropo.rows.ids import Ids, known_alike, other_type, plain
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,16 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo.doctor.statistics.column_summary import Numbers
-from hieropo.doctor.statistics.extremes import Extremes
-from hieropo.doctor.statistics.repeats import MOST, RepeatCounts, Repeats
+from hieropo.doctor.statistics.column_summaries import MOST, Extremes, Numbers, RepeatCounts, Repeats
 from hieropo.doctor.statistics.times import Timeline, Times
 from hieropo.errors import LogError
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
 from hieropo.logs.arrow.schema import holds_text
-from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, Unusable, rewards_of
+from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, rewards_of
+from hieropo.logs.bad_rows.rejects import Reason
 from hieropo.logs.bad_rows.row_hashes import row_hashes
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
@@ -48,7 +47,7 @@ class Collected:
         Of each column of numbers, by name; the values that its role can take.
     extremes : Extremes
         Of the rewards of all rows, also of those that were not looked at.
-    faults : tuple of Unusable
+    faults : tuple of Reason
         Values that a role cannot take, one for each column and reason.
     timeline : Timeline or None
     time_kind : Arrow type or None
@@ -75,7 +74,7 @@ class Collected:
     cells: Cells
     numbers: dict[str, Numbers]
     extremes: Extremes
-    faults: tuple[Unusable, ...]
+    faults: tuple[Reason, ...]
     timeline: Timeline | None
     time_kind: Any
     repeats: RepeatCounts
@@ -163,7 +162,7 @@ class Collector:
         self._cells, self._times, self._repeats = CellSums(most), Times(), Repeats(distinct)
         self._numbers: dict[str, Numbers] = {}
         self._extremes = Extremes()
-        self._faults: dict[tuple[str, str], Unusable] = {}
+        self._faults: dict[tuple[str, str], Reason] = {}
         self._contexts: Accumulator | None = None
         self._origin = np.zeros(len(roles.context))
         self._placement = TaskLevels(roles)
@@ -248,11 +247,10 @@ class Collector:
             self._numbers.setdefault(column, Numbers()).update(numbers)
         self._extremes.update(later._extremes)
 
-    def _fault(self, fault: Unusable) -> None:
+    def _fault(self, fault: Reason) -> None:
         key = fault.column, fault.reason
-        first = self._faults.setdefault(key, fault)
-        if first is not fault:
-            self._faults[key] = first._replace(number=first.number + fault.number)
+        before = self._faults.get(key)
+        self._faults[key] = fault if before is None else before + fault
 
     def _add_contexts(
         self, look: LenientBatch, code: Codes, reward: Array, usable: NDArray[np.bool_]

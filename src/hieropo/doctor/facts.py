@@ -71,7 +71,7 @@ def _reward(seen: Collected) -> dict[str, Any]:
 
 
 def _column(seen: Collected, role: str, column: str) -> dict[str, Any]:
-    faults = {f.reason: f.number for f in seen.faults if f.column == column}
+    faults = {f.reason: f.rows for f in seen.faults if f.column == column}
     found = seen.numbers.get(column)
     range_ = {} if found is None or not found.rows else {"low": found.low, "high": found.high}
     if found is not None and found.rows and isfinite(found.sd):

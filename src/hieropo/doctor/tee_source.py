@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from hieropo.doctor.collecting import Collected, Collector
-from hieropo.logs.arrow.log_source import Part, Piece, Wrapped, parts_of
+from hieropo.logs.arrow.log_source import Part, Wrapped, parts_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.rows.batches import Roles
@@ -57,7 +57,7 @@ class TeeSource(Wrapped):
         total = sum(part.n_rows for part in parts)
         each = [self._most if not total else -(-self._most * part.n_rows // total) for part in parts]
         return [
-            Piece.of(part, partial(self._looked_at, p, part, quota))
+            Part.of(part, partial(self._looked_at, p, part, quota))
             for p, (part, quota) in enumerate(zip(parts, each, strict=True))
         ]
 

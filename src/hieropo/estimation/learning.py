@@ -15,8 +15,7 @@ from hieropo.estimation.crossed.mixture import (
     integrate_crossed,
     noise_told,
 )
-from hieropo.estimation.hyper.plan import Uncertainty
-from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, condition_with, learn
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
 from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap

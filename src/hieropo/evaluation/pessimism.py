@@ -7,7 +7,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, unpack
-from hieropo._utils.text import paragraph, table
+from hieropo._utils.text import Report, paragraph, table
 from hieropo._utils.ties import ROUNDING, first_largest
 from hieropo.errors import InputError
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge
@@ -24,7 +24,7 @@ GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 
 
 @dataclass(frozen=True, eq=False)
-class PessimismChoice:
+class PessimismChoice(Report):
     """What each pessimism is worth; made by :func:`choose_pessimism`.
 
     Attributes
@@ -46,13 +46,6 @@ class PessimismChoice:
     se: Array
     chosen: float
     limits: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """Return JSON's types."""
-        return {
-            "chosen": self.chosen, "grid": self.grid.tolist(), "value": self.value.tolist(), "se": self.se.tolist(),
-            "limits": list(self.limits),
-        }  # fmt: skip
 
     def __str__(self) -> str:
         best = float(self.value.max())

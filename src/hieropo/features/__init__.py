@@ -3,8 +3,15 @@
 May import ``rows`` and below.
 """
 
-from hieropo.features.maps import Columns, FeatureMap, embedding, feature_map_from_dict, indicator, per_action
-from hieropo.features.merging import merged_map
+from hieropo.features.maps import (
+    Columns,
+    FeatureMap,
+    embedding,
+    feature_map_from_dict,
+    indicator,
+    merged_map,
+    per_action,
+)
 
 __all__ = [
     "Columns",

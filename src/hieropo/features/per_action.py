@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo.errors import InputError
-from hieropo.features.fingerprints import Fingerprinted
-from hieropo.features.origins import checked_origin
+from hieropo.features.fingerprints import Fingerprinted, checked_origin
 from hieropo.rows.actions import Actions
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import decode_id, encode_id

@@ -13,7 +13,7 @@ from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.tee_source import TeeSource
 from hieropo.errors import InputError, SchemaError, UnknownActionError
-from hieropo.estimation.hyper.plan import Uncertainty
+from hieropo.estimation.hyper.uncertainty import Uncertainty
 from hieropo.estimation.learning import (
     Hyper,
     Learning,
@@ -23,8 +23,7 @@ from hieropo.estimation.learning import (
     learning,
     recentred_settings,
 )
-from hieropo.features.maps import FeatureMap
-from hieropo.features.merging import merged_map, places_in
+from hieropo.features.maps import FeatureMap, merged_map, places_in
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, asked

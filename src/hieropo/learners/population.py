@@ -1,15 +1,14 @@
 """A summary of how alike the tasks of a log are, for a person to read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, unpack
-from hieropo._utils.text import agreeing, counted, paragraph, resolved, table
+from hieropo._utils.text import Report, agreeing, counted, paragraph, resolved, table
 from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.crossed.mixture import (
@@ -165,7 +164,7 @@ def parts_in_words(parts: Sequence[Part]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PopulationSummary:
+class PopulationSummary(Report):
     """A summary of how alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
 
     Attributes
@@ -205,21 +204,6 @@ class PopulationSummary:
     level: float
     note: str = ""
     parts: tuple[Part, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON's types; infinite rows become None."""
-        found = asdict(self)
-        found["levels"], found["models"] = list(self.levels), [asdict(model) for model in self.models]
-        found["parts"] = [asdict(part) for part in self.parts]
-        found["coefficients"] = [
-            {
-                **asdict(each),
-                "levels": [asdict(one) for one in each.levels],
-                "rows": each.rows if np.isfinite(each.rows) else None,
-            }
-            for each in self.coefficients
-        ]
-        return found
 
     def __str__(self) -> str:
         are = agreeing(self.tasks, "is", "are")

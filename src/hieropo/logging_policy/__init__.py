@@ -3,7 +3,7 @@
 May import ``model`` and below.
 """
 
-from hieropo.logging_policy.action_calibration import calibration
+from hieropo.logging_policy.action_logit import calibration
 from hieropo.logging_policy.cells import Cells
 from hieropo.logging_policy.choice_logits import choice_logits
 from hieropo.logging_policy.incumbents import Reactions, informed_metadata

@@ -1,10 +1,19 @@
-"""A multinomial logit of the incumbent's choices, by eligible actions and contexts, with effects of tasks.
+"""Models of the actions that were taken: shares of each task, a logit on contexts, and their calibration.
+
+With n_sa rows of action a among the n_s rows of task s, shares vary by a Dirichlet law with mean pi (what all tasks do)
+and concentration c, and
+
+    p_sa = (n_sa + c pi_a) / (n_s + c)
+
+A row is predicted without itself: with n_sa - 1 and n_s - 1 where a is its action. Under that law the expectation of
+1{action = a} / p, given the other rows, is exactly 1. The concentration maximises the log score of all rows so
+predicted.
 
     P(a | s, x) = lambda_sa e_a / Lambda,    e_a = exp(b_a + W_a' x) for eligible a, else 0
 
     Lambda = sum over actions b of lambda_sb e_b
 
-with lambda_sa ~ Gamma(c pi_a, rate c): without e, the shares of :mod:`action_shares`. Given b and W, the
+with lambda_sa ~ Gamma(c pi_a, rate c): without e, the shares of :mod:`action_logit`. Given b and W, the
 fixed point of
 
     lambda_sa = (n_sa + c pi_a) / (D_sa + c),   D_sa = sum over the rows of s of e_a / Lambda
@@ -16,16 +25,339 @@ without itself, b and W are those of a logit with the offset log lambda; both ar
 from a sample of a task's rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
+from scipy.spatial import cKDTree
 
-from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.arrays import Array, Codes, Mask, sealed
+from hieropo._utils.text import counted
 from hieropo._utils.ties import first_largest
-from hieropo.logging_policy.action_shares import Shares, largest
+from hieropo.errors import InputError
+
+Counts = NDArray[np.integer] | Array
+
+LOWEST, HIGHEST = float(np.log(1e-3)), float(np.log(1e6))  # of the log concentration
+_GRID = 12
+_ALONE = 0.99  # share of rows, in tasks with one action, from which on a log counts as deterministic
+_CHANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """Shrunken shares of actions; made by :func:`learn_shares`.
+
+    Attributes
+    ----------
+    counts : (m + 1, K) array
+        n_sa; the last row is a task without rows, so that the row -1 is an unknown task.
+    rows : (m + 1,) array
+        n_s.
+    population : (K,) array
+        pi, adds to 1; 0 for actions that were never taken.
+    concentration : float
+        c: from this number of rows on a task's own rows weigh more than the population's share.
+    """
+
+    counts: Array
+    rows: Array
+    population: Array
+    concentration: float
+
+    def __post_init__(self) -> None:
+        for array in (self.counts, self.rows, self.population):
+            sealed(array)
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.population.size
+
+    def strengths(self, task: Codes, mask: Mask | None = None, taken: Codes | None = None) -> Array:
+        """Return shares p (n, K) for rows of these tasks, 0 for actions that are not eligible.
+
+        With the actions ``taken`` (n,), for rows that were learned from, each is said without its own row.
+        """
+        above = self.counts[task] + self.concentration * self.population
+        below = self.rows[task] + self.concentration
+        if taken is not None:
+            above[np.arange(task.size), taken] -= 1.0
+            below = below - 1.0
+        found = above / below[:, None]
+        return found if mask is None else np.where(mask, found, 0.0)
+
+    def taken(self, task: Codes, action: Codes) -> Array:
+        """Probability (n,) of the action taken where all were eligible, without the row itself."""
+        above = self.counts[task, action] - 1.0 + self.concentration * self.population[action]
+        return np.asarray(above / (self.rows[task] - 1.0 + self.concentration))
+
+
+def learn_shares(counts: Counts) -> Shares:
+    """Learn shares, and how much tasks differ.
+
+    For a concentration c, pi is the mean of the tasks' shares with the weights n_s / (1 + (n_s - 1) / (1 + c)), the
+    inverse of their variances; c maximises the log score of rows that are predicted without themselves.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task.
+
+    Raises
+    ------
+    InputError
+        There are no rows, or a count is negative.
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    if table.ndim != 2 or not (table >= 0).all() or not table.sum():
+        raise InputError(
+            f"Counts of shape {table.shape} with the sum {table.sum():g} are no counts of actions (m, K): they must "
+            "not be negative, and at least one row is needed."
+        )
+    rows = table.sum(axis=1)
+    task, action = np.nonzero(table)
+    times = table[task, action]
+
+    def score(log_c: float) -> float:
+        c = float(np.exp(log_c))
+        above = times - 1.0 + c * _population(table, rows, c)[action]
+        return float(times @ np.log(above / (rows[task] - 1.0 + c)))
+
+    c = float(np.exp(largest(score)))
+    return Shares(
+        np.concatenate([table, np.zeros((1, table.shape[1]))]),
+        np.append(rows, 0.0),
+        _population(table, rows, c),
+        c,
+    )
+
+
+def _population(counts: Array, rows: Array, c: float) -> Array:
+    total = (1.0 / (1.0 + np.maximum(rows - 1.0, 0.0) / (1.0 + c))) @ counts
+    return np.asarray(total / total.sum())
+
+
+def largest(score: Callable[[float], float], grid: int = _GRID) -> float:
+    """Return the log concentration with the largest score: the best of a grid, refined."""
+    from scipy.optimize import minimize_scalar
+
+    points = np.linspace(LOWEST, HIGHEST, grid)
+    scores = [score(each) for each in points]
+    best = int(first_largest(scores))
+    around = points[max(best - 1, 0)], points[min(best + 1, grid - 1)]
+    found = minimize_scalar(
+        lambda each: -score(each), bounds=around, method="bounded", options={"xatol": 0.02}
+    )
+    return float(found.x if -found.fun > scores[best] else points[best])
+
+
+def always_one_action(counts: Counts) -> str | None:
+    """Say why the actions of a log look as if each task always got the same one; None where they do not.
+
+    At least 99 % of the rows, of tasks with several, lie in tasks with one action, though with the shares of all rows
+    so few mixed tasks have a probability below 0.001: exact where there are none, else about that of a Poisson law.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task.
+    """
+    from scipy.special import pdtr
+
+    table = np.asarray(counts, dtype=np.float64)
+    table = table[table.sum(axis=1) > 0]
+    total, rows = table.sum(axis=0), table.sum(axis=1)
+    if np.count_nonzero(total) < 2:
+        return "the log has one action only"
+    several = rows >= 2
+    alone = several & (table.max(axis=1) == rows)
+    mixed = int(np.count_nonzero(several) - np.count_nonzero(alone))
+    shares = total / total.sum()
+    lengths, times = np.unique(rows[several], return_counts=True)
+    top = shares.max()
+    logs = lengths * np.log(top) + np.log(
+        ((shares / top) ** lengths[:, None]).sum(axis=1)
+    )  # of one action alone
+    if not several.any() or rows[alone].sum() < _ALONE * rows[several].sum():
+        return None
+    if (pdtr(mixed, times @ -np.expm1(logs)) if mixed else np.exp(times @ logs)) >= _CHANCE:
+        return None
+    which = f"all but {counted(mixed, 'task')}" if mixed else "every task"
+    same = counted(int(np.count_nonzero(alone)), "task")
+    return f"{which} with several rows got one and the same action in all of them ({same})"
+
+
+_EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])
+_TELLING = 30.0  # actions that do not go as predicted, from which on too few are no coincidence
+_NEIGHBOURS = 4_000  # rows that are compared with the nearest
+FEW_TASKS = 30  # below, rows are taken as independent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """How estimated propensities fare on rows that they were not estimated from.
+
+    Attributes
+    ----------
+    predicted, observed : (B,) array
+        Reliability: mean probability of an eligible action, and how often it was taken, by bins of the probability.
+    pairs : (B,) int array
+        Pairs of a row and an eligible action in each bin; only bins with some.
+    slope, slope_se : float
+        s that fits the actions best in P(a)^s / sum_b P(b)^s, by one Newton step from 1: below 1 where probabilities
+        are too extreme, above where too timid.
+    score : float
+        Mean log probability of the action taken.
+    score_population : float
+        The same of the shares of all tasks together.
+    gain, gain_se : float
+        What contexts add to the mean log score of the shares; 0 where there are none.
+    agreement, agreement_predicted : float
+        How often the row with the nearest context has the same action, and how often it should; NaN without contexts.
+    agreement_z : float
+        The difference in standard errors; 0 without contexts. Far above 0: contexts say more than the model knows.
+    rows : int
+        Rows that all of this was measured on.
+    """
+
+    predicted: Array
+    observed: Array
+    pairs: Codes
+    slope: float
+    slope_se: float
+    score: float
+    score_population: float
+    gain: float
+    gain_se: float
+    agreement: float
+    agreement_predicted: float
+    agreement_z: float
+    rows: int
+
+
+def clustered(values: Array, task: Codes) -> tuple[float, float]:
+    """Return the mean of values (n,) and its standard error, with tasks as clusters from 30 of them on."""
+    n, mean = values.size, float(values.mean())
+    names, codes = np.unique(task, return_inverse=True)
+    away = values - mean
+    if names.size >= FEW_TASKS:
+        m = names.size
+        totals = np.bincount(codes, away)
+        return mean, float(np.sqrt(totals @ totals * m / (m - 1)) / n)
+    return mean, float(np.sqrt(away @ away / max(n - 1, 1) / n))
+
+
+def _bin(chance: Array) -> Codes:
+    found = np.searchsorted(_EDGES, chance, side="right") - 1
+    return np.clip(found, 0, _EDGES.size - 2).astype(np.int64)
+
+
+def calibration(
+    chance: Array, shares: Array, population: Array, action: Codes, task: Codes, nearest: "Nearest | None"
+) -> Calibration:
+    """Measure calibration.
+
+    Parameters
+    ----------
+    chance, shares, population : (n, K) array
+        Probabilities by the model, by the shares alone and by the population's shares; 0 where an action could not be
+        taken. Each row's without the row itself.
+    action, task : (n,) int
+    nearest : Nearest, optional
+        The rows with the nearest contexts.
+    """
+    at = np.arange(action.size)
+    possible = chance[chance > 0]
+    bins, size = _bin(possible), _EDGES.size - 1
+    sums, pairs = np.bincount(bins, possible, size), np.bincount(bins, minlength=size)
+    hits = np.bincount(_bin(chance[at, action]), minlength=size)
+    some = pairs > 0
+    slope, slope_se = _slope(chance, action, task)
+    gain, gain_se = clustered(np.log(chance[at, action] / shares[at, action]), task)
+    agreement, expected, z = (np.nan, np.nan, 0.0) if nearest is None else nearest.agreement(chance, action)
+    return Calibration(
+        predicted=sums[some] / pairs[some],
+        observed=hits[some] / pairs[some],
+        pairs=pairs[some],
+        slope=slope,
+        slope_se=slope_se,
+        score=float(np.log(chance[at, action]).mean()),
+        score_population=float(np.log(population[at, action]).mean()),
+        gain=gain,
+        gain_se=gain_se,
+        agreement=agreement,
+        agreement_predicted=expected,
+        agreement_z=z,
+        rows=action.size,
+    )
+
+
+def _slope(chance: Array, action: Codes, task: Codes) -> tuple[float, float]:
+    """One Newton step from s = 1: by sum (log p_a - E log p) / sum Var log p; its error by tasks."""
+    logs = np.log(np.where(chance > 0, chance, 1.0))
+    mean = (chance * logs).sum(axis=1)
+    information = float((chance * logs**2).sum() - mean @ mean)
+    if information <= 1e-9 * action.size:
+        return 1.0, np.inf  # all probabilities of a row are equal: nothing to be steep or flat
+    each = (logs[np.arange(action.size), action] - mean) * (action.size / information)
+    step, se = clustered(each, task)
+    return 1.0 + step, se
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nearest:
+    """Pairs of rows with about the same context.
+
+    Attributes
+    ----------
+    row, other : (q,) int array
+        Of some rows of a sample the nearest by context.
+    """
+
+    row: Codes
+    other: Codes
+
+    @classmethod
+    def of(cls, context: Array, task: Codes, *, within: bool) -> "Nearest | None":
+        """Find them in contexts (n, c) in standard deviations; ``within`` tasks with at least 20 rows."""
+        rows = np.arange(task.size)
+        points = context
+        if within:
+            counts = np.bincount(task, minlength=1)
+            rows = np.argsort(np.where(counts[task] >= 20, task, counts.size), kind="stable")
+            rows = rows[: int((counts[task] >= 20).sum())]
+            far = 10.0 * (1.0 + np.abs(context).max(initial=0.0)) * np.sqrt(max(context.shape[1], 1))
+            points = np.concatenate([context, far * task[:, None].astype(np.float64)], axis=1)
+        rows = rows[:_NEIGHBOURS]
+        if rows.size < 20 or not context.shape[1]:
+            return None
+        found = cKDTree(points[rows]).query(points[rows], k=2)[1]
+        other = np.where(found[:, 0] == np.arange(rows.size), found[:, 1], found[:, 0])
+        same = (task[rows] == task[rows[other]]) | (not within)
+        return cls(rows[same], rows[other[same]])
+
+    def agreement(self, chance: Array, action: Codes) -> tuple[float, float, float]:
+        """Return how often both rows have one action, how often they should, and the difference in standard errors.
+
+        Under right probabilities pairs without a common row are independent; a row is the nearest of a few others at
+        most, and twice the variance of independent pairs is taken.
+        """
+        same = (action[self.row] == action[self.other]).astype(np.float64)
+        expected = (chance[self.row] * chance[self.other]).sum(axis=1)
+        spread = np.sqrt(2.0 * float((expected * (1.0 - expected)).sum()))
+        z = float((same - expected).sum()) / max(spread, 1.0)
+        return float(same.mean()), float(expected.mean()), z
+
+
+def settled(left: float, expected: float, rows: int, share: float) -> bool:
+    """Say whether actions that go other ways, a share ``left`` of rows where ``expected``, are too few."""
+    return bool(expected * rows >= _TELLING and left <= share * expected)
+
 
 _RIDGES = (1.0, 30.0, 1000.0)
 _TUNED_ON = 20_000  # rows that the ridge and the concentration are chosen on

@@ -26,7 +26,7 @@ from hieropo._utils.ties import ROUNDING
 from hieropo.errors import InputError, NumericalError
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
-from hieropo.logging_policy.action_shares import learn_shares
+from hieropo.logging_policy.action_logit import learn_shares
 from hieropo.logging_policy.choice_logits import choice_logits
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy

@@ -16,8 +16,7 @@ from scipy.special import ndtr
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.ties import first_largest
 from hieropo.errors import InputError
-from hieropo.logging_policy.action_calibration import FEW_TASKS
-from hieropo.logging_policy.action_shares import learn_shares
+from hieropo.logging_policy.action_logit import FEW_TASKS, learn_shares
 from hieropo.rows.ids import plain
 
 TINY = 1e-12  # propensities below cannot be weighted by

@@ -14,11 +14,10 @@ from hieropo.logs.arrow.schema import check_columns, holds_text
 from hieropo.logs.bad_rows.rejects import Rejects, any_of, find_bad_values
 from hieropo.logs.formats.text_types import text_columns, text_numbers, with_numbers
 from hieropo.logs.opening import open_log
-from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.eligible import Eligible
+from hieropo.rows.batches import Batch, Eligible, Roles
+from hieropo.rows.columns import HUGE
 from hieropo.rows.ids import Ids, abbreviate, plain
 from hieropo.rows.keys import Keys
-from hieropo.rows.rules import HUGE
 
 
 def read(

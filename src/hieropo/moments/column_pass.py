@@ -12,7 +12,7 @@ from hieropo.features.maps import Columns
 from hieropo.features.per_action import Crossed
 from hieropo.moments.accumulation import RunningSums, Work
 from hieropo.moments.row_sketch import RowSketcher
-from hieropo.rows.rules import HUGE
+from hieropo.rows.columns import HUGE
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _HEAP = 2**20  # bytes of a heap, about: the cache that a processor has for itself

@@ -6,8 +6,7 @@ May import ``moments`` and below.
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.randomisation import no_effect, tasks_alike
 from hieropo.ope.shrinkage import shrink
-from hieropo.ope.value_estimates import ValueEstimate
-from hieropo.ope.value_intervals import empirical_bernstein
+from hieropo.ope.value_estimates import ValueEstimate, empirical_bernstein
 
 __all__ = [
     "OffPolicyMoments",

@@ -13,7 +13,7 @@ from hieropo.moments.spread import mean_reward
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
-from hieropo.rows.alike import other_type
+from hieropo.rows.ids import other_type
 
 _FAR_REWARD = 1e5  # standard deviations between the mean of the rewards and 0
 _COPIES = 3  # the running sums, the moments, the posterior

@@ -4,12 +4,10 @@ from typing import Any, Literal
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
-from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, per_action
-from hieropo.features.merging import merged_map
+from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, merged_map, per_action
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import distinct_values, first_contexts, usable_actions
-from hieropo.moments.recentring import movable, near
-from hieropo.moments.reward_origins import offset_near
+from hieropo.moments.recentring import movable, near, offset_near
 from hieropo.rows.batches import Roles
 
 FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
-from hieropo.features.maps import FeatureMap
-from hieropo.features.merging import at_origin, merged_map, places_in
+from hieropo.features.maps import FeatureMap, at_origin, merged_map, places_in
 from hieropo.logs.bad_rows.rejects import Rejected, asked
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log

@@ -12,8 +12,7 @@ from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
-from hieropo.rows.alike import KnownIds, known_alike
-from hieropo.rows.ids import id_array, is_null, plain
+from hieropo.rows.ids import KnownIds, id_array, is_null, known_alike, plain
 
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import hieropo
 from hieropo._utils.threads import processors
@@ -244,16 +244,19 @@ CHUNK = 5  # runs that a process makes before it reports
 TeeSource = Callable[[int, int], object]
 
 
-class Cell(Protocol):
+@dataclass(frozen=True, slots=True)
+class Cell:
     """One point of a figure; a value that can be a key."""
 
     @property
     def text(self) -> str:
         """All of it, as a key of the journal."""
+        raise NotImplementedError
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What a table says of it."""
+        """The entries of its row of a table."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.estimation.hyper.uncertainty import learn
-from hieropo.evaluation.by_posterior.assumptions import exact_constant, paper_constant
+from hieropo.evaluation.by_posterior.bounds import exact_constant, paper_constant
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments

@@ -1,19 +1,74 @@
-"""``hieropo reproduce`` without its command line: settings in, a filled folder out."""
+"""``hieropo reproduce`` without its command line: settings in; tables, pictures and all figures in a folder out."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hieropo.reproduce.beyond import experiment as beyond
-from hieropo.reproduce.beyond import report as beyond_report
-from hieropo.reproduce.experiment import TeeSource, folder, make
-from hieropo.reproduce.figures import need_matplotlib
+from hieropo.reproduce.beyond.experiment import FIGURES, LEARNED, LOSS, NAMES, VALUE, WORSE_THAN_MOST
+from hieropo.reproduce.experiment import Results, TeeSource, folder, make
+from hieropo.reproduce.figures import STYLES, Panel, draw, need_matplotlib, papers_and_all
 from hieropo.reproduce.movielens import experiment as movielens
-from hieropo.reproduce.movielens import report as movielens_report
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
 from hieropo.reproduce.synthetic import experiment as synthetic
-from hieropo.reproduce.synthetic import report as synthetic_report
-from hieropo.reproduce.writing import Origin, Summary
+from hieropo.reproduce.synthetic.experiment import AS_SET
+from hieropo.reproduce.writing import (
+    FIRST,
+    Origin,
+    Summary,
+    crossed,
+    difference,
+    mean,
+    pictures_part,
+    settings_part,
+    summarised,
+    write_runs,
+    write_summaries,
+    write_text,
+)
+
+COMPARED_WITH = "HierOPO"
+_SYNTHETIC = """\
+Mean suboptimality V(best policy) - V(policy) over tasks, in reward units, and after ± its standard error over {runs}
+runs. A run draws tasks and one log that all algorithms see, and judges them in the same contexts. "Difference" is to
+{other} in the same runs. `results.parquet` holds all figures, the first {first} runs one by one among them.
+"""
+_MOVIELENS = """\
+Mean suboptimality V(best policy) - V(policy) over users, in stars, and after ± its standard error over runs. A run
+draws users of the largest cluster and one log that all algorithms see, and judges them in the same contexts.
+"Difference" is to {other} in the same runs. `results.parquet` holds all figures, the first {first} runs one by one
+among them.
+
+The factors explain the ratings up to residuals with a standard deviation of {residual:.4f} stars. Ratings are not part
+of this folder: MovieLens may not be passed on. SHA-256 of the ratings read: {checksum}.
+"""
+_BEYOND = """\
+{tasks} users of all kinds, of whom nothing is known but n logged rewards of all of them; the factors of the movies are
+given. {runs} runs at each n, after ± one standard error over runs. "{learned}" is HierOPO as it comes: it learns how
+alike users are, and how much noise there is, from the log. Above it stand priors that know more:
+
+- own cluster known: the mean and covariance of each user's cluster in the rating matrix, and the noise;
+- the paper's prior: the hyper-prior of the cluster centres, the covariance of the largest cluster, and the noise;
+- clusters known as groups: which cluster each user belongs to; all else is learned.
+
+Below it stand each user alone and all users as one, both learned from the log, and rankings that are the same for all:
+by mean reward in the log, by mean rating and by number of ratings in the rating matrix. A user is worse off than by a
+ranking where the true value of the policy, over {contexts} contexts, is below that of the ranking.
+"""
+_REFUSED = """\
+In {refused} runs the log did not determine the covariance that "learned" asks for; a simpler one was learned there, as
+the message of the refusal advises.
+"""
+_OPEN_SYNTHETIC = """\
+Each row reads one decision otherwise than the settings do; sigma_q = {sd:g}, m = {m}. All readings start from the same
+random numbers and soon use them for other things, so that rows are nearly independent.
+"""
+_OPEN_MOVIELENS = """\
+Each row reads one decision otherwise than the settings do, over {runs} runs. Clusters are those of the same
+runs of "as set", unless they are what differs.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,10 +139,10 @@ def reproduce_movielens(
     given = movielens.problem(settings, read)
     results = make(movielens.experiment(settings, given), out, asked.processes, watch)
     origin = Origin(asked.command("movielens --data PATH"), settings.seed, text, results.commits)
-    papers = movielens_report.report(settings, given, results, origin, out, pictures=asked.pictures)
+    papers = movielens_report(settings, given, results, origin, out, pictures=asked.pictures)
     results = make(beyond.experiment(settings, given), out, asked.processes, watch)
     origin = replace(origin, commits=results.commits)
-    return papers, beyond_report.report(settings, results, origin, out, pictures=asked.pictures)
+    return papers, beyond_report(settings, results, origin, out, pictures=asked.pictures)
 
 
 def reproduce_synthetic(asked: Asked, watch: TeeSource) -> list[Summary]:
@@ -98,4 +153,161 @@ def reproduce_synthetic(asked: Asked, watch: TeeSource) -> list[Summary]:
     out = folder(asked.out)
     results = make(synthetic.experiment(settings), out, asked.processes, watch)
     origin = Origin(asked.command("synthetic"), settings.seed, text, results.commits)
-    return synthetic_report.report(settings, results, origin, out, pictures=asked.pictures)
+    return synthetic_report(settings, results, origin, out, pictures=asked.pictures)
+
+
+def synthetic_report(
+    settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
+) -> list[Summary]:
+    """Write tables and pictures of the synthetic problems to a folder; return what is in them."""
+    what, other = settings.synthetic, settings.synthetic.alternatives
+    algorithms = synthetic.cells(settings)
+    found = [
+        summary
+        for cell, runs in results.runs.items()
+        for summary in summarised(cell.columns, runs, [one.name for one in algorithms[cell]], COMPARED_WITH)
+    ]
+    panels = []
+    for sd in what.hyper_sd:
+        cells = [synthetic.Cell(sd, what.tasks, n) for n in what.rows_grid]
+        title = f"sigma_q = {sd:g}, m = {what.tasks}"
+        panels.append(Panel(title, "rows", "rows n of all tasks", _at(found, cells)))
+        cells = [synthetic.Cell(sd, m, what.rows) for m in what.tasks_grid]
+        panels.append(Panel(f"sigma_q = {sd:g}, n = {what.rows}", "tasks", "tasks m", _at(found, cells)))
+    readings = [
+        (f"n = {n}", [each for each in _at(found, cells) if each.algorithm in other.algorithms])
+        for n in other.rows
+        for cells in [[synthetic.Cell(other.hyper_sd, what.tasks, n, name) for name in (AS_SET, *other.of)]]
+    ]
+    text = _SYNTHETIC.format(runs=what.runs, other=COMPARED_WITH, first=FIRST)
+    text_open = _OPEN_SYNTHETIC.format(sd=other.hyper_sd, m=what.tasks)
+    made = papers_and_all(out, panels, settings.algorithms, origin.inside) if pictures else []
+    head = [
+        "# The paper's synthetic problems",
+        text,
+        origin.paragraph(),
+        *_refused(results),
+        *pictures_part(made),
+    ]
+    _write(
+        out, "results", [*head, *_tables(panels), *_decisions(readings, text_open)], found, results, origin
+    )
+    return found
+
+
+def movielens_report(
+    settings: Settings,
+    given: movielens.Problem,
+    results: Results,
+    origin: Origin,
+    out: Path,
+    *,
+    pictures: bool,
+) -> list[Summary]:
+    """Write tables and pictures of the experiment on MovieLens to a folder; return what is in them.
+
+    Where all decisions are as set, there are summaries of the first few runs, too.
+    """
+    what, other = settings.movielens, settings.movielens.alternatives
+    algorithms, found = movielens.cells(settings), list[Summary]()
+    for cell, runs in results.runs.items():
+        names = [one.name for one in algorithms[cell]]
+        some = {what.few_runs, other.runs} if cell.reading == AS_SET else set()
+        for number in sorted({len(runs), *(each for each in some if each < len(runs))}):
+            found += summarised(cell.columns, runs[:number], names, COMPARED_WITH)
+    panels = []
+    for number in dict.fromkeys((min(what.few_runs, what.runs), what.runs)):
+        points = _at(found, [movielens.Cell(n) for n in what.rows_grid], number)
+        panels.append(Panel(f"{number} runs", "rows", "rows n of all users", points))
+    few = min(other.runs, what.runs)
+    readings = [
+        (f"n = {n}", [each for each in _at(found, cells, few) if each.algorithm in other.algorithms])
+        for n in other.rows
+        for cells in [[movielens.Cell(n, name) for name in (AS_SET, *other.of)]]
+    ]
+    text = _MOVIELENS.format(
+        other=COMPARED_WITH, first=FIRST, residual=given.residual_sd, checksum=given.checksum
+    )
+    made = papers_and_all(out, panels, settings.algorithms, origin.inside) if pictures else []
+    head = ["# The paper's experiment on MovieLens 1M", text, origin.paragraph(), *_refused(results)]
+    parts = [*head, *pictures_part(made), *_tables(panels)]
+    parts += _decisions(readings, _OPEN_MOVIELENS.format(runs=few))
+    _write(out, "results", parts, found, results, origin)
+    return found
+
+
+def beyond_report(
+    settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
+) -> list[Summary]:
+    """Write tables and a picture of what bandit feedback alone gives to a folder; return what is in them."""
+    found, what = list[Summary](), settings.movielens
+    for cell, runs in results.runs.items():
+        for figure in FIGURES:
+            values = [{name: run[f"{name}: {figure}"] for name in NAMES} for run in runs]
+            found += summarised({**cell.columns, "figure": figure}, values, NAMES, LEARNED)
+    label, made = "rows n of all users", list[Path]()
+    if pictures:
+        panels = [
+            Panel("value of a user", "rows", label, of_figure(found, VALUE), "stars", from_zero=False),
+            Panel(WORSE_THAN_MOST, "rows", label, of_figure(found, WORSE_THAN_MOST), "share of users"),
+        ]
+        made = draw(out / "figure_beyond", panels, dict(zip(NAMES, STYLES, strict=False)), origin.inside)
+    text = _BEYOND.format(
+        tasks=what.tasks, runs=settings.beyond.runs, learned=LEARNED, contexts=what.open.evaluation_contexts
+    )
+    parts = ["# MovieLens 1M from bandit feedback alone", text, origin.paragraph(), *pictures_part(made)]
+    for figure in FIGURES:
+        points = of_figure(found, figure)
+        parts += [f"## {figure.capitalize()}", crossed(points, "algorithm", "rows", "mean, by n", mean)]
+        if figure == LOSS:
+            parts.append(crossed(points, "algorithm", "rows", "difference, by n", difference))
+    _write(out, "beyond", parts, found, results, origin)
+    return found
+
+
+def of_figure(found: Sequence[Summary], figure: str) -> list[Summary]:
+    """Return the summaries of one figure."""
+    return [each for each in found if each.place["figure"] == figure]
+
+
+def _at(found: Sequence[Summary], cells: Iterable[Any], runs: int | None = None) -> list[Summary]:
+    """Return the summaries at some cells, in their order; those of so many runs, or of any number."""
+    places: list[Mapping[str, Any]] = [cell.columns for cell in cells]
+    return [each for place in places for each in found if each.place == place and runs in (None, each.runs)]
+
+
+def _tables(panels: Iterable[Panel]) -> list[str]:
+    """Return two tables of each figure, means and differences."""
+    parts = []
+    for panel in panels:
+        letter = "n" if panel.across == "rows" else "m"
+        parts += [
+            f"## {panel.title}",
+            crossed(panel.found, "algorithm", panel.across, f"mean, by {letter}", mean),
+        ]
+        parts.append(crossed(panel.found, "algorithm", panel.across, f"difference, by {letter}", difference))
+    return parts
+
+
+def _decisions(readings: Sequence[tuple[str, Sequence[Summary]]], text: str) -> list[str]:
+    """Return the chapter on what the paper leaves open; nothing where nothing was compared."""
+    if not readings:
+        return []
+    parts = ["## Decisions that the paper leaves open", text]
+    for title, points in readings:
+        parts += [f"### {title}", crossed(points, "reading", "algorithm", "reading", mean)]
+    return parts
+
+
+def _refused(results: Results) -> list[str]:
+    """Return a paragraph on covariances that could not be learned, where there were any."""
+    return [_REFUSED.format(refused=results.refused)] if results.refused else []
+
+
+def _write(
+    out: Path, stem: str, parts: Iterable[str], found: Sequence[Summary], results: Results, origin: Origin
+) -> None:
+    runs = "runs" if stem == "results" else f"{stem}_runs"
+    write_summaries(out / f"{stem}.parquet", found, origin)
+    write_runs(out / f"{runs}.parquet", results, origin)
+    write_text(out / f"{stem}.md", [*parts, *settings_part(origin)])

@@ -4,10 +4,9 @@ May import ``_kernels`` and ``_utils``. Files and frames come later, in :mod:`hi
 """
 
 from hieropo.rows.actions import Actions
-from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.eligible import Eligible
+from hieropo.rows.batches import Batch, Eligible, Roles
+from hieropo.rows.columns import Rule
 from hieropo.rows.keys import Keys
-from hieropo.rows.rules import Rule
 
 __all__ = [
     "Actions",

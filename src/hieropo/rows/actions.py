@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Codes
 from hieropo.errors import InputError, UnknownActionError
 from hieropo.rows.ids import abbreviate, id_array, plain
+from hieropo.rows.keys import Keys
 
 
 def near(name: object, known: Iterable[object]) -> str:
@@ -38,8 +39,7 @@ class Actions:
     """
 
     ids: Sequence[Any]
-    _codes: dict[Any, int] = field(default_factory=dict, init=False, repr=False)
-    _sorted: tuple[Codes, Codes] | None = field(default=None, init=False, repr=False)
+    _keys: Keys = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.ids, str | bytes):
@@ -47,12 +47,13 @@ class Actions:
                 f"The actions must be a list of ids; got {self.ids!r}. One action is [{self.ids!r}]."
             )
         ids: list[Any] = []
+        positions: dict[Any, int] = {}
         for position, value in enumerate(self.ids):
             try:
                 action = plain(value)
             except InputError as error:
                 raise InputError(f"Action {position}: {error}") from error
-            first = self._codes.setdefault(action, position)
+            first = positions.setdefault(action, position)
             if first != position:
                 raise InputError(
                     f"Action {action!r} is listed twice, at positions {first} ({ids[first]!r}) and "
@@ -62,10 +63,7 @@ class Actions:
         if not ids:
             raise InputError("The list of actions is empty; a feature map needs at least one action.")
         object.__setattr__(self, "ids", tuple(ids))
-        if all(isinstance(action, int) and -(2**63) <= action < 2**63 for action in ids):
-            numbers = np.array(ids, dtype=np.int64)
-            order = np.argsort(numbers)
-            object.__setattr__(self, "_sorted", (numbers[order], order))
+        object.__setattr__(self, "_keys", Keys(id_array(ids, "action")))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -95,21 +93,15 @@ class Actions:
         return codes
 
     def _find(self, array: NDArray[Any]) -> Codes:
-        if self._sorted is not None and array.dtype == np.int64:
-            known, order = self._sorted
-            spot = np.minimum(np.searchsorted(known, array), known.size - 1)
-            return np.where(known[spot] == array, order[spot], -1)
-        if array.dtype.kind == "M":
-            instants, inverse = np.unique(array, return_inverse=True)
-            found = [self._find_plain(instant) for instant in instants]
-            return np.array(found, dtype=np.int64)[inverse]
-        find = self._codes.get
-        return np.fromiter((find(item, -1) for item in array.tolist()), dtype=np.int64, count=array.size)
+        if array.dtype.kind != "M":
+            return self._keys.locate(array)
+        instants, inverse = np.unique(array, return_inverse=True)  # each is looked up once
+        return self._keys.locate(instants)[inverse]
 
     def _find_plain(self, value: object) -> int:
         """Position of an id that may be a numpy or pandas scalar, or -1."""
         try:
-            return self._codes.get(plain(value), -1)
+            return self._keys.find(plain(value))
         except InputError:
             return -1
 

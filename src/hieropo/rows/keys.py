@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Codes, normalised
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, UnknownTaskError
-from hieropo.rows.alike import KnownIds, known_alike
-from hieropo.rows.ids import id_array, instant, plain, refuse_rounded
+from hieropo.rows.ids import KnownIds, id_array, instant, known_alike, plain, refuse_rounded
 from hieropo.rows.texts import Text, Texts
 
 _LEAST, _DENSE = 2**20, 8  # numbers up to the first and so many times the ids are looked up in an array

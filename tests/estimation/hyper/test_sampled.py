@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hieropo.errors import InputError
-from hieropo.estimation.hyper.sampled import SampledPosterior
+from hieropo.estimation.hyper.corrected import SampledPosterior
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level

@@ -3,7 +3,6 @@
 import math
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -80,17 +79,9 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
         found = task_summary(stored, task, at)
         show = _task_text
     if as_json:
-        print_json(_plain_parts(found))
+        print_json(found)
     else:
         click.echo(show(found, directory))
-
-
-def _plain_parts(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary with the parts of the crossed prior as JSON's types."""
-    crossed = found.get("crossed")
-    if crossed is None:
-        return found
-    return {**found, "crossed": {**crossed, "parts": [asdict(part) for part in crossed["parts"]]}}
 
 
 def _aside(rejected: dict[str, Any] | None) -> str:

@@ -134,9 +134,9 @@ def bar(done: int, total: int, seconds: float, made: int) -> str:
 def _tell(papers: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | None = None) -> None:
     files = sorted(path for path in out.iterdir() if path.is_file())
     if as_json:
-        more = {} if beyond is None else {"beyond": [_plain(each) for each in beyond]}
+        more = {} if beyond is None else {"beyond": [each.columns() for each in beyond]}
         print_json(
-            {"results": [_plain(each) for each in papers], **more, "files": [str(path) for path in files]}
+            {"results": [each.columns() for each in papers], **more, "files": [str(path) for path in files]}
         )
         return
     most = max(each.runs for each in papers)
@@ -153,7 +153,7 @@ def _tell(papers: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | No
 
 def _tell_beyond(found: list[Any], out: Path) -> None:
     from hieropo.reproduce.beyond.experiment import LOSS, WORSE_THAN_MOST
-    from hieropo.reproduce.beyond.report import of_figure
+    from hieropo.reproduce.run import of_figure
 
     click.echo("\nFrom bandit feedback alone, with users of all kinds")
     for figure in (LOSS, WORSE_THAN_MOST):
@@ -180,7 +180,3 @@ def _table(found: list[Any]) -> str:
         for place in places
     ]
     return table([[*head, *algorithms], *rows])
-
-
-def _plain(each: Any) -> dict[str, Any]:
-    return {key: None if value != value else value for key, value in each.columns().items()}  # noqa: PLR0124  # NaN

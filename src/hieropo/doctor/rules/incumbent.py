@@ -16,7 +16,7 @@ from hieropo.errors import HieropoError
 from hieropo.estimation.reml import estimate
 from hieropo.features.maps import indicator
 from hieropo.logging_policy import cells as at
-from hieropo.logging_policy.action_shares import always_one_action, learn_shares
+from hieropo.logging_policy.action_logit import always_one_action, learn_shares
 from hieropo.logging_policy.cell_tests import Sign, difference, effective, reaction
 from hieropo.logging_policy.cells import Cells
 from hieropo.logging_policy.incumbents import KNEW, knowledge

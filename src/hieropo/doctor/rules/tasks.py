@@ -13,7 +13,7 @@ from hieropo._utils.ties import first_largest
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.examination import Finding
 from hieropo.logging_policy import cells as at
-from hieropo.logging_policy.action_shares import always_one_action
+from hieropo.logging_policy.action_logit import always_one_action
 from hieropo.rows.ids import plain
 
 Rows = NDArray[np.float64] | NDArray[np.int64]

@@ -6,8 +6,7 @@ from hieropo._utils.text import agreeing, counted, percent
 from hieropo.doctor.collecting import Collected
 from hieropo.doctor.examination import Finding
 from hieropo.logs.arrow.schema import like_a_cost
-from hieropo.logs.bad_rows.lenient import Unusable
-from hieropo.logs.bad_rows.rejects import LIST_ROUNDED, ROUNDED
+from hieropo.logs.bad_rows.rejects import LIST_ROUNDED, ROUNDED, Reason
 
 # A mean of fewer rarer rewards is known to no better than about 18 %.
 _FEW_EVENTS = 30
@@ -56,7 +55,7 @@ def faults(seen: Collected) -> Iterator[Finding]:
     """Values that a role cannot take: `fit` refuses them."""
     for reason in dict.fromkeys(fault.reason for fault in seen.faults):
         same = [fault for fault in seen.faults if fault.reason == reason]
-        places = ", ".join(f"column {fault.column!r} from row {fault.row:,}" for fault in same)
+        places = ", ".join(f"column {fault.column!r} from row {fault.first_row:,}" for fault in same)
         yield Finding(
             "stops", "unusable value", places, _said(reason, same, seen), _CURES.get(reason, "") + _DROP
         )
@@ -70,12 +69,12 @@ def faults(seen: Collected) -> Iterator[Finding]:
         yield Finding("stops", "misplaced task", "levels and metadata", f"{said}.", cure)
 
 
-def _said(reason: str, same: list[Unusable], seen: Collected) -> str:
+def _said(reason: str, same: list[Reason], seen: Collected) -> str:
     shown = reason not in _PLAIN
     rows, roles = seen.looked_at, {column: role for role, column in reversed(list(seen.roles.items()))}
     each = [
-        f"column {fault.column!r} ({roles[fault.column]}) in {counted(fault.number, 'row')} "
-        f"({percent(fault.number / rows)}), first row {fault.row:,}{f': {fault.value}' if shown else ''}"
+        f"column {fault.column!r} ({roles[fault.column]}) in {counted(fault.rows, 'row')} "
+        f"({percent(fault.rows / rows)}), first row {fault.first_row:,}{f': {fault.value}' if shown else ''}"
         for fault in same
     ]
     title = "Missing" if reason == "missing" else reason[0].upper() + reason[1:]

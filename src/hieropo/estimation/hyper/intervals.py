@@ -9,7 +9,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import pack, packed_size, triangle
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.mixed import Components, HyperDraws, normal_mixture_quantile
-from hieropo.estimation.hyper.profile_likelihood import Ends
+from hieropo.estimation.hyper.profile_intervals import Ends
 from hieropo.model.hierarchy import Hierarchy
 
 _HELD = 1e-9  # range of a correlation that was not drawn

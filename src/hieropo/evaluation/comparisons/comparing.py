@@ -7,12 +7,13 @@ mean of a difference row by row, whose variance is far below that of either valu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.text import Report
 from hieropo._utils.ties import reaches
 from hieropo.evaluation.comparisons.crossfit import Judge
 from hieropo.evaluation.comparisons.rivals import Rival
@@ -21,8 +22,7 @@ from hieropo.evaluation.passes.judging import ActionFeatures, Rows
 from hieropo.evaluation.passes.propensity import Propensity
 from hieropo.moments.accumulation import Accumulator
 from hieropo.ope.off_policy import OffPolicySums
-from hieropo.ope.value_estimates import FEW_EFFECTIVE
-from hieropo.ope.value_intervals import Ratios, Sample
+from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
 
 _GROUPS = 101
 
@@ -46,7 +46,7 @@ class Weighed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Report):
     """Another policy beside the one that is evaluated, by doubly robust estimates on the same rows.
 
     Attributes
@@ -79,14 +79,6 @@ class Comparison:
     ess: float
     note: str
     withheld: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON's types; what is not finite is null."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
-            for name, value in found.items()
-        }
 
 
 class Comparing:

@@ -1,26 +1,400 @@
-"""One fault of a model after the other: the test of it, how large it is, and what to say of it."""
+"""Tests of standardised residuals, curvature along columns, and sentences on rewards that are unlike the model.
 
-from collections.abc import Sequence
+A residual z is N(0, 1) under the model. Sums over groups of rows (tasks, actions) are all that is kept. The tests are
+made so that one fault does not pass for another:
+
+    unequal noise   between groups, by the analysis of variance of y = min(|z|, 3) (Levene's idea; in Contributions to
+                    Probability and Statistics, 1960), and for the most unlike group by a gamma law of its mean; along a
+                    number x, by the correlation of y and x (Koenker, Journal of Econometrics 17, 1981). The spread of y
+                    is measured and not taken from the normal law, so that heavy tails alone do no harm.
+    heavy tails     by b = n sum z^4 / (sum z^2)^2 within groups, which does not see what differs between them. Under
+                    normal residuals mean and variance of b are exact, 3 n / (n + 2) and
+                    24 n^2 (n - 1) / ((n + 2)^2 (n + 4) (n + 6)); sums over groups are brought to normality as by
+                    Anscombe and Glynn (Biometrika 70, 1983).
+    a wrong scale   by mean z^2 - 1, its spread measured.
+
+Residuals of one task are not independent. With row i left out, corr(z_i, z_j)^2 = h_ij^2 / ((1 - h_i) (1 - h_j)) and
+sum_j h_ij^2 <= h_i, so that a sum of an even function of z has at most about 1 + h / (1 - h) times the variance of
+independent ones; rows that were not learned from, of which a share rho of the variance is the task's, have at most
+1 + n rho^2 times. Both only make the tests more careful.
+
+Were psi (n,) a further feature, with one coefficient for all tasks, its score at 0 would be psi' W e / sigma^2 with the
+posterior's residuals e = r - phi' mean_s and the weights W. Given all else of the model it is normal with mean 0 and
+
+    variance    psi' W psi / sigma^2 -+ Var(sum_s c_s' theta_s | log),    c_s = sum_{rows of s} w psi phi / sigma^2
+
+minus where the rows were learned from (what the fit takes up), plus where they were not (what it does not know yet).
+The second term is that of a sum over tasks, :func:`totals.total`. psi is the square of a column, less its regression on
+the features, in all rows or in those of one action; on rows that were not learned from also 1. All of this is in the
+Moments of (phi, squares) with e for the reward, and does not depend on where a column has its origin. They are kept for
+some tasks, evenly spaced, where those of all would be many.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import fdtrc, gammainc, gammaincc, ndtr, ndtri
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import agreeing
 from hieropo._utils.ties import first_largest, first_smallest, ordered
-from hieropo.evaluation.diagnostics.curvature import Bend
-from hieropo.evaluation.diagnostics.residual_tests import (
-    NoiseTest,
-    Residuals,
-    heavy_tails,
-    noise_along,
-    wrong_scale,
-)
+from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.evaluation.diagnostics.task_distances import TaskDistances
+from hieropo.model.protocol import TaskPosterior
+from hieropo.moments.statistics import add_rows
+from hieropo.rows.columns import RowWeights
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
+
+SHARES = (0.5, 0.8, 0.95)
+_FIELDS = (
+    "rows", "free", "total", "square", "fourth", "size", "size_square", "in_50", "in_80", "in_95", "tie"
+)  # fmt: skip
+_HALF_WIDTHS = ndtri([(1 + share) / 2 for share in SHARES])
+_MOST = 3.0  # of |z| in tests of the noise
+_TAIL_ROWS = 8.0  # free rows of a group in which tails can be seen
+_SPREAD_ROWS = 20.0  # free rows that tell the spread of y
+
+
+def residual_columns(z: Array, free: Array, tie: Array) -> Array:
+    """Return what is summed of each row, (C, n): residuals z, shares free = 1 - h, and h / (1 - h) or rho."""
+    away = np.abs(z)
+    size, square = np.minimum(away, _MOST), z * z
+    inside = [(away <= width).astype(np.float64) for width in _HALF_WIDTHS]
+    return np.stack([np.ones(z.size), free, z, square, square * square, size, size * size, *inside, tie])
+
+
+def summed(columns: Array, codes: Codes, groups: int, counts: Array | None = None) -> Array:
+    """Sum columns (C, n) over the rows of each group, (C, groups), each row as often as ``counts`` (n,) says."""
+    weighed = columns if counts is None else columns * counts
+    return np.stack([np.bincount(codes, column, minlength=groups) for column in weighed])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residuals:
+    """Sums of standardised residuals over the rows of each of G groups.
+
+    Parameters
+    ----------
+    sums : (C, G) array
+        Of :func:`residual_columns`.
+    learned : bool
+        Whether the rows were learned from, and left out one at a time.
+    """
+
+    sums: Array
+    learned: bool
+
+    def of(self, field: str) -> Array:
+        """Return one of the sums (G,)."""
+        return np.asarray(self.sums[_FIELDS.index(field)])
+
+    @property
+    def rows(self) -> Array:
+        """Rows of each group, by their weights."""
+        return self.of("rows")
+
+    @property
+    def mean(self) -> Array:
+        """Mean residual of each group; 0 where it has no rows."""
+        return np.asarray(self.of("total") / np.maximum(self.of("rows"), 1.0))
+
+    @property
+    def sd(self) -> Array:
+        """Root mean square of the residuals of each group; 1 under the model, and where there are no rows."""
+        rows = self.of("rows")
+        return np.asarray(np.sqrt(np.where(rows > 0, self.of("square") / np.maximum(rows, 1.0), 1.0)))
+
+    @property
+    def coverage(self) -> Array:
+        """Share of the rewards of each group in their 50, 80 and 95 % intervals, (G, 3)."""
+        inside = np.stack([self.of(field) for field in ("in_50", "in_80", "in_95")], axis=1)
+        rows = self.of("rows")[:, None]
+        return np.asarray(np.where(rows > 0, inside / np.maximum(rows, 1.0), SHARES))
+
+    @property
+    def all(self) -> "Residuals":
+        """The same with all rows as one group."""
+        return Residuals(self.sums.sum(axis=1, keepdims=True), self.learned)
+
+    @property
+    def inflation(self) -> Array:
+        """Return how much more, at most, sums of an even function of z vary than if independent; groups are tasks."""
+        rows, tie = np.maximum(self.of("rows"), 1.0), self.of("tie")
+        return np.asarray(1.0 + (tie / rows if self.learned else tie * tie / rows))
+
+
+class NoiseTest(NamedTuple):
+    """A test of noise that differs between groups.
+
+    Parameters
+    ----------
+    p : float
+        Of equal noise in all groups.
+    variation : float
+        How much the noise sd varies between groups: their sd as a share of their mean.
+    each : (G,) array
+        p of each group against the others, two-sided.
+    """
+
+    p: float
+    variation: float
+    each: Array
+
+
+def noise_between(groups: Residuals, inflation: Array) -> NoiseTest | None:
+    """Test whether groups have the same noise; None where rows are too few to tell.
+
+    Parameters
+    ----------
+    groups : Residuals
+    inflation : (G,) array
+        How much more a sum over a group varies than that of independent rows.
+    """
+    rows, sums = groups.of("rows"), groups.of("size")
+    some = rows > 0
+    n, count = float(rows.sum()), int(some.sum())
+    if count < 2 or float(groups.of("free").sum()) - count < _SPREAD_ROWS:
+        return None
+    means, middle = sums / np.maximum(rows, 1.0), float(sums.sum()) / n
+    variance = float((groups.of("size_square") - means * sums).sum()) / (n - count)
+    if variance <= 1e-12:
+        return None  # all residuals are equal in size
+    away = rows * (means - middle) ** 2
+    ratio = float((away / inflation).sum()) / (count - 1) / variance
+    between = float(away.sum()) - float(inflation[some].sum()) * variance * (count - 1) / count
+    variation = np.sqrt(max(between / (n - float(rows @ rows) / n), 0.0)) / middle
+    p = float(fdtrc(count - 1, n - count, ratio))
+    each = _apart(groups, means, middle, variance * inflation)
+    return NoiseTest(p, float(variation), np.where(some, each, 1.0))
+
+
+def _apart(groups: Residuals, means: Array, middle: float, variance: Array) -> Array:
+    """Two-sided p of the mean of y of each group, by the gamma law with its mean and variance.
+
+    Below, that law is too light for few rows, since |z| has a density at 0; there the chi-squared law of sum z^2 is
+    taken where it is the heavier.
+    """
+    rows, free = np.maximum(groups.of("rows"), 1.0), groups.of("free")
+    shape = middle * middle / (variance * np.maximum(1.0 / rows - 1.0 / groups.of("rows").sum(), 1e-300))
+    x = shape * means / middle
+    small = gammainc(free / 2.0, groups.of("square") * free / rows / 2.0)
+    lower = np.maximum(gammainc(shape, x), np.where(free > 0, small, 1.0))
+    return np.asarray(np.minimum(2.0 * np.minimum(gammaincc(shape, x), lower), 1.0))
+
+
+def noise_along(gram: Array, inflation: float) -> tuple[Array, Array]:
+    """Test whether noise changes along numbers, within groups.
+
+    Parameters
+    ----------
+    gram : (G, q + 2, q + 2) array
+        Sums over the rows of each group of v v', v = (1, y, x_1 .. x_q).
+    inflation : float
+
+    Returns
+    -------
+    p : (q,) array
+    effect : (q,) array
+        Change of the noise sd for each sd of x, as a share of itself.
+    """
+    rows, whole = gram[:, 0, 0], gram.sum(axis=0)
+    n, q = float(rows.sum()), len(whole) - 2
+    if n - len(rows) < _SPREAD_ROWS:
+        return np.ones(q), np.zeros(q)
+    middle = gram[:, 0] / np.sqrt(np.maximum(rows, 1.0))[:, None]
+    cov = (whole - middle.T @ middle) / n
+    spread = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+    told = spread > 1e-7 * np.sqrt(np.diagonal(whole) / n)
+    along = np.where(told[2:] & told[1], cov[1, 2:] / np.where(told[2:], spread[2:], 1.0), 0.0)
+    t = along / (spread[1] if told[1] else 1.0) * np.sqrt(n / inflation)
+    return 2.0 * ndtr(-np.abs(t)), along * n / max(float(whole[0, 1]), 1e-300)
+
+
+class Tails(NamedTuple):
+    """Excess kurtosis of residuals within groups, and p of none."""
+
+    excess: float
+    p: float
+
+
+def heavy_tails(partitions: Sequence[Residuals]) -> Tails | None:
+    """Test for heavy tails within the groups of every partition: what only one of them shows is unequal noise."""
+    found = [each for each in map(_tails, partitions) if each is not None]
+    if not found:
+        return None
+    return Tails(min(each.excess for each in found), max(each.p for each in found))
+
+
+def _tails(groups: Residuals) -> Tails | None:
+    n = groups.of("free")
+    own = (n >= _TAIL_ROWS) & (groups.of("square") > 0)
+    if not own.any():
+        return None
+    n, rows = n[own], groups.of("rows")[own]
+    b = rows * groups.of("fourth")[own] / groups.of("square")[own] ** 2
+    variance = 24.0 * n * n * (n - 1.0) / ((n + 2.0) ** 2 * (n + 4.0) * (n + 6.0))
+    skew = 6.0 * (n * n - 5.0 * n + 2.0) / ((n + 7.0) * (n + 9.0))
+    skew *= np.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
+    total = float((n * n * variance).sum())
+    away = float((n * (b - 3.0 * n / (n + 2.0))).sum()) / np.sqrt(total)
+    g = float((n**3 * variance**1.5 * skew).sum()) / total**1.5
+    excess = float((b * (n + 2.0)).sum() / n.sum()) - 3.0
+    return Tails(excess, float(ndtr(-_normalised(away, g))))
+
+
+def _normalised(x: float, g: float) -> float:
+    """Bring x of mean 0, variance 1 and skewness g > 0 to a normal one, by a cube root."""
+    a = 6.0 + 8.0 / g * (2.0 / g + np.sqrt(1.0 + 4.0 / (g * g)))
+    ratio = (1.0 - 2.0 / a) / max(1.0 + x * np.sqrt(2.0 / (a - 4.0)), 1e-12)
+    return float((1.0 - 2.0 / (9.0 * a) - np.cbrt(ratio)) / np.sqrt(2.0 / (9.0 * a)))
+
+
+def wrong_scale(groups: Residuals, inflation: float, noise_rows: float) -> tuple[float, float]:
+    """Return the root mean square of all residuals, and two-sided p that it is 1.
+
+    ``noise_rows`` is the number of rows that the noise may have been learned from, apart from these; inf for none.
+    """
+    n = float(groups.of("rows").sum())
+    if n < _SPREAD_ROWS:
+        return 1.0, 1.0
+    square = float(groups.of("square").sum()) / n
+    spread = max(float(groups.of("fourth").sum()) / n - square * square, 1e-12)
+    t = (square - 1.0) / np.sqrt(spread / n * inflation + 2.0 * square * square / noise_rows)
+    return float(np.sqrt(square)), float(2.0 * ndtr(-abs(t)))
+
+
+_ROOM = 2**21  # doubles of sums
+_VECTORS = 2**23  # doubles of vectors that are summed over at once
+_WORK = 4e9  # operations up to which actions are tested one by one, some seconds
+_NEW = 1e-6  # least share of a feature that the others do not have
+
+
+class Bend(NamedTuple):
+    """One feature that is not in the model.
+
+    Parameters
+    ----------
+    column : int
+        The context column whose square it is; -1 for the level.
+    action : int
+        The action in whose rows it is; -1 for all.
+    score : float
+        N(0, 1) under the model; its sign is that of the coefficient.
+    effect : float
+        Root mean square of what it would add to the mean reward, in noise sds of a row of weight 1.
+    p : float
+        Two-sided.
+    """
+
+    column: int
+    action: int
+    score: float
+    effect: float
+    p: float
+
+
+class Curves:
+    """Moments of features that the model does not have, batch by batch.
+
+    Parameters
+    ----------
+    m : int
+        Tasks of the posterior.
+    width : int
+        Features of a row.
+    columns : int
+        Context columns c.
+    actions : int
+        K where each action has features of its own, else 1.
+    learned : bool
+        Whether the rows were learned from.
+    """
+
+    def __init__(self, m: int, width: int, columns: int, actions: int, *, learned: bool) -> None:
+        self._size = width + columns + 2
+        size = packed_size(self._size)
+        self._width, self._columns, self._actions, self._learned = width, columns, actions, learned
+        self._every = max(1, -(-m * actions * size // _ROOM))
+        units = -(-m // self._every) * actions
+        self._sums = np.zeros((units, size))
+        self._rows = np.zeros(units)
+
+    def add(
+        self, task: Codes, action: Codes, phi: Array, standardised: Array, away: Array, weights: RowWeights
+    ) -> None:
+        """Add rows of tasks (n,): own features (n, width), columns (n, c), residuals (n,) and weights."""
+        at = np.flatnonzero(task % self._every == 0) if self._every > 1 else slice(None)
+        code = task[at] // self._every * self._actions + (action[at] if self._actions > 1 else 0)
+        table = np.concatenate([phi[at], standardised[at] ** 2], axis=1)
+        some = weights.some(at)
+        add_rows(code, table, away[at], some.factors(), self._sums)
+        self._rows += np.bincount(code, some.counts(code.size), self._rows.size)
+
+    def bends(self, posterior: TaskPosterior, noise_var: Array) -> list[Bend]:
+        """Test all features that the model does not have already.
+
+        Parameters
+        ----------
+        posterior : a posterior
+            Whose residuals were handed in.
+        noise_var : (K,) or (1,) array
+            Of the actions, or of all rows.
+        """
+        m, d, K = len(posterior.moments.keys), posterior.dim, self._actions
+        columns = [*([] if self._learned else [-1]), *range(self._columns)]
+        apart = list(range(K)) if K > 1 and float(K + 1) * len(columns) * m * d * d <= _WORK else []
+        wanted = [(column, action) for column in columns for action in (-1, *apart)]
+        whole = unpack(self._sums, self._size).reshape(-1, K, self._size, self._size)
+        step, found = max(1, _VECTORS // max(m * d, 1)), list[Bend]()
+        for start in range(0, len(wanted), step):
+            found.extend(self._tested(wanted[start : start + step], whole, posterior, noise_var))
+        return found
+
+    def _missing(self, column: int, joint: Array) -> Array:
+        """The feature as a combination (size,) of (phi, squares, e, 1), given sums of their products over its rows.
+
+        It is zero where, as with a column of two values, the square is a combination of features.
+        """
+        k, size = self._width, self._size
+        form = np.zeros(size)
+        if column < 0:
+            form[-1] = 1.0
+            return form
+        scale = np.sqrt(np.diagonal(joint))
+        scale = np.where(scale > 0, scale, 1.0)
+        scaled, have, at = joint / np.outer(scale, scale), [*range(k), size - 1], k + column
+        fit = np.linalg.lstsq(scaled[np.ix_(have, have)], scaled[have, at], rcond=1e-12)[0]
+        if scaled[at, at] - scaled[have, at] @ fit > _NEW:
+            form[have], form[at] = -fit * scale[at] / scale[have], 1.0
+        return form
+
+    def _tested(
+        self, wanted: list[tuple[int, int]], whole: Array, posterior: TaskPosterior, noise_var: Array
+    ) -> Iterator[Bend]:
+        k, units = self._width, self._rows.reshape(-1, self._actions)
+        vectors = np.zeros((len(wanted), len(posterior.moments.keys), posterior.dim))
+        sums = np.zeros((len(wanted), 3))
+        for j, (column, action) in enumerate(wanted):
+            own = slice(None) if action < 0 else slice(action, action + 1)
+            form = self._missing(column, whole[:, own].sum(axis=(0, 1)))
+            along = whole[:, own] @ form / (noise_var[own] if noise_var.size > 1 else noise_var)[:, None]
+            c = np.zeros((*units.shape, k))
+            c[:, own] = along[..., :k]
+            vectors[j, :: self._every] = c.reshape(len(units), -1)
+            sums[j] = along[..., -2].sum(), (along @ form).sum(), units[:, own].sum()
+        known = np.diagonal(total(posterior, vectors).gaussian().cov)
+        for each, (score, full, n), part in zip(wanted, sums.tolist(), known.tolist(), strict=True):
+            variance = full - part if self._learned else full + part
+            if n > 1 and variance > _NEW * full:
+                z = score / np.sqrt(variance)
+                effect = np.sqrt(max(z * z - 1.0, 0.0) / n)
+                yield Bend(*each, float(z), float(effect), float(2.0 * ndtr(-abs(z))))
+
 
 _VARIATION, _RATIO = 0.1, 1.25  # of noise sds: between groups, and of one group to all
 _ALONG = 0.1  # change of the noise sd with one sd of a number

@@ -24,9 +24,15 @@ from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.ties import ROUNDING, ordered
 from hieropo.errors import InputError, MismatchError
-from hieropo.evaluation.diagnostics.curvature import Bend, Curves
-from hieropo.evaluation.diagnostics.misfits import Misfit, Outlier
-from hieropo.evaluation.diagnostics.residual_tests import Residuals, residual_columns, summed
+from hieropo.evaluation.diagnostics.misfits import (
+    Bend,
+    Curves,
+    Misfit,
+    Outlier,
+    Residuals,
+    residual_columns,
+    summed,
+)
 from hieropo.evaluation.diagnostics.task_distances import task_distances
 from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
 from hieropo.features.maps import FeatureMap

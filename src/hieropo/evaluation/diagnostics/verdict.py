@@ -11,9 +11,15 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.text import counted, whole
 from hieropo._utils.ties import ordered
 from hieropo.evaluation.diagnostics import misfits as faults
-from hieropo.evaluation.diagnostics.curvature import Bend
-from hieropo.evaluation.diagnostics.misfits import Misfit, Outlier
-from hieropo.evaluation.diagnostics.residual_tests import SHARES, NoiseTest, Residuals, noise_between
+from hieropo.evaluation.diagnostics.misfits import (
+    SHARES,
+    Bend,
+    Misfit,
+    NoiseTest,
+    Outlier,
+    Residuals,
+    noise_between,
+)
 from hieropo.evaluation.diagnostics.task_distances import TaskDistances
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys

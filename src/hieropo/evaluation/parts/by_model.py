@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.text import Report
 from hieropo.estimation.hyper.mixed import normal_mixture_below, normal_mixture_quantile
 from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.evaluation.by_posterior.value_distributions import total
@@ -19,7 +20,7 @@ _SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class ValueSummary:
+class ValueSummary(Report):
     """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero.
 
     ``zero`` is the probability that it is exactly 0, as a gain is where actions have no effect.
@@ -31,10 +32,6 @@ class ValueSummary:
     high: float
     below: float
     zero: float = 0.0
-
-    def to_dict(self) -> dict[str, float]:
-        """Return JSON's types."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, eq=False)

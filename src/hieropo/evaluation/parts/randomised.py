@@ -1,16 +1,14 @@
 """Randomisation tests of a log: whether actions have an effect, and whether it is the same in all tasks."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hieropo._utils.arrays import Array
-from hieropo._utils.text import whole
+from hieropo._utils.text import Report
 from hieropo.evaluation.passes.first_pass import FOLDS, NUMBERS, Kept
 from hieropo.evaluation.passes.propensity import Propensities
-from hieropo.logging_policy.logged_actions import LoggedActions
-from hieropo.logging_policy.propensities import LoggingModel
+from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.ope.randomisation import Rows, no_effect, tasks_alike
 
 DRAWS, FEWER_DRAWS = 199, 99
@@ -18,7 +16,7 @@ _ROUNDING = 1e-6  # of a propensity
 
 
 @dataclass(frozen=True, slots=True)
-class RandomisationTests:
+class RandomisationTests(Report):
     """P-values of two null hypotheses, by actions drawn anew; made by :func:`randomisation_tests`.
 
     Attributes
@@ -46,11 +44,6 @@ class RandomisationTests:
     exact: bool = False
     how: str = ""
     refused: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON's types."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "rows": whole(self.rows)}
 
 
 def randomisation_tests(

@@ -12,9 +12,8 @@ from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.errors import LogError
 from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
-from hieropo.logging_policy.logged_actions import LoggedActions
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
-from hieropo.logging_policy.propensities import LoggingModel
+from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.passes.worker import accumulator, add_rows, placed
 from hieropo.rows.batches import Batch

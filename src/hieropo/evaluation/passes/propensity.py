@@ -7,7 +7,7 @@ from typing import Literal
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.errors import InputError
 from hieropo.evaluation.passes.first_pass import FOLDS, FirstPass, fold_of
-from hieropo.logging_policy.action_shares import always_one_action
+from hieropo.logging_policy.action_logit import always_one_action
 from hieropo.logging_policy.logged_propensities import PscoreCheck
 from hieropo.logging_policy.propensities import LoggingModel
 from hieropo.rows.batches import Batch

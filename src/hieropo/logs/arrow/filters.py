@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError
 from hieropo.logs.arrow.arrays import decoded
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Piece, files_of, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Parted, regroup
 from hieropo.logs.arrow.schema import check_columns, is_number, is_text
 
 Value = str | int | float | bool
@@ -326,16 +325,14 @@ class FilteredSource:
         return regroup((self._filter.kept(batch).select(list(columns)) for batch in found), batch_rows)
 
 
-class FilteredParts:
+class FilteredParts(Parted):
     """The rows of files that pass a filter, in parts: they are counted when it is opened."""
-
-    rereadable = True
 
     def __init__(self, source: Any, by: Filter) -> None:
         self.name = f"{source.name} where {by.text}"
         self.where = by.text
-        self.files: Sequence[Path] | None = files_of(source)
-        self.schema: pa.Schema = source.schema
+        self.files = source.files
+        self.schema = source.schema
         self._source, self._filter = source, by
         self._rows = [
             sum(by.kept(batch).num_rows for batch in part.batches())
@@ -343,17 +340,13 @@ class FilteredParts:
         ]
         self.n_rows = sum(self._rows)
 
-    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that pass, with these columns only."""
-        return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
-
-    def parts(self, columns: Sequence[str]) -> list[Piece]:
+    def parts(self, columns: Sequence[str]) -> list[Part]:
         """The parts of the files in which a row passes."""
         found, row = [], 0
         parts = self._source.parts(_both(columns, self._filter))
         for part, rows in zip(parts, self._rows, strict=True):
             if rows:
-                kept = Piece.of(part, partial(_kept, part, tuple(columns), self._filter))
+                kept = Part.of(part, partial(_kept, part, tuple(columns), self._filter))
                 found.append(replace(kept, first_row=row, n_rows=rows))
             row += rows
         return found

@@ -43,43 +43,24 @@ class LogSource(Protocol):
         """Yield all rows with these columns only, in the order asked for."""
 
 
-class Part(Protocol):
-    """Consecutive rows of a source that can be read apart from the others, in any thread and again."""
-
-    @property
-    def name(self) -> str:
-        """What it is, for messages, such as a file and its row groups."""
-
-    @property
-    def file(self) -> int:
-        """Number of the file that it lies in, from 0; 0 where there are no files."""
-
-    @property
-    def path(self) -> str | None:
-        """The file that it lies in; None where there is none."""
-
-    @property
-    def first_row(self) -> int:
-        """Number of its first row in the whole log, from 0."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows it has, or at most has; 0 where that is not known."""
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows, in batches of any size; text may come dictionary-encoded."""
-
-
 @dataclass(frozen=True)
-class Piece:
-    """A part that a function reads, each time anew.
+class Part:
+    """Consecutive rows of a source that can be read apart from the others, in any thread and again.
 
     Parameters
     ----------
-    name, file, path, first_row, n_rows
-        As of :class:`Part`.
+    name : str
+        For messages, such as a file and its row groups.
+    file : int
+        Number of the file that it lies in, from 0; 0 where there are no files.
+    path : str or None
+        The file that it lies in; None where there is none.
+    first_row : int
+        Number of its first row in the whole log, from 0.
+    n_rows : int
+        How many rows it has, or at most has; 0 where that is not known.
     read : callable
-        Gives its batches.
+        Gives its rows, each time anew, in batches of any size; text may come dictionary-encoded.
     """
 
     name: str
@@ -90,13 +71,45 @@ class Piece:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
     @classmethod
-    def of(cls, part: Part, read: Callable[[], Iterator[pa.RecordBatch]]) -> "Piece":
+    def of(cls, part: "Part", read: Callable[[], Iterator[pa.RecordBatch]]) -> "Part":
         """Return the same part, read in another way."""
         return cls(part.name, part.file, part.path, part.first_row, part.n_rows, read)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield its rows."""
         return self.read()
+
+
+class Parted:
+    """A source in files, which is read part by part."""
+
+    rereadable = True
+    name: str
+    schema: pa.Schema
+    n_rows: int
+    files: Sequence[Path]
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Part]:
+        """Return the parts, with these columns only.
+
+        Raises
+        ------
+        SchemaError
+            A file lacks a column that others have, or its folders do not name it.
+        """
+        raise NotImplementedError
+
+    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with these columns only.
+
+        Raises
+        ------
+        SchemaError
+            As :meth:`parts`.
+        LogError
+            While reading: a file is torn, or a value is not of the type that was stated; names it.
+        """
+        return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
 
 
 class Wrapped:
@@ -109,36 +122,9 @@ class Wrapped:
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
-
-    @property
-    def name(self) -> str:
-        """Name of the source."""
-        return self._source.name
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the source."""
-        return self._source.schema
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, where it is known."""
-        return self._source.n_rows
-
-    @property
-    def rereadable(self) -> bool:
-        """Whether the source can be read again."""
-        return self._source.rereadable
-
-    @property
-    def files(self) -> Sequence[Path] | None:
-        """Its files, where it lies in files."""
-        return files_of(self._source)
-
-    @property
-    def where(self) -> str | None:
-        """Its filter, where it has one."""
-        return getattr(self._source, "where", None)
+        self.name, self.schema = source.name, source.schema
+        self.n_rows, self.rereadable = source.n_rows, source.rereadable
+        self.files, self.where = files_of(source), getattr(source, "where", None)
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Read the source as it is."""
@@ -154,7 +140,7 @@ def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     divide: Callable[[Sequence[str]], Sequence[Part]] | None = getattr(source, "parts", None)
     if divide is not None:
         return divide(columns)
-    return [Piece(source.name, 0, None, 0, source.n_rows or 0, partial(source.batches, tuple(columns)))]
+    return [Part(source.name, 0, None, 0, source.n_rows or 0, partial(source.batches, tuple(columns)))]
 
 
 def files_of(source: LogSource) -> Sequence[Path] | None:

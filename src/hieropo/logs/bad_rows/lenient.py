@@ -1,7 +1,7 @@
 """Reading a log that may not be usable: what can be read of each row, and what is wrong with the rest, counted."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,21 +11,11 @@ from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, without_views
 from hieropo.logs.arrow.schema import NUMBER_ROLES, holds_text
-from hieropo.logs.bad_rows.rejects import BadValues, find_bad_values
+from hieropo.logs.bad_rows.rejects import Reason, find_bad_values
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Roles
+from hieropo.rows.columns import HUGE
 from hieropo.rows.keys import Places
-from hieropo.rows.rules import HUGE
-
-
-class Unusable(NamedTuple):
-    """Values of a column that its role cannot take: how many, in which row the first, and what it was."""
-
-    column: str
-    reason: str
-    number: int
-    row: int
-    value: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +35,7 @@ class LenientBatch:
         NaN where it is missing.
     eligible : (n,) array or None
         How many actions could be taken; 0 where that is not known.
-    faults : list of Unusable
+    faults : list of Reason
     """
 
     first_row: int
@@ -56,7 +46,7 @@ class LenientBatch:
     levels: tuple[Codes, ...]
     time: Array | None
     eligible: Array | None
-    faults: list[Unusable]
+    faults: list[Reason]
 
     def repeated(self, copies: Codes) -> "LenientBatch":
         """Return every row as often as ``copies`` (n,) says; faults are those of the rows as they came."""
@@ -121,14 +111,8 @@ class LenientReader:
             ),
             time=None if roles.time is None else _times(found.column(roles.time), good[roles.time]),
             eligible=None if roles.eligible is None else _lengths(found.column(roles.eligible)),
-            faults=[_unusable(fault, found, first_row) for fault in faults.values()],
+            faults=[fault.counted(found, first_row) for fault in faults.values()],
         )
-
-
-def _unusable(fault: BadValues, found: pa.RecordBatch, first_row: int) -> Unusable:
-    row = int(fault.bad.argmax())
-    value = str(found.column(fault.column)[row])
-    return Unusable(fault.column, fault.reason, int(np.count_nonzero(fault.bad)), first_row + row, value)
 
 
 def _places(column: pa.Array, good: Mask, name: str, places: Places) -> Codes:

@@ -5,7 +5,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from threading import Lock
@@ -24,11 +24,10 @@ from hieropo.logs.arrow.arrays import EXACT, decoded, ids, lists
 from hieropo.logs.arrow.schema import holds_text
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import text_numbers
-from hieropo.rows.batches import Roles
-from hieropo.rows.eligible import Eligible
+from hieropo.rows.batches import Eligible, Roles
+from hieropo.rows.columns import RULES
 from hieropo.rows.ids import Ids, may_be_rounded, plain
 from hieropo.rows.keys import Keys
-from hieropo.rows.rules import RULES
 
 _IN_WORDS = {"missing": "a missing value", "infinite": "an infinite value"}
 NOTHING = ("missing", "NaN")  # reasons of values that are not there
@@ -61,6 +60,11 @@ class Reason:
     first_row: int
     value: str | None
     unit: Literal["row", "line"] = "row"
+
+    def __add__(self, other: "Reason") -> "Reason":
+        """Count both, with the first row of all."""
+        first = self if self.first_row <= other.first_row else other
+        return replace(first, rows=self.rows + other.rows)
 
     def __str__(self) -> str:
         reason = _IN_WORDS.get(self.reason, self.reason)
@@ -209,6 +213,15 @@ class BadValues:
     column: str
     reason: str
     bad: Mask
+
+    def counted(self, found: pa.RecordBatch, first_row: int) -> Reason:
+        """Return the count of these rows of a record batch that begins with ``first_row``."""
+        row = int(self.bad.argmax())
+        value = found.column(self.column)[row].as_py()
+        return Reason(
+            self.column, self.reason, int(np.count_nonzero(self.bad)), first_row + row,
+            None if value is None else str(value),
+        )  # fmt: skip
 
 
 def find_bad_values(
@@ -534,21 +547,11 @@ class Rejects:
             if taken is not None:
                 self._actions.add(taken, aside)
             for fault in faults:
-                self._count(found, fault, first_row)
+                reason, key = fault.counted(found, first_row), (fault.column, fault.reason)
+                before = self._reasons.get(key)
+                self._reasons[key] = reason if before is None else before + reason
             if self._listed is not None:
                 self._listed.add(found, faults, first_row, place)
-
-    def _count(self, found: pa.RecordBatch, fault: BadValues, first_row: int) -> None:
-        row, rows = first_row + int(fault.bad.argmax()), int(np.count_nonzero(fault.bad))
-        key = (fault.column, fault.reason)
-        before = self._reasons.get(key)
-        if before is None or row < before.first_row:
-            value = found.column(fault.column)[row - first_row].as_py()
-            first = Reason(fault.column, fault.reason, 0, row, None if value is None else str(value))
-        else:
-            first = before
-        total = rows + (0 if before is None else before.rows)
-        self._reasons[key] = Reason(first.column, first.reason, total, first.first_row, first.value)
 
     def found(self, kept: int, tasks: Keys) -> Rejected:
         """Return and keep what was set aside beside ``kept`` rows of ``tasks``; the file is written."""

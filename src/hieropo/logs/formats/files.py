@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from hieropo._utils.text import counted
 from hieropo.errors import LogError, SchemaError
-from hieropo.logs.arrow.log_source import BATCH_ROWS, Piece, regroup
+from hieropo.logs.arrow.log_source import Part, Parted
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # what Arrow raises where a file is not whole
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
@@ -26,50 +26,25 @@ class FileRows:
     read: Read
 
 
-class FilesSource:
+class FilesSource(Parted):
     """Files that are read one after the other; each hands out columns of the types of the whole log."""
-
-    rereadable = True
 
     def __init__(self, files: Sequence[FileRows], schema: pa.Schema, name: str) -> None:
         self.name = name
         self.schema = schema
         self.n_rows = sum(file.n_rows for file in files)
         self._files = files
+        self.files = [file.path for file in files]
 
-    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows with these columns only.
-
-        Raises
-        ------
-        SchemaError
-            A file lacks a column that others have.
-        LogError
-            While reading: a file is torn, or a value is not of the type that was stated; names it.
-        """
-        parts = self.parts(columns)
-        return regroup((batch for part in parts for batch in part.batches()), batch_rows)
-
-    @property
-    def files(self) -> list[Path]:
-        """Paths of its files, by their numbers."""
-        return [file.path for file in self._files]
-
-    def parts(self, columns: Sequence[str]) -> list[Piece]:
-        """One part for each file.
-
-        Raises
-        ------
-        SchemaError
-            A file lacks a column that others have.
-        """
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Return one part for each file."""
         parts, row = [], 0
         for number, file in enumerate(self._files):
             if not file.n_rows:
                 continue
             refuse_lacking(file.path, file.names, columns, self.name)
             path = str(file.path)
-            parts.append(Piece(repr(path), number, path, row, file.n_rows, partial(_rows, file, columns)))
+            parts.append(Part(repr(path), number, path, row, file.n_rows, partial(_rows, file, columns)))
             row += file.n_rows
         return parts
 

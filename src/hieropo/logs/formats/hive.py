@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from hieropo.logs.arrow.filters import Filter
-from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, Piece, regroup
+from hieropo.logs.arrow.log_source import Part, Parted
 from hieropo.logs.formats.files import refuse_lacking
 from hieropo.logs.formats.text_types import TextType, Types, converted
 
@@ -50,51 +50,26 @@ def _said(folders: Sequence[str]) -> dict[str, str | None]:
     return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
 
 
-class HiveSource:
+class HiveSource(Parted):
     """Files, with the columns that their folders name."""
-
-    rereadable = True
 
     def __init__(self, source: Any, files: Sequence[Path], columns: Sequence[dict[str, pa.Scalar]]) -> None:
         self.name: str = source.name
         self.n_rows: int = source.n_rows
         kinds = {name: value.type for each in columns for name, value in each.items()}
         self.schema = pa.schema([*source.schema, *(pa.field(name, kind) for name, kind in kinds.items())])
-        self._source, self._files, self._columns = source, files, columns
+        self._source, self.files, self._columns = source, files, columns
         self._names = list(kinds)
 
-    def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows with these columns only.
-
-        Raises
-        ------
-        SchemaError
-            A file lacks a column that others have, or its folders do not name it.
-        LogError
-            While reading: a file is torn.
-        """
-        return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """Paths of its files, by their numbers."""
-        return self._files
-
-    def parts(self, columns: Sequence[str]) -> list[Piece]:
-        """Return the parts of the files.
-
-        Raises
-        ------
-        SchemaError
-            A file lacks a column that others have, or its folders do not name it.
-        """
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Return the parts of the files."""
         named = [column for column in columns if column in self._names]
-        for path, each in zip(self._files, self._columns, strict=True):
+        for path, each in zip(self.files, self._columns, strict=True):
             refuse_lacking(path, list(each), named, self.name)
         read = [column for column in columns if column not in self._names]
         parts = self._source.parts(read or self._source.schema.names[:1])
         return [
-            Piece.of(part, partial(_rows, part, tuple(columns), self._columns[part.file], read=bool(read)))
+            Part.of(part, partial(_rows, part, tuple(columns), self._columns[part.file], read=bool(read)))
             for part in parts
         ]
 
@@ -105,7 +80,7 @@ class HiveSource:
             source = source.pruned(by, self._columns)
         elif set(by.columns) - set(self._names):
             return None
-        return HiveSource(source, self._files, self._columns)
+        return HiveSource(source, self.files, self._columns)
 
 
 def _rows(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from hieropo.errors import LogError
 from hieropo.logs.arrow.filters import Filter
-from hieropo.logs.arrow.log_source import BATCH_ROWS, Piece, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, regroup
 from hieropo.logs.arrow.schema import is_text
 from hieropo.logs.formats.files import UNREADABLE, fitted, merged, refuse_lacking, unreadable
 
@@ -73,7 +73,7 @@ class ParquetSource:
         """Paths of its files, by their numbers."""
         return [file.path for file in self._files]
 
-    def parts(self, columns: Sequence[str]) -> list[Piece]:
+    def parts(self, columns: Sequence[str]) -> list[Part]:
         """One part for each row group, with these columns only; small row groups of a file are joined.
 
         Raises
@@ -86,7 +86,7 @@ class ParquetSource:
             for groups in _joined(file):
                 rows = sum(file.groups[group] for group in groups)
                 read = partial(_part, file, groups, target)
-                found.append(Piece(_named(file, groups), number, str(file.path), row, rows, read))
+                found.append(Part(_named(file, groups), number, str(file.path), row, rows, read))
                 row += rows
         return found
 

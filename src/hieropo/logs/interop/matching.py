@@ -7,21 +7,21 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from hieropo._utils.text import counted, table
+from hieropo._utils.text import Report, counted, table
 from hieropo.errors import InputError, LogError, SchemaError, warn
 from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.schema import is_text
 
 
 @dataclass(frozen=True, slots=True)
-class JoinReport:
+class JoinReport(Report):
     """Counts of a join of decisions with later rewards; each decision and each reward is in one of them.
 
     Parameters
@@ -77,10 +77,6 @@ class JoinReport:
     until: str
     until_given: bool
     delays: dict[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON's types."""
-        return asdict(self)
 
     def __str__(self) -> str:
         why = (

@@ -20,6 +20,7 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
 from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.reproduce import experiment as experiments
 from hieropo.reproduce.experiment import Experiment
 from hieropo.reproduce.judging import SIMPLER, simplest_that_holds
 from hieropo.reproduce.movielens.clusters import Clusters
@@ -38,7 +39,7 @@ FIGURES = (VALUE, TENTH, LOSS, WORSE_THAN_MOST, WORSE_THAN_BEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(experiments.Cell):
     """One point of a figure: rows n of all users."""
 
     rows: int
@@ -47,11 +48,6 @@ class Cell:
     def text(self) -> str:
         """All of it, as a key of the journal."""
         return f"rows {self.rows}"
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a table says of it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

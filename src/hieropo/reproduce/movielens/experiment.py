@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from hieropo.errors import InputError
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.statistics import Moments
+from hieropo.reproduce import experiment as experiments
 from hieropo.reproduce.experiment import Experiment
 from hieropo.reproduce.judging import World, losses
 from hieropo.reproduce.movielens.als import Factors, factorize
@@ -24,7 +24,7 @@ _FACTORS, _CLUSTERS, _USERS = 1, 2, 3  # what random numbers are for, beside the
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(experiments.Cell):
     """One point of a figure: rows n of all tasks, and a reading of what the paper leaves open."""
 
     rows: int
@@ -34,11 +34,6 @@ class Cell:
     def text(self) -> str:
         """All of it, as a key of the journal."""
         return f"rows {self.rows}, {self.reading}"
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a table says of it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

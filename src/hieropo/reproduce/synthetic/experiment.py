@@ -2,13 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.statistics import Moments
+from hieropo.reproduce import experiment as experiments
 from hieropo.reproduce.experiment import Experiment
 from hieropo.reproduce.judging import World, losses
 from hieropo.reproduce.settings import Algorithm, Open, Settings, Synthetic
@@ -23,7 +23,7 @@ AS_SET = "as set"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(experiments.Cell):
     """One point of a figure.
 
     Parameters
@@ -50,11 +50,6 @@ class Cell:
     def text(self) -> str:
         """All of it, as a key of the journal."""
         return f"hyper_sd {self.hyper_sd:g}, tasks {self.tasks}, rows {self.rows}, {self.reading}"
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a table says of it."""
-        return asdict(self)
 
 
 def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:

@@ -66,8 +66,8 @@ class Aside:
         """Take one example."""
         self._rows += 1
         key = error.column, error.reason
-        before = self._reasons.get(key, Reason(*key, 0, error.line, error.value, unit="line"))
-        self._reasons[key] = replace(before, rows=before.rows + 1)
+        reason, before = Reason(*key, 1, error.line, error.value, unit="line"), self._reasons.get(key)
+        self._reasons[key] = reason if before is None else before + reason
         if self._listing is not None:
             self._waiting.append(
                 {"file": path, "line": error.line, "column": error.column or None, "value": error.value,
