@@ -151,6 +151,23 @@ def test_settings_by_numbers_leave_the_model_alone() -> None:
     assert np.isfinite(found.model.difference.mean)
 
 
+@pytest.mark.parametrize("actions", [3, 4])
+@pytest.mark.parametrize("means", [(0.0,), (1.0,), (0.0, 1.0), (0.0, 0.3)])
+def test_one_row_does_not_make_an_action_the_choice_of_all_tasks(
+    actions: int, means: tuple[float, ...]
+) -> None:
+    rng = np.random.default_rng(actions)
+    shop, offer = rng.integers(20, size=801), rng.integers(actions - 1, size=801)
+    profit = np.resize(means, actions)[offer] + rng.normal(size=801)
+    offer[0], profit[0] = actions - 1, 3.0
+    log = pa.table({"shop": shop, "offer": offer, "profit": profit})
+    with pytest.warns(HieropoWarning, match="so rare"):
+        learner = HierOPO(logging="random").fit(log, task="shop", action="offer", reward="profit")
+    assert (learner.predict(log) != actions - 1).all()
+    assert learner.noise_sd == pytest.approx(1.0, abs=0.1)
+    assert learner.summary().noise_sd.value == pytest.approx(learner.noise_sd, rel=0.05)
+
+
 @pytest.mark.parametrize("cov", ["auto", "diag"])
 def test_a_fit_warns_of_rare_actions(cov: Any) -> None:
     learner = HierOPO(logging="random", task_cov=cov)

@@ -12,6 +12,7 @@ from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
 from hieropo.learners.population import parts_of, verdict_of_parts
+from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
@@ -135,7 +136,7 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
 def _estimates(stored: Any) -> dict[str, float]:
     """Estimates as `hieropo fit` shows them."""
     if not isinstance(stored.hierarchy, Hierarchy):
-        return {"noise sd": float(stored.hierarchy.central().noise_var.mean() ** 0.5)}
+        return {"noise sd": typical_noise(stored.hierarchy.central().noise_var) ** 0.5}
     return estimates(stored.hyper_uncertainty, stored.hierarchy)
 
 

@@ -61,6 +61,7 @@ from hieropo.logs.arrow.schema import check_listed
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
+from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
@@ -368,7 +369,7 @@ def _limits(
     found = [finding(subject, reacting.reacted())]
     if seen == "no":
         found.append(
-            reacting.misfit(float(subject.posterior.noise_variances.mean()) ** 0.5, model.incumbent.sd)
+            reacting.misfit(typical_noise(subject.posterior.noise_variances) ** 0.5, model.incumbent.sd)
         )
     told = [*(each for each in found if each is not None), *chances.findings]
     if isinstance(subject.policy, GatedPolicy):

@@ -21,6 +21,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import origin
 from hieropo.logs.bad_rows.rejects import Rejected, asked
+from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import origin_note
@@ -68,7 +69,7 @@ class Fitted:
     def noise_sd(self) -> float:
         """Standard deviation of the noise of a reward; of noise that differs between actions, the root of its mean."""
         self._fitted()
-        return float(np.sqrt(self.posterior_.noise_variances.mean()))
+        return float(np.sqrt(typical_noise(self.posterior_.noise_variances)))
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):

@@ -21,6 +21,7 @@ from hieropo.estimation.hyper.intervals import estimates, level_name, mean_inter
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
 from hieropo.estimation.reml import SAME_SCORE, compare
+from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
@@ -332,14 +333,14 @@ def crossed_population_summary(
         Coefficient(name, Range(*mean[1:]), Range(float(between[k % p])), (), _finite(rows[k // p, k % p]))
         for k, (name, mean) in enumerate(zip(names, means, strict=True))
     )
-    noise_sd = np.sqrt(hierarchies.noise_var * float(hierarchies.shapes.noise_ratio.mean()))
+    noise_sd = np.sqrt(hierarchies.noise_var * typical_noise(hierarchies.shapes.noise_ratio))
     noise = Range(
         *interval_of_product(np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _free(moments), level)
     )
     found = PopulationSummary(
         int(np.count_nonzero(moments.rows.any(axis=1))),
         moments.n_rows,
-        replace(noise, value=float(np.sqrt(central.noise_var.mean()))),
+        replace(noise, value=float(np.sqrt(typical_noise(central.noise_var)))),
         coefficients,
         (),
         (),

@@ -28,7 +28,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.action_logit import learn_shares
 from hieropo.logging_policy.choice_logits import choice_logits
-from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, typical_noise
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import condition
@@ -170,7 +170,7 @@ def crossed_knowledge(
         return None
     some = moments.at(slice(None, None, -(-len(moments) // _ENOUGH))) if len(moments) > _ENOUGH else moments
     cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
-    return knowledge(some.dense(), features, Hierarchy(None, cov, float(hierarchy.noise_var.mean())))
+    return knowledge(some.dense(), features, Hierarchy(None, cov, typical_noise(hierarchy.noise_var)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,14 @@ from hieropo._utils.packed import triangle
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
 from hieropo.estimation.crossed.grid import compressed, grid, group_sds
-from hieropo.estimation.crossed.shapes import Pattern, Shapes, learn_shapes, least_noise, part_of_tasks
+from hieropo.estimation.crossed.shapes import (
+    Pattern,
+    Shapes,
+    learn_shapes,
+    least_noise,
+    part_of_tasks,
+    with_untold_noise,
+)
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, feature_dim
@@ -441,6 +448,7 @@ def integrate_crossed(
     _warn_of_few(moments)
     if shapes is None:
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern)
+        shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)
     axes, weights, squares = grid(moments, shapes, groups)
     least = least_noise(moments)

@@ -31,7 +31,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
-from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
 from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
 from hieropo.moments.spread import about_fit
 from hieropo.moments.units import UnitMoments
@@ -43,7 +43,9 @@ _CONSTANT = 1e-6  # sd of a column in units of its root mean square, below which
 _LEAST = 1e-8  # noise variance that counts as none, as a share of the variance of rewards about one fit
 _EVALUATIONS = 60
 _FARTHEST = 12.0  # |t|
-_LOUDEST = 16.0  # times that a noise variance may be the common one, or the inverse
+_LOUDEST = UNTOLD  # times that a noise variance may be the common one, or the inverse
+_TWO = 2.0  # rows of an action from which on they tell something of its noise
+_FEW_ROWS = 0.01  # share of all rows that those of single-row actions may be, for their noise to be untold
 _NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
 
 
@@ -187,6 +189,20 @@ def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
     All tasks where they have no more than twice as many. The order of the tasks does not matter.
     """
     return TasksInOrder.of(moments).part(units)
+
+
+def with_untold_noise(shapes: Shapes, moments: UnitMoments) -> Shapes:
+    """Return the shapes with the largest noise that is possible for actions of one row, where these are few.
+
+    One row tells neither the noise of its action nor, therefore, its effect: the mode of the noise is that of all
+    other actions, but the mean of its law does not exist. With the noise of the others one reward far from theirs would
+    make its action the choice of all tasks.
+    """
+    rows = moments.rows.sum(axis=0)
+    single = (rows > 0) & (rows < _TWO)
+    if rows[single].sum() > _FEW_ROWS * rows.sum():
+        return shapes
+    return shapes._replace(noise_ratio=np.where(single, UNTOLD, shapes.noise_ratio))
 
 
 def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes:

@@ -177,7 +177,17 @@ class CrossedHierarchy:
         return not (self.action_cov.any() or self.interaction_cov.any())
 
 
+UNTOLD = 16.0  # noise variance of an action whose rows do not tell it, in units of the common one
 _COVS = ("action_cov", "level_cov", "interaction_cov")
+
+
+def typical_noise(noise_var: Array) -> float:
+    """Return the mean noise variance of actions (K,), without those that are many times the least.
+
+    Such are those of an action of one row, whose noise the log does not tell.
+    """
+    known = noise_var < 0.999 * UNTOLD * noise_var.min()
+    return float(noise_var[known].mean())
 
 
 def feature_dim(metadata: Metadata | None, unit_dim: int, n_actions: int) -> int:
