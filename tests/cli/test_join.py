@@ -34,7 +34,8 @@ def test_a_log_is_written_and_learned_from(folder):
     said = succeeds(*words(folder, "--default", "0", "--until", "1970-01-02T12:00:00Z"))
     assert f"{folder / 'log.parquet'} holds 27 decisions with their rewards." in said
     assert (
-        "Window 10 h after the decision; rewards are in until 1970-01-02 12:00:00 UTC, as was said." in said
+        "Window 10 h after the decision; rewards are complete until 1970-01-02 12:00:00 UTC, as given."
+        in said
     )
     for line in ("with a reward in their window 25", "without one, which get the default 2",
                  "window still open, left out 13", "repeated, counted once 1", "late, after the window 1",

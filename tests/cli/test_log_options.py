@@ -178,6 +178,6 @@ def test_a_postgres_server_is_read_and_its_password_kept_nowhere(shop: Path, tmp
         error = refuses(1, "fit", told, "--sql", "select * from lag", *FIT, "-o", tmp_path / "q")
         assert "secret" not in error
         assert 'relation "lag" does not exist' in error
-        assert "Say what to read" in refuses(1, "fit", told, *FIT, "-o", tmp_path / "q")
+        assert "Give a query" in refuses(1, "fit", told, *FIT, "-o", tmp_path / "q")
     error = refuses(1, "fit", shop / "late.parquet", "--sql", "select 1", *FIT, "-o", tmp_path / "q")
     assert "cannot be read as DuckDB" in error

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo.errors import SchemaError
-from hieropo.logs.arrow.schema import KNOWN, guess_roles
+from hieropo.logs.arrow.schema import ROLE_NAMES, guess_roles
 from hieropo.rows.batches import Roles
 
 IDS, NUMBER, LIST, STAMP = pa.string(), pa.float64(), pa.list_(pa.string()), pa.timestamp("us")
@@ -16,7 +16,9 @@ def schema(**columns):
 BARE = schema(user_id=IDS, action=IDS, click=NUMBER)
 
 
-@pytest.mark.parametrize(("role", "name"), [(role, name) for role, names in KNOWN.items() for name in names])
+@pytest.mark.parametrize(
+    ("role", "name"), [(role, name) for role, names in ROLE_NAMES.items() for name in names]
+)
 def test_every_well_known_name_is_taken_for_its_role_alone(role, name):
     given = {"task": "s", "reward": "r"}
     given.pop(role, None)
@@ -29,7 +31,7 @@ def test_every_well_known_name_is_taken_for_its_role_alone(role, name):
 
 
 def test_no_name_is_known_for_two_roles():
-    names = [name for names in KNOWN.values() for name in names]
+    names = [name for names in ROLE_NAMES.values() for name in names]
     assert len(names) == len({name.replace("_", "") for name in names})
 
 
@@ -53,7 +55,7 @@ def test_a_column_that_was_given_a_role_is_no_candidate_for_another():
 
 def test_two_candidates_are_no_guess():
     columns = schema(user_id=IDS, customer=IDS, reward=NUMBER)
-    with pytest.raises(SchemaError, match="More than one column could be the task, 'user_id' and 'customer'"):
+    with pytest.raises(SchemaError, match="More than one column could be the task: 'user_id' and 'customer'"):
         guess_roles(columns, {})
     roles, told = guess_roles(columns.append(pa.field("prob", NUMBER)).append(pa.field("propensity", NUMBER)),
                               {"task": "customer"})  # fmt: skip

@@ -44,10 +44,10 @@ class TestPaths:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("log.xlsx", r"log\.xlsx' is of no format that is read. Hand over pandas\.read_excel"),
-            ("log.duckdb", r"it is a database. Say what to read: open_log\(sql\("),
+            ("log.xlsx", r"log\.xlsx' is of no format that can be read. Hand over pandas\.read_excel"),
+            ("log.duckdb", r"it is a database. Give a query: open_log\(sql\("),
             ("log", r"neither its ending nor its first bytes are known.*\.csv"),
-            ("log.parquet.gz", "of no format that is read"),
+            ("log.parquet.gz", "of no format that can be read"),
         ],
     )
     def test_files_that_are_not_read(self, name, message, tmp_path):
@@ -67,7 +67,7 @@ class TestPaths:
         (tmp_path / "_SUCCESS").touch()
         assert open_log(tmp_path).n_rows == N
         (tmp_path / "more.txt").write_text("task,action\n")
-        with pytest.warns(HieropoWarning, match=r"1 Parquet files are read, and '.*more\.txt' not"):
+        with pytest.warns(HieropoWarning, match=r"1 Parquet file is read, but '.*more\.txt' not"):
             assert open_log(tmp_path).n_rows == N
 
     def test_linked_files_and_folders_are_read(self, tmp_path):
@@ -87,7 +87,7 @@ class TestPaths:
                 open_log(path)
         link.unlink()
         (tmp_path / "again").symlink_to(tmp_path)
-        with pytest.raises(LogError, match=r"again' is a link to a folder that it lies in"):
+        with pytest.raises(LogError, match=r"again' is a link to a folder that contains it"):
             open_log(tmp_path)
 
     def test_what_cannot_be_read_twice_is_refused_and_not_waited_for(self, tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ class TestPaths:
         csv_file(TABLE, tmp_path)
         os.mkfifo("pipe.csv")  # opened, it would wait for a writer
         for path in ("pipe.csv", ".", "*.csv"):
-            with pytest.raises(InputError, match=r"'pipe\.csv' is no file but a pipe"):
+            with pytest.raises(InputError, match=r"'pipe\.csv' is a pipe or a device"):
                 open_log(path)
         with pytest.raises(InputError, match="standard input cannot be"):
             open_log("-")
@@ -138,7 +138,8 @@ class TestPaths:
         parquet_file(TABLE, tmp_path)
         csv_file(TABLE, tmp_path)
         with pytest.raises(
-            LogError, match=r"holds files of several formats: CSV, Parquet. Which is the log\?.*\*\*"
+            LogError,
+            match=r"holds files of several formats: CSV, Parquet\. A log has one\. Name its files by a glob.*\*\*",
         ):
             open_log(tmp_path)
         assert open_log(tmp_path / "*.csv").n_rows == N

@@ -133,7 +133,7 @@ def test_a_time_is_read_as_a_number_or_an_instant(column, apart):
 def test_a_time_that_cannot_be_used_says_why():
     roles = Roles("s", None, "r", time="when")
     with pytest.raises(
-        SchemaError, match=r"'when' .* string, which cannot be a time: .* Read text as a date"
+        SchemaError, match=r"'when' .* string, which cannot be a time: .* Convert text to a date"
     ):
         read(pa.table({"s": ["a"], "r": [1.0], "when": ["2024-01-01"]}), roles)
     with pytest.raises(LogError, match="'when', row 1: null"):
@@ -270,12 +270,16 @@ def test_rows_that_cannot_be_used(column, values, message):
             ["1", "2", "3"],
             "'r' of the Arrow table is of Arrow type string, which cannot be a reward: a number",
         ),
-        ("r", [[1.0], [2.0], [3.0]], "type list<.*>, which cannot be a reward.*Spread its entries"),
+        (
+            "r",
+            [[1.0], [2.0], [3.0]],
+            "type list<.*>, which cannot be a reward.*Give each of its entries a column",
+        ),
         ("r", [STAMP] * 3, "type timestamp.*which cannot be a reward"),
         ("x", pa.array(["u", "v", "u"]).dictionary_encode(), "type dictionary<.*which cannot be a context"),
         ("x", ["u", "v", "u"], "string, which cannot be a context.*0/1 columns"),
         ("x", [STAMP] * 3, "which cannot be a context.*such as the hour"),
-        ("x", [[1.0]] * 3, "which cannot be a context.*one for each"),
+        ("x", [[1.0]] * 3, "which cannot be a context.*a column of its own"),
         ("p", ["high"] * 3, "string, which cannot be a pscore"),
         ("s", [[1]] * 3, "type list<.*which cannot be a task: an id"),
         ("a", [{"k": 1}] * 3, "type struct<.*which cannot be an action"),

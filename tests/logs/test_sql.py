@@ -228,9 +228,9 @@ class TestWhatIsNoDatabase:
             ("nowhere.duckdb", "There is no database 'nowhere.duckdb'"),
             (
                 "mysql://me:secret@host/db",
-                r"There is no database 'mysql://me@host/db'\. A query runs on a URL such as",
+                r"There is no database 'mysql://me@host/db'\. Give a URL such as",
             ),
-            (3, r"A query runs on a connection.*not on a int"),
+            (3, r"A int is no connection.*Give a connection, or the URL"),
         ],
     )
     def test_is_said(self, place, message):
@@ -244,14 +244,12 @@ class TestWhatIsNoDatabase:
 
     def test_a_connection_that_hands_out_rows(self):
         connection = sqlite3.connect(":memory:")
-        with pytest.raises(
-            InputError, match=r"hands out rows, not Arrow: its cursors are of type sqlite3\.Cursor"
-        ):
+        with pytest.raises(InputError, match=r"returns no Arrow: its cursors are of type sqlite3\.Cursor"):
             open_log(sql("select 1", connection))
         connection.close()
 
     def test_a_database_without_a_query(self, file):
-        with pytest.raises(LogError, match=r"it is a database. Say what to read: open_log\(sql\(.*--sql"):
+        with pytest.raises(LogError, match=r"it is a database. Give a query: open_log\(sql\(.*--sql"):
             open_log(file)
-        with pytest.raises(InputError, match=r"This is a database. Say what to read"):
+        with pytest.raises(InputError, match=r"This is a database. Give a query"):
             open_log("postgresql://me@host/db")

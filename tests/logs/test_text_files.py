@@ -121,7 +121,7 @@ class TestTypesOfCsv:
         assert column(path, "zip", types={"zip": pa.int32()})[-1] == 2345
         late = written(tmp_path, "x\n" + "1\n" * 50 + "oops\n", "late.csv")
         with pytest.raises(
-            LogError, match=r"Column 'x', line 52 of '.*late\.csv': 'oops' is not a number, as"
+            LogError, match=r"Column 'x', line 52 of '.*late\.csv': 'oops' is not a number, the stated type"
         ):
             column(late, types={"x": "number"})
 
@@ -291,7 +291,7 @@ class TestTypesOfJsonLines:
     @pytest.mark.usefixtures("small_blocks")
     def test_decimals_do_not_round_whole_numbers(self, tmp_path):
         path = lines(tmp_path, *({"x": i} for i in (2**53 + 1, *range(20))), {"x": 0.5})
-        with pytest.raises(SchemaError, match=r"Line 22 .*decimals .*whole numbers beyond"):
+        with pytest.raises(SchemaError, match=r"Line 22 .*whole numbers beyond .*decimals"):
             column(path)
 
     def test_nor_in_one_block(self, tmp_path):
@@ -303,7 +303,7 @@ class TestTypesOfJsonLines:
         [
             ('{"x":1}\n{"x":\n', r"Line 2 of '.*log\.jsonl' cannot be read as JSON"),
             ('{"x":1}\n\n{"x":1,"x":2}\n', "Line 3 .*'x' stands twice"),
-            ('[{"x":1}]', "it is one JSON array.*lines=True"),
+            ('[{"x":1}]', "it is one JSON array.*only JSON lines.*lines=True"),
             ("1\n", "Line 1 .*it holds 1, not an object"),
             ('{\n"x": 1\n}\n', "Line 1 .*cannot be read as JSON.*Each line has to be one object"),
             (b'{"x":"\xff"}\n', "Line 1|UTF"),

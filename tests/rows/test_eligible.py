@@ -79,7 +79,7 @@ def test_a_choice_stays_among_the_actions_that_the_request_lists(log: pa.Table, 
 
 
 def test_requests_and_later_logs_without_lists_are_refused(log: pa.Table, learner: HierOPO) -> None:
-    asked = r"'menu' \(role eligible\) is not in .* A choice never leaves .*eligible=False"
+    asked = r"'menu' \(role eligible\) is not in .* The policy chooses only among .*eligible=False"
     with pytest.raises(SchemaError, match=asked):
         learner.predict(requested(log).select(["shop"]))
     with pytest.raises(SchemaError, match=asked):

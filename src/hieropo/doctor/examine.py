@@ -69,9 +69,9 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
-    from hieropo.logs.arrow.schema import KNOWN
+    from hieropo.logs.arrow.schema import ROLE_NAMES
 
-    return tuple(KNOWN) if guess else ()
+    return tuple(ROLE_NAMES) if guess else ()
 
 
 def examined(seen: Collected, guesses: tuple[str, ...] = ()) -> Examination:

@@ -57,7 +57,7 @@ def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
         As :func:`check_columns`; of text where numbers are needed it says the first value that is none.
     """
     check_columns(
-        log.schema, roles.items(), log.name, texts=lenient, shown=lambda column: _first_text(log, column)
+        log.schema, roles.items(), log.name, texts=lenient, sample_of=lambda column: _first_text(log, column)
     )
 
 

@@ -250,7 +250,7 @@ def test_until_says_which_windows_are_closed(until):
     assert (report.with_reward, report.defaulted, report.open, report.open_with_reward) == (1, 1, 1, 1)
     assert report.waiting == 1
     assert report.until == "2026-01-31 17:00:00 UTC"
-    assert "as was said" in str(report)
+    assert "rewards are complete until 2026-01-31 17:00:00 UTC, as given" in str(report)
     assert "1 decision with an open window has a reward already" in str(report)
 
 
@@ -259,7 +259,7 @@ def test_without_a_word_rewards_are_in_until_the_latest():
     came = pa.table({"id": ["a"], "t": [NOON + HOUR], "reward": [1.0]})
     report = join_rewards(shown, came, id="id", time="t", window="1h", default=None).report
     assert (report.rows, report.open) == (1, 1)
-    assert "the time of the latest one" in str(report)
+    assert "the time of the latest reward; set until=" in str(report)
     assert report.delays["1.0"] == "1 h"
     assert "100% within 1 h" in str(report)
 
@@ -274,19 +274,20 @@ def bad(message, kind=LogError, shown=None, came=None, **options):
     [
         bad("'a' is in rows 0 and 1 of the decisions.*repeated='first'", shown={"id": ["a", "a"]}),
         bad("'a', row 0 of the decisions, has 2 rewards in its window, from 1 to 2", came={"id": ["a", "a"]}),
-        bad("Column 'id' of the Arrow table, row 1: null", shown={"id": ["a", None]}),
-        bad("Column 't' of the Arrow table, row 0: null", came={"t": [None, NOON]}),
+        bad("Column 'id' of the Arrow table, row 1: the value is null.*Drop such rows", shown={"id": ["a", None]}),
+        bad("Column 't' of the Arrow table, row 0: the value is null.*Drop such rows", came={"t": [None, NOON]}),
         bad("'reward', row 1: null", came={"reward": [1.0, None]}),
         bad("'reward', row 1: nan is not a reward", came={"reward": [1.0, float("nan")]}),
-        bad("None of the 2 rewards is of a decision.*decision is 'a', that of a reward 'x'", came={"id": ["x", "y"]}),
-        bad("No decision is left. The window of 7 d is open for 2 decisions", window="7d"),
-        bad("Ids do not compare.*whole number.*text", SchemaError, shown={"id": [1, 2]}),
+        bad("None of the 2 rewards is of a decision.*first decision has the id 'a', the first reward 'x'",
+            came={"id": ["x", "y"]}),
+        bad("No decision is left. The window of 7 d is still open for 2 decisions", window="7d"),
+        bad("Ids cannot be compared.*whole number.*text", SchemaError, shown={"id": [1, 2]}),
         bad("'t' of the decisions has no time zone and .* has a time zone.*zone='UTC'", SchemaError,
             shown={"t": [AMSTERDAM] * 2}),
         bad("has a time zone and .* is a number", SchemaError, came={"t": [1, 2]}),
         bad("'idd' .* is not in .* Did you mean 'id'", SchemaError, id="idd"),
         bad("'when' .*is not in", SchemaError, time=("t", "when")),
-        bad("have a column 't' already", SchemaError, into="t"),
+        bad("already have a column 't'", SchemaError, into="t"),
         bad("'1 fortnight' is not a time such as '30min'", InputError, window="1 fortnight"),
         bad("window 3600 is not a time", InputError, window=3600),
         bad("window '0h' is not", InputError, window="0h"),
@@ -305,7 +306,7 @@ def bad(message, kind=LogError, shown=None, came=None, **options):
         bad("row 1: '31/1/2026' is no time in the form", shown={"t": ["2026-01-31T12:00:00Z", "31/1/2026"]}),
         bad("row 1: 2026-01-31T12:00:00 has no time zone",
             shown={"t": ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00"]}),
-        bad("memory 'lots' is not understood", InputError, memory="lots"),
+        bad("memory='lots' is not a size.*such as '2GB'", InputError, memory="lots"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_joined_is_refused_by_place_and_cause(message, kind, shown, came, options):
@@ -318,7 +319,9 @@ def test_what_cannot_be_joined_is_refused_by_place_and_cause(message, kind, show
 def test_an_hour_that_comes_twice_is_refused():
     twice = dt.datetime(2026, 10, 25, 2, 30)
     shown, came = pair(twice, twice + HOUR)
-    with pytest.raises(LogError, match=r"'t', rows 0 to 0: a time cannot be placed .*hour comes twice"):
+    with pytest.raises(
+        LogError, match=r"'t', rows 0 to 0: a time has no place in its zone .*hour comes twice"
+    ):
         join_rewards(shown, came, id="id", time="t", window="1h", default=0.0, zone="Europe/Amsterdam")
 
 

@@ -140,5 +140,5 @@ def test_names_of_contexts_are_one_each(names):
 def test_a_policy_of_other_actions_or_columns_is_refused():
     log = pa.table({"s": [1, 2, 1, 2], "a": [0, 1, 9, 1], "r": [1.0, 0.5, 0.0, 0.2]})
     learner = HierOPO(indicator([0, 1, 9]), task_cov="crossed").fit(log, task="s", action="a", reward="r")
-    with pytest.raises(MismatchError, match="the action 9, which the feedback has not"):
+    with pytest.raises(MismatchError, match="the action 9, which is not among the actions of the feedback"):
         action_dist(learner.policy_, SYNTHETIC, task=USERS)

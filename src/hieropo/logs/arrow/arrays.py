@@ -1,4 +1,4 @@
-"""Arrow arrays become ids and numbers of numpy, without a guess."""
+"""Convert Arrow arrays to numpy: numbers, ids, times and lists of ids; a value that would change is an error."""
 
 from typing import Any
 from uuid import UUID
@@ -22,29 +22,29 @@ def is_uuid(kind: pa.DataType) -> bool:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """A dictionary-encoded array in full; any other array as it is."""
+    """Return a dictionary-encoded array decoded; any other array as it is."""
     if not pa.types.is_dictionary(column.type):
         return column
     return plain_texts(column.dictionary).take(column.indices)
 
 
 def plain_texts(column: pa.Array) -> pa.Array:
-    """Return texts and bytes as all kernels of Arrow take them, which there are too few of for views."""
+    """Return texts and bytes without views, for which many functions of Arrow are missing."""
     kind = _plain_type(column.type)
     return column if kind is None else column.cast(kind)
 
 
-def without_views(found: pa.RecordBatch) -> pa.RecordBatch:
-    """Replace columns of views, as polars makes them, by plain ones, which all kernels take."""
-    for k, field in enumerate(found.schema):
-        plain = _plain_type(field.type)
-        if plain is not None:
-            found = found.set_column(k, field.name, found.column(k).cast(plain))
-    return found
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace string and binary views, which polars makes, by plain types, which all functions of Arrow take."""
+    for k, field in enumerate(batch.schema):
+        plain_type = _plain_type(field.type)
+        if plain_type is not None:
+            batch = batch.set_column(k, field.name, batch.column(k).cast(plain_type))
+    return batch
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type without views of a column of views, or of lists of them."""
+    """Return the type without views of a column of views, or of lists of them; None for other types."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -56,7 +56,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def numbers(column: pa.Array, name: str, first_row: int) -> Array:
-    """Values of a column of numbers, booleans or decimals as float64 (n,).
+    """Return the values of a column of numbers, booleans or decimals as float64 (n,).
 
     Raises
     ------
@@ -69,20 +69,19 @@ def numbers(column: pa.Array, name: str, first_row: int) -> Array:
         column = column.cast(pa.float64())
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
-        large = (values > EXACT) | (values < -EXACT if values.dtype.kind == "i" else False)
-        if large.any():
-            row = int(large.argmax())
+        too_large = (values > EXACT) | (values < -EXACT if values.dtype.kind == "i" else False)
+        if too_large.any():
+            row = int(too_large.argmax())
             raise LogError(
-                f"Column {name!r}, row {first_row + row}: {values[row]} is above 2**53 and would be "
-                "rounded as a number. Is it an id rather than a quantity? Use it as a task or an action, "
-                "or scale it."
+                f"Column {name!r}, row {first_row + row}: {values[row]} is above 2**53 and would be rounded as a "
+                "float. Is it an id rather than a quantity? Use it as a task or an action, or rescale it."
             )
-    exact: Array = values.astype(np.float64, copy=False)
-    return exact
+    floats: Array = values.astype(np.float64, copy=False)
+    return floats
 
 
 def times(column: pa.Array, name: str, first_row: int) -> NDArray[Any]:
-    """Values of a column of dates, time stamps or numbers as datetime64 or float64 (n,); zones become UTC.
+    """Return the values of a column of dates, time stamps or numbers as datetime64 or float64 (n,), zones in UTC.
 
     Raises
     ------
@@ -98,11 +97,11 @@ def times(column: pa.Array, name: str, first_row: int) -> NDArray[Any]:
 
 
 def ids(column: pa.Array, name: str, first_row: int) -> Ids:
-    """Values of a column as ids (n,), as they went in.
+    """Return the values of a column as ids (n,), unchanged.
 
-    Whole numbers come as int64 (uint64 where they are), dates and times without a zone as datetime64, all
-    else as an object array: str, bool, float, bytes, Decimal, UUID, datetime with a zone. Decimals without a
-    fraction come as whole numbers.
+    Whole numbers become int64 (uint64 stays uint64), dates and times without a zone datetime64, all other types an
+    object array: str, bool, float, bytes, Decimal, UUID, datetime with a zone. Decimals without a fraction become whole
+    numbers.
 
     Raises
     ------
@@ -123,25 +122,25 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
         instants: Ids = column.to_numpy(zero_copy_only=False)
         return instants
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return _objects(column, name, first_row)
+        return _as_objects(column, name, first_row)
     return _from_distinct(column, name, first_row)
 
 
 def _from_dictionary(column: pa.Array, name: str, first_row: int) -> Ids:
     entries = column.dictionary
-    odd = entries.null_count or pa.types.is_floating(entries.type) or not is_utf8(entries)
-    if odd or len(entries) > len(column):
-        return ids(decoded(column), name, first_row)  # entries that no row uses are not looked at
-    return _taken(ids(entries, name, first_row), column)
+    needs_decoding = entries.null_count or pa.types.is_floating(entries.type) or not is_utf8(entries)
+    if needs_decoding or len(entries) > len(column):
+        return ids(decoded(column), name, first_row)  # checks only the entries that a row uses
+    return _look_up(ids(entries, name, first_row), column)
 
 
-def _objects(column: pa.Array, name: str, first_row: int) -> Ids:
+def _as_objects(column: pa.Array, name: str, first_row: int) -> Ids:
     values = column.to_numpy(zero_copy_only=False)
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
     if missing.any():
         raise LogError(
-            f"Column {name!r}, row {first_row + int(missing.argmax())}: the id is NaN. A row without it "
-            "cannot be used: was a join incomplete? Drop such rows, or give them an id of their own."
+            f"Column {name!r}, row {first_row + int(missing.argmax())}: the id is NaN, and a row without an id cannot "
+            "be used. Was a join incomplete? Drop such rows, or give them an id of their own."
         )
     if values.dtype.kind == "f":
         refuse_rounded_in(values, f"Column {name!r}", first_row)
@@ -150,7 +149,7 @@ def _objects(column: pa.Array, name: str, first_row: int) -> Ids:
 
 
 def _from_distinct(column: pa.Array, name: str, first_row: int) -> Ids:
-    """One Python object for each distinct value, then a look-up: strings cost little this way."""
+    """Return ids as objects, one Python object for each distinct value, which saves memory and time for strings."""
     uuid = is_uuid(column.type)
     if uuid:
         column = column.storage
@@ -158,20 +157,20 @@ def _from_distinct(column: pa.Array, name: str, first_row: int) -> Ids:
         column = _whole_microseconds(column, name)
     encoded = column.dictionary_encode()
     try:
-        found: list[Any] = encoded.dictionary.to_pylist()
+        entries: list[Any] = encoded.dictionary.to_pylist()
     except UnicodeDecodeError as error:
         raise _not_utf8(column, name, first_row) from error
     if uuid:
-        found = [UUID(bytes=value) for value in found]
+        entries = [UUID(bytes=value) for value in entries]
     elif pa.types.is_decimal(column.type) and column.type.scale <= 0:
-        found = [int(value) for value in found]
-    values = np.empty(len(found), dtype=object)
-    values[:] = found
-    return _taken(values, encoded)
+        entries = [int(value) for value in entries]
+    values = np.empty(len(entries), dtype=object)
+    values[:] = entries
+    return _look_up(values, encoded)
 
 
 def is_utf8(texts: pa.Array) -> bool:
-    """Return whether texts are of UTF-8, which Arrow takes on trust."""
+    """Return whether all texts are valid UTF-8, which Arrow does not check by itself."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
@@ -183,11 +182,11 @@ def _not_utf8(column: pa.Array, name: str, first_row: int) -> LogError:
     row = next(i for i in range(len(column)) if not is_utf8(column.slice(i, 1)))
     return LogError(
         f"Column {name!r}, row {first_row + row}: the bytes of this text are not UTF-8. Was it written in another "
-        "encoding, or is the file damaged? Write it anew as UTF-8, or make the column binary where bytes are meant."
+        "encoding, or is the file damaged? Write it again as UTF-8, or make the column binary where bytes are meant."
     )
 
 
-def _taken(values: Ids, encoded: pa.Array) -> Ids:
+def _look_up(values: Ids, encoded: pa.Array) -> Ids:
     rows: Ids = values[encoded.indices.to_numpy(zero_copy_only=False)]
     return rows
 
@@ -207,17 +206,17 @@ def _without_nulls(column: pa.Array, name: str, first_row: int) -> pa.Array:
         column = decoded(column)
     if column.null_count:
         row = pc.index(column.is_null(), value=True).as_py()
-        rest = column.null_count - 1
-        more = f" (and {rest} more in this batch of {counted(len(column), 'row')})" if rest else ""
+        others = column.null_count - 1
+        more = f" (and {others} more in this batch of {counted(len(column), 'row')})" if others else ""
         raise LogError(
-            f"Column {name!r}, row {first_row + row}: null{more}. Nothing is filled in or dropped "
-            "silently: drop such rows, or fill the value in. pandas hands NaN and None over as null."
+            f"Column {name!r}, row {first_row + row}: null{more}. Nothing is filled in or dropped silently: drop such "
+            "rows, or fill the value in. NaN and None of pandas count as null."
         )
     return column
 
 
 def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.int64]]:
-    """Entries of a column of lists as ids (total,), and where each row's begin, (n + 1,).
+    """Return the entries of a column of lists as ids (total,), and the offsets of the rows in them, (n + 1,).
 
     Raises
     ------
@@ -229,15 +228,17 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
     if (lengths == 0).any():
         row = first_row + int((lengths == 0).argmax())
         raise LogError(
-            f"Column {name!r}, row {row}: the list is empty, so there is nothing to choose from. Drop "
-            "such rows, or list the actions that can be taken."
+            f"Column {name!r}, row {row}: the list is empty, so there is no action to choose from. Drop such rows, or "
+            "list the actions that can be taken."
         )
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     entries = column.flatten()
     if entries.null_count:
         entry = pc.index(entries.is_null(), value=True).as_py()
         row = first_row + int(np.searchsorted(starts, entry, side="right")) - 1
-        raise LogError(f"Column {name!r}, row {row}: the list holds a null. Leave out what is not an action.")
+        raise LogError(
+            f"Column {name!r}, row {row}: the list holds a null, which is no action. Remove it from the list."
+        )
     if pa.types.is_floating(entries.type):
         rows = first_row + np.repeat(np.arange(lengths.size), lengths)
         refuse_rounded_in(entries.to_numpy(zero_copy_only=False), f"Column {name!r}", rows)

@@ -1,4 +1,4 @@
-"""Roles of columns in an Arrow schema: checked before a row is read, and guessed where names leave no doubt."""
+"""Check the roles of columns in an Arrow schema before a row is read, and guess them where a name is unambiguous."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,10 +13,10 @@ from hieropo.logs.arrow.arrays import is_uuid
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import abbreviate
 
-NOTE = "hieropo.note"  # metadata of a field: why its type is as it is
+NOTE = "hieropo.note"  # metadata of a field: the reason of its type
 MIXED = pa.dense_union(
     [pa.field("", pa.null())]
-)  # of columns that have no one type; they are handed out as text
+)  # type of columns whose values have several types; they are read as text
 NUMBER_ROLES = ("reward", "pscore", "weight", "precision", "sampling_weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
@@ -82,11 +82,13 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "filter": (lambda _: True, "anything"),
 }
 _NUMBER = (is_number, "a number")
-_UNLISTED = (
-    "A choice never leaves the actions that this column lists. Add it; or name the column that lists them here "
-    "(eligible=..., --eligible); or say that every action can be taken (eligible=False, --all-eligible)."
+_ELIGIBLE_ADVICE = (
+    "The policy chooses only among the actions that this column lists. Add it; or name the column that lists them here "
+    "(eligible=..., --eligible); or state that every action can be taken (eligible=False, --all-eligible)."
 )
-_ASIDE = "Mend such values, or have rows with them set aside: lenient=True, on the command line --lenient."
+_SET_ASIDE_ADVICE = (
+    "Correct such values, or set rows with them aside: lenient=True, on the command line --lenient."
+)
 
 
 def can_play(kind: pa.DataType, role: str) -> bool:
@@ -100,7 +102,7 @@ def check_columns(
     name: str,
     *,
     texts: bool | None = None,
-    shown: Callable[[str], str] = lambda _: "",
+    sample_of: Callable[[str], str] = lambda _: "",
 ) -> None:
     """Check that each column (role, column) is there once and of a type that can play its role.
 
@@ -109,12 +111,12 @@ def check_columns(
     schema : pa.Schema
     roles : iterable of (role, column)
     name : str
-        Of the source.
+        Name of the source.
     texts : bool, optional
-        Whether a column of text may be named as numbers, so that values which are none are set aside; None where
-        rows cannot be set aside at all.
-    shown : callable
-        Gives a sentence on what a column of text holds.
+        True where a column of text may hold numbers, and rows with other values are set aside; None where rows cannot
+        be set aside at all.
+    sample_of : callable
+        Returns a sentence on the values of a column of text.
 
     Raises
     ------
@@ -128,14 +130,14 @@ def check_columns(
         if count > 1:
             raise SchemaError(
                 f"The {name} has {count} columns named {column!r} (role {role}), at positions "
-                f"{schema.get_all_field_indices(column)}; which is meant? Did a join leave both? Rename "
-                "or drop one."
+                f"{schema.get_all_field_indices(column)}, so the name does not say which is meant. Did a join leave "
+                "both? Rename or drop one."
             )
         field = schema.field(column)
         readable = role in NUMBER_ROLES and (holds_text(field.type) or field.type == MIXED)
         if not can_play(field.type, role) and not (texts and readable):
-            more = [shown(column), _ASIDE] if readable and texts is not None else []
-            raise SchemaError(" ".join(filter(None, [_unfit(field, role, name), *more])))
+            advice = [sample_of(column), _SET_ASIDE_ADVICE] if readable and texts is not None else []
+            raise SchemaError(" ".join(filter(None, [_wrong_type(field, role, name), *advice])))
 
 
 def check_listed(schema: pa.Schema, eligible: str | None, name: str) -> None:
@@ -144,27 +146,27 @@ def check_listed(schema: pa.Schema, eligible: str | None, name: str) -> None:
     Raises
     ------
     SchemaError
-        They do not; says how to name the column, or that there is none.
+        They lack it; the message says how to name the column, or to state that there is none.
     """
     if eligible is not None and eligible not in schema.names:
-        raise SchemaError(f"{_missing(schema, 'eligible', eligible, name)} {_UNLISTED}")
+        raise SchemaError(f"{_missing(schema, 'eligible', eligible, name)} {_ELIGIBLE_ADVICE}")
 
 
 def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
-    folded = {known.casefold(): known for known in reversed(schema.names)}
-    near = [folded[match] for match in get_close_matches(column.casefold(), folded, n=3)]
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    known = abbreviate(schema.names, 40)
-    return f"Column {column!r} (role {role}) is not in the {name}.{hint} Its columns: {known}."
+    by_lower_case = {columns.casefold(): columns for columns in reversed(schema.names)}
+    similar = [by_lower_case[match] for match in get_close_matches(column.casefold(), by_lower_case, n=3)]
+    hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+    columns = abbreviate(schema.names, 40)
+    return f"Column {column!r} (role {role}) is not in the {name}.{hint} Its columns: {columns}."
 
 
-def _unfit(field: pa.Field, role: str, name: str) -> str:
+def _wrong_type(field: pa.Field, role: str, name: str) -> str:
     need = _TESTS.get(role, _NUMBER)[1]
     kind = "mixed type" if field.type == MIXED else f"Arrow type {field.type}"
-    why = (field.metadata or {}).get(NOTE.encode())
+    note = (field.metadata or {}).get(NOTE.encode())
     return (
         f"Column {field.name!r} of the {name} is of {kind}, which cannot be {_article(role)}: {need} is needed. "
-        f"{_cure(field.type, role) if why is None else why.decode()}"
+        f"{_type_advice(field.type, role) if note is None else note.decode()}"
     )
 
 
@@ -173,23 +175,23 @@ def _article(role: str) -> str:
     return f"an {text}" if text[0] in "aeiou" else f"a {text}"
 
 
-def _cure(kind: pa.DataType, role: str) -> str:
+def _type_advice(kind: pa.DataType, role: str) -> str:
     if kinds.is_dictionary(kind):
         kind = kind.value_type
     if role == "eligible":
         return "Gather the actions of each row in one list column."
     if kinds.is_nested(kind):
-        return "Spread its entries over columns, one for each."
+        return "Give each of its entries a column of its own."
     if role == "time":
-        return "Read text as a date or a time stamp before."
+        return "Convert text to a date or a time stamp first."
     if role == "context" and not kinds.is_temporal(kind):
-        return "Text is not read as numbers: cast it, or spread categories over 0/1 columns."
+        return "Text is not read as numbers: cast it, or encode categories as 0/1 columns."
     if kinds.is_temporal(kind):
-        return "Make it a number that says what matters, such as the hour or the days since a date."
-    return "Cast the column before; text is not read as numbers."
+        return "Compute a number from it, such as the hour of the day or the days since a date."
+    return "Cast the column first; text is not read as numbers."
 
 
-KNOWN = {
+ROLE_NAMES = {
     "task": (
         "task", "task_id", "user", "user_id", "customer", "customer_id", "client_id", "member_id", "account_id",
         "tenant", "tenant_id", "store", "store_id", "campaign", "campaign_id", "site_id", "school_id", "patient_id",
@@ -218,13 +220,13 @@ KNOWN = {
 _COSTS = {
     "cost", "costs", "loss", "losses", "regret", "penalty", "latency", "error", "errors", "churn", "churned",
 }  # fmt: skip
-_NEEDED = ("task", "reward")
+_REQUIRED = ("task", "reward")
 
 
 def guess_roles(
-    schema: pa.Schema, given: Mapping[str, Any], guessed: Collection[str] = tuple(KNOWN)
+    schema: pa.Schema, given: Mapping[str, Any], guessed: Collection[str] = tuple(ROLE_NAMES)
 ) -> tuple[Roles, list[str]]:
-    """Complete the roles that were given by those that names of columns leave no doubt about.
+    """Return the roles that were given, and further ones guessed from unambiguous names of columns.
 
     A role is guessed only where exactly one column bears a well-known name of it: letters and digits are compared,
     so that ``userId`` is ``user_id``. Columns that were given a role are left out, and so are columns whose type
@@ -241,95 +243,98 @@ def guess_roles(
     Returns
     -------
     roles : Roles
-    told : list of str
+    notes : list of str
         A sentence for each guess, and for each role that more than one column could play.
 
     Raises
     ------
     SchemaError
-        The task or the reward is neither given nor can be told.
+        The task or the reward is neither given nor can be guessed.
     """
     named = {role: columns for role, columns in given.items() if columns}
-    taken = {column for columns in named.values() for column in _listed(columns)}
-    free = [column for column in schema.names if column not in taken]
-    told = []
-    for role, names in KNOWN.items():
+    used = {column for columns in named.values() for column in _as_names(columns)}
+    free = [column for column in schema.names if column not in used]
+    notes = []
+    for role, names in ROLE_NAMES.items():
         if role in named or role not in guessed:
             continue
-        found = _bearing(schema, free, role)
-        if len(found) == 1:
-            named[role] = found[0]
-            told.append(f"Column {found[0]!r} is taken as the {_said(role)}, by its name.")
-        elif found and role not in _NEEDED:
-            told.append(f"No column is taken as the {_said(role)}: {_either(found)} could be.")
-        elif not found and (called := _called(free, names)):
-            told.append(_unfitting(schema.field(called[0]), role))
-    for role in _NEEDED:
+        candidates = _candidates(schema, free, role)
+        if len(candidates) == 1:
+            named[role] = candidates[0]
+            notes.append(f"Column {candidates[0]!r} is taken as the {_role_in_words(role)}, by its name.")
+        elif candidates and role not in _REQUIRED:
+            notes.append(
+                f"No column is taken as the {_role_in_words(role)}: {_joined_names(candidates)} could be."
+            )
+        elif not candidates and (same_name := _named_like(free, names)):
+            notes.append(_named_but_wrong_type(schema.field(same_name[0]), role))
+    for role in _REQUIRED:
         if role not in named:
-            raise SchemaError(_unknown(role, schema, free))
-    return Roles(**{"action": None, **named}), told
+            raise SchemaError(_not_guessed(role, schema, free))
+    return Roles(**{"action": None, **named}), notes
 
 
 def like_a_cost(name: str) -> bool:
-    """Return whether a column is named like something of which less is better."""
+    """Return whether the name of a column suggests a cost, of which less is better."""
     words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).casefold())
     return not _COSTS.isdisjoint(words)
 
 
-def _listed(columns: Any) -> tuple[Any, ...]:
+def _as_names(columns: Any) -> tuple[Any, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def _bearing(schema: pa.Schema, free: list[str], role: str) -> list[str]:
-    """Columns that bear a well-known name of a role."""
-    found = _called(free, KNOWN[role])
-    if role in _NEEDED or len(set(found)) < len(found):
-        return found
-    return [column for column in found if can_play(schema.field(column).type, role)]
+def _candidates(schema: pa.Schema, free: list[str], role: str) -> list[str]:
+    """Return the columns that have a well-known name of a role."""
+    candidates = _named_like(free, ROLE_NAMES[role])
+    if role in _REQUIRED or len(set(candidates)) < len(candidates):
+        return candidates
+    return [column for column in candidates if can_play(schema.field(column).type, role)]
 
 
-def _called(columns: list[str], names: tuple[str, ...]) -> list[str]:
-    bare = {_bare(name) for name in names}
-    return [column for column in columns if _bare(column) in bare]
+def _named_like(columns: list[str], names: tuple[str, ...]) -> list[str]:
+    bare = {_letters_and_digits(name) for name in names}
+    return [column for column in columns if _letters_and_digits(column) in bare]
 
 
-def _bare(name: str) -> str:
+def _letters_and_digits(name: str) -> str:
     return re.sub(r"[\W_]", "", name.casefold())
 
 
-def _unfitting(field: pa.Field, role: str) -> str:
-    """Say that a column is named like a role that its type cannot play."""
-    why = (field.metadata or {}).get(NOTE.encode())
-    more = "" if why is None else f" {why.decode()}"
+def _named_but_wrong_type(field: pa.Field, role: str) -> str:
+    """Return the note on a column whose name suggests a role that its type cannot play."""
+    note = (field.metadata or {}).get(NOTE.encode())
+    note_text = "" if note is None else f" {note.decode()}"
     return (
-        f"Column {field.name!r} is not taken as the {_said(role)}, as its name suggests, since its type is "
-        f"{'mixed' if field.type == MIXED else field.type}.{more}"
+        f"Column {field.name!r} is not taken as the {_role_in_words(role)}, as its name suggests, since its type is "
+        f"{'mixed' if field.type == MIXED else field.type}.{note_text}"
     )
 
 
-def _said(role: str) -> str:
+def _role_in_words(role: str) -> str:
     return {"pscore": "propensity", "eligible": "list of eligible actions"}.get(role, role)
 
 
-def _either(columns: list[str]) -> str:
+def _joined_names(columns: list[str]) -> str:
     return " and ".join(repr(column) for column in columns)
 
 
-def _unknown(role: str, schema: pa.Schema, free: list[str]) -> str:
-    name = f"Name it: {role}='...', on the command line --{role}."
-    found = _bearing(schema, free, role)
-    if found:
+def _not_guessed(role: str, schema: pa.Schema, free: list[str]) -> str:
+    advice = f"Name it: {role}='...', on the command line --{role}."
+    candidates = _candidates(schema, free, role)
+    if candidates:
         return (
-            f"More than one column could be the {role}, {_either(found)}, and nothing is guessed then. {name}"
+            f"More than one column could be the {role}: {_joined_names(candidates)}. Roles are guessed only where one "
+            f"column could play them. {advice}"
         )
     costs = [column for column in free if like_a_cost(column)] if role == "reward" else []
     if costs:
         return (
-            f"No column is known to be the reward, and {costs[0]!r} looks like a cost. Larger rewards are better: make "
-            f"a column of -{costs[0]} and name that, reward='...', on the command line --reward."
+            f"No column has a well-known name of a reward, and {costs[0]!r} looks like a cost. Larger rewards are "
+            f"better: make a column of -{costs[0]} and name that, reward='...', on the command line --reward."
         )
-    such = ", ".join(KNOWN[role][:4])
+    examples = ", ".join(ROLE_NAMES[role][:4])
     return (
-        f"The role {role} needs a column, and none bears a well-known name of one (such as {such}). {name} Columns: "
-        f"{abbreviate(schema.names, 40)}."
+        f"The role {role} needs a column, and none has a well-known name of one (such as {examples}). {advice} "
+        f"Columns: {abbreviate(schema.names, 40)}."
     )

@@ -1,4 +1,4 @@
-"""Tables and text written to one file, whole or not at all."""
+"""Write tables or lines to one file atomically: after an error the old file is still there, and no partial one."""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ TABLE_SUFFIXES = (".parquet", ".pq", ".csv")
 
 
 def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
-    """Ids as an Arrow column: of their own type where they share one, else as text.
+    """Return ids as an Arrow column: of their own type where they share one, else as text.
 
     Whole numbers beyond 64 bits become decimals without a fraction, which are read back as whole numbers.
     """
@@ -33,43 +33,43 @@ def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
 def write_tables(
     path: str | Path, tables: Iterable[Any], *, metadata: Mapping[str, str] | None = None
 ) -> int:
-    """Write tables to one Parquet file, or CSV where its name ends so, whole or not at all; returns how many rows.
+    """Write tables to one Parquet file, or to CSV where the name ends in .csv, and return the number of rows.
 
-    The rows go to a hidden file beside ``path``, which takes that name in one step when all are there.
+    The rows go to a hidden file beside ``path``, which replaces ``path`` in one step when it is complete.
 
     Parameters
     ----------
     path : str or Path
-        Its folder must exist; a file that stands there is replaced.
+        Its folder must exist; an existing file is replaced.
     tables : iterable of pa.Table, pa.RecordBatch or mapping of a name to a column
         At least one; the first sets names and types.
     metadata : mapping of text, optional
-        What the file says of itself.
+        Metadata of the file.
 
     Raises
     ------
     ArtifactError
-        The folder is missing, ``path`` is a folder, or the disk does not take the file.
+        The folder is missing, ``path`` is a folder, or the file cannot be written.
     """
     target = Path(path)
     csv = target.suffix.lower() == ".csv"
-    return _replaced(target, lambda partial: _written(partial, tables, metadata, csv=csv))
+    return _write_atomically(target, lambda partial: _write_all(partial, tables, metadata, csv=csv))
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:
-    """Write lines of text in UTF-8 to one file, whole or not at all, as :func:`write_tables`; returns how many."""
+    """Write lines of text in UTF-8 to one file, as :func:`write_tables` does, and return their number."""
 
     def write(partial: Path) -> int:
         count = 0
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            for count, line in enumerate(lines, 1):  # noqa: B007  # the last count is the answer
+            for count, line in enumerate(lines, 1):  # noqa: B007  # the last count is returned
                 file.write(f"{line}\n")
         return count
 
-    return _replaced(Path(path), write)
+    return _write_atomically(Path(path), write)
 
 
-def _replaced(target: Path, write: Callable[[Path], int]) -> int:
+def _write_atomically(target: Path, write: Callable[[Path], int]) -> int:
     check_target(target)
     partial = target.with_name(f".{target.name}.saving-{secrets.token_hex(6)}")
     try:
@@ -77,8 +77,8 @@ def _replaced(target: Path, write: Callable[[Path], int]) -> int:
         partial.replace(target)
     except OSError as error:
         raise ArtifactError(
-            f"{target} was not written: {error.strerror or error}. Is the disk full, or the folder closed to "
-            "this user?"
+            f"{target} was not written: {error.strerror or error}. Make room on the disk, or give this user the right "
+            "to write in the folder."
         ) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def _replaced(target: Path, write: Callable[[Path], int]) -> int:
 
 
 def check_target(target: Path) -> None:
-    """Refuse a path that no file can be written to.
+    """Refuse a path to which no file can be written.
 
     Raises
     ------
@@ -97,10 +97,12 @@ def check_target(target: Path) -> None:
         raise ArtifactError(f"{target} is a folder; one file is written. Name a file in it, such as "
                             f"{target / 'rows.parquet'}.")  # fmt: skip
     if not target.parent.is_dir():
-        raise ArtifactError(f"{target} cannot be written: there is no folder {target.parent}. Make it first.")
+        raise ArtifactError(
+            f"{target} cannot be written: there is no folder {target.parent}. Create it first."
+        )
 
 
-def _written(path: Path, tables: Iterable[Any], metadata: Mapping[str, str] | None, *, csv: bool) -> int:
+def _write_all(path: Path, tables: Iterable[Any], metadata: Mapping[str, str] | None, *, csv: bool) -> int:
     rows = 0
     writer: Any = None
     try:

@@ -1,4 +1,4 @@
-"""Logs that a database hands out as Arrow: DuckDB, PostgreSQL through ADBC, any connection with a cursor of ADBC."""
+"""Logs from databases that return Arrow: DuckDB, PostgreSQL through ADBC, any connection with an ADBC cursor."""
 
 import os
 import re
@@ -19,31 +19,31 @@ from hieropo.logs.arrow.arrays import EXACT
 from hieropo.logs.arrow.filters import Filter, sql_name
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup
 from hieropo.logs.engines.tables import RelationSource
-from hieropo.logs.formats.paths import short
+from hieropo.logs.formats.paths import shortened
 
 _LONG = r"^-?[0-9]{16,}(\.0*)?$"
 
 
 @dataclass(frozen=True)
 class SqlColumn:
-    """A column of a query: as it is asked for, and as it is read.
+    """A column of a query: its SQL expression and its field in the log.
 
     Parameters
     ----------
     field : pa.Field
-        As the log has it.
+        Name and type in the log.
     selected : str
-        In the query.
-    numeric : bool
-        Whether it comes as the text of exact numbers.
+        Its expression in the select list.
+    is_text_of_numeric : bool
+        True where the database returns exact numbers as text.
     """
 
     field: pa.Field
     selected: str
-    numeric: bool = False
+    is_text_of_numeric: bool = False
 
     def read(self, values: pa.Array, first_row: int) -> pa.Array:
-        """Values as the log has them.
+        """Return values of the query as values of the log.
 
         Raises
         ------
@@ -52,52 +52,52 @@ class SqlColumn:
         """
         if isinstance(values, pa.ExtensionArray) and values.type != self.field.type:
             values = values.storage
-        if not self.numeric:
+        if not self.is_text_of_numeric:
             return values
         try:
             numbers = values.cast(self.field.type)
         except pa.ArrowInvalid as error:
             raise LogError(
-                f"Column {self.field.name!r}, in the rows from {first_row} on: {str(error).strip()}. Nothing can be "
-                "learned from numeric 'NaN': leave such rows out."
+                f"Column {self.field.name!r}, in the rows from {first_row} on: {str(error).strip()}. A numeric 'NaN' "
+                "is no number that can be learned from. Leave such rows out of the query."
             ) from error
         if pa.types.is_floating(numbers.type):
             self._refuse_rounded(values, numbers, first_row)
         return numbers
 
     def _refuse_rounded(self, texts: pa.Array, numbers: pa.Array, first_row: int) -> None:
-        large = pc.greater_equal(pc.abs(numbers), float(EXACT))
-        if pc.any(large).as_py():
-            large = pc.and_(large, pc.match_substring_regex(texts, _LONG))
-        if pc.any(large).as_py():
-            row = pc.index(large, value=True).as_py()
+        too_large = pc.greater_equal(pc.abs(numbers), float(EXACT))
+        if pc.any(too_large).as_py():
+            too_large = pc.and_(too_large, pc.match_substring_regex(texts, _LONG))
+        if pc.any(too_large).as_py():
+            row = pc.index(too_large, value=True).as_py()
             raise LogError(
                 f"Column {self.field.name!r}, row {first_row + row}: {texts[row].as_py()}, of type numeric, is beyond "
                 f"2**53 and may be rounded. If it is an id, select {self.field.name}::text or ::bigint; if it is a "
-                "number, ::double precision."
+                "quantity, select ::double precision."
             )
 
 
-def postgres_column(found: pa.Field) -> SqlColumn:
-    """Say how a column is read, by the field that its driver gives it.
+def postgres_column(field: pa.Field) -> SqlColumn:
+    """Return the column of a query for the field that its driver reports.
 
     numeric(p, s) becomes a decimal, numeric without limits a float, and types without an Arrow type (enumerations,
     addresses) text. Fields of other databases stay as they are.
     """
-    name, metadata = sql_name(found.name), found.metadata or {}
+    name, metadata = sql_name(field.name), field.metadata or {}
     kind = metadata.get(b"ADBC:postgresql:typname", b"").decode()
     if kind == "numeric":
         number = _decimal(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))
-        return SqlColumn(pa.field(found.name, number), name, numeric=True)
+        return SqlColumn(pa.field(field.name, number), name, is_text_of_numeric=True)
     if kind:
-        return SqlColumn(pa.field(found.name, pa.string()), f"{name}::text as {name}")
-    if getattr(found.type, "extension_name", "") == "arrow.json":
-        return SqlColumn(pa.field(found.name, found.type.storage_type), name)
-    return SqlColumn(pa.field(found.name, found.type), name)
+        return SqlColumn(pa.field(field.name, pa.string()), f"{name}::text as {name}")
+    if getattr(field.type, "extension_name", "") == "arrow.json":
+        return SqlColumn(pa.field(field.name, field.type.storage_type), name)
+    return SqlColumn(pa.field(field.name, field.type), name)
 
 
 def _decimal(modifier: int) -> pa.DataType:
-    """Type of numeric(p, s), whose modifier is 4 + 65536 p + s."""
+    """Return the Arrow type of numeric(p, s), whose modifier is 4 + 65536 p + s."""
     precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
     if modifier < 4 or precision > 38 or scale > precision:
         return pa.float64()
@@ -105,7 +105,7 @@ def _decimal(modifier: int) -> pa.DataType:
 
 
 POSTGRES = ("postgresql://", "postgres://")
-_SETTINGS = (  # one state of the tables, and their rows in one order, for all passes over a log
+_SETTINGS = (  # all passes over a log see one snapshot of the tables, and their rows in one order
     "set transaction isolation level repeatable read, read only",
     "set local synchronize_seqscans = off",
     "set local max_parallel_workers_per_gather = 0",
@@ -114,7 +114,7 @@ _SETTINGS = (  # one state of the tables, and their rows in one order, for all p
 
 @dataclass(frozen=True)
 class Query:
-    """A query and where it runs; ``open_log`` takes it for a log.
+    """A query and its connection; ``open_log`` opens it as a log.
 
     Parameters
     ----------
@@ -127,11 +127,11 @@ class Query:
 
 
 def sql(query: str, connection: Any) -> Query:
-    """Take the rows of a query for a log: ``HierOPO().fit(sql("select * from log", url), ...)``.
+    """Return the rows of a query as a log: ``HierOPO().fit(sql("select * from log", url), ...)``.
 
-    Only the columns that are needed are asked for, and a filter becomes part of the query. It is run once for each
-    pass over the log. With a URL of PostgreSQL all passes see one state of the tables. Where the order of its rows is
-    not fixed, as in joins, add ``order by``: an evaluation tells rows by their numbers.
+    Only the columns that are needed are selected, and a filter becomes part of the query. The query runs once for each
+    pass over the log. With a URL of PostgreSQL all passes see one snapshot of the tables. Where the order of its rows
+    is not fixed, as in joins, add ``order by``: an evaluation identifies rows by their numbers.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ def sql(query: str, connection: Any) -> Query:
         One that returns rows.
     connection : str, Path or connection
         A URL ``postgresql://user@host/database`` (needs the package adbc-driver-postgresql; libpq's PGPASSWORD and
-        .pgpass count), the path of a DuckDB file, a DuckDB connection, or a connection of ADBC, whose cursors have
+        .pgpass are used), the path of a DuckDB file, a DuckDB connection, or a connection of ADBC, whose cursors have
         ``fetch_record_batch``.
 
     Raises
     ------
     InputError
-        Raised when it is opened: there is no such database, the query fails, the connection hands out no Arrow.
+        Raised by ``open_log``: there is no such database, the query fails, or the connection returns no Arrow.
     """
     return Query(query, connection)
 
@@ -161,29 +161,32 @@ def open_query(query: Query) -> LogSource:
     text = query.text.strip().rstrip(";").strip()
     if not text:
         raise InputError("The query is empty. Write one such as select * from log.")
-    where = query.connection
-    if isinstance(where, str | os.PathLike):
-        place = os.fspath(where)
-        if place.lower().startswith(POSTGRES):
-            return _postgres(text, place)
-        return _duckdb_file(text, place)
-    if type(where).__module__.split(".")[0].lstrip("_") == "duckdb":
-        return _relation(text, where, "DuckDB")
-    if not hasattr(where, "cursor"):
+    connection = query.connection
+    if isinstance(connection, str | os.PathLike):
+        location = os.fspath(connection)
+        if location.lower().startswith(POSTGRES):
+            return _postgres(text, location)
+        return _duckdb_file(text, location)
+    if type(connection).__module__.split(".")[0].lstrip("_") == "duckdb":
+        return _relation(text, connection, "DuckDB")
+    if not hasattr(connection, "cursor"):
         raise InputError(
-            f"A query runs on a connection, or on the URL or path of a database, not on a {type(where).__name__}."
+            f"A {type(connection).__name__} is no connection, so the query cannot run. Give a connection, or the URL "
+            "or path of a database."
         )
-    return SqlSource(text, where, f"query {short(text)}")
+    return SqlSource(text, connection, f"query {shortened(text)}")
 
 
-def without_password(place: str) -> str:
-    """A URL of a database as it can be shown and stored."""
-    if "://" not in place:
-        return place
-    parts = urlsplit(place)
-    user, at, host = parts.netloc.rpartition("@")
-    kept = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key != "password"], safe="/")
-    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=kept))
+def without_password(location: str) -> str:
+    """Return the URL of a database without its password, to be shown and stored."""
+    if "://" not in location:
+        return location
+    parts = urlsplit(location)
+    user, at_sign, host = parts.netloc.rpartition("@")
+    parameters = urlencode(
+        [(key, value) for key, value in parse_qsl(parts.query) if key != "password"], safe="/"
+    )
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at_sign + host, query=parameters))
 
 
 def _postgres(text: str, url: str) -> LogSource:
@@ -191,17 +194,18 @@ def _postgres(text: str, url: str) -> LogSource:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:
         raise InputError(
-            "PostgreSQL is read through its ADBC driver, which is not installed: pip install 'hieropo[postgresql]'."
+            "The ADBC driver of PostgreSQL is not installed, so the query cannot run: pip install "
+            "'hieropo[postgresql]'."
         ) from error
-    place = without_password(url)
-    connection = _tried(lambda: dbapi.connect(url), f"The database {place} cannot be reached")
+    location = without_password(url)
+    connection = _attempt(lambda: dbapi.connect(url), f"The database {location} cannot be reached")
     try:
         with closing(connection.cursor()) as cursor:
             for setting in _SETTINGS:
-                _tried(
-                    lambda setting=setting: cursor.execute(setting), f"The database {place} cannot be read"
+                _attempt(
+                    lambda setting=setting: cursor.execute(setting), f"The database {location} cannot be read"
                 )
-        return SqlSource(text, _Session(connection), f"query {short(text)} on {place}")
+        return SqlSource(text, _Session(connection), f"query {shortened(text)} on {location}")
     except BaseException:
         connection.close()
         raise
@@ -215,38 +219,42 @@ class _Session:
         finalize(self, connection.close)
 
 
-def _duckdb_file(text: str, place: str) -> LogSource:
-    path = Path(place)
-    if "://" in place or not path.is_file():
+def _duckdb_file(text: str, location: str) -> LogSource:
+    path = Path(location)
+    if "://" in location or not path.is_file():
         raise InputError(
-            f"There is no database {without_password(place)!r}. A query runs on a URL such as "
-            "postgresql://user@host/database, on the path of a DuckDB file, or on an open connection."
+            f"There is no database {without_password(location)!r}. Give a URL such as postgresql://user@host/database, "
+            "the path of a DuckDB file, or an open connection."
         )
     try:
         import duckdb
     except ImportError as error:
-        raise InputError("DuckDB files are read by DuckDB: pip install 'hieropo[duckdb]'.") from error
+        raise InputError(
+            "DuckDB is not installed, so its files cannot be read: pip install 'hieropo[duckdb]'."
+        ) from error
     return _relation(
         text,
-        _tried(lambda: duckdb.connect(str(path), read_only=True), f"{str(path)!r} cannot be read as DuckDB"),
+        _attempt(
+            lambda: duckdb.connect(str(path), read_only=True), f"{str(path)!r} cannot be read as DuckDB"
+        ),
         str(path),
     )
 
 
-def _relation(text: str, connection: Any, place: str) -> LogSource:
-    name = f"query {short(text)} on {place}"
-    relation = _tried(lambda: connection.sql(f"select * from (\n{text}\n) as log"), f"The {name} fails")
+def _relation(text: str, connection: Any, location: str) -> LogSource:
+    name = f"query {shortened(text)} on {location}"
+    relation = _attempt(lambda: connection.sql(f"select * from (\n{text}\n) as log"), f"The {name} fails")
     return RelationSource(relation, name)
 
 
-def _tried(step: Any, what: str) -> Any:
-    """Take a step in a database, whose exceptions are of its own package."""
+def _attempt(step: Any, failure: str) -> Any:
+    """Run a step in a database; an exception of its package becomes an InputError that begins with ``failure``."""
     try:
         return step()
     except HieropoError:
         raise
     except Exception as error:
-        raise InputError(f"{what}: {_reason(error)}") from error
+        raise InputError(f"{failure}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -254,17 +262,17 @@ def _reason(error: Exception) -> str:
 
 
 class SqlSource:
-    """The rows of a query on a connection of ADBC: run once for each pass, only the columns asked for."""
+    """The rows of a query on an ADBC connection; it runs once for each pass and selects only the columns needed."""
 
     n_rows = None
     rereadable = True
 
-    def __init__(self, query: str, connection: Any, name: str, where: str = "") -> None:
+    def __init__(self, query: str, connection: Any, name: str, condition: str = "") -> None:
         self.name = name
-        self._query, self._connection, self._where = query, connection, where
+        self._query, self._connection, self._condition = query, connection, condition
         with closing(self._cursor()) as cursor, self._run(cursor, ["*"], " limit 0") as reader:
-            self._columns = {each.name: postgres_column(each) for each in reader.schema}
-            self.schema = pa.schema([each.field for each in self._columns.values()])
+            self._columns = {column.name: postgres_column(column) for column in reader.schema}
+            self.schema = pa.schema([column.field for column in self._columns.values()])
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only.
@@ -279,7 +287,7 @@ class SqlSource:
         return regroup(self._read([self._columns[column] for column in columns]), batch_rows)
 
     def filtered(self, by: Filter) -> "SqlSource | None":
-        """Let the query filter, where the filter was given as text."""
+        """Return the query with the filter added; None where the filter has no SQL."""
         if by.sql is None:
             return None
         return SqlSource(self._query, self._connection, f"{self.name} where {by.text}", f" where {by.sql}")
@@ -298,10 +306,10 @@ class SqlSource:
                 row += batch.num_rows
 
     def _run(self, cursor: Any, selected: Sequence[str], limit: str = "") -> Any:
-        text = f"select {', '.join(selected)} from (\n{self._query}\n) as log{self._where}{limit}"
-        what = f"The {self.name} fails"
-        _tried(lambda: cursor.execute(text), what)
-        return _tried(cursor.fetch_record_batch, what)
+        text = f"select {', '.join(selected)} from (\n{self._query}\n) as log{self._condition}{limit}"
+        failure = f"The {self.name} fails"
+        _attempt(lambda: cursor.execute(text), failure)
+        return _attempt(cursor.fetch_record_batch, failure)
 
     def _next(self, reader: Any, row: int) -> pa.RecordBatch | None:
         try:
@@ -314,12 +322,12 @@ class SqlSource:
             ) from error
 
     def _cursor(self) -> Any:
-        cursor = _tried(self._connection.cursor, f"The {self.name} cannot run")
+        cursor = _attempt(self._connection.cursor, f"The {self.name} cannot run")
         if not hasattr(cursor, "fetch_record_batch"):
             cursor.close()
             raise InputError(
-                f"The connection of the {self.name} hands out rows, not Arrow: its cursors are of type "
-                f"{type(cursor).__module__}.{type(cursor).__name__}. Connect by a URL postgresql://..., by the ADBC "
-                "driver of the database, or hand over a frame of its rows."
+                f"The connection of the {self.name} returns no Arrow: its cursors are of type "
+                f"{type(cursor).__module__}.{type(cursor).__name__}, without fetch_record_batch. Connect by a URL "
+                "postgresql://... or by the ADBC driver of the database, or hand over a frame of its rows."
             )
         return cursor

@@ -1,4 +1,4 @@
-"""Sources in memory, those that another engine reads for us, and rows that come one batch after the other."""
+"""Sources in memory, sources that another engine reads, and streams of batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from hieropo.logs.formats.files import UNREADABLE
 
 
 class TableSource:
-    """An Arrow table, or anything that was turned into one."""
+    """An Arrow table, or anything converted to one."""
 
     rereadable = True
 
@@ -38,10 +38,10 @@ class TableSource:
 
 
 class RelationSource:
-    """A DuckDB relation: run once for each pass, streamed, only the columns asked for.
+    """A DuckDB relation: it runs once for each pass, streams its rows, and selects only the columns needed.
 
-    Its connection is busy while a pass is under way. A second pass runs the query again: a query without a
-    fixed answer (a sample, random numbers) gives other rows then.
+    Its connection is busy during a pass. A second pass runs the query again: a query without a fixed answer (a sample,
+    random numbers) then gives other rows.
     """
 
     n_rows = None
@@ -57,11 +57,11 @@ class RelationSource:
         """Yield all rows with these columns only."""
         return regroup(self._stream(columns), batch_rows)
 
-    def filtered(self, by: Filter) -> "RelationSource | None":
+    def filtered(self, row_filter: Filter) -> "RelationSource | None":
         """Let the query filter, where the filter was given as text."""
-        if by.sql is None:
+        if row_filter.sql is None:
             return None
-        return RelationSource(self._relation.filter(by.sql), f"{self.name} where {by.text}")
+        return RelationSource(self._relation.filter(row_filter.sql), f"{self.name} where {row_filter.text}")
 
     def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         rows = 0
@@ -78,7 +78,7 @@ class RelationSource:
 
 
 class DatasetSource:
-    """An Arrow dataset: files anywhere, partitions, filters; columns are chosen by its scanner."""
+    """An Arrow dataset; its scanner selects the columns and filters the rows."""
 
     n_rows = None
     rereadable = True
@@ -92,21 +92,23 @@ class DatasetSource:
         """Yield all rows with these columns only."""
         return regroup(self._scan(list(columns), batch_rows), batch_rows)
 
-    def filtered(self, by: Filter) -> "DatasetSource":
-        """Let the dataset filter."""
-        return DatasetSource(self._dataset.filter(by.expression), f"{self.name} where {by.text}")
+    def filtered(self, row_filter: Filter) -> "DatasetSource":
+        """Return the dataset with the filter added."""
+        return DatasetSource(
+            self._dataset.filter(row_filter.expression), f"{self.name} where {row_filter.text}"
+        )
 
     def _scan(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._dataset.to_batches(columns=columns, batch_size=batch_rows)
         except UNREADABLE as error:
             raise LogError(
-                f"The {self.name} cannot be read: {str(error).strip()} Is a file torn, or of another format?"
+                f"The {self.name} cannot be read: {str(error).strip()} Is a file cut off, or of another format?"
             ) from error
 
 
 class StreamSource:
-    """Batches that can be read once, all of one schema."""
+    """Batches of one schema that can be read only once."""
 
     n_rows = None
     rereadable = False
@@ -142,21 +144,21 @@ class StreamSource:
             for batch in self._batches:
                 yield (
                     batch if columns == self.schema.names else batch.select(columns)
-                )  # a name may stand twice
+                )  # selecting by name fails where a name comes twice
                 rows += batch.num_rows
         except UNREADABLE as error:
             raise LogError(
-                f"The {self.name} breaks off after {counted(rows, 'row')}: {str(error).strip()} Is its source whole?"
+                f"The {self.name} breaks off after {counted(rows, 'row')}: {str(error).strip()} Is its source complete?"
             ) from error
 
 
 def iterator_source(items: Iterable[Any], name: str) -> StreamSource:
-    """Open an iterator of record batches, tables or data frames; the first one says names and types.
+    """Open an iterator of record batches, tables or data frames; the first one sets names and types.
 
     Raises
     ------
     LogError
-        There is not one.
+        The iterator is empty.
     InputError
         An item is not of these kinds.
     """
@@ -165,7 +167,7 @@ def iterator_source(items: Iterable[Any], name: str) -> StreamSource:
     if first is None:
         raise empty(name)
     table = _table(first, 0, name)
-    return StreamSource(_fitted(table, iterator, name), table.schema, name)
+    return StreamSource(_all_batches(table, iterator, name), table.schema, name)
 
 
 def _table(item: Any, number: int, name: str) -> pa.Table:
@@ -176,7 +178,7 @@ def _table(item: Any, number: int, name: str) -> pa.Table:
     if not hasattr(item, "__arrow_c_stream__"):
         raise InputError(
             f"Item {number} of the {name} is of type {type(item).__name__}; record batches, tables or data frames are "
-            "needed. Rows as dicts become one by pyarrow.Table.from_pylist(rows)."
+            "needed. Rows as dicts become a table by pyarrow.Table.from_pylist(rows)."
         )
     try:
         return pa.table(item)
@@ -187,20 +189,21 @@ def _table(item: Any, number: int, name: str) -> pa.Table:
         ) from error
 
 
-def _fitted(first: pa.Table, others: Iterator[Any], name: str) -> Iterator[pa.RecordBatch]:
+def _all_batches(first: pa.Table, others: Iterator[Any], name: str) -> Iterator[pa.RecordBatch]:
     yield from first.to_batches()
     for number, item in enumerate(others, start=1):
         table = _table(item, number, name)
         if not table.schema.equals(first.schema):
-            table = _like(table, first.schema, number, name)
+            table = _cast_to(table, first.schema, number, name)
         yield from table.to_batches()
 
 
-def _like(table: pa.Table, schema: pa.Schema, number: int, name: str) -> pa.Table:
+def _cast_to(table: pa.Table, schema: pa.Schema, number: int, name: str) -> pa.Table:
     missing = [column for column in schema.names if column not in table.column_names]
     if missing:
         raise SchemaError(
-            f"Item {number} of the {name} lacks column {missing[0]!r}, which the first one has."
+            f"Item {number} of the {name} lacks column {missing[0]!r}, which the first item has. Give all items the "
+            "same columns."
         )
     columns = []
     for field in schema:
@@ -210,13 +213,13 @@ def _like(table: pa.Table, schema: pa.Schema, number: int, name: str) -> pa.Tabl
         except pa.ArrowException as error:
             raise SchemaError(
                 f"Column {field.name!r} is {column.type} in item {number} of the {name}, but {field.type} in the first "
-                f"one, and a value does not fit: {error}. Give it one type in all."
+                f"one, and a value does not fit: {error}. Give the column one type in all items."
             ) from error
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 class LazySource:
-    """A polars LazyFrame: run once for each pass, only the columns asked for, in batches where polars can do that."""
+    """A polars LazyFrame: it runs once for each pass, selects only the columns needed, and streams where polars can."""
 
     n_rows = None
     rereadable = True
@@ -236,12 +239,13 @@ class LazySource:
         """
         return regroup(self._read(list(columns), batch_rows), batch_rows)
 
-    def filtered(self, by: Filter) -> "LazySource | None":
-        """Let the frame filter, where the filter was given as text."""
-        if by.sql is None:
+    def filtered(self, row_filter: Filter) -> "LazySource | None":
+        """Return the frame with the filter added; None where the filter has no SQL."""
+        if row_filter.sql is None:
             return None
         return LazySource(
-            self._frame.sql(f"select * from self where {by.sql}"), f"{self.name} where {by.text}"
+            self._frame.sql(f"select * from self where {row_filter.sql}"),
+            f"{self.name} where {row_filter.text}",
         )
 
     def _read(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:

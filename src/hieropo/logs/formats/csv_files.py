@@ -26,8 +26,8 @@ _WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _ENCODING = re.compile(r"Row #(\d+): .*UTF8")
 
 
-class _Tape(io.RawIOBase):
-    """The bytes of a file as they are read, and what tells whether they are whole."""
+class _CountingStream(io.RawIOBase):
+    """A stream that counts line ends and quotes as it is read, to tell whether the file is complete."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -58,58 +58,60 @@ class _Tape(io.RawIOBase):
 
 @dataclass
 class CsvFile:
-    """One file: its header, and what the first pass over it found."""
+    """One file: its header, and the number of its rows once the first pass has read it."""
 
     path: Path
     delimiter: str
     names: tuple[str, ...]
     n_rows: int = 0
     first_row: int = 0
-    _plain: bool = field(default=False, repr=False)  # known to have one line a row
+    _one_line_per_row: bool = field(default=False, repr=False)  # known to have one line a row
 
     @classmethod
-    def headed(cls, path: Path) -> "CsvFile":
-        """Read the header: the names of the columns, and what stands between values."""
-        head = _head(path)
+    def from_header(cls, path: Path) -> "CsvFile":
+        """Read the header: the names of the columns and the delimiter."""
+        start = _first_block(path)
         try:
-            lines = io.StringIO(head.decode("utf-8-sig"), newline="")
+            lines = io.StringIO(start.decode("utf-8-sig"), newline="")
         except UnicodeDecodeError as error:
-            raise _not_utf8(path, 1 + head.count(b"\n", 0, error.start)) from error
-        first = next((line for line in lines if line.strip("\r\n")), None)
-        if first is None:
+            raise _not_utf8(path, 1 + start.count(b"\n", 0, error.start)) from error
+        header = next((line for line in lines if line.strip("\r\n")), None)
+        if header is None:
             raise LogError(
-                f"{str(path)!r} is empty ({path.stat().st_size} bytes). Was it still being written? Write it anew or "
-                "remove it."
+                f"{str(path)!r} is empty ({path.stat().st_size} bytes), so it has not even a header. Was it still "
+                "being written? Write it again or remove it."
             )
-        delimiter = _delimiter(path, first)
-        names = next(csv.reader(chain([first], lines), delimiter=delimiter))
+        delimiter = _delimiter(path, header)
+        names = next(csv.reader(chain([header], lines), delimiter=delimiter))
         return cls(path, delimiter, tuple(names))
 
-    def scan(self, kinds: dict[str, TextType | StatedType], first_row: int) -> None:
-        """Read all values for their types, and find out whether the file is whole."""
+    def read_types(self, kinds: dict[str, TextType | StatedType], first_row: int) -> None:
+        """Read all values for their types, count the rows, and check that the file is complete."""
         self.first_row = first_row
-        tape = _Tape(self.path)
+        stream = _CountingStream(self.path)
         for name in self.names:
             kinds.setdefault(name, TextType())
-        for texts in self.texts(self.names, tape):
+        for texts in self.texts(self.names, stream):
             for name, column in zip(self.names, texts.columns, strict=True):
                 kinds[name].add(column, first_row + self.n_rows)
             self.n_rows += texts.num_rows
-        self._plain = tape.line_ends - self.n_rows in (0, 1)
-        if tape.quotes % 2:
+        self._one_line_per_row = stream.line_ends - self.n_rows in (0, 1)
+        if stream.quotes % 2:
             self._refuse_open_quote()
-        if self.n_rows and tape.last not in (b"\n", b"\r"):
+        if self.n_rows and stream.last not in (b"\n", b"\r"):
             warn(
                 f"{str(self.path)!r} does not end with a line end. If it was cut off while it was written or copied, "
-                "its last value is not whole: compare it with where it came from."
+                "its last value is incomplete. Compare it with the original."
             )
 
-    def texts(self, columns: Sequence[str], tape: _Tape | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of these columns as texts; nothing between delimiters is null."""
-        tape = _Tape(self.path) if tape is None else tape
+    def texts(
+        self, columns: Sequence[str], stream: _CountingStream | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of these columns as texts; an empty value without quotes is null."""
+        stream = _CountingStream(self.path) if stream is None else stream
         row = 0
         try:
-            with tape, self._opened(tape, columns) as reader:
+            with stream, self._opened(stream, columns) as reader:
                 for batch in reader:
                     yield batch
                     row += batch.num_rows
@@ -118,12 +120,12 @@ class CsvFile:
                 raise self._unreadable(error, row) from error
 
     def place(self, row: int) -> str:
-        """Say where a row stands; rows count from 0, lines from 1."""
-        return f"line {row + 2 if self._plain else self._line(row)} of {str(self.path)!r}"
+        """Return the line and file of a row for a message; rows count from 0, lines from 1."""
+        return f"line {row + 2 if self._one_line_per_row else self._line(row)} of {str(self.path)!r}"
 
-    def _opened(self, tape: _Tape, columns: Sequence[str]) -> pacsv.CSVStreamingReader:
+    def _opened(self, stream: _CountingStream, columns: Sequence[str]) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
-            tape,
+            stream,
             pacsv.ReadOptions(use_threads=False, block_size=_BLOCK),  # threads would lose the numbers of rows
             pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(
@@ -135,7 +137,7 @@ class CsvFile:
     def _rows(self) -> Iterator[tuple[int, int]]:
         """Yield the number of each row, the header being -1, and of the line in which it ends."""
         with io.TextIOWrapper(
-            io.BufferedReader(_Tape(self.path)), "utf-8-sig", "replace", newline=""
+            io.BufferedReader(_CountingStream(self.path)), "utf-8-sig", "replace", newline=""
         ) as lines:
             reader, row, end = csv.reader(lines, delimiter=self.delimiter, strict=True), -1, 0
             for values in reader:
@@ -153,33 +155,34 @@ class CsvFile:
     def _refuse_open_quote(self) -> None:
         line = 0
         try:
-            for _, line in self._rows():  # noqa: B007 - what matters is where it stops
+            for _, line in self._rows():  # noqa: B007 - the last line before the error is needed
                 pass
         except csv.Error as error:
             if "unexpected end" not in str(error):
                 return
             raise LogError(
-                f"{str(self.path)!r}: a quote that is opened after line {line} is never closed. Was the file cut off "
-                "while it was written or copied, or is a quote in a value not doubled?"
+                f"{str(self.path)!r}: a quote that is opened after line {line} is never closed, so the rest of the "
+                "file is one value. Was the file cut off while it was written or copied? Else double the quotes in "
+                "values."
             ) from error
 
     def _unreadable(self, error: Exception, row: int) -> LogError:
         text = str(error)
-        if found := _WIDTH.search(text):
-            number, expected, got = map(int, found.groups())
+        if match := _WIDTH.search(text):
+            number, expected, count = map(int, match.groups())
             return LogError(
-                f"{_capital(self.place(number - 2))} has {got} values, where the header names {expected} columns. Was "
-                f"the file cut off while it was written or copied, or does a value hold {self.delimiter!r} without "
-                "quotes around it?"
+                f"{_capitalised(self.place(number - 2))} has {count} values, where the header names {expected} "
+                "columns. Was the file cut off while it was written or copied, or does a value hold "
+                f"{self.delimiter!r} without quotes around it?"
             )
-        if found := _ENCODING.search(text):
-            return _not_utf8(self.path, int(found.group(1)))
+        if match := _ENCODING.search(text):
+            return _not_utf8(self.path, int(match.group(1)))
         return unreadable(self.path, "CSV", error, row)
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """The second pass over a file."""
+class _SecondPass:
+    """Reads a file again, its values converted to the types of the first pass."""
 
     file: CsvFile
     schema: pa.Schema
@@ -215,54 +218,55 @@ def open_csv(
     kinds: dict[str, TextType | StatedType] = {
         name: StatedType(kind, lenient=lenient) for name, kind in stated.items()
     }
-    files = [CsvFile.headed(path) for path in paths]
+    files = [CsvFile.from_header(path) for path in paths]
     row = 0
     for file in files:
-        _refuse_doubled(file)
-        file.scan(kinds, row)
+        _refuse_repeated_names(file)
+        file.read_types(kinds, row)
         row += file.n_rows
 
-    def where(row: int) -> str:
+    def place_of(row: int) -> str:
         file = next(file for file in reversed(files) if file.first_row <= row)
-        return _capital(file.place(row - file.first_row))
+        return _capitalised(file.place(row - file.first_row))
 
-    named = dict.fromkeys(name for file in files for name in file.names)
-    schema = pa.schema([kinds[name].field(name, where) for name in named])
-    return [FileRows(file.path, file.names, file.n_rows, _Reading(file, schema)) for file in files], schema
+    columns = dict.fromkeys(name for file in files for name in file.names)
+    schema = pa.schema([kinds[name].field(name, place_of) for name in columns])
+    return [FileRows(file.path, file.names, file.n_rows, _SecondPass(file, schema)) for file in files], schema
 
 
-def _refuse_doubled(file: CsvFile) -> None:
-    doubled = sorted({name for name in file.names if file.names.count(name) > 1})
-    if doubled:
+def _refuse_repeated_names(file: CsvFile) -> None:
+    repeated = sorted({name for name in file.names if file.names.count(name) > 1})
+    if repeated:
         raise SchemaError(
-            f"The header of {str(file.path)!r} names {abbreviate(doubled, 5)} more than once; which is meant? Rename "
-            "or drop one. If its first line holds values, put a line with the names of the columns before it."
+            f"The header of {str(file.path)!r} names {abbreviate(repeated, 5)} more than once, so the name does not "
+            "say which column is meant. Rename or drop one. If its first line holds values, put a line with the names "
+            "of the columns before it."
         )
 
 
-def _head(path: Path) -> bytes:
+def _first_block(path: Path) -> bytes:
     try:
         with opened_bytes(path) as stream:
-            head: bytes = stream.read(_BLOCK)
+            start: bytes = stream.read(_BLOCK)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, "CSV", error) from error
-    end = head.rfind(b"\n")
-    return head if end < 0 else head[: end + 1]  # not the half of a letter
+    last_line_end = start.rfind(b"\n")
+    return start if last_line_end < 0 else start[: last_line_end + 1]  # never a part of a character
 
 
 def _delimiter(path: Path, header: str) -> str:
-    """What stands between values: a tab in .tsv, else the first of these that the header has."""
+    """Return the delimiter: a tab in .tsv, else the first of ``, ; tab |`` in the header."""
     if ".tsv" in path.suffixes or ".tab" in path.suffixes:
         return "\t"
-    return next((each for each in ",;\t|" if each in header), ",")
+    return next((sign for sign in ",;\t|" if sign in header), ",")
 
 
 def _not_utf8(path: Path, line: int) -> LogError:
     return LogError(
-        f"{str(path)!r}, about line {line}: these bytes are not UTF-8. Save it as UTF-8, or hand over "
-        "pandas.read_csv(path, encoding='latin-1') with the encoding that it has."
+        f"{str(path)!r}, about line {line}: these bytes are not UTF-8, so the text cannot be read. Save the file as "
+        "UTF-8, or hand over pandas.read_csv(path, encoding='latin-1') with its encoding."
     )
 
 
-def _capital(text: str) -> str:
+def _capitalised(text: str) -> str:
     return text[0].upper() + text[1:]

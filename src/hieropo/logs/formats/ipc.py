@@ -10,7 +10,7 @@ import pyarrow as pa
 from hieropo.errors import LogError
 from hieropo.logs.formats.files import UNREADABLE, FileRows, fitted, merged, unreadable
 
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # what closes a stream
+_STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the last bytes of a stream
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class _Ipc:
         try:
             with pa.memory_map(str(self.path)) as mapped:
                 for batch in _batches(mapped, _options(self.schema, columns), is_file=self.is_file):
-                    batch.validate(full=True)  # a file that was edited must not be read outside of itself
+                    batch.validate(full=True)  # offsets of a damaged file may point outside of it
                     yield batch
         except UNREADABLE as error:
             raise unreadable(self.path, "Arrow IPC", error) from error
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _FittedBatches:
     file: _Ipc
     schema: pa.Schema
 
@@ -54,7 +54,7 @@ def open_ipc(paths: Sequence[Path]) -> tuple[list[FileRows], pa.Schema]:
     files = [_opened(path) for path in paths]
     schema = merged([(file.path, file.schema) for file in files])
     return [
-        FileRows(file.path, file.schema.names, file.n_rows, _Reading(file, schema)) for file in files
+        FileRows(file.path, file.schema.names, file.n_rows, _FittedBatches(file, schema)) for file in files
     ], schema
 
 
@@ -67,16 +67,16 @@ def _opened(path: Path) -> _Ipc:
             tail = stream.read()
         if head[:4] == b"FEA1":
             raise LogError(
-                f"{str(path)!r} is a file of Feather version 1, which nobody reads any more. Write it anew, with "
-                "pyarrow.feather.write_feather or as Parquet, where it was made."
+                f"{str(path)!r} is a file of Feather version 1, which cannot be read. Write it again as Feather "
+                "version 2 (pyarrow.feather.write_feather) or as Parquet, where it was made."
             )
         is_file = head == b"ARROW1"
-        if not is_file and tail != _END:
-            raise unreadable(path, "Arrow IPC", ValueError("the mark at the end of a stream is not there"))
+        if not is_file and tail != _STREAM_END:
+            raise unreadable(path, "Arrow IPC", ValueError("the end-of-stream marker is missing"))
         with pa.memory_map(str(path)) as mapped:
             schema = (pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)).schema
-            first = _options(schema, schema.names[:1])
-            rows = sum(batch.num_rows for batch in _batches(mapped, first, is_file=is_file))
+            options = _options(schema, schema.names[:1])
+            rows = sum(batch.num_rows for batch in _batches(mapped, options, is_file=is_file))
     except PermissionError:
         raise
     except UNREADABLE as error:
@@ -85,8 +85,8 @@ def _opened(path: Path) -> _Ipc:
 
 
 def _options(schema: pa.Schema, columns: Sequence[str] | None) -> Any:
-    wanted = None if columns is None else [schema.get_field_index(column) for column in columns]
-    return pa.ipc.IpcReadOptions(included_fields=wanted)
+    fields = None if columns is None else [schema.get_field_index(column) for column in columns]
+    return pa.ipc.IpcReadOptions(included_fields=fields)
 
 
 def _batches(mapped: Any, options: Any, *, is_file: bool) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Which files a path names, and of which format they are; where a part of them cannot be seen, that is an error."""
+"""Find the files that a path names, and their format; a part of them that cannot be read is an error."""
 
 import errno
 import glob
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, LogError, warn
 
 WILD = re.compile(r"[*?\[]")
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those below it, in order; those with names like .x or _x are left out.
+    """Return the files of a folder and its subfolders, in order; names like .x or _x are left out.
 
     Links are followed.
 
@@ -26,25 +27,25 @@ def files_below(folder: Path) -> list[Path]:
     LogError
         A link leads nowhere, or back to a folder that it lies in.
     """
-    return sorted(_walked(folder, ()))
+    return sorted(_walk(folder, ()))
 
 
-def _walked(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+def _walk(folder: Path, parents: tuple[tuple[int, int], ...]) -> Iterator[Path]:
     status = folder.stat()
-    here = (status.st_dev, status.st_ino)
-    if here in above:
+    folder_id = (status.st_dev, status.st_ino)
+    if folder_id in parents:
         raise LogError(
-            f"{str(folder)!r} is a link to a folder that it lies in, so that its files never end. Remove the link, or "
+            f"{str(folder)!r} is a link to a folder that contains it, so that its files never end. Remove the link, or "
             "name the files by a glob."
         )
-    with os.scandir(folder) as found:
-        entries = list(found)
+    with os.scandir(folder) as listing:
+        entries = list(listing)
     for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
         path = folder / entry.name
         if entry.is_dir():
-            yield from _walked(path, (*above, here))
+            yield from _walk(path, (*parents, folder_id))
         else:
             refuse_unusual(path)
             yield path
@@ -63,21 +64,21 @@ def files_matching(pattern: str) -> list[Path]:
     parts = Path(pattern).parts
     for k, part in enumerate(parts):
         if WILD.search(part):
-            for folder in _named(str(Path(*parts[: k + ("**" in part)]))):
+            for folder in _glob(str(Path(*parts[: k + ("**" in part)]))):
                 if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    found = [path for path in _named(pattern) if not path.is_dir()]
-    for path in found:
+    files = [path for path in _glob(pattern) if not path.is_dir()]
+    for path in files:
         refuse_unusual(path)
-    return sorted(found)
+    return sorted(files)
 
 
-def _named(pattern: str) -> list[Path]:
-    return [Path(each) for each in glob.glob(pattern, recursive=True)]  # noqa: PTH207
+def _glob(pattern: str) -> list[Path]:
+    return [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207
 
 
 def refuse_unusual(path: Path) -> None:
-    """Refuse what is no file that can be read more than once.
+    """Refuse a path that is no file which can be read more than once.
 
     Raises
     ------
@@ -88,11 +89,12 @@ def refuse_unusual(path: Path) -> None:
     """
     if not path.exists():
         raise LogError(
-            f"{str(path)!r} is a link that leads nowhere. Was a file moved or removed? Mend the link or remove it."
+            f"{str(path)!r} is a link that leads nowhere, so its rows are missing. Was a file moved or removed? "
+            "Correct or remove the link."
         )
     if not path.is_file():
         raise InputError(
-            f"{str(path)!r} is no file but a pipe or a device, which cannot be read twice, as a log is. Write it to a "
+            f"{str(path)!r} is a pipe or a device, which cannot be read twice, as a log has to be. Write its rows to a "
             "file, and name that."
         )
 
@@ -107,23 +109,23 @@ DATABASES = (".duckdb", ".ddb")
 TEXTS = ("CSV", "JSON lines")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _MAGIC = {b"PAR1": "Parquet", b"ARRO": "Arrow IPC"}
-_OTHERS = {
+_READERS = {
     ".orc": "pyarrow.orc.read_table(path)",
     ".xlsx": "pandas.read_excel(path)",
     ".xls": "pandas.read_excel(path)",
     ".avro": "polars.read_avro(path)",
 }
-_BESIDE = re.compile(
+_COMPANIONS = re.compile(
     r"^(readme|licen[cs]e|notice)\b|\.(md|crc|md5|sha256)$", re.IGNORECASE
-)  # beside logs, never of them
-_SAY = "Say what to read: open_log(sql('select ...', {})), or --sql 'select ...' on the command line."
+)  # files that lie beside logs and are never a part of them
+_ASK_QUERY = "Give a query: open_log(sql('select ...', {})), or --sql 'select ...' on the command line."
 _SQL = re.compile(r"\s*(select|with|from|values|table|describe)\s+\S+", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Found:
-    """Files of one format that are a log, in order; folders below ``root`` may name columns."""
+class LogFiles:
+    """The files of a log, in order and of one format; folders below ``root`` may name columns."""
 
     kind: str
     files: tuple[Path, ...]
@@ -131,19 +133,19 @@ class Found:
     name: str
 
 
-def find_files(source: str | os.PathLike[str]) -> Found:
-    """Find the files of a log: one file, all of a folder and below, or those that a glob names; ordered by path.
+def find_files(source: str | os.PathLike[str]) -> LogFiles:
+    """Return the files of a log: one file, all of a folder and its subfolders, or those of a glob; ordered by path.
 
-    Of a folder, files and folders whose names begin with a dot or an underscore are left out, as the writers of such
-    folders mean it. Links are followed.
+    In a folder, files and folders whose names begin with a dot or an underscore are left out: tools that write such
+    folders use these names for their own files. Links are followed.
 
     Raises
     ------
     InputError
-        Nothing is there, or this user may not read it or a part of it; it is SQL, a URL, a pipe.
+        The path does not exist, this user may not read a part of it, or it is SQL, a URL or a pipe.
     LogError
-        No file of a known format, files of several, a table format whose folder also holds dead rows, a link that leads
-        nowhere.
+        No file of a known format, files of several formats, a table format whose folder also holds deleted rows, a link
+        that leads nowhere.
 
     Warns
     -----
@@ -151,47 +153,49 @@ def find_files(source: str | os.PathLike[str]) -> Found:
         A folder also holds files of other kinds, which are not read.
     """
     text = os.fspath(source)
-    _refuse_other_texts(text)
+    _refuse_non_paths(text)
     path = Path(text)
     try:
         if path.is_dir():
-            return _inside(path)
+            return _in_folder(path)
         if not path.exists():
-            return _matching(text)
+            return _in_glob(text)
         refuse_unusual(path)
-        kind = _format_of(path, look=True)
+        kind = _format_of(path, read_start=True)
         if kind is None:
-            raise LogError(_unknown(path))
-        return Found(kind, (path,), path.parent, f"{kind} file {str(path)!r}")
+            raise LogError(_unknown_format(path))
+        return LogFiles(kind, (path,), path.parent, f"{kind} file {str(path)!r}")
     except PermissionError as error:
         raise InputError(
-            f"{str(error.filename or path)!r} cannot be read: permission denied. Is it open to this user, and every "
-            "folder above it?"
+            f"{str(error.filename or path)!r} cannot be read: permission denied. Give this user the right to read it, "
+            "and every folder above it."
         ) from error
 
 
-def _inside(folder: Path) -> Found:
+def _in_folder(folder: Path) -> LogFiles:
     _refuse_table_formats(folder)
-    shown = files_below(folder)
-    files = [path for path in shown if _format_of(path) is not None]
+    paths = files_below(folder)
+    files = [path for path in paths if _format_of(path) is not None]
     if not files:
-        others = sorted({path.suffix for path in shown if path.suffix})
-        has = f"it holds files ending in {', '.join(others)}" if others else "it is empty"
+        others = sorted({path.suffix for path in paths if path.suffix})
+        contents = f"it holds files ending in {', '.join(others)}" if others else "it is empty"
         raise LogError(
-            f"There is no log in the folder {str(folder)!r} or below ({has}). Its files must end in {_endings()}."
+            f"There is no log in the folder {str(folder)!r} or below ({contents}). Its files must end in "
+            f"{_known_endings()}."
         )
     kind = _only_format(files, f"The folder {str(folder)!r} holds files", folder)
-    left = [path for path in shown if _format_of(path) is None and not _BESIDE.search(path.name)]
-    if left:
-        more = f" and {len(left) - 1:,} more" if left[1:] else ""
+    ignored = [path for path in paths if _format_of(path) is None and not _COMPANIONS.search(path.name)]
+    if ignored:
+        others_text = f" and {len(ignored) - 1:,} more" if ignored[1:] else ""
         warn(
-            f"Of the folder {str(folder)!r} {len(files):,} {kind} files are read, and {str(left[0])!r}{more} not: the "
-            "ending is of no log. If it is a part of the log, rename it."
+            f"In the folder {str(folder)!r} {counted(len(files), f'{kind} file')} {agreeing(len(files), 'is', 'are')} "
+            f"read, but {str(ignored[0])!r}{others_text} not: this ending belongs to no format of logs. If the file is "
+            "a part of the log, rename it."
         )
-    return Found(kind, tuple(files), folder, f"{kind} folder {str(folder)!r}")
+    return LogFiles(kind, tuple(files), folder, f"{kind} folder {str(folder)!r}")
 
 
-def _matching(pattern: str) -> Found:
+def _in_glob(pattern: str) -> LogFiles:
     if not WILD.search(pattern):
         if Path(pattern).is_symlink():
             refuse_unusual(Path(pattern))
@@ -199,39 +203,39 @@ def _matching(pattern: str) -> Found:
     files = files_matching(pattern)
     if not files:
         raise InputError(
-            f"No file matches {pattern!r}. ** stands for any folders, * for any part of a name; what lies in a folder "
-            f"is named by a further /*. {_start(Path(pattern))}"
+            f"No file matches {pattern!r}. ** stands for any folders, * for any part of a name; the files of a folder "
+            f"need a further /*. {_relative_hint(Path(pattern))}"
         )
-    strays = [path for path in files if _format_of(path) is None]
-    if strays:
-        raise LogError(f"{pattern!r} also matches a file that is no log: {_unknown(strays[0])}")
-    fixed = []
+    unknown = [path for path in files if _format_of(path) is None]
+    if unknown:
+        raise LogError(f"{pattern!r} also matches a file that is no log: {_unknown_format(unknown[0])}")
+    fixed_parts = []
     for part in Path(pattern).parts:
         if WILD.search(part):
             break
-        fixed.append(part)
-    root = Path(*fixed)
+        fixed_parts.append(part)
+    root = Path(*fixed_parts)
     kind = _only_format(files, f"The files that match {pattern!r} are", root)
-    return Found(kind, tuple(files), root, f"{kind} files {pattern!r}")
+    return LogFiles(kind, tuple(files), root, f"{kind} files {pattern!r}")
 
 
-def _only_format(files: Iterable[Path], what: str, root: Path) -> str:
+def _only_format(files: Iterable[Path], subject: str, root: Path) -> str:
     kinds = sorted({str(_format_of(path)) for path in files})
     if len(kinds) > 1:
         raise LogError(
-            f"{what} of several formats: {', '.join(kinds)}. Which is the log? Name it by a glob, such as "
-            f"{str(root / '**' / '*')!r} with its ending."
+            f"{subject} of several formats: {', '.join(kinds)}. A log has one. Name its files by a glob, such as "
+            f"{str(root / '**' / '*')!r} with their ending."
         )
     return kinds[0]
 
 
-def _format_of(path: Path, *, look: bool = False) -> str | None:
-    """Format of a file, told by its name; with ``look`` first by how it begins."""
-    if look:
+def _format_of(path: Path, *, read_start: bool = False) -> str | None:
+    """Return the format of a file by its name, None if unknown; with ``read_start`` its first bytes are tried first."""
+    if read_start:
         with path.open("rb") as file:
-            known = _MAGIC.get(file.read(4))
-        if known is not None:
-            return known
+            kind = _MAGIC.get(file.read(4))
+        if kind is not None:
+            return kind
     name = path.name.lower()
     for ending in _COMPRESSED:
         shorter = name.removesuffix(ending)
@@ -240,19 +244,19 @@ def _format_of(path: Path, *, look: bool = False) -> str | None:
     return next((kind for kind, endings in FORMATS.items() if name.endswith(endings)), None)
 
 
-def _endings() -> str:
+def _known_endings() -> str:
     return ", ".join(ending for endings in FORMATS.values() for ending in endings)
 
 
-def _unknown(path: Path) -> str:
-    text = f"{str(path)!r} is of no format that is read"
-    if path.suffix.lower() in _OTHERS:
-        return f"{text}. Hand over {_OTHERS[path.suffix.lower()]}."
+def _unknown_format(path: Path) -> str:
+    text = f"{str(path)!r} is of no format that can be read"
+    if path.suffix.lower() in _READERS:
+        return f"{text}. Hand over {_READERS[path.suffix.lower()]}."
     if path.suffix.lower() in DATABASES:
-        return f"{text}: it is a database. {_SAY.format(repr(str(path)))}"
+        return f"{text}: it is a database. {_ASK_QUERY.format(repr(str(path)))}"
     return (
-        f"{text}: neither its ending nor its first bytes are known. Endings are {_endings()}, and "
-        f"{' or '.join(_COMPRESSED)} after those of text. Rename it, or is it empty or another file?"
+        f"{text}: neither its ending nor its first bytes are known. Endings are {_known_endings()}, and "
+        f"{' or '.join(_COMPRESSED)} after those of text. Is it empty, or the wrong file? If it is a log, rename it."
     )
 
 
@@ -272,42 +276,44 @@ def _not_found(path: Path) -> str:
         return (
             "'-' is no file: a log is read more than once, and standard input cannot be. Write it to a file."
         )
-    text = f"There is no file or folder {str(path)!r}{_start(path, '; r')}"
+    text = f"There is no file or folder {str(path)!r}{_relative_hint(path, '; r')}"
     if path.parts and path.parts[0].startswith("~"):
         text += "; write Path(...).expanduser() for a path that begins with ~"
-    near = (
+    similar = (
         get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1, cutoff=0.75)
         if path.name
         else []
     )
-    return text + (f". Did you mean {str(path.parent / near[0])!r}?" if near else ". Check the spelling.")
+    return text + (
+        f". Did you mean {str(path.parent / similar[0])!r}?" if similar else ". Check the spelling."
+    )
 
 
-def _start(path: Path, begin: str = "R") -> str:
-    return "" if path.is_absolute() else f"{begin}elative paths start at {str(Path.cwd())!r}"
+def _relative_hint(path: Path, first_letter: str = "R") -> str:
+    return "" if path.is_absolute() else f"{first_letter}elative paths start at {str(Path.cwd())!r}"
 
 
-def _refuse_other_texts(text: str) -> None:
+def _refuse_non_paths(text: str) -> None:
     if _SQL.match(text) and not Path(text).exists():
         raise InputError(
-            f"{short(text)} looks like SQL, but a str is taken as a path. Say where it runs: "
+            f"{shortened(text)} looks like SQL, but a str is taken as a path. Name the connection of the query: "
             "open_log(sql(query, connection)), or hand over duckdb.sql(query)."
         )
     if _URL.match(text):
-        raise InputError(_of_url(text))
+        raise InputError(_url_message(text))
     if not text:
         raise InputError("The path of the log is empty. Name a file or a folder.")
 
 
-def _of_url(text: str) -> str:
+def _url_message(text: str) -> str:
     if text.lower().startswith(("postgres://", "postgresql://", "duckdb://")):
-        return f"This is a database. {_SAY.format('url')}"
+        return f"This is a database. {_ASK_QUERY.format('url')}"
     return (
-        f"{short(text)} is a URL; only local paths are opened. Hand over "
+        f"{shortened(text)} is a URL; only local paths are opened. Hand over "
         "pyarrow.dataset.dataset(url, format='parquet') or duckdb.read_parquet(url)."
     )
 
 
-def short(text: str) -> str:
-    """Quote the beginning of a text."""
+def shortened(text: str) -> str:
+    """Quote a text, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

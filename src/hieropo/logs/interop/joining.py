@@ -12,17 +12,26 @@ from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.logs.arrow.arrays import decoded, is_uuid, numbers
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup
 from hieropo.logs.arrow.schema import check_columns, is_text
-from hieropo.logs.interop.matching import Clock, JoinReport, Repeated, Settings, Several, Store, clock, match
+from hieropo.logs.interop.matching import (
+    JoinReport,
+    Repeated,
+    Settings,
+    Several,
+    Store,
+    TimeAxis,
+    common_axis,
+    match_rewards,
+)
 from hieropo.logs.opening import open_log
 from hieropo.rows import batches as logs
 from hieropo.rows.ids import refuse_rounded_in
 
 
-def join_rewards(  # noqa: PLR0913  # all of this must be said somewhere
+def join_rewards(  # noqa: PLR0913  # each is a choice that only the caller can make
     decisions: Any,
     rewards: Any,
     *,
-    id: str | tuple[str, str],  # noqa: A002  # what a caller calls it
+    id: str | tuple[str, str],  # noqa: A002  # the caller's word
     time: str | tuple[str, str],
     window: Any,
     default: float | None,
@@ -59,11 +68,11 @@ def join_rewards(  # noqa: PLR0913  # all of this must be said somewhere
     until : datetime, str or number, optional
         Up to when, inclusive, all rewards are in. Default the time of the latest reward.
     several : "error", "first", "last", "sum" or "max"
-        What counts where a decision has more than one reward in its window.
+        Reward of a decision with more than one in its window.
     repeated : "error" or "first"
-        What is done where a decision id comes in several rows of the decisions: the earliest may stay.
+        Where several rows have one decision id: an error, or the earliest row stays.
     zone : str, optional
-        In which times without a zone are to be understood, such as ``"Europe/Amsterdam"``.
+        Time zone of times that state none, such as ``"Europe/Amsterdam"``.
     into : str, optional
         Name of the reward's column in the log. Default ``reward``.
     memory : str, optional
@@ -73,15 +82,15 @@ def join_rewards(  # noqa: PLR0913  # all of this must be said somewhere
     -------
     JoinedLog
         A source of rows, for ``fit`` and ``open_log``: the decisions in their order, with a column of rewards. Its
-        ``report`` counts what became of every decision and reward.
+        ``report`` counts every decision and reward by its outcome.
 
     Raises
     ------
     SchemaError
         A column is missing, its type cannot play its role, or those of the two streams do not compare.
     LogError
-        A null, a reward that is not finite, a decision id that comes twice, two rewards of one decision (unless the
-        caller says what to do), ids that have nothing in common, no decision left.
+        A null, a reward that is not finite, a decision id that comes twice, two rewards of one decision (unless
+        ``repeated`` or ``several`` allow them), no id in common, no decision left.
     InputError
         A setting that cannot be used, or DuckDB is not installed.
 
@@ -97,33 +106,37 @@ def join_rewards(  # noqa: PLR0913  # all of this must be said somewhere
     ([[0.0, 1.0]], 1)
     """
     _check_choices(several, repeated, default)
-    made = open_log(decisions, rereadable=True)
-    came = open_log(rewards)
-    mine, theirs = _columns(id, time, 0), _columns(id, time, 1)
-    check_columns(made.schema, [("id", mine.id)], made.name)
-    check_columns(came.schema, [("id", theirs.id), ("reward", reward)], came.name)
-    for source, names in ((made, mine), (came, theirs)):
-        place = source.schema.get_field_index(names.time)
-        if place < 0 or not is_text(source.schema.field(place).type):  # text in ISO form will do here
+    decision_log = open_log(decisions, rereadable=True)
+    reward_log = open_log(rewards)
+    decision_columns, reward_columns = _columns(id, time, 0), _columns(id, time, 1)
+    check_columns(decision_log.schema, [("id", decision_columns.id)], decision_log.name)
+    check_columns(reward_log.schema, [("id", reward_columns.id), ("reward", reward)], reward_log.name)
+    for source, names in ((decision_log, decision_columns), (reward_log, reward_columns)):
+        position = source.schema.get_field_index(names.time)
+        iso_text = position >= 0 and is_text(source.schema.field(position).type)
+        if not iso_text:
             check_columns(source.schema, [("time", names.time)], source.name)
-    _check_comparable(made, mine.id, came, theirs.id)
-    target = reward if into is None else into
-    if target in made.schema.names:
+    _check_comparable(decision_log, decision_columns.id, reward_log, reward_columns.id)
+    into_column = reward if into is None else into
+    if into_column in decision_log.schema.names:
         raise SchemaError(
-            f"The decisions have a column {target!r} already, into which the rewards would go. Name another one, "
-            "into='...' (or --into), or take that one out."
+            f"The decisions already have a column {into_column!r}, so the rewards cannot become a column of that name. "
+            "Name another one, into='...' (or --into), or drop that column."
         )
-    named = [
+    time_columns = [
         (f"Column {names.time!r} of the {stream}", source.schema.field(names.time).type)
-        for stream, source, names in (("decisions", made, mine), ("rewards", came, theirs))
+        for stream, source, names in (
+            ("decisions", decision_log, decision_columns),
+            ("rewards", reward_log, reward_columns),
+        )
     ]
-    watch = clock(named, zone)
-    end = None if until is None else watch.tick(until, "until")
-    settings = Settings(watch, watch.span(window), end, default, several, repeated)
+    axis = common_axis(time_columns, zone)
+    until_tick = None if until is None else axis.tick(until, "until")
+    settings = Settings(axis, axis.span(window), until_tick, default, several, repeated)
     store = Store(memory)
-    store.take("decisions", *_stream(made, mine, watch, None))
-    store.take("rewards", *_stream(came, theirs, watch, reward))
-    return JoinedLog(made, mine.id, target, store, match(store, settings))
+    store.load("decisions", *_rows_to_store(decision_log, decision_columns, axis, None))
+    store.load("rewards", *_rows_to_store(reward_log, reward_columns, axis, reward))
+    return JoinedLog(decision_log, decision_columns.id, into_column, store, match_rewards(store, settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +146,19 @@ class _Columns:
 
 
 def _columns(key: str | tuple[str, str], time: str | tuple[str, str], stream: int) -> _Columns:
-    return _Columns(_name("id", key, stream), _name("time", time, stream))
+    return _Columns(_column_name("id", key, stream), _column_name("time", time, stream))
 
 
-def _name(role: str, given: Any, stream: int) -> str:
-    names = (given, given) if isinstance(given, str) else given
+def _column_name(role: str, value: Any, stream: int) -> str:
+    names = (value, value) if isinstance(value, str) else value
     if (
         not isinstance(names, tuple | list)
         or len(names) != 2
         or not all(isinstance(name, str) for name in names)
     ):
         raise InputError(
-            f"{role}={given!r} is neither the name of a column nor a pair of names, decisions' and rewards'."
+            f"{role}={value!r} is neither the name of a column nor a pair of names: one of the decisions, one of the "
+            "rewards."
         )
     return str(names[stream])
 
@@ -163,18 +177,21 @@ def _check_choices(several: str, repeated: str, default: float | None) -> None:
         )
 
 
-def _check_comparable(made: LogSource, mine: str, came: LogSource, theirs: str) -> None:
-    first, second = (
-        _family(source.schema.field(name).type) for source, name in ((made, mine), (came, theirs))
+def _check_comparable(
+    decision_log: LogSource, decision_id: str, reward_log: LogSource, reward_id: str
+) -> None:
+    decision_type, reward_type = (
+        _type_in_words(source.schema.field(name).type)
+        for source, name in ((decision_log, decision_id), (reward_log, reward_id))
     )
-    if first != second:
+    if decision_type != reward_type:
         raise SchemaError(
-            f"Ids do not compare: column {mine!r} of the decisions is {first}, column {theirs!r} of the rewards "
-            f"is {second}. Cast one of them, so that an id is written alike in both."
+            f"Ids cannot be compared: column {decision_id!r} of the decisions is {decision_type}, column {reward_id!r} "
+            f"of the rewards is {reward_type}. Cast one of them, so that both write an id in the same way."
         )
 
 
-def _family(kind: pa.DataType) -> str:
+def _type_in_words(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if is_text(kind):
@@ -182,28 +199,30 @@ def _family(kind: pa.DataType) -> str:
     return "a whole number" if pa.types.is_integer(kind) else f"of Arrow type {kind}"
 
 
-def _stream(
-    source: LogSource, names: _Columns, watch: Clock, reward: str | None
+def _rows_to_store(
+    source: LogSource, names: _Columns, axis: TimeAxis, reward: str | None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Row number, id, ticks and reward of each row, as they are stored for the join."""
+    """Return the schema and the batches stored for the join: row number, id, ticks and reward."""
     kind = source.schema.field(names.id).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     fields = [
         ("row", pa.int64()),
         ("id", pa.binary(16) if is_uuid(kind) else pa.large_string() if is_text(kind) else kind),
-        ("time", pa.float64() if watch.kind == "number" else pa.int64()),
+        ("time", pa.float64() if axis.kind == "number" else pa.int64()),
         *([] if reward is None else [("reward", pa.float64())]),
     ]
     schema = pa.schema(fields)
-    return schema, _parts(source, names, watch, reward, schema)
+    return schema, _stored_batches(source, names, axis, reward, schema)
 
 
-def _parts(
-    source: LogSource, names: _Columns, watch: Clock, reward: str | None, schema: pa.Schema
+def _stored_batches(
+    source: LogSource, names: _Columns, axis: TimeAxis, reward: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     row = 0
     for batch in source.batches([names.id, names.time, *([] if reward is None else [reward])]):
-        key, time = (_filled(batch.column(name), name, row, source.name) for name in (names.id, names.time))
+        key, time = (
+            _without_nulls(batch.column(name), name, row, source.name) for name in (names.id, names.time)
+        )
         if pa.types.is_floating(key.type):
             refuse_rounded_in(
                 key.to_numpy(zero_copy_only=False), f"Column {names.id!r} of the {source.name}", row
@@ -211,7 +230,7 @@ def _parts(
         columns = [
             pa.array(np.arange(row, row + batch.num_rows)),
             (key.storage if is_uuid(key.type) else decoded(key)).cast(schema.field("id").type),
-            watch.ticks(time, names.time, row),
+            axis.ticks(time, names.time, row),
         ]
         if reward is not None:
             columns.append(pa.array(logs.rewards(numbers(batch.column(reward), reward, row), reward, row)))
@@ -219,20 +238,20 @@ def _parts(
         row += batch.num_rows
 
 
-def _filled(column: pa.Array, name: str, row: int, source: str) -> pa.Array:
+def _without_nulls(column: pa.Array, name: str, row: int, source: str) -> pa.Array:
     column = decoded(column)
     missing = column.is_null(nan_is_null=True)
-    place = pc.index(missing, value=True).as_py()
-    if place >= 0:
+    position = pc.index(missing, value=True).as_py()
+    if position >= 0:
         raise LogError(
-            f"Column {name!r} of the {source}, row {row + place}: null. A row without it cannot be joined: drop such "
-            "rows, or find out what they are."
+            f"Column {name!r} of the {source}, row {row + position}: the value is null. A row without it cannot be "
+            "joined. Drop such rows, or find out why the value is missing."
         )
     return column
 
 
 class JoinedLog:
-    """Decisions with the rewards that came later, as a source of rows; ``report`` says what became of all of them."""
+    """Decisions with the rewards that came later, as a source of rows; ``report`` counts every decision and reward."""
 
     rereadable = True
 
@@ -255,23 +274,23 @@ class JoinedLog:
         read = [name for name in columns if name != self._target] or [self._key]
         outcomes = _Outcomes(self._store)
         for batch in self._decisions.batches(read):
-            reward = outcomes.next(batch.num_rows)
-            whole = batch.append_column(self._target, reward)
-            yield whole.filter(reward.is_valid()).select(columns)
+            reward = outcomes.take(batch.num_rows)
+            joined = batch.append_column(self._target, reward)
+            yield joined.filter(reward.is_valid()).select(columns)
 
 
 class _Outcomes:
-    """The reward of each decision in turn, null where the decision is left out."""
+    """Yields the rewards of consecutive decisions, null where a decision is left out."""
 
     def __init__(self, store: Store) -> None:
         self._batches = iter(store.outcomes())
-        self._held = pa.array([], pa.float64())
+        self._pending = pa.array([], pa.float64())
 
-    def next(self, count: int) -> pa.Array:
-        """Take the outcomes of the next decisions."""
-        parts = [self._held]
+    def take(self, count: int) -> pa.Array:
+        """Return the rewards of the next ``count`` decisions."""
+        parts = [self._pending]
         while sum(map(len, parts)) < count:
             parts.append(next(self._batches).column(0))
         joined = pa.concat_arrays(parts)
-        self._held = joined.slice(count)
+        self._pending = joined.slice(count)
         return joined.slice(0, count)

@@ -1,4 +1,4 @@
-"""Which reward belongs to which decision, by id and by times on one axis, and the count of all of them."""
+"""Match rewards to decisions by id and time, and count every decision and reward."""
 
 import datetime as dt
 import math
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from hieropo._utils.text import Report, counted, table
+from hieropo._utils.text import Report, agreeing, counted, table
 from hieropo.errors import InputError, LogError, SchemaError, warn
 from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.schema import is_text
@@ -52,9 +52,9 @@ class JoinReport(Report):
     window, until : str
         The window, and up to when all rewards were taken to be in.
     until_given : bool
-        Whether the caller said so; else it is the time of the latest reward.
+        True where the caller set ``until``; False where it is the time of the latest reward.
     delays : dict
-        How long after the decision rewards came, late ones too, by the share of them: 0.5, 0.9, 0.99, 1.
+        Quantiles of the time from decision to reward, late rewards included, at 0.5, 0.9, 0.99 and 1.
     """
 
     decisions: int
@@ -79,12 +79,12 @@ class JoinReport(Report):
     delays: dict[str, str]
 
     def __str__(self) -> str:
-        why = (
-            "as was said"
+        until_source = (
+            "as given"
             if self.until_given
-            else "the time of the latest one; say until when they are in if longer"
+            else "the time of the latest reward; set until= (or --until) if they are complete for longer"
         )
-        kept = [
+        decision_counts = [
             ("Decisions", self.decisions),
             ("  with a reward in their window", self.with_reward),
             ("  without one, which get the default", self.defaulted),
@@ -92,7 +92,7 @@ class JoinReport(Report):
             ("  window still open, left out", self.open),
             ("  another row of the same decision, left out", self.repeated_decisions),
         ]
-        came = [
+        reward_counts = [
             ("Rewards", self.rewards),
             ("  used", self.used),
             ("  further ones of a decision", self.further),
@@ -103,34 +103,35 @@ class JoinReport(Report):
             ("  orphaned, of no decision", self.orphaned),
         ]
         lines = [
-            f"Window {self.window} after the decision; rewards are in until {self.until}, {why}.",
-            table([[name, f"{count:,}"] for name, count in kept if count or not name.startswith(" ")]),
-            table([[name, f"{count:,}"] for name, count in came if count or not name.startswith(" ")]),
+            f"Window {self.window} after the decision; rewards are complete until {self.until}, {until_source}.",
+            table(
+                [[name, f"{count:,}"] for name, count in decision_counts if count or not name.startswith(" ")]
+            ),
+            table(
+                [[name, f"{count:,}"] for name, count in reward_counts if count or not name.startswith(" ")]
+            ),
         ]
         if self.open_with_reward:
             lines.append(
-                f"{counted(self.open_with_reward, 'decision')} with an open window {_have(self.open_with_reward)} a "
-                "reward already; to keep them alone would favour what pays at once."
+                f"{counted(self.open_with_reward, 'decision')} with an open window "
+                f"{agreeing(self.open_with_reward, 'has', 'have')} a reward already. They are left out too: to keep "
+                "only these would favour actions that pay at once."
             )
         if self.delays:
-            said = ", ".join(f"{float(share):.0%} within {delay}" for share, delay in self.delays.items())
-            lines.append(f"Rewards came after the decision: {said}.")
+            shares = ", ".join(f"{float(share):.0%} within {delay}" for share, delay in self.delays.items())
+            lines.append(f"Rewards came after the decision: {shares}.")
         return "\n\n".join(lines)
 
 
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
-
-
 class Store:
-    """Tables of DuckDB, in memory and, beyond its limit, in a temporary folder that goes when nobody needs it."""
+    """DuckDB tables in memory and, beyond its limit, in a temporary folder that is removed with this object."""
 
     def __init__(self, memory: str | None) -> None:
         try:
             import duckdb
         except ImportError as error:
             raise InputError(
-                "To join decisions and rewards DuckDB is needed, which is not installed: pip install 'hieropo[duckdb]'."
+                "DuckDB is not installed, and decisions and rewards are joined by it: pip install 'hieropo[duckdb]'."
             ) from error
         self._errors: type[Exception] = duckdb.Error
         folder = tempfile.mkdtemp(prefix="hieropo-join-")
@@ -141,20 +142,23 @@ class Store:
             try:
                 self._connection.execute("set memory_limit = ?", [memory])
             except duckdb.Error as error:
-                raise InputError(f"The memory {memory!r} is not understood; it may be '2GB'.") from error
+                raise InputError(
+                    f"memory={memory!r} is not a size that DuckDB understands. Write a number with a unit, such as "
+                    "'2GB'."
+                ) from error
 
-    def take(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Store batches as a table; what goes wrong in making them is raised as it is."""
+    def load(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Store batches as a table; an error in the batches is raised unchanged."""
         failed: list[Exception] = []
 
-        def watched() -> Iterator[pa.RecordBatch]:
+        def recorded() -> Iterator[pa.RecordBatch]:
             try:
                 yield from batches
             except Exception as error:
-                failed.append(error)  # DuckDB makes a text of it
+                failed.append(error)  # DuckDB keeps only its text
                 raise
 
-        self._connection.register("stream", pa.RecordBatchReader.from_batches(schema, watched()))
+        self._connection.register("stream", pa.RecordBatchReader.from_batches(schema, recorded()))
         try:
             self._connection.execute(f"create table {name} as select * from stream")
         except self._errors as error:
@@ -163,7 +167,7 @@ class Store:
             self._connection.unregister("stream")
 
     def run(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement; its rows.
+        """Run a statement and return its rows.
 
         Raises
         ------
@@ -171,21 +175,21 @@ class Store:
             DuckDB has no room left in memory or on disk.
         """
         try:
-            found: list[tuple[Any, ...]] = self._connection.execute(query, values or None).fetchall()
+            rows: list[tuple[Any, ...]] = self._connection.execute(query, values or None).fetchall()
         except self._errors as error:
             raise _no_room(error) from error
-        return found
+        return rows
 
     def outcomes(self) -> pa.RecordBatchReader:
-        """Rewards of all decisions in their order, null for those that are left out."""
+        """Return the rewards of all decisions in their order, null for those that are left out."""
         relation = self._connection.cursor().sql("select reward from outcomes order by row")
         return pa.RecordBatchReader.from_stream(relation)
 
 
 def _no_room(error: Exception) -> LogError:
     return LogError(
-        f"DuckDB could not join the streams: {str(error).strip().splitlines()[0]}. Is the disk of temporary files full "
-        "(TMPDIR names another), or the memory too small?"
+        f"DuckDB could not join decisions and rewards: {str(error).strip().splitlines()[0]}. Is the disk for temporary "
+        "files full (TMPDIR names another), or the memory limit too small?"
     )
 
 
@@ -202,8 +206,8 @@ _TICKS = {"us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """How times are read as numbers of ticks.
+class TimeAxis:
+    """One axis for the times of both streams: each time is a number of ticks.
 
     Attributes
     ----------
@@ -212,7 +216,7 @@ class Clock:
     unit : "us" or "ns"
         A tick, unless times are numbers.
     zone : str, optional
-        In which times without a zone are to be understood.
+        Time zone of times that state none.
     """
 
     kind: Kind
@@ -220,7 +224,7 @@ class Clock:
     zone: str | None
 
     def ticks(self, column: pa.Array, name: str, first_row: int) -> pa.Array:
-        """Times of a column as int64 ticks since 1970, or as float64 where they are numbers.
+        """Return the times of a column as int64 ticks since 1970, or as float64 where they are numbers.
 
         Raises
         ------
@@ -240,8 +244,8 @@ class Clock:
             return column.cast(pa.timestamp(self.unit, column.type.tz)).cast(pa.int64())
         except pa.ArrowException as error:
             raise LogError(
-                f"Column {name!r}, rows {first_row} to {first_row + len(column) - 1}: a time cannot be placed "
-                f"({str(error).strip().splitlines()[0]}). Where clocks go back an hour comes twice: log times in UTC."
+                f"Column {name!r}, rows {first_row} to {first_row + len(column) - 1}: a time has no place in its zone "
+                f"({str(error).strip().splitlines()[0]}). When clocks go back, an hour comes twice. Log times in UTC."
             ) from error
 
     def _numbers(self, column: pa.Array, name: str, first_row: int) -> pa.Array:
@@ -249,7 +253,8 @@ class Clock:
         row = pc.index(pc.is_finite(values), value=False).as_py()
         if row >= 0:
             raise LogError(
-                f"Column {name!r}, row {first_row + row}: {values[row]} is no time. Drop such rows, or mend it."
+                f"Column {name!r}, row {first_row + row}: {values[row]} is no time, so the row cannot be matched. Drop "
+                "such rows, or correct the time."
             )
         return values
 
@@ -265,13 +270,13 @@ class Clock:
 
     def _tick(self, text: str, place: str) -> int:
         try:
-            found = dt.datetime.fromisoformat(text)
+            time = dt.datetime.fromisoformat(text)
         except ValueError:
             raise LogError(f"{place}: {text!r} is no time in the form 2026-01-31T12:00:00Z.") from None
-        return int(self.tick(found, place))
+        return int(self.tick(time, place))
 
     def tick(self, value: Any, place: str) -> int | float:
-        """Ticks of one time: a datetime, a date, a text in ISO form, or a number.
+        """Return the ticks of one time: a datetime, a date, a text in ISO form, or a number.
 
         Raises
         ------
@@ -287,7 +292,7 @@ class Clock:
         if isinstance(value, str):
             return self._tick(value, place)
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-            value = dt.datetime(value.year, value.month, value.day)  # a zone is asked for below
+            value = dt.datetime(value.year, value.month, value.day)  # its zone is checked below
         if not isinstance(value, dt.datetime):
             raise InputError(
                 f"{place}: {value!r} is no time. Give a datetime, or a text such as 2026-01-31T12:00:00Z."
@@ -295,24 +300,24 @@ class Clock:
         column = pa.array([value])
         if (value.tzinfo is None) and self.kind == "instant" and self.zone is None:
             raise LogError(
-                f"{place}: {value.isoformat()} has no time zone, but other times have one. Add it, or say in which "
-                "zone such times are, zone='UTC'."
+                f"{place}: {value.isoformat()} has no time zone, but other times have one. Add it, or state the zone "
+                "of times that have none, zone='UTC'."
             )
         if value.tzinfo is not None and self.kind == "local":
             raise LogError(
-                f"{place}: {value.isoformat()} has a time zone, but the times of the streams have none. Say in which "
-                "zone those are, zone='UTC'."
+                f"{place}: {value.isoformat()} has a time zone, but the times of the streams have none. State their "
+                "zone, zone='UTC'."
             )
-        found: int = self.ticks(column, place, 0)[0].as_py()
-        return found
+        ticks: int = self.ticks(column, place, 0)[0].as_py()
+        return ticks
 
     def span(self, window: Any) -> int | float:
-        """Ticks of a length of time: a timedelta, a text such as ``"24h"``, or a number where times are numbers.
+        """Return the ticks of a duration: a timedelta, a text such as ``"24h"``, or a number where times are numbers.
 
         Raises
         ------
         InputError
-            It is none, or not above 0.
+            It is no duration, or not above 0.
         """
         number = not isinstance(window, bool) and isinstance(window, int | float)
         if self.kind == "number" and number and math.isfinite(window) and window > 0:
@@ -328,7 +333,7 @@ class Clock:
         return round(seconds * _TICKS[self.unit])
 
     def shown(self, tick: float) -> str:
-        """A time for a person to read."""
+        """Write a time as text."""
         if self.kind == "number":
             return f"{tick:.12g}"
         zone = "UTC" if self.kind == "instant" else None
@@ -337,7 +342,7 @@ class Clock:
         return f"{text} {zone}" if zone else text
 
     def shown_span(self, ticks: float) -> str:
-        """A length of time for a person to read."""
+        """Write a duration as text."""
         if self.kind == "number":
             return f"{ticks:.6g}"
         seconds = ticks / _TICKS[self.unit]
@@ -350,13 +355,13 @@ class Clock:
 def _seconds(window: Any) -> float | None:
     if isinstance(window, dt.timedelta):
         return window.total_seconds()
-    match = _SPAN.fullmatch(window) if isinstance(window, str) else None
-    scale = None if match is None else _SECONDS.get(match[2].lower())
-    return None if match is None or scale is None else float(match[1]) * scale
+    match_rewards = _SPAN.fullmatch(window) if isinstance(window, str) else None
+    scale = None if match_rewards is None else _SECONDS.get(match_rewards[2].lower())
+    return None if match_rewards is None or scale is None else float(match_rewards[1]) * scale
 
 
-def clock(columns: list[tuple[str, pa.DataType]], zone: str | None) -> Clock:
-    """Agree on one clock for the time columns (description, type) of two streams: times, dates, text or numbers.
+def common_axis(columns: list[tuple[str, pa.DataType]], zone: str | None) -> TimeAxis:
+    """Return the axis for the time columns (description, type) of two streams: times, dates, text or numbers.
 
     Raises
     ------
@@ -365,20 +370,22 @@ def clock(columns: list[tuple[str, pa.DataType]], zone: str | None) -> Clock:
     InputError
         ``zone`` is no time zone, or there is nothing for it to do.
     """
-    found = [_kind(kind, zone) for _, kind in columns]
-    if len(set(found)) > 1:
-        said = " and ".join(f"{name} {_SAID[kind]}" for (name, _), kind in zip(columns, found, strict=True))
+    axis_kinds = [_kind(kind, zone) for _, kind in columns]
+    if len(set(axis_kinds)) > 1:
+        conflict = " and ".join(
+            f"{name} {_KIND_WORDS[kind]}" for (name, _), kind in zip(columns, axis_kinds, strict=True)
+        )
         raise SchemaError(
-            f"{said}; they cannot be compared. Say in which zone times without one are, zone='UTC' (or --zone), or "
-            "bring both to one kind."
+            f"{conflict}, so they cannot be compared. State the zone of times that have none, zone='UTC' (or --zone), "
+            "or convert both columns to one kind."
         )
     if zone is not None:
-        _check_zone(zone, found[0])
-    fine = any(kinds.is_timestamp(kind) and kind.unit == "ns" for _, kind in columns)
-    return Clock(found[0], "ns" if fine else "us", zone)
+        _check_zone(zone, axis_kinds[0])
+    nanoseconds = any(kinds.is_timestamp(kind) and kind.unit == "ns" for _, kind in columns)
+    return TimeAxis(axis_kinds[0], "ns" if nanoseconds else "us", zone)
 
 
-_SAID = {"instant": "has a time zone", "local": "has no time zone", "number": "is a number"}
+_KIND_WORDS = {"instant": "has a time zone", "local": "has no time zone", "number": "is a number"}
 
 
 def _kind(kind: pa.DataType, zone: str | None) -> Kind:
@@ -391,19 +398,19 @@ def _kind(kind: pa.DataType, zone: str | None) -> Kind:
 
 def _check_zone(zone: str, kind: Kind) -> None:
     if kind == "number":
-        raise InputError(f"The zone {zone!r} was given, but the times are numbers.")
+        raise InputError(f"zone={zone!r} is for time stamps, but the times are numbers. Leave zone out.")
     try:
         pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone)
     except (pa.ArrowException, TypeError):
         raise InputError(
-            f"{zone!r} is no time zone; a name such as 'UTC' or 'Europe/Amsterdam' is needed."
+            f"zone={zone!r} is no time zone. Give a name such as 'UTC' or 'Europe/Amsterdam'."
         ) from None
 
 
 Several = Literal["error", "first", "last", "sum", "max"]
 Repeated = Literal["error", "first"]
 
-_TAKE = {
+_REWARD_SQL = {
     "error": "first(reward order by time, row)",
     "first": "first(reward order by time, row)",
     "last": "last(reward order by time, row)",
@@ -411,14 +418,14 @@ _TAKE = {
     "max": "max(reward)",
 }
 _SHARES = (0.5, 0.9, 0.99, 1.0)
-_LATE = 0.05  # share of late rewards from which on a window looks too short
+_LATE = 0.05  # share of late rewards above which a warning says that the window may be too short
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the caller of a join says; ``window`` and ``until`` in ticks of the clock."""
+    """Settings of a join; ``window`` and ``until`` in ticks of the axis."""
 
-    clock: Clock
+    axis: TimeAxis
     window: float
     until: float | None
     default: float | None
@@ -426,7 +433,7 @@ class Settings:
     repeated: Repeated
 
 
-def match(store: Store, settings: Settings) -> JoinReport:
+def match_rewards(store: Store, settings: Settings) -> JoinReport:
     """Make the table ``outcomes`` (row, reward) of the tables ``decisions`` and ``rewards``.
 
     Raises
@@ -437,169 +444,177 @@ def match(store: Store, settings: Settings) -> JoinReport:
     decisions, rewards = (
         store.run(f"select count(*) from {name}")[0][0] for name in ("decisions", "rewards")
     )
-    extra = _settle_repeated(store, settings)
-    until = _until(store, settings)
-    _place(store, settings, until)
-    _refuse_strangers(store, rewards)
+    extra = _drop_repeated(store, settings)
+    until = _end_of_rewards(store, settings)
+    _match_events(store, settings, until)
+    _refuse_disjoint_ids(store, rewards)
     if settings.several == "error":
         _refuse_several(store)
-    _decide(store, settings, until)
+    _make_outcomes(store, settings, until)
     report = _report(store, settings, until, (decisions, rewards, extra))
-    _judge(report)
+    _check_report(report)
     return report
 
 
-def _settle_repeated(store: Store, settings: Settings) -> int:
-    store.run("create table twice as select id, count(*) as n from decisions group by id having n > 1")
-    ids, extra = store.run("select count(*), coalesce(sum(n) - count(*), 0) from twice")[0]
-    if not ids:
-        store.run("create view own as from decisions")
+def _drop_repeated(store: Store, settings: Settings) -> int:
+    store.run("create table repeated_ids as select id, count(*) as n from decisions group by id having n > 1")
+    repeated_ids, extra = store.run("select count(*), coalesce(sum(n) - count(*), 0) from repeated_ids")[0]
+    if not repeated_ids:
+        store.run("create view unique_decisions as from decisions")
         return 0
     if settings.repeated == "error":
-        found = store.run(
-            "select id, row from decisions where id in (from twice select id) order by row limit 1"
+        repeated = store.run(
+            "select id, row from decisions where id in (from repeated_ids select id) order by row limit 1"
         )
-        key, first = found[0]
+        key, first = repeated[0]
         second = store.run(
             "select row from decisions where id = ? and row > ? order by row limit 1", key, first
         )[0][0]
         raise LogError(
-            f"The decision {_short(key)} is in rows {first} and {second} of the decisions ({ids:,} ids come more than "
-            "once). Which of them got the reward? If rows were delivered twice, keep the earliest: repeated='first' "
-            "(or --repeated first)."
+            f"The decision {_shortened(key)} is in rows {first} and {second} of the decisions ({repeated_ids:,} ids "
+            "come more than once), so its reward could belong to either. If rows were delivered twice, keep the "
+            "earliest: repeated='first' (or --repeated first)."
         )
     store.run(
-        "create table own as from decisions qualify row_number() over (partition by id order by time, row) = 1"
+        "create table unique_decisions as from decisions "
+        " qualify row_number() over (partition by id order by time, row) = 1"
     )
     return int(extra)
 
 
-def _until(store: Store, settings: Settings) -> float:
+def _end_of_rewards(store: Store, settings: Settings) -> float:
     if settings.until is not None:
         return settings.until
     latest = store.run("select max(time) from rewards")[0][0]
     if latest is None:
         raise LogError(
-            "There are no rewards, so nothing says up to when they would be in. Say it, until='2026-01-31T12:00:00Z' "
-            "(or --until); or is it the wrong file?"
+            "There are no rewards, so the time up to which they are complete is unknown. Give it, "
+            "until='2026-01-31T12:00:00Z' (or --until). Is it the right file?"
         )
-    return float(latest) if settings.clock.kind == "number" else int(latest)
+    return float(latest) if settings.axis.kind == "number" else int(latest)
 
 
-def _place(store: Store, settings: Settings, until: float) -> None:
-    """Put each distinct reward beside its decision."""
+def _match_events(store: Store, settings: Settings, until: float) -> None:
+    """Match each distinct reward with its decision, and class it as inside, late, early or orphaned."""
     store.run(
         "create table events as select id, time, reward, min(row) as row, count(*) as n from rewards "
         "group by id, time, reward"
     )
     store.run("drop table rewards")
     store.run(
-        "create table placed as select d.row as decision, d.id as key, e.time, e.reward, e.row, e.n, "
+        "create table matched as select d.row as decision, d.id as key, e.time, e.reward, e.row, e.n, "
         "e.time - d.time as delay, d.time + $window <= $until as closed, "
         "case when d.row is null then 'orphaned' when e.time < d.time then 'early' "
-        "when e.time - d.time > $window then 'late' else 'inside' end as place "
-        "from events e left join own d on e.id = d.id".replace("$window", "?").replace("$until", "?"),
+        "when e.time - d.time > $window then 'late' else 'inside' end as status "
+        "from events e left join unique_decisions d on e.id = d.id".replace("$window", "?").replace("$until", "?"),
         settings.window, until, settings.window,
     )  # fmt: skip
 
 
-def _refuse_strangers(store: Store, rewards: int) -> None:
-    if not rewards or store.run("select count(*) from placed where place <> 'orphaned'")[0][0]:
+def _refuse_disjoint_ids(store: Store, rewards: int) -> None:
+    if not rewards or store.run("select count(*) from matched where status <> 'orphaned'")[0][0]:
         return
-    mine = store.run("select id from decisions order by row limit 1")[0][0]
-    theirs = store.run("select id from events order by row limit 1")[0][0]
+    decision_id = store.run("select id from decisions order by row limit 1")[0][0]
+    reward_id = store.run("select id from events order by row limit 1")[0][0]
     raise LogError(
-        f"None of the {rewards:,} rewards is of a decision in the log: the first id of a decision is {_short(mine)}, "
-        f"that of a reward {_short(theirs)}. Do both columns name the decision, written alike, and of the same days?"
+        f"None of the {rewards:,} rewards is of a decision in the log: the first decision has the id "
+        f"{_shortened(decision_id)}, the first reward {_shortened(reward_id)}. Do both columns hold the id of the "
+        "decision, written in the same way, and do both streams cover the same days?"
     )
 
 
 def _refuse_several(store: Store) -> None:
-    found = store.run(
-        "select any_value(key), count(*), min(reward), max(reward), any_value(decision) as d from placed "
-        "where place = 'inside' and closed group by decision having count(*) > 1 order by min(row) limit 1"
+    several = store.run(
+        "select any_value(key), count(*), min(reward), max(reward), any_value(decision) as d from matched "
+        "where status = 'inside' and closed group by decision having count(*) > 1 order by min(row) limit 1"
     )
-    if found:
-        key, count, least, most, row = found[0]
+    if several:
+        key, count, smallest, largest, row = several[0]
         raise LogError(
-            f"The decision {_short(key)}, row {row} of the decisions, has {count} rewards in its window, from "
-            f"{least:g} to {most:g}. Say which counts, several='first', 'last', 'sum' or 'max' (or --several)."
+            f"The decision {_shortened(key)}, row {row} of the decisions, has {count} rewards in its window, from "
+            f"{smallest:g} to {largest:g}; a row of a log has one. Choose which counts: several='first', 'last', 'sum' "
+            "or 'max' (or --several)."
         )
 
 
-def _decide(store: Store, settings: Settings, until: float) -> None:
+def _make_outcomes(store: Store, settings: Settings, until: float) -> None:
     store.run(
-        f"create table chosen as select decision, {_TAKE[settings.several]} as reward, count(*) as n from placed "
-        "where place = 'inside' and closed group by decision"
+        f"create table counted as select decision, {_REWARD_SQL[settings.several]} as reward, count(*) as n from "
+        "matched where status = 'inside' and closed group by decision"
     )
     store.run(
-        "create table judged as select d.row, d.time + ? <= ? as closed, c.decision is not null as found, c.reward "
-        "from own d left join chosen c on d.row = c.decision",
+        "create table states as select d.row, d.time + ? <= ? as closed, c.decision is not null as rewarded, "
+        "c.reward "
+        "from unique_decisions d left join counted c on d.row = c.decision",
         settings.window, until,
     )  # fmt: skip
-    reward = "case when closed is null or not closed then null when found then reward else ?::double end"
+    reward = "case when closed is null or not closed then null when rewarded then reward else ?::double end"
     store.run(
-        f"create table outcomes as select row, {reward} as reward from decisions left join judged using (row) "
+        f"create table outcomes as select row, {reward} as reward from decisions left join states using (row) "
         "order by row",
         settings.default,
     )
 
 
 def _report(store: Store, settings: Settings, until: float, rows: tuple[int, int, int]) -> JoinReport:
-    places = {
-        (place, bool(closed)): (int(events), int(repeats))
-        for place, closed, events, repeats in store.run(
-            "select place, closed, count(*), sum(n - 1) from placed group by place, closed"
+    counts = {
+        (status, bool(closed)): (int(events), int(repeats))
+        for status, closed, events, repeats in store.run(
+            "select status, closed, count(*), sum(n - 1) from matched group by status, closed"
         )
     }
 
-    def events(place: str, closed: tuple[bool, ...] = (False, True)) -> int:
-        return sum(places.get((place, each), (0, 0))[0] for each in closed)
+    def events(status: str, closed: tuple[bool, ...] = (False, True)) -> int:
+        return sum(counts.get((status, is_closed), (0, 0))[0] for is_closed in closed)
 
-    found, empty, still = store.run(
-        "select count(*) filter (closed and found), count(*) filter (closed and not found), "
-        "count(*) filter (not closed) from judged"
+    rewarded, unrewarded, still_open = store.run(
+        "select count(*) filter (closed and rewarded), count(*) filter (closed and not rewarded), "
+        "count(*) filter (not closed) from states"
     )[0]
-    waiting = store.run("select count(distinct decision) from placed where place = 'inside' and not closed")[
-        0
-    ][0]
+    waiting = store.run(
+        "select count(distinct decision) from matched where status = 'inside' and not closed"
+    )[0][0]
     inside = events("inside", (True,))
-    used = inside if settings.several == "sum" else found
-    kept = empty if settings.default is not None else 0
+    used = inside if settings.several == "sum" else rewarded
+    defaulted = unrewarded if settings.default is not None else 0
     decisions, rewards, repeated_decisions = rows
     return JoinReport(
-        decisions=decisions, rewards=rewards, rows=found + kept, with_reward=found, defaulted=kept,
-        without_reward=empty - kept, open=still, open_with_reward=waiting, repeated_decisions=repeated_decisions,
-        used=used, further=inside - used, repeated=sum(repeats for _, repeats in places.values()),
+        decisions=decisions, rewards=rewards, rows=rewarded + defaulted, with_reward=rewarded, defaulted=defaulted,
+        without_reward=unrewarded - defaulted, open=still_open, open_with_reward=waiting,
+        repeated_decisions=repeated_decisions, used=used, further=inside - used,
+        repeated=sum(repeats for _, repeats in counts.values()),
         waiting=events("inside", (False,)), late=events("late"), early=events("early"), orphaned=events("orphaned"),
-        window=settings.clock.shown_span(settings.window), until=settings.clock.shown(until),
-        until_given=settings.until is not None, delays=_delays(store, settings.clock),
+        window=settings.axis.shown_span(settings.window), until=settings.axis.shown(until),
+        until_given=settings.until is not None, delays=_delays(store, settings.axis),
     )  # fmt: skip
 
 
-def _delays(store: Store, clock: Clock) -> dict[str, str]:
+def _delays(store: Store, axis: TimeAxis) -> dict[str, str]:
     shares = ", ".join(map(str, _SHARES))
-    found = store.run(
-        f"select quantile_disc(delay, [{shares}]) from placed where place in ('inside', 'late')"
+    quantiles = store.run(
+        f"select quantile_disc(delay, [{shares}]) from matched where status in ('inside', 'late')"
     )[0][0]
-    return {} if not found else {str(s): clock.shown_span(v) for s, v in zip(_SHARES, found, strict=True)}
+    return (
+        {} if not quantiles else {str(s): axis.shown_span(v) for s, v in zip(_SHARES, quantiles, strict=True)}
+    )
 
 
-def _judge(report: JoinReport) -> None:
+def _check_report(report: JoinReport) -> None:
     if not report.rows:
         raise LogError(
-            f"No decision is left. The window of {report.window} is open for {counted(report.open, 'decision')}, since "
-            f"rewards are in until {report.until}; without a reward or default: {report.without_reward:,}. Shorten the "
-            "window, say until when rewards are in (until=..., --until), or wait."
+            f"No decision is left. The window of {report.window} is still open for {counted(report.open, 'decision')}, "
+            f"since rewards are complete until {report.until}; {report.without_reward:,} have no reward and no "
+            "default. Shorten the window, give a later time if rewards are complete for longer (until=..., --until), "
+            "or wait."
         )
-    known = report.used + report.further + report.waiting + report.late
-    if report.late > _LATE * known:
+    rewards = report.used + report.further + report.waiting + report.late
+    if report.late > _LATE * rewards:
         warn(
-            f"{report.late:,} of {known:,} rewards came after the window of {report.window} and do not count. Their "
-            "decisions look worse than they were, above all those of actions that pay late. Is the window too short?"
+            f"{report.late:,} of {rewards:,} rewards came after the window of {report.window} and do not count, so "
+            "actions that pay late look worse than they are. Is the window too short?"
         )
 
 
-def _short(key: Any) -> str:
+def _shortened(key: Any) -> str:
     text = repr(key)
     return text if len(text) <= 60 else text[:57] + "..."

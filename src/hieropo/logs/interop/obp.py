@@ -29,10 +29,10 @@ def from_obp(
     Parameters
     ----------
     feedback : mapping
-        What ``obtain_batch_bandit_feedback`` of a data set of ``obp`` (0.4 or 0.5) returns: ``n_rounds`` n,
+        As ``obtain_batch_bandit_feedback`` of a data set of ``obp`` (0.4 or 0.5) returns it: ``n_rounds`` n,
         ``n_actions`` K, ``action`` (n,) in 0..K-1, ``reward`` (n,), ``context`` (n, c), and where there are any
-        ``pscore`` (n,) and ``position`` (n,). What a log does not have is left out: ``expected_reward``, ``pi_b``,
-        ``action_context`` (a table for :func:`hieropo.embedding`).
+        ``pscore`` (n,) and ``position`` (n,). Entries that a log has no place for are left out: ``expected_reward``,
+        ``pi_b``, ``action_context`` (a table for :func:`hieropo.embedding`).
     task : str or (n,) ids, optional
         The pipeline has no tasks: name an entry with n ids, such as ``"position"``, or hand the ids over. Default the
         entry ``"task"``, which :func:`to_obp` writes.
@@ -43,8 +43,8 @@ def from_obp(
     -------
     pa.Table
         Columns ``task``, ``action``, ``reward``, ``pscore``, ``position`` and those of the context. Actions are whole
-        numbers from 0, or the entry ``"action_ids"`` says their ids. Numbers keep their types; nothing is judged
-        before the log is read.
+        numbers from 0, or the ids in the entry ``"action_ids"``. Numbers keep their types; values are checked when the
+        log is read.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def from_obp(
     LogError
         An action is not in 0..K-1.
     InputError
-        Not such a mapping, slate feedback, or nothing says what the tasks are.
+        Not such a mapping, slate feedback, or no ids of tasks.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def from_obp(
     contexts = np.asarray(feedback["context"])
     if contexts.ndim != 2 or len(contexts) != n:
         raise SchemaError(
-            f"The entry 'context' has shape {contexts.shape}; ({n}, c) is needed, a row a round."
+            f"The entry 'context' has shape {contexts.shape}; ({n}, c) is needed, one row for each round."
         )
     names = _context_names(feedback, context, contexts.shape[1])
     columns = {"task": id_column(_tasks(feedback, task, n)), "action": _actions(feedback, n)}
@@ -87,13 +87,13 @@ def _checked(feedback: Mapping[str, Any]) -> int:
     if "slate_id" in feedback:
         raise InputError(
             "This is slate feedback: several actions make one decision, which a row of a log cannot hold. Use the "
-            "feedback of a data set with one action a round."
+            "feedback of a data set with one action in each round."
         )
     for name in _NEEDED:
         if feedback.get(name) is None:
             raise SchemaError(
-                f"The entry {name!r} is missing; the feedback has {abbreviate(list(feedback), 40) or 'none'}. Is it "
-                "what obtain_batch_bandit_feedback returned?"
+                f"The entry {name!r} is missing; the feedback has {abbreviate(list(feedback), 40) or 'none'}. Hand "
+                "over the dict that obtain_batch_bandit_feedback returned."
             )
     for name in ("n_rounds", "n_actions"):
         if not isinstance(feedback[name], int | np.integer) or feedback[name] < 1:
@@ -116,14 +116,14 @@ def _actions(feedback: Mapping[str, Any], n: int) -> pa.Array:
     if codes.dtype.kind not in "iu":
         raise SchemaError(
             f"The entry 'action' holds {codes.dtype} numbers; whole numbers from 0 to {size - 1} are needed. "
-            "Continuous actions have no list: cut them into pieces, or describe them by context columns."
+            "Continuous actions cannot be listed: cut them into intervals, or describe them by context columns."
         )
     outside = (codes < 0) | (codes >= size)
     if outside.any():
         row = int(outside.argmax())
         raise LogError(
-            f"The entry 'action', row {row}: {codes[row]} is not between 0 and {size - 1}, but n_actions is {size}. "
-            "Do the actions count from 1, or were some left out of the count?"
+            f"The entry 'action', row {row}: {codes[row]} is not between 0 and {size - 1}, although n_actions is "
+            f"{size}. Number the actions from 0, and count all of them in n_actions."
         )
     if feedback.get("action_ids") is None:
         return pa.array(codes)
@@ -135,30 +135,30 @@ def _tasks(feedback: Mapping[str, Any], task: str | ArrayLike | None, n: int) ->
         name = "task" if task is None else task
         if feedback.get(name) is None:
             raise InputError(
-                f"The feedback has no entry {name!r}, and the Open Bandit Pipeline knows no tasks. Say what they are: "
-                "task='position', the name of another entry with an id a round, or an array with one."
+                f"The feedback has no entry {name!r}, and the Open Bandit Pipeline knows no tasks. Name an entry with "
+                "one id for each round, such as task='position', or hand over an array of ids."
             )
         return _entry(feedback, name, n)
-    found = id_array(task, "task")
-    if len(found) != n:
+    ids = id_array(task, "task")
+    if len(ids) != n:
         raise MismatchError(
-            f"{len(found)} ids of tasks were handed over for {n} rounds; one a round is needed."
+            f"{len(ids)} ids of tasks were handed over for {n} rounds; one for each round is needed."
         )
-    return found
+    return ids
 
 
-def _context_names(feedback: Mapping[str, Any], given: Sequence[str] | None, width: int) -> list[str]:
-    stored = feedback.get("context_names") if given is None else given
-    names = [f"x{j}" for j in range(width)] if stored is None else [str(name) for name in stored]
+def _context_names(feedback: Mapping[str, Any], stated: Sequence[str] | None, width: int) -> list[str]:
+    listed = feedback.get("context_names") if stated is None else stated
+    names = [f"x{j}" for j in range(width)] if listed is None else [str(name) for name in listed]
     if len(names) != width:
         raise SchemaError(
             f"{len(names)} names were given for {width} context columns: {abbreviate(names, 40)}."
         )
-    twice = [name for name in names if name in OWN_COLUMNS or names.count(name) > 1]
-    if twice:
+    clashing = [name for name in names if name in OWN_COLUMNS or names.count(name) > 1]
+    if clashing:
         raise SchemaError(
-            f"The context column {twice[0]!r} would share its name with another column of the log. Give other names, "
-            "context=[...]."
+            f"The context column {clashing[0]!r} would share its name with another column of the log. Give other "
+            "names, context=[...]."
         )
     return names
 
@@ -189,30 +189,30 @@ def to_obp(
     """
     source = open_log(log, rereadable=True)
     roles = Roles(task, action, reward, pscore, context=tuple(context))
-    listed = indicator(distinct_values(source, action))
+    action_map = indicator(distinct_values(source, action))
     batches = list(read(source, roles))
-    found = {
+    feedback = {
         "n_rounds": sum(map(len, batches)),
-        "n_actions": listed.dim,
+        "n_actions": action_map.dim,
         "context": np.concatenate([batch.context for batch in batches]),
-        "action_context": np.eye(listed.dim, dtype=int),
-        "action": np.concatenate([listed.action_codes(batch.action) for batch in batches]),
+        "action_context": np.eye(action_map.dim, dtype=int),
+        "action": np.concatenate([action_map.action_codes(batch.action) for batch in batches]),
         "position": None,
         "reward": np.concatenate([batch.reward for batch in batches]),
         "pscore": None,
         "task": np.concatenate([batch.task for batch in batches]),
-        "action_ids": id_array(listed.actions, "action"),
+        "action_ids": id_array(action_map.actions, "action"),
         "context_names": list(roles.context),
     }
     if pscore is not None:
-        found["pscore"] = np.concatenate([batch.pscore for batch in batches if batch.pscore is not None])
-    return found
+        feedback["pscore"] = np.concatenate([batch.pscore for batch in batches if batch.pscore is not None])
+    return feedback
 
 
 def action_dist(
     policy: LCBPolicy | GatedPolicy, feedback: Mapping[str, Any], *, task: str | ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """What a policy does in each round, as the estimators of the Open Bandit Pipeline take it.
+    """Return the action distribution of a policy in each round, for the estimators of the Open Bandit Pipeline.
 
     Parameters
     ----------
@@ -230,31 +230,39 @@ def action_dist(
     Raises
     ------
     MismatchError
-        The policy has an action that the feedback has not, or reads another number of columns.
+        The policy has an action that the feedback lacks, or reads another number of columns.
     SchemaError, InputError, LogError
         As :func:`from_obp`; a policy with a gate, whose incumbent's choices are not known.
     """
     if isinstance(policy, GatedPolicy):
         raise InputError(
-            "A gated policy leaves tasks to the incumbent, whose choices are unknown; take policy.policy."
+            "A gated policy leaves some tasks to the incumbent (the logging policy), whose choices are unknown here. "
+            "Hand over policy.policy, which chooses in every task."
         )
     n, size = _checked(feedback), int(feedback["n_actions"])
-    known = getattr(policy.features, "actions", None)
-    if policy.features is None or known is None:
-        raise InputError("The policy lists no actions, so it cannot choose between those of the feedback.")
+    policy_actions = getattr(policy.features, "actions", None)
+    if policy.features is None or policy_actions is None:
+        raise InputError(
+            "The policy lists no actions, so it cannot choose between those of the feedback. Learn a policy with a "
+            "column of actions."
+        )
     ids = np.arange(size) if feedback.get("action_ids") is None else _entry(feedback, "action_ids", size)
-    places = {each: k for k, each in enumerate(ids.tolist())}
-    strange = [each for each in known if each not in places]
-    if strange:
-        raise MismatchError(f"The policy has the action {strange[0]!r}, which the feedback has not.")
+    code_of = {action: k for k, action in enumerate(ids.tolist())}
+    missing = [action for action in policy_actions if action not in code_of]
+    if missing:
+        raise MismatchError(
+            f"The policy has the action {missing[0]!r}, which is not among the actions of the feedback. Hand over the "
+            "feedback that the policy was learned from, or one with the same action_ids."
+        )
     contexts, width = np.asarray(feedback["context"], dtype=np.float64), len(policy.features.columns)
     if width not in (0, contexts.shape[1]):
         raise MismatchError(
-            f"The policy reads {width} context columns, the feedback has {contexts.shape[1]}."
+            f"The policy reads {width} context columns, but the feedback has {contexts.shape[1]}. Hand over feedback "
+            "with the columns that the policy was learned from."
         )
     choices = policy.choose_many(_tasks(feedback, task, n), contexts if width else np.empty((n, 0)))
-    code = np.array([places[each] for each in known])[choices.index[:, 0]]
+    code = np.array([code_of[action] for action in policy_actions])[choices.index[:, 0]]
     depth = 1 if feedback.get("position") is None else int(np.max(feedback["position"])) + 1
-    found = np.zeros((n, size, depth))
-    found[np.arange(n), code] = 1.0
-    return found
+    chosen = np.zeros((n, size, depth))
+    chosen[np.arange(n), code] = 1.0
+    return chosen

@@ -17,33 +17,33 @@ from hieropo.logs.arrow.arrays import EXACT
 from hieropo.logs.arrow.log_source import BATCH_ROWS
 from hieropo.logs.bad_rows.rejects import Listing, Reason, Rejected, check_listing
 from hieropo.logs.interop.vw.example import (
-    OWN,
+    RESERVED,
     Candidate,
+    ColumnNames,
     Example,
     ExampleError,
     Features,
     NamelessError,
-    Names,
     Place,
     Skipped,
-    attempted,
     read_adf,
     read_cb,
     read_dsjson,
+    read_or_error,
 )
 from hieropo.rows.ids import abbreviate
 
 _BLOCK = 10_000  # examples listed at once
 
 
-class Aside:
-    """Takes examples that cannot be read, in their order.
+class SetAside:
+    """Collects examples that cannot be read, in their order.
 
     Parameters
     ----------
     lenient : bool
-        Whether a file with such examples may be used without them. If not, it is read to its end all the same, so that
-        all of them are found.
+        True where a file with such examples may be used without them. Otherwise the file is still read to its end, so
+        that all of them are found.
     file : path, optional
         A .parquet or .csv file in which they are listed.
 
@@ -63,7 +63,7 @@ class Aside:
         self._waiting: list[dict[str, Any]] = []
 
     def add(self, error: ExampleError, path: str) -> None:
-        """Take one example."""
+        """Count one example, and list it where a listing was asked for."""
         self._rows += 1
         key = error.column, error.reason
         reason, before = Reason(*key, 1, error.line, error.value, unit="line"), self._reasons.get(key)
@@ -82,13 +82,13 @@ class Aside:
             self._listing.take(table, self._waiting[0]["line"])
             self._waiting = []
 
-    def settle(self, kept: int) -> Rejected:
-        """Return what was set aside beside ``kept`` examples; the file is written.
+    def finish(self, kept: int) -> Rejected:
+        """Write the listing and return the counts of examples set aside; ``kept`` others can be used.
 
         Raises
         ------
         LogError
-            Examples had to be set aside and may not be; more than half were.
+            Examples were set aside although ``lenient`` is False, or more than half were.
 
         Warns
         -----
@@ -99,22 +99,22 @@ class Aside:
         if self._listing is not None:
             self._listing.write()
         file = None if self._file is None else str(self._file)
-        found = Rejected(kept + self._rows, self._rows, tuple(self._reasons.values()), file=file)
-        found.check(lenient=self._lenient, cause="Is it the right form, and is the file whole?")
-        if found.rows:
-            warn(f"{found.counted()} were set aside.{found.listed}")
-        return found
+        rejected = Rejected(kept + self._rows, self._rows, tuple(self._reasons.values()), file=file)
+        rejected.check(lenient=self._lenient, cause="Is it the right form, and is the file whole?")
+        if rejected.rows:
+            warn(f"{rejected.counted()} were set aside.{rejected.listed}")
+        return rejected
 
 
-TYPES = {"text": pa.string(), "whole": pa.int64(), "real": pa.float64()}
+ARROW_TYPES = {"text": pa.string(), "whole": pa.int64(), "real": pa.float64()}
 
-_SAID = {"text": "text", "whole": "number", "real": "number"}
-_EXTRAS = ("id", "time")
+_KIND_WORDS = {"text": "text", "whole": "number", "real": "number"}
+_OPTIONAL = ("id", "time")
 
 
 @dataclass(slots=True)
 class Columns:
-    """Columns of features: whether each holds text, whole numbers or others, its texts, and how many rows have one."""
+    """Columns of features: the kind of each (text, whole or real numbers), its texts, and its number of rows."""
 
     kinds: dict[str, str] = field(default_factory=dict)
     texts: dict[str, set[str]] = field(default_factory=dict)
@@ -122,16 +122,16 @@ class Columns:
     _lines: dict[str, int] = field(default_factory=dict)
 
     def note(self, features: Features, line: int, path: object) -> None:
-        """Take down the features of one example."""
+        """Add the features of one example."""
         for name, value in features.items():
             exact = isinstance(value, int) and -EXACT <= value <= EXACT
             kind = "text" if isinstance(value, str) else "whole" if exact else "real"
-            known = self.kinds.setdefault(name, kind)
-            first = self._lines.setdefault(name, line)
-            if "text" in (kind, known) and kind != known:
+            known_kind = self.kinds.setdefault(name, kind)
+            first_line = self._lines.setdefault(name, line)
+            if "text" in (kind, known_kind) and kind != known_kind:
                 raise SchemaError(
-                    f"{path}: {name!r} is a {_SAID[known]} in line {first} and a {_SAID[kind]} in line {line}. Rename "
-                    "one of them, or write it alike."
+                    f"{path}: {name!r} is a {_KIND_WORDS[known_kind]} in line {first_line} and a {_KIND_WORDS[kind]} "
+                    f"in line {line}. Rename one of them, or write both as one type."
                 )
             if kind == "text":
                 self.texts.setdefault(name, set()).add(value)
@@ -154,7 +154,7 @@ class FirstPass:
     ids : dict
         Distinct ids of actions, in order of appearance.
     listed : bool
-        Whether any example says which actions could be taken.
+        True where an example lists the actions that could be taken.
     extras : set of str
         Columns beside action, reward and pscore that some example has.
     """
@@ -162,31 +162,36 @@ class FirstPass:
     rows: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     shared: Columns = field(default_factory=Columns)
-    own: Columns = field(default_factory=Columns)
+    of_action: Columns = field(default_factory=Columns)
     ids: dict[Any, None] = field(default_factory=dict)
-    listed: bool = False
-    extras: set[str] = field(default_factory=set)
+    lists_eligible: bool = False
+    optional: set[str] = field(default_factory=set)
 
-    def own_name(self, name: str) -> str:
-        """Column of a feature of the action taken."""
+    def action_column(self, name: str) -> str:
+        """Return the column of a feature of the action taken."""
         return f"action.{name}" if name in self.shared.kinds else name
 
     def kinds(self) -> dict[str, str]:
-        """Kind of every column of features."""
-        return self.shared.kinds | {self.own_name(name): kind for name, kind in self.own.kinds.items()}
+        """Return the kind of every column of features."""
+        return self.shared.kinds | {
+            self.action_column(name): kind for name, kind in self.of_action.kinds.items()
+        }
 
     def texts(self) -> dict[str, set[str]]:
-        """Texts of every column that holds text."""
-        return self.shared.texts | {self.own_name(name): found for name, found in self.own.texts.items()}
+        """Return the distinct texts of every column of text."""
+        return self.shared.texts | {
+            self.action_column(name): texts for name, texts in self.of_action.texts.items()
+        }
 
-    def lacking(self, name: str) -> bool:
+    def has_rows_without(self, name: str) -> bool:
         """Return whether some row has no text in a column of text."""
         return self.rows > (
-            self.shared.rows | {self.own_name(column): rows for column, rows in self.own.rows.items()}
+            self.shared.rows
+            | {self.action_column(column): rows for column, rows in self.of_action.rows.items()}
         ).get(name, 0)
 
     def id_type(self, path: object) -> pa.DataType:
-        """Arrow type of the ids of actions.
+        """Return the Arrow type of the ids of actions.
 
         Raises
         ------
@@ -197,29 +202,30 @@ class FirstPass:
             return pa.array(list(self.ids)).type
         except (pa.ArrowException, OverflowError):
             raise SchemaError(
-                f"{path}: actions are of unlike types, such as {abbreviate(list(self.ids), 10)}. Write them alike."
+                f"{path}: ids of actions are of different types, such as {abbreviate(list(self.ids), 10)}, so they "
+                "cannot form one column. Write all of them as one type."
             ) from None
 
 
 def first_pass(examples: Iterable[Example | Skipped], path: object) -> FirstPass:
-    """Read a file once."""
-    found = FirstPass()
-    for each in examples:
-        if isinstance(each, Skipped):
-            found.skipped[each.why] += 1
+    """Read a file once and return its columns, ids and counts."""
+    result = FirstPass()
+    for example in examples:
+        if isinstance(example, Skipped):
+            result.skipped[example.why] += 1
             continue
-        found.rows += 1
-        found.shared.note(each.shared, each.line, path)
-        if each.candidates:
-            found.own.note(each.candidates[each.taken - 1].features, each.line, path)
-        found.ids.setdefault(each.action)
-        if each.eligible is not None:
-            found.listed = True
-            found.ids.update(dict.fromkeys(each.eligible))
-        found.extras.update(name for name in _EXTRAS if getattr(each, name) is not None)
-        if each.sampling_weight != 1.0:
-            found.extras.add("sampling_weight")
-    return found
+        result.rows += 1
+        result.shared.note(example.shared, example.line, path)
+        if example.candidates:
+            result.of_action.note(example.candidates[example.taken - 1].features, example.line, path)
+        result.ids.setdefault(example.action)
+        if example.eligible is not None:
+            result.lists_eligible = True
+            result.ids.update(dict.fromkeys(example.eligible))
+        result.optional.update(name for name in _OPTIONAL if getattr(example, name) is not None)
+        if example.sampling_weight != 1.0:
+            result.optional.add("sampling_weight")
+    return result
 
 
 Form = Literal["cb", "cb_adf", "dsjson"]
@@ -241,7 +247,7 @@ def from_vw(
     lenient: bool = False,
     rejects: str | os.PathLike[str] | None = None,
 ) -> "VWLog":
-    """Open a contextual-bandit file of Vowpal Wabbit as a log; it is read once for its columns and again by every pass.
+    """Open a contextual-bandit file of Vowpal Wabbit as a log; every pass reads the file again.
 
     A feature is a column ``namespace.feature`` (``feature`` where it has no namespace): a number, 0 in examples without
     it; a text, null there, where it is written ``feature=text``, or is a string in JSON. Objects in JSON nest:
@@ -253,21 +259,21 @@ def from_vw(
     path : str or Path
         Also compressed, where the name ends in .gz.
     form : "cb", "cb_adf" or "dsjson"
-        As the options of Vowpal Wabbit that read it.
+        Named as the options of Vowpal Wabbit that read it.
     action : str, optional
         Where actions have features: the column that names them, such as ``"Action.article"``, or ``"tag"``. Default
         their number in the example, from 1, which names an action only where the same ones come in the same order.
     columns : sequence of str, optional
-        The columns of features that are wanted. Default all; more than 1,000 must be chosen from.
+        Columns of features to read. Default all; of more than 1,000 some must be chosen.
     one_hot : sequence of str
-        Columns of text to become columns ``name=text`` of 0 and 1, but for the first text in order. Where some rows
-        have no such feature, ``name:absent`` is 1 there.
+        Columns of text to encode as columns ``name=text`` of 0 and 1; the first text in order is the reference, where
+        all of them are 0. Where some rows lack the feature, ``name:absent`` is 1 there.
     quoted : bool
         Names were percent-encoded, as :func:`to_vw` does.
     lenient : bool
-        Whether examples that cannot be read (no number, no JSON, no such action, ...) are set aside, counted in
-        ``rejected`` and warned about, and refused where they are more than half. If not, the first one is an error.
-        Values that can be read and not used, such as a propensity of 0, are judged where the log is used.
+        True to set aside examples that cannot be read (no number, no JSON, no such action, ...): they are counted in
+        ``rejected`` with a warning, and more than half are an error. Otherwise the first one is an error. Values that
+        can be read but not used, such as a propensity of 0, are checked where the log is used.
     rejects : path, optional
         A .parquet or .csv file that lists all such examples: file, line, column, value, reason.
 
@@ -281,7 +287,7 @@ def from_vw(
     Raises
     ------
     LogError
-        A line that is not of this form, by its number; no example with a label; more than half set aside.
+        A line that is not of this form (the message has its number); no example with a label; more than half set aside.
     SchemaError
         A column that is a number in one line and a text in another, or is not there.
     InputError
@@ -300,10 +306,10 @@ def from_vw(
     if form != "dsjson":
         read = partial(read_cb if form == "cb" else read_adf, quoted=quoted)
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"A path to a file is needed, not {path!r}.")
+        raise InputError(f"The path {path!r} is no path. Give the path of a file as str or Path.")
     check_listing(rejects, path)
-    aside = Aside(lenient=lenient, file=rejects) if lenient or rejects is not None else None
-    return VWLog(Path(path), read, action, columns, tuple(one_hot), aside)
+    set_aside = SetAside(lenient=lenient, file=rejects) if lenient or rejects is not None else None
+    return VWLog(Path(path), read, action, columns, tuple(one_hot), set_aside)
 
 
 class VWLog:
@@ -312,9 +318,9 @@ class VWLog:
     Attributes
     ----------
     left_out : dict
-        How many examples are no rows, by reason.
+        Number of examples that are no rows, by reason.
     rejected : Rejected or None
-        What was set aside; None where the first such example was to be an error.
+        Examples that were set aside; None where the first such example is an error.
     """
 
     rereadable = True
@@ -326,127 +332,136 @@ class VWLog:
         action: str | None,
         columns: Sequence[str] | None,
         one_hot: tuple[str, ...],
-        aside: Aside | None,
+        set_aside: SetAside | None,
     ) -> None:
         self.name = f"Vowpal Wabbit file {path}"
-        self._path, self._read, self._action, self._lenient = path, read, action, aside is not None
+        self._path, self._read, self._action, self._lenient = path, read, action, set_aside is not None
         self._stamp = _stamp(path)
-        self._seen = seen = first_pass(self._examples(aside), path)
-        self.left_out = dict(seen.skipped)
-        self.rejected = None if aside is None else aside.settle(seen.rows)
-        if not seen.rows:
+        self._contents = contents = first_pass(self._examples(set_aside), path)
+        self.left_out = dict(contents.skipped)
+        self.rejected = None if set_aside is None else set_aside.finish(contents.rows)
+        if not contents.rows:
             raise LogError(
-                f"The {self.name} has no example with a label{_said(self.left_out)}. Is it the right form?"
+                f"The {self.name} has no example with a label{_left_out_text(self.left_out)}, so nothing can be "
+                "learned from it. Is it the right form?"
             )
-        self._kinds = seen.kinds()
-        self._spread = {name: self._indicators(name) for name in one_hot}
+        self._kinds = contents.kinds()
+        self._one_hot = {name: self._indicators(name) for name in one_hot}
         self.schema = self._schema(list(self._kinds) if columns is None else list(columns))
         if self.left_out:
             warn(
-                f"Of the {self.name} {counted(seen.rows, 'example')} can be learned from{_said(self.left_out)}."
+                f"Of the {self.name} {counted(contents.rows, 'example')} can be learned "
+                f"from{_left_out_text(self.left_out)}."
             )
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self._seen.rows
+        return self._contents.rows
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only."""
         if _stamp(self._path) != self._stamp:
-            raise LogError(f"The {self.name} changed since it was opened. Open it again.")
+            raise LogError(
+                f"The {self.name} changed since it was opened, so its columns may differ. Open it again."
+            )
         fields = [self.schema.field(name) for name in columns]
-        held: list[_Row] = []
-        for each in self._examples():
-            if isinstance(each, Example):
-                held.append(self._row(each))
-            if len(held) == batch_rows:
-                yield self._batch(held, fields)
-                held = []
-        if held:
-            yield self._batch(held, fields)
+        rows: list[_Row] = []
+        for example in self._examples():
+            if isinstance(example, Example):
+                rows.append(self._row(example))
+            if len(rows) == batch_rows:
+                yield self._batch(rows, fields)
+                rows = []
+        if rows:
+            yield self._batch(rows, fields)
 
     def _batch(self, rows: list[_Row], fields: list[pa.Field]) -> pa.RecordBatch:
         arrays = []
-        for each in fields:
-            empty = None if pa.types.is_string(each.type) or each.name in OWN else 0
-            values = [row.get(each.name, empty) for row in rows]
-            if pa.types.is_floating(each.type):
+        for column in fields:
+            default = None if pa.types.is_string(column.type) or column.name in RESERVED else 0
+            values = [row.get(column.name, default) for row in rows]
+            if pa.types.is_floating(column.type):
                 values = [value if value is None else float(value) for value in values]
-            arrays.append(pa.array(values, each.type))
+            arrays.append(pa.array(values, column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _examples(self, aside: Aside | None = None) -> Iterator[Example | Skipped]:
-        """Read the file; what cannot be read goes ``aside``, where the reading is lenient, or is an error."""
-        for each in self._read(_lines(self._path), str(self._path), Names()):
-            found = attempted(partial(self._identified, each)) if isinstance(each, Example) else each
-            if not isinstance(found, ExampleError):
-                yield found
+    def _examples(self, set_aside: SetAside | None = None) -> Iterator[Example | Skipped]:
+        """Yield the examples; one that cannot be read goes to ``set_aside`` in a lenient reading, else it is raised."""
+        for example in self._read(_lines(self._path), str(self._path), ColumnNames()):
+            identified = (
+                read_or_error(partial(self._with_ids, example)) if isinstance(example, Example) else example
+            )
+            if not isinstance(identified, ExampleError):
+                yield identified
             elif not self._lenient:
-                raise found
-            elif aside is not None:
-                aside.add(found, str(self._path))
+                raise identified
+            elif set_aside is not None:
+                set_aside.add(identified, str(self._path))
 
     def _row(self, example: Example) -> _Row:
-        """Everything of an example, by column."""
+        """Return the values of an example by column."""
         row: _Row = dict(example.shared)
         if example.candidates:
-            own = example.candidates[example.taken - 1].features
-            row |= {self._seen.own_name(name): value for name, value in own.items()}
-        for name, indicators in self._spread.items():
+            action_features = example.candidates[example.taken - 1].features
+            row |= {self._contents.action_column(name): value for name, value in action_features.items()}
+        for name, indicators in self._one_hot.items():
             column = indicators.get(row.get(name))
             if column is not None:
                 row[column] = 1
-        found = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
+        columns = {"reward": example.reward, "pscore": example.pscore, "id": example.id, "time": example.time,
                  "sampling_weight": example.sampling_weight}  # fmt: skip
-        listed = list(self._seen.ids) if example.eligible is None else example.eligible
-        return row | found | {"action": example.action, "eligible": listed}
+        eligible = list(self._contents.ids) if example.eligible is None else example.eligible
+        return row | columns | {"action": example.action, "eligible": eligible}
 
-    def _identified(self, example: Example) -> Example:
-        """Return an example with the ids of the action taken, and of those that could be."""
+    def _with_ids(self, example: Example) -> Example:
+        """Return an example with the ids of the action taken and of the eligible actions."""
         if not example.candidates:
-            return replace(example, action=example.taken, eligible=example.listed)
-        where = Place(str(self._path), example.line)
-        ids = [self._id(each, k, where) for k, each in enumerate(example.candidates, 1)]
+            return replace(example, action=example.taken, eligible=example.cb_eligible)
+        place = Place(str(self._path), example.line)
+        ids = [self._id(candidate, k, place) for k, candidate in enumerate(example.candidates, 1)]
         if len(set(ids)) != len(ids):
             raise ExampleError(
-                where,
+                place,
                 f"two actions of the example have the same {self._action!r}, {abbreviate(ids, 8)}. Name a column that "
                 "tells them apart.",
                 str(self._action),
                 "two actions of one name",
-                next(each for each in ids if ids.count(each) > 1),
+                next(action_id for action_id in ids if ids.count(action_id) > 1),
             )
         return replace(example, action=ids[example.taken - 1], eligible=ids)
 
-    def _id(self, candidate: Candidate, number: int, where: Place) -> Any:
+    def _id(self, candidate: Candidate, number: int, place: Place) -> Any:
         if self._action is None:
             return number
-        found = candidate.tag if self._action == "tag" else candidate.features.get(self._action)
-        if found is None:
-            has = ["tag"] * (candidate.tag is not None) + list(candidate.features)
+        action_id = candidate.tag if self._action == "tag" else candidate.features.get(self._action)
+        if action_id is None:
+            available = ["tag"] * (candidate.tag is not None) + list(candidate.features)
             raise NamelessError(
-                where,
-                f"action {number} has no {self._action!r} to name it; it has {abbreviate(has, 20) or 'nothing'}.",
+                place,
+                f"action {number} has no {self._action!r}, which names actions; it has "
+                f"{abbreviate(available, 20) or 'nothing'}. Choose another column, action='...'.",
                 self._action,
                 "missing",
             )
-        return found
+        return action_id
 
     def _texts(self, name: str) -> list[str]:
-        texts = self._seen.texts().get(name)
+        texts = self._contents.texts().get(name)
         if texts is None:
-            listed = abbreviate(list(self._seen.texts()), 40) or "none"
-            raise SchemaError(f"The {self.name} has no column of text {name!r} for one_hot; it has {listed}.")
+            available = abbreviate(list(self._contents.texts()), 40) or "none"
+            raise SchemaError(
+                f"The {self.name} has no column of text {name!r} for one_hot. Its columns of text: {available}."
+            )
         return sorted(texts)
 
     def _indicators(self, name: str) -> dict[str | None, str]:
-        """Column that is 1 for each text of a column, and for none, but not for the first text, where all are 0."""
-        found: dict[str | None, str] = {text: f"{name}={text}" for text in self._texts(name)[1:]}
-        return found | {None: f"{name}:absent"} if self._seen.lacking(name) else found
+        """Return the indicator column of each text and of a missing one (key None); the first text is the reference."""
+        indicators: dict[str | None, str] = {text: f"{name}={text}" for text in self._texts(name)[1:]}
+        return indicators | {None: f"{name}:absent"} if self._contents.has_rows_without(name) else indicators
 
     def _schema(self, features: list[str]) -> pa.Schema:
-        seen = self._seen
+        contents = self._contents
         missing = [name for name in features if name not in self._kinds]
         if missing:
             raise SchemaError(
@@ -454,43 +469,42 @@ class VWLog:
             )
         if len(features) > _MOST_COLUMNS:
             raise InputError(
-                f"The {self.name} has {len(features):,} features, such as {abbreviate(features, 5)}; a column of each "
-                "is more than can be learned from. Choose some, columns=[...]."
+                f"The {self.name} has {len(features):,} features, such as {abbreviate(features, 5)}; a model can have "
+                f"{_MOST_COLUMNS:,} columns of them at most. Choose some, columns=[...]."
             )
-        kind = seen.id_type(self._path)
+        kind = contents.id_type(self._path)
         types = {"action": kind, "reward": pa.float64(), "pscore": pa.float64()}
-        more = {
+        optional_types = {
             "eligible": pa.list_(kind),
             "id": pa.string(),
             "time": pa.timestamp("us", "UTC"),
             "sampling_weight": pa.float64(),
         }
-        types |= {
-            name: more[name] for name in more if name in seen.extras or (name == "eligible" and seen.listed)
-        }
-        types |= {name: TYPES[self._kinds[name]] for name in features if name not in self._spread}
-        for column in (column for indicators in self._spread.values() for column in indicators.values()):
+        present = {*contents.optional, *(["eligible"] if contents.lists_eligible else [])}
+        types |= {name: kind for name, kind in optional_types.items() if name in present}
+        types |= {name: ARROW_TYPES[self._kinds[name]] for name in features if name not in self._one_hot}
+        for column in (column for indicators in self._one_hot.values() for column in indicators.values()):
             if column in types or column in self._kinds:
                 raise SchemaError(
-                    f"The {self.name} would have two columns {column!r}, one of them of 0 and 1 by one_hot. Rename the "
-                    "feature, or leave it out of one_hot."
+                    f"The {self.name} would have two columns {column!r}, one of them an indicator made by one_hot. "
+                    "Rename the feature, or leave it out of one_hot."
                 )
             types[column] = pa.int64()
         return pa.schema(list(types.items()))
 
 
-def _said(skipped: dict[str, int]) -> str:
+def _left_out_text(skipped: dict[str, int]) -> str:
     return "".join(f", {number:,} {why} are left out" for why, number in skipped.items())
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {error.strerror}. Check the path.") from error
     if path.is_dir():
         raise InputError(f"{path} is a folder; name one file of it.")
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def _lines(path: Path) -> Iterable[tuple[int, str]]:
@@ -500,4 +514,6 @@ def _lines(path: Path) -> Iterable[tuple[int, str]]:
             for number, text in enumerate(lines, 1):
                 yield number, text.rstrip("\r\n").removeprefix(_MARK)
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise LogError(f"{path} cannot be read: {error}. Is it torn, or not a text in UTF-8?") from error
+        raise LogError(
+            f"{path} cannot be read: {error}. Is the file cut off, or not text in UTF-8?"
+        ) from error

@@ -49,10 +49,10 @@ def to_vw(  # noqa: PLR0913  # a path, a form, and the roles of a log
     context: Sequence[str] = (),
     eligible: str | None = None,
 ) -> Written:
-    """Write a log as contextual-bandit examples of Vowpal Wabbit, whole or not at all.
+    """Write a log as contextual-bandit examples of Vowpal Wabbit; after an error no partial file is left.
 
     An example has the task in the namespace Task, the context in Context, and where actions have features (all forms
-    but ``cb``) their id in Action. To learn for each task apart, cross them: ``-q TA``, or ``--interactions TCA``.
+    but ``cb``) their id in Action. To learn each task separately, cross them: ``-q TA``, or ``--interactions TCA``.
 
     Parameters
     ----------
@@ -81,29 +81,29 @@ def to_vw(  # noqa: PLR0913  # a path, a form, and the roles of a log
     Notes
     -----
     cost = -reward. Ids become text. In lines of text the signs ``% | : = '`` and blanks of ids and names are written as
-    ``%`` and two digits, which ``from_vw(..., quoted=True)`` reads back; Vowpal Wabbit does not mind.
+    ``%`` and two digits, which ``from_vw(..., quoted=True)`` reads back; Vowpal Wabbit reads them as other characters.
     """
     if form not in get_args(Form):
         raise InputError(f"form={form!r} is none of {', '.join(map(repr, get_args(Form)))}.")
     ignored = [name for name in (task, action, *context) if form == "dsjson" and name.startswith("_")]
     if ignored:
         raise SchemaError(
-            f"Column {ignored[0]!r} cannot be written as dsjson: Vowpal Wabbit passes over names that begin with _. "
-            "Rename it, or write cb_adf."
+            f"Column {ignored[0]!r} cannot be written as dsjson: Vowpal Wabbit ignores names that begin with _. Rename "
+            "the column, or write the form cb_adf."
         )
     source = open_log(log, rereadable=True)
-    listed = indicator(distinct_values(source, action))
+    action_map = indicator(distinct_values(source, action))
     roles = Roles(task, action, reward, pscore, context=tuple(context), eligible=eligible)
     rows = 0
 
     def lines() -> Iterator[str]:
         nonlocal rows
-        for row in _rows(read(source, roles), listed):
+        for row in _rows(read(source, roles), action_map):
             rows += 1
-            yield _FORMS[form](row, roles, listed.actions)
+            yield _FORMS[form](row, roles, action_map.actions)
 
     write_lines(path, lines())
-    return Written(str(path), rows, listed.actions)
+    return Written(str(path), rows, action_map.actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +118,19 @@ class _Row:
     limited: bool
 
 
-def _rows(batches: Iterator[Batch], listed: Crossed) -> Iterator[_Row]:
-    everything = list(range(1, listed.dim + 1))
+def _rows(batches: Iterator[Batch], action_map: Crossed) -> Iterator[_Row]:
+    all_actions = list(range(1, action_map.dim + 1))
     for batch in batches:
-        codes = listed.action_codes(batch.action, first_row=batch.first_row)
+        codes = action_map.action_codes(batch.action, first_row=batch.first_row)
         lists = None if batch.eligible is None else batch.eligible.lists
         for k in range(len(batch)):
-            taken, at = int(codes[k]) + 1, batch.first_row + k
-            eligible = everything
+            action, row = int(codes[k]) + 1, batch.first_row + k
+            eligible = all_actions
             if lists is not None:
-                eligible = [int(code) + 1 for code in listed.action_codes(lists[k], first_row=at)]
-            assert batch.pscore is not None  # its role is asked for
+                eligible = [int(code) + 1 for code in action_map.action_codes(lists[k], first_row=row)]
+            assert batch.pscore is not None  # to_vw requires the role
             yield _Row(
-                at, str(plain(batch.task[k])), taken, reward_of(batch.reward[k]), float(batch.pscore[k]),
+                row, str(plain(batch.task[k])), action, reward_of(batch.reward[k]), float(batch.pscore[k]),
                 batch.context[k].tolist(), eligible, lists is not None,
             )  # fmt: skip
 
@@ -140,18 +140,18 @@ def _word(name: object) -> str:
 
 
 def _shared(row: _Row, roles: Roles) -> str:
-    """The features of a line that do not depend on the action."""
+    """Return the features of a line that do not depend on the action."""
     numbers = (f" {_word(name)}:{value!r}" for name, value in zip(roles.context, row.context, strict=True))
     context = "".join(numbers)
     return f"|Task {_word(roles.task)}={_word(row.task)}" + (f" |Context{context}" if context else "")
 
 
 def _cb(row: _Row, roles: Roles, _: tuple[Any, ...]) -> str:
-    others = [str(each) for each in row.eligible if each != row.action] if row.limited else []
+    others = [str(action) for action in row.eligible if action != row.action] if row.limited else []
     if row.limited and not others:
         raise LogError(
-            f"Row {row.number}: one action was eligible, which the form cb cannot say. Leave such rows out, or write "
-            "cb_adf."
+            f"Row {row.number}: only one action was eligible, which the form cb cannot express. Drop such rows, or "
+            "write the form cb_adf."
         )
     label = " ".join([f"{row.action}:{row.cost!r}:{row.pscore!r}", *others])
     return f"{label} {_shared(row, roles)}"
@@ -159,30 +159,32 @@ def _cb(row: _Row, roles: Roles, _: tuple[Any, ...]) -> str:
 
 def _cb_adf(row: _Row, roles: Roles, actions: tuple[Any, ...]) -> str:
     lines = [f"shared {_shared(row, roles)}"]
-    for each in row.eligible:
-        label = f"{each}:{row.cost!r}:{row.pscore!r} " if each == row.action else ""
-        lines.append(f"{label}|Action {_word(roles.action)}={_word(plain(actions[each - 1]))}")
+    for action in row.eligible:
+        label = f"{action}:{row.cost!r}:{row.pscore!r} " if action == row.action else ""
+        lines.append(f"{label}|Action {_word(roles.action)}={_word(plain(actions[action - 1]))}")
     return "\n".join([*lines, ""])
 
 
 def _dsjson(row: _Row, roles: Roles, actions: tuple[Any, ...]) -> str:
-    place = row.eligible.index(row.action)
-    rest = [k for k in range(1, len(row.eligible) + 1) if k != place + 1]
-    found = {
+    position = row.eligible.index(row.action)
+    others = [k for k in range(1, len(row.eligible) + 1) if k != position + 1]
+    example = {
         "_label_cost": row.cost,
         "_label_probability": row.pscore,
-        "_label_Action": place + 1,
-        "_labelIndex": place,
+        "_label_Action": position + 1,
+        "_labelIndex": position,
         "Version": "1",
         "EventId": str(row.number),
-        "a": [place + 1, *rest],
+        "a": [position + 1, *others],
         "c": {
             "Task": {roles.task: row.task},
             "Context": dict(zip(roles.context, row.context, strict=True)),
-            "_multi": [{"Action": {roles.action: str(plain(actions[each - 1]))}} for each in row.eligible],
+            "_multi": [
+                {"Action": {roles.action: str(plain(actions[action - 1]))}} for action in row.eligible
+            ],
         },
     }
-    return json.dumps(found, ensure_ascii=False, allow_nan=False)
+    return json.dumps(example, ensure_ascii=False, allow_nan=False)
 
 
 _FORMS: dict[str, Callable[[_Row, Roles, tuple[Any, ...]], str]] = {
