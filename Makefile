@@ -12,7 +12,7 @@ PLOTS := $(VENV)/.installed-plots
 
 # A processor without 512-bit vectors, for all that is compiled and for linear algebra. numba takes the features of this
 # machine as well unless they are set to none.
-OLDER := OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
+OLDER := HIEROPO_BACKEND=compiled OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
 LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logging_policy/test_choice_logits \
     model/crossed/test_posterior estimation/test_reml evaluation/test_evaluation doctor/test_extremes \
     policies/test_gating estimation/hyper/test_intervals logging_policy/test_incumbents _kernels/test_kernels \

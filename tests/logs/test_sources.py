@@ -13,6 +13,7 @@ from sample_logs import ROLES, SOURCES, TABLE, N
 
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.features.maps import indicator
+from hieropo.logs.arrow.arrays import as_numpy
 from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import distinct_values, read
@@ -348,3 +349,16 @@ def test_duckdb_reads_only_the_columns_that_are_needed():
     )
     (batch,) = read(relation, Roles('a "b"', None, "r"))
     assert batch.task.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "kind", ["int8", "uint16", "int32", "uint64", "int64", "float32", "float64", "bool_"]
+)
+def test_numbers_in_place_are_those_of_arrow(kind: str) -> None:
+    whole = pa.array(np.arange(21) % 3).cast(getattr(pa, kind)())
+    for start, stop in ((0, 21), (0, 0), (1, 21), (7, 9), (8, 16), (9, 20)):
+        part = whole.slice(start, stop - start)
+        np.testing.assert_array_equal(as_numpy(part), part.to_numpy(zero_copy_only=False))
+        assert as_numpy(part).dtype == part.to_numpy(zero_copy_only=False).dtype
+    some = pa.array([1, None, 2], pa.int32())
+    np.testing.assert_array_equal(as_numpy(some), [1.0, np.nan, 2.0])

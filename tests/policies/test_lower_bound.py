@@ -1,6 +1,7 @@
 """Policies: bounds, choices, ties, eligible actions, unseen tasks, sampling and its propensities."""
 
 import datetime as dt
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
+from hieropo._kernels import backend
 from hieropo._utils.packed import pack
 from hieropo.errors import (
     HieropoWarning,
@@ -32,7 +34,6 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
 from hieropo.policies.lower_bound import Choice, LCBPolicy, SamplingPolicy
-from hieropo.policies.marginals import kernels
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
@@ -245,7 +246,8 @@ def test_read_only_strided_and_integer_inputs_give_the_same_answer() -> None:
         np.testing.assert_array_equal(found.lower_bound, truth.lower_bound)
 
 
-def test_flavours_of_arrays_compile_nothing_anew() -> None:
+def test_flavours_of_arrays_compile_nothing_anew(monkeypatch) -> None:
+    monkeypatch.setenv("HIEROPO_BACKEND", "compiled")
     laws = table(4, ["a"])
     phi, eligible = np.ones((2, 6, 4)), np.ones((2, 6), dtype=bool)
 
@@ -254,8 +256,8 @@ def test_flavours_of_arrays_compile_nothing_anew() -> None:
         policy.choose_many(["a", "b"], phi=phi, eligible=eligible)
         policy.choose("a", phi=phi[0].tolist(), eligible=eligible[0])
         policy.lower_bound("a", phi)
-        loops = (kernels().choose, kernels().choose_one, kernels().score)
-        return sum(len(loop.signatures) for loop in loops)
+        loops = backend.choice(0)
+        return sum(len(loop.signatures) for loop in (loops.choose, loops.choose_one, loops.score))
 
     before = ask()
     phi, eligible = phi.astype(np.float32), np.asfortranarray(eligible)
@@ -729,7 +731,6 @@ from types import SimpleNamespace
 import numpy as np
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.keys import Keys
-from hieropo.policies.marginals import kernels
 from hieropo.policies.lower_bound import LCBPolicy
 d, m = 5, 40
 rng = np.random.default_rng(0)
@@ -753,7 +754,13 @@ print("equal")
 
 
 def test_many_threads_may_meet_the_loops_at_once() -> None:
-    done = subprocess.run([sys.executable, "-c", CONCURRENT], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CONCURRENT],
+        env={**os.environ, "HIEROPO_BACKEND": "compiled"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
 
 

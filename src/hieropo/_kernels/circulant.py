@@ -15,6 +15,8 @@ from hieropo._utils.packed import triangle
 
 LANES = 4  # doubles of a vector
 LINE = 8  # doubles of a cache line
+BLOCK = 128  # rows that go through the pass together
+KINDS = ("f4", "f8", "i4", "i8")  # types of columns that are read in place, by their number
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,12 @@ from hieropo._kernels.blocks import (
     gain_information,
     information,
     log_of_product,
+    packed_slots,
     row_length,
     solve,
     spread_parents,
     subtract_seen,
+    workspace,
 )
 from hieropo._kernels.jit import compiled, inlined
 from hieropo._kernels.simd.lanes import (
@@ -42,6 +44,11 @@ from hieropo._kernels.simd.lanes import (
 def whole(d: int) -> int:
     """Columns of whole tiles of four that hold d."""
     return 4 * ((d + 3) // 4)
+
+
+def rooms(d: int):
+    """Return the places of packed entries in a work matrix, and memory for one call in one thread."""
+    return packed_slots(d), workspace(d)
 
 
 def tiles(columns: int, d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

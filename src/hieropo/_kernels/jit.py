@@ -3,10 +3,17 @@
 Compiled functions are module-level, typed by normalised arrays only (C order, float64 / int64, writable), free
 of the interpreter lock and serial: threads are added by the caller, over chunks, so that several Python threads
 may enter at once.
+
+Their machine code is kept in a folder that is named after a hash of all compiled sources: numba compares only the file
+of a function itself, and would run on with old code where a file changed that the function calls into.
 """
 
 import hashlib
-from collections.abc import Callable
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +22,11 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
 _READ = ("packed.py", "ties.py")  # constants of compiled code that come from hieropo._utils
+_PLAIN = {"backend", "compiled_steps", "reference"}  # files and folders here that are not compiled
 _OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+_CONFIG: Any = numba.config
+_LOCK = threading.Lock()  # of the setting of numba while a function is declared
 
 
 def inlined(function: F) -> F:
@@ -30,19 +39,53 @@ def compiled(function: F) -> F:
 
     Multiply-add contraction is the only liberty taken with floating point.
     """
-    try:
-        dispatcher = numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # no directory for the cache can be written: compile in memory
+    folder = _folder()
+    if folder is None:  # compile in memory
         return numba.njit(cache=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
-    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if file is not None:
-        file._source_stamp = _sources()
-    return dispatcher  # type: ignore[no-any-return]
+    with _cached_in(folder):
+        return numba.njit(cache=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _cached_in(folder: Path) -> Iterator[None]:
+    """Let numba keep the code of functions that are declared now in a folder."""
+    with _LOCK:
+        before = _CONFIG.CACHE_DIR
+        _CONFIG.CACHE_DIR = str(folder)
+        try:
+            yield
+        finally:
+            _CONFIG.CACHE_DIR = before
+
+
+@cache
+def _folder() -> Path | None:
+    """Return the folder of machine code of these sources: where numba is told, here, or of this user."""
+    name = f"hieropo-{_sources()[:16]}"
+    for place in _places():
+        with suppress(OSError):
+            folder = place / name
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None
+
+
+def _places() -> Iterator[Path]:
+    if _CONFIG.CACHE_DIR:
+        yield Path(_CONFIG.CACHE_DIR)
+        return
+    yield Path(__file__).parent / "__pycache__"
+    with suppress(RuntimeError):  # there is no home
+        yield Path(
+            os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+        )
 
 
 @cache
 def _sources() -> str:
-    """Mark of all compiled sources: numba itself would miss an edit of a file that a cached function calls into."""
+    """Hash all compiled sources."""
     here = Path(__file__).parent
-    files = sorted([*here.rglob("*.py"), *(here.parent / "_utils" / name for name in _READ)])
+    compiled = [file for file in here.rglob("*.py") if not _PLAIN & {file.stem, file.parent.name}]
+    files = sorted([*compiled, *(here.parent / "_utils" / name for name in _READ)])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -12,13 +12,12 @@ import numba
 import numpy as np
 from numba import float32, float64, int32, int64
 
+from hieropo._kernels.circulant import BLOCK
 from hieropo._kernels.circulant_updates import add_circulant
 from hieropo._kernels.jit import compiled, inlined
 from hieropo._kernels.partition_buffers import LINE, MOST, buffer_rows
 from hieropo._kernels.simd.pointers import bits_of, fetch_ahead, lay_rows, less_product, pointer
 
-BLOCK = 128  # rows
-KINDS = ("f4", "f8", "i4", "i8")  # types of columns, by their number
 _AHEAD = 16  # rows between the fetch of sums and their update
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MARK = np.uint64(0xD6E8FEB86659FD93)
@@ -50,8 +49,8 @@ def _take(source, low, high, power, out, hashes):
 def _read(address, kind, start, low, high, power, out, hashes):
     """Numbers of a column from number ``start`` on, as float64; whether all are in [low, high].
 
-    ``kind`` is the place of the column's type in `KINDS`. The bits of each number, but of -0, are added to the hash of
-    its row, times ``power``.
+    ``kind`` is the place of the column's type in `turns.KINDS`. The bits of each number, but of -0, are added to the
+    hash of its row, times ``power``.
     """
     n = (out.size,)
     if kind == 0:

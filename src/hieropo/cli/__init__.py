@@ -6,6 +6,7 @@ May import everything.
 import click
 
 from hieropo import __version__
+from hieropo.cli.commands.compile import compile_command
 from hieropo.cli.commands.convert import convert_command
 from hieropo.cli.commands.decide import decide_command
 from hieropo.cli.commands.demo import demo_command
@@ -51,4 +52,5 @@ main.add_command(inspect_command)
 main.add_command(join_command)
 main.add_command(convert_command)
 main.add_command(demo_command)
+main.add_command(compile_command)
 main.add_command(reproduce_group)

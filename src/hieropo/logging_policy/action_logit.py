@@ -31,9 +31,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.sparse import csr_matrix
-from scipy.spatial import cKDTree
 
 from hieropo._utils.arrays import Array, Codes, Mask, sealed
 from hieropo._utils.text import counted
@@ -325,6 +322,8 @@ class Nearest:
     @classmethod
     def of(cls, context: Array, task: Codes, *, within: bool) -> "Nearest | None":
         """Find them in contexts (n, c) in standard deviations; ``within`` tasks with at least 20 rows."""
+        from scipy.spatial import cKDTree
+
         rows = np.arange(task.size)
         points = context
         if within:
@@ -545,6 +544,8 @@ class _Turns:
     """Blocks of coefficients that are learned in turns, and their rows; coefficients are (b, W) as one vector."""
 
     def __init__(self, shares: Shares, sample: Sample, x: Array) -> None:
+        from scipy.sparse import csr_matrix
+
         self._shares, self._sample, self._x = shares, sample, x
         m, n = len(shares.counts), sample.task.size
         self._adds = csr_matrix((np.ones(n), (sample.task, np.arange(n))), shape=(m, n))
@@ -654,6 +655,8 @@ def _fit(
         chance[at, action] -= 1.0
         slope = np.concatenate([chance.sum(axis=0), (x.T @ chance).ravel()])
         return scale * (value + 0.5 * float(penalty @ z**2)), scale * (slope + penalty * z)
+
+    from scipy.optimize import minimize
 
     origin = np.zeros(penalty.size) if start is None else start
     options = {"maxiter": 300, "gtol": 1e-6, "ftol": 1e-10}

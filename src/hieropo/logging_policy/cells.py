@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 
 Bits = NDArray[np.uint8]
@@ -108,10 +109,8 @@ class CellSums:
         share: Array | None = None,
     ) -> None:
         """Add rows (n,) in their order; places or codes below 0 are left out. ``tasks``, ``actions``: known so far."""
-        from hieropo._kernels.cells import add_cells
-
         self._grow(tasks, actions)
-        add_cells(
+        backend.cells(place.size).add_cells(
             normalised(place), normalised(code), normalised(reward),
             _NOTHING if pscore is None else normalised(pscore), _NOTHING if share is None else normalised(share),
             self._width, self._cells[: self._m * self._width], self._tasks, self._actions,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.ties import first_largest
@@ -170,6 +169,8 @@ def check_pscores(
     certain : pair of int
         Rows with a choice that were logged with probability 1, and all rows with a choice.
     """
+    from scipy.special import ndtr
+
     ones, choices = certain
     counts, eligible, inverse, logs = np.moveaxis(sums, 2, 0)
     mean, se = _means(inverse, eligible, squares)

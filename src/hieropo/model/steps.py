@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import packed_size
 from hieropo._utils.threads import in_threads, processors
@@ -128,26 +129,13 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
     """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
-    from hieropo._kernels.blocks import packed_slots, workspace
-    from hieropo._kernels.tree_steps import step_up
-
     d = factor.shape[0]
     q = packed_size(d + 1)
-    spots, flat, rows = packed_slots(d), factor.ravel(), normalised(rows)
+    rows, tolerance, loops = normalised(rows), pivot_tolerance(d), backend.steps(rows.shape[0] * q)
 
     def work(first: int, last: int) -> tuple[Array, float]:
-        out, late, room = (
-            np.zeros((n_parents, q)),
-            np.empty((last - first) // 8 + 1, dtype=np.int64),
-            workspace(d),
-        )
-        log_det, count = step_up(rows, first, last, d, scale, flat, spots, parent, out, late, room)
-        if count:
-            from hieropo._kernels.large_information import step_up_large
-
-            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
-            log_det += step_up_large(rows, starts, last, d, scale, flat, tolerance, spots, parent, out, room)
-        return out, log_det
+        out = np.zeros((n_parents, q))
+        return out, loops.step_up(rows, first, last, scale, factor, tolerance, parent, out)
 
     if n_parents > _MANY_PARENTS:  # one sum for each parent and piece would cost more than it saves
         return work(0, rows.shape[0])
@@ -162,26 +150,14 @@ def down(
     rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
 ) -> tuple[Array, Array, Array]:
     """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
-    from hieropo._kernels.blocks import packed_slots, workspace
-    from hieropo._kernels.tree_steps import step_down
-
     m, d = rows.shape[0], factor.shape[0]
-    spots, flat, rows = packed_slots(d), factor.ravel(), normalised(rows)
+    rows, tolerance, loops = normalised(rows), pivot_tolerance(d), backend.steps(m * packed_size(d + 1))
     means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
     gain = np.empty((m if gains else 0, d, d))
     known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
 
     def work(first: int, last: int) -> None:
-        late, room = np.empty((last - first) // 8 + 1, dtype=np.int64), workspace(d)
-        found = (means, covs, gain)
-        count = step_down(rows, first, last, d, scale, flat, spots, parent, *known, *found, late, room)
-        if count:
-            from hieropo._kernels.large_information import step_down_large
-
-            starts, tolerance = late[:count].copy(), pivot_tolerance(d)
-            step_down_large(
-                rows, starts, last, d, scale, flat, tolerance, spots, parent, *known, *found, room
-            )
+        loops.step_down(rows, first, last, scale, factor, tolerance, parent, known, (means, covs, gain))
 
     _over_chunks(m, work)
     return means, covs, gain

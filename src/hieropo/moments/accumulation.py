@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo._kernels.circulant import CirculantLayout
+from hieropo._kernels import backend
+from hieropo._kernels.circulant import BLOCK, CirculantLayout
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError
@@ -41,8 +42,6 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, turns: CirculantLayout) -> Self:
         """Return memory for rows of z."""
-        from hieropo._kernels.rows import BLOCK
-
         right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
         codes, places = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
         return cls(right, left, codes, places)
@@ -93,10 +92,11 @@ class RunningSums:
             self.squares._add(code, phi, reward, weights.squared())
 
     def _add(self, code: Codes, phi: Array, reward: Array, factors: Array) -> None:
-        from hieropo._kernels.rows import add_matrix
-
         self._work = Work.of(self.turns) if self._work is None else self._work
-        add_matrix(code, normalised(phi), normalised(reward), normalised(factors), self.running(), self._work)
+        loops = backend.rows(code.size * self.turns.length)
+        loops.add_matrix(
+            code, normalised(phi), normalised(reward), normalised(factors), self.running(), self._work
+        )
 
     def _count(self, code: Codes, weights: RowWeights) -> None:
         """Keep the number of rows and the sum of c q log v of each code."""

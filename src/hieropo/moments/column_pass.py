@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._kernels.circulant import LANES
+from hieropo._kernels import backend
+from hieropo._kernels.circulant import BLOCK, KINDS, LANES
 from hieropo._utils.arrays import Array, Codes, Hashes, normalised
 from hieropo.features.maps import Columns
 from hieropo.features.per_action import Crossed
@@ -34,7 +35,7 @@ LIMITS = {
 
 
 class Column(NamedTuple):
-    """Numbers that lie side by side: where, of which of `kernels_rows.KINDS`, and what they may be."""
+    """Numbers that lie side by side: where, of which of `turns.KINDS`, and what they may be."""
 
     address: int
     kind: str
@@ -160,8 +161,6 @@ class ColumnPass:
             Code of each row's action.
         weighted : bool
         """
-        from hieropo._kernels.rows import BLOCK, add_columns
-
         if self._block is None:
             self._block = self._make_block(len(columns), BLOCK)
         self._make_heaps(columns, weighted=weighted)
@@ -170,10 +169,10 @@ class ColumnPass:
         where, limits = self._described(columns)
         sums = self._running.running()
         codes, own = normalised(code), np.zeros(0, dtype=np.int64) if action is None else normalised(action)
-        done, going = 0, True
+        loops, done, going = backend.columns(), 0, True
         while going:
             hashing = Hashing(self._sketcher.marks, self._sketcher.limit, self._seen, self._kept, self._state)
-            now = add_columns(
+            now = loops.add_columns(
                 done, where, limits, codes, own, phi, hashing, sums, self._heaps, self._block, self._work
             )
             kept = int(self._state[0])
@@ -184,12 +183,10 @@ class ColumnPass:
 
     def finish(self) -> None:
         """Add what lies on heaps to the sums."""
-        from hieropo._kernels.partition_buffers import empty_heaps
-
         if self._heaps.room:
             assert self._work is not None
             sums = self._running.running()
-            empty_heaps(0, self._heaps.fill.size, self._heaps, sums, self._work)
+            backend.heaps().empty_heaps(0, self._heaps.fill.size, self._heaps, sums, self._work)
 
     def close(self) -> None:
         """Finish, and give the memory of the heaps back."""
@@ -236,8 +233,6 @@ class ColumnPass:
         return heaps, shift, memory(reach) // row // heaps
 
     def _described(self, columns: Sequence[Column]) -> tuple[Codes, Array]:
-        from hieropo._kernels.rows import KINDS
-
         c = self._phi.columns
         spots = [c, *range(c), *range(c + 2, len(columns) + 1)]  # a 1 stands at c + 1
         rows = [
@@ -255,7 +250,7 @@ class ColumnPass:
 
 def clean_rows(columns: Sequence[Column], n: int) -> int:
     """Return how many rows come before the first block that has a value out of its limits."""
-    from hieropo._kernels.rows import KINDS, clean_blocks
-
     where = np.array([(each.address, KINDS.index(each.kind)) for each in columns], dtype=np.int64)
-    return int(clean_blocks(where, np.array([(each.low, each.high) for each in columns]), n))
+    return int(
+        backend.columns().clean_blocks(where, np.array([(each.low, each.high) for each in columns]), n)
+    )

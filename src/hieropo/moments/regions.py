@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo._kernels import backend
 from hieropo._kernels.circulant import CirculantLayout
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.threads import in_threads
@@ -146,12 +147,11 @@ class Region:
         return [(first, min(step, codes - first)) for first in range(0, codes, step)]
 
     def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Slots, *, back: bool) -> bool:
-        from hieropo._kernels.rows import move_sums
-
         first, count = piece
+        loops = backend.rows(count * self.length)
         place, source, target = normalised(rows), normalised(spots.source), normalised(spots.target)
         address = self.address + 8 * self.length * first
-        return bool(move_sums(address, self.length, first, count, place, source, target, table, back))
+        return bool(loops.move_sums(address, self.length, first, count, place, source, target, table, back))
 
     def packed(self, source: Codes, codes: int, wanted: int) -> tuple[Array, bool]:
         """Turn the region into a table (wanted, q) whose first ``codes`` rows are entries ``source`` (q,) of each code.
@@ -159,11 +159,11 @@ class Region:
         The sums lie there as they were added; no other memory is taken, and the region is used up. Also returns whether
         all of them are finite.
         """
-        from hieropo._kernels.rows import pack_sums
-
         q = source.size
         self.reach(codes)
-        finite = pack_sums(self.address, self.length, codes, normalised(source))
+        finite = backend.rows(codes * self.length).pack_sums(
+            self.address, self.length, codes, normalised(source)
+        )
         self._memory.give_back(8 * q * codes, self._memory.size)
         if 8 * q * wanted > self._memory.size:
             self._memory.grow(8 * q * wanted)

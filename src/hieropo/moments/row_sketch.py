@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, Hashes, normalised
 from hieropo.errors import InputError
 from hieropo.rows.ids import hashed
@@ -170,11 +171,9 @@ class RowSketcher:
 
 def row_hashes(reward: Array, context: Array, marks: Codes | None) -> Hashes:
     """Hash rows: multiples of the bits of all numbers, and of the marks of actions, added modulo 2^64 and mixed."""
-    from hieropo._kernels.statistics import hash_rows
-
     out = np.empty(reward.size, dtype=np.int64)
     marked = np.zeros(0, dtype=np.int64) if marks is None else normalised(marks)
-    hash_rows(_bits(reward), _bits(context), marked, out)
+    backend.statistics(reward.size + context.size).hash_rows(_bits(reward), _bits(context), marked, out)
     return out.view(np.uint64)
 
 

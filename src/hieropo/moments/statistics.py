@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised, sealed
 from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo._utils.text import counted
@@ -404,6 +405,6 @@ def refuse_overflow(keys: Keys, sums: Array) -> None:
 
 def add_rows(codes: Codes, phi: Array, reward: Array, factors: Array, sums: Array) -> None:
     """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2) by a compiled pass; factors w (n,), or empty for 1."""
-    from hieropo._kernels.statistics import accumulate
-
-    accumulate(normalised(codes), normalised(phi), normalised(reward), normalised(factors), sums)
+    backend.statistics(codes.size * sums.shape[1]).accumulate(
+        normalised(codes), normalised(phi), normalised(reward), normalised(factors), sums
+    )

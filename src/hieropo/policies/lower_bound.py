@@ -12,7 +12,7 @@ from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.candidates import ALL, Candidates, feature_array
-from hieropo.policies.marginals import HasTable, TaskMarginals, TaskTable, UnitTable, Unseen, kernels
+from hieropo.policies.marginals import HasTable, TaskMarginals, TaskTable, UnitTable, Unseen
 from hieropo.policies.sampling import SampledChoice, SampledChoices, SamplingPolicy
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
@@ -147,7 +147,7 @@ class LCBPolicy:
             owner, own = self._candidates.owned(rows)
             law = law.picked(owner)
         bound, mean, sd = np.empty((3, len(rows)))
-        kernels().score(*law, own, self.pessimism, bound, mean, sd)
+        self._laws.loops().score(*law, own, self.pessimism, bound, mean, sd)
         if np.isnan(bound).any():
             raise self._candidates.refusal(f"Task {task!r}", rows, ALL)
         return bound.reshape(array.shape[:-1])
@@ -182,7 +182,7 @@ class LCBPolicy:
         means, covs, row = self._laws.find(task)
         rows = candidates.one(context, phi)
         mask = ALL if eligible is None else candidates.mask(eligible, candidates.count(rows))
-        index, bound, mean, sd = kernels().choose_one(means, covs, row, rows, mask, self.pessimism)
+        index, bound, mean, sd = self._laws.loops().choose_one(means, covs, row, rows, mask, self.pessimism)
         if index < 0:
             raise candidates.refusal(f"The request of task {task!r}", rows, mask)
         actions = candidates.actions
@@ -227,7 +227,7 @@ class LCBPolicy:
         mask = self._candidates.masks(eligible, n, K)
         index = np.full((n, top), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, top), np.nan)
-        laws, loops = self._laws, kernels()
+        laws, loops = self._laws, self._laws.loops()
         prior = laws.prior[:2]
 
         def piece(start: int) -> HieropoError | None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
@@ -97,14 +97,6 @@ class HasTable(Protocol):
         """Posterior of every task."""
 
 
-@cache
-def kernels() -> Any:
-    """Load the compiled loops; importing numba is worth its time only where something is scored."""
-    from hieropo._kernels import choice as kernels_choice
-
-    return kernels_choice
-
-
 class Marginal(NamedTuple):
     """Addresses of one task's mean and covariance, or of those of its actions, for compiled loops."""
 
@@ -171,6 +163,10 @@ class TaskMarginals:
                 f"and a prior of {found[2]} and {found[3]}; {needed[0]}, {needed[1]}, {needed[2]} and {needed[3]} "
                 "are needed."
             )
+
+    def loops(self) -> Any:
+        """Return the code that scores by these laws, the same one for every request."""
+        return backend.choice(self.covs.size)
 
     def find(self, task: Any) -> Marginal:
         """Law of one task.

@@ -10,15 +10,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.candidates import Candidates
-from hieropo.policies.marginals import (
-    HasTable,
-    Marginal,
-    TaskMarginals,
-    TaskTable,
-    UnitTable,
-    Unseen,
-    kernels,
-)
+from hieropo.policies.marginals import HasTable, Marginal, TaskMarginals, TaskTable, UnitTable, Unseen
 
 _BLOCK = 2**16  # doubles of phi that are made at a time
 
@@ -184,7 +176,7 @@ class SamplingPolicy:
         allowed = mask if mask.size else np.ones(len(phi), dtype=np.bool_)
         wins = np.zeros(len(phi), dtype=np.int64)
         thetas = law.gaussian().sample(self._rng, self.n_samples)
-        if not kernels().count_wins(thetas, phi, allowed, wins):
+        if not self._laws.loops().count_wins(thetas, phi, allowed, wins):
             raise self._candidates.refusal(place, phi, mask)
         share = self.uniform / np.count_nonzero(allowed)
         propensities = np.where(allowed, (1.0 - self.uniform) * (wins / self.n_samples) + share, 0.0)

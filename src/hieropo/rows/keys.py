@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Codes, normalised
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, UnknownTaskError
@@ -337,16 +338,15 @@ class Places:
         return True
 
     def _looked_up(self, array: Codes) -> Codes:
-        from hieropo._kernels.ids import enter_numbers, find_numbers
-
         numbers, place, fresh = normalised(array), np.empty_like(array), np.empty_like(array)
-        count = find_numbers(numbers, self._table, place, fresh)
+        loops = backend.ids(numbers.size)
+        count = loops.find_numbers(numbers, self._table, place, fresh)
         if count:
             new = np.sort(fresh[:count])
             self._table[new] = self._count + np.arange(count)
             self._found.append(new)
             self._count += count
-            enter_numbers(numbers, self._table, place)
+            loops.enter_numbers(numbers, self._table, place)
         return place
 
     def _as_dictionary(self) -> dict[Any, int]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Codes, normalised
 from hieropo.rows.ids import Ids
 from hieropo.rows.texts import Text
@@ -34,20 +35,19 @@ class Numbering:
         if which is None:
             assert not isinstance(entries, Text)
             return self._of_ids(entries)
-        from hieropo._kernels.ids import enter_numbers, find_numbers
-
         self._turn_to(entries)
         which, out, fresh = (
             normalised(which),
             np.empty(which.size, dtype=np.int64),
             np.empty(len(entries), dtype=np.int64),
         )
-        count = find_numbers(which, self._table, out, fresh)
+        loops = backend.ids(which.size)
+        count = loops.find_numbers(which, self._table, out, fresh)
         if count:
             new = fresh[:count]
             self._table[new] = -1  # should the next line fail
             self._table[new] = self._found(entries, new)
-            enter_numbers(which, self._table, out)
+            loops.enter_numbers(which, self._table, out)
         return out
 
     def _found(self, entries: Text | Ids, new: Codes) -> Codes:

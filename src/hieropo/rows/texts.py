@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Codes, normalised
 
 Bytes = NDArray[np.uint8]
@@ -82,21 +83,17 @@ class Texts:
 
     def numbers(self, texts: Text, which: Codes | None = None) -> Codes:
         """Number of each text, or of those with these places (k,), from 0; new ones get the next."""
-        from hieropo._kernels.ids import find_texts
-
         which = np.arange(len(texts)) if which is None else which
         size = int(texts.ends[-1] - texts.ends[0])
         self._reach(self._count + which.size, int(self._ends[self._count]) + size)
         out = np.empty(which.size, dtype=np.int64)
-        self._count = find_texts(
+        self._count = backend.ids(which.size).find_texts(
             normalised(texts.data), normalised(texts.ends), normalised(which), self._slots, self._data, self._ends,
             self._count, out,
         )  # fmt: skip
         return out
 
     def _reach(self, count: int, size: int) -> None:
-        from hieropo._kernels.ids import spread_slots
-
         if size > self._data.size:
             self._data = np.concatenate(
                 [self._data, np.zeros(max(size, 2 * self._data.size) - self._data.size, dtype=np.uint8)]
@@ -106,7 +103,7 @@ class Texts:
             self._ends = np.concatenate([self._ends, np.zeros(more, dtype=np.int64)])
         if 2 * count > self._slots.size:
             slots = np.zeros(1 << (2 * count - 1).bit_length(), dtype=np.uint64)
-            spread_slots(self._slots, slots)
+            backend.ids(self._count).spread_slots(self._slots, slots)
             self._slots = slots
 
     def known(self) -> Text:

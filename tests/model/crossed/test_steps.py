@@ -1,4 +1,4 @@
-"""The compiled way up and the table of the crossed prior: the same numbers as the steps by reflections give."""
+"""The way up and the table of the crossed prior, by both backends: the numbers that the steps by reflections give."""
 
 from typing import Any
 
@@ -64,6 +64,11 @@ def hierarchy(p: int, K: int, covs: str) -> CrossedHierarchy:
 
 def assert_near(got: Array, right: Array, tolerance: float = 1e-11) -> None:
     np.testing.assert_allclose(got, right, rtol=0, atol=tolerance * max(float(np.abs(right).max()), 1e-300))
+
+
+@pytest.fixture(autouse=True, params=["reference", "compiled"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIEROPO_BACKEND", request.param)
 
 
 @pytest.mark.parametrize("covs", COVS)

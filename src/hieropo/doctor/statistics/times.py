@@ -9,6 +9,7 @@ from math import ceil, floor, log2
 
 import numpy as np
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 
 BINS = 512
@@ -87,10 +88,9 @@ class Times:
 
     def add(self, time: Array, place: Codes, reward: Array, tasks: int) -> None:
         """Add rows (n,) in their order: times, NaN where missing; places of tasks and rewards, NaN where unusable."""
-        from hieropo._kernels.cells import add_squares, follow
-
         self._grow(tasks)
-        follow(normalised(place), normalised(time), self._first, self._last, self._counts)
+        loops = backend.cells(time.size)
+        loops.follow(normalised(place), normalised(time), self._first, self._last, self._counts)
         some = np.isfinite(time)
         if not some.any():
             return
@@ -100,7 +100,7 @@ class Times:
         at = np.full(time.size, -1, dtype=np.int64)
         at[some] = np.floor(np.ldexp(time[some], -self._log_width)).astype(np.int64) - self._start
         at[~np.isfinite(reward)] = -1
-        add_squares(at, normalised(reward), self._sums)
+        loops.add_squares(at, normalised(reward), self._sums)
 
     def _grow(self, tasks: int) -> None:
         if tasks >= self._last.size:

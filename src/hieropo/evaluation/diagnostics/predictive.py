@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.ties import ROUNDING, ordered
@@ -38,7 +39,6 @@ from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
 from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import SinglePosterior, TaskPosterior
 from hieropo.moments.units import one_action
-from hieropo.policies.marginals import kernels
 from hieropo.rows.columns import RowWeights, check_rows, contexts
 
 __all__ = ["Bend", "Checks", "Misfit", "Outlier", "PredictiveChecks"]
@@ -221,7 +221,7 @@ class Checks:
         index = np.full((n, 1), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, 1), np.nan)
         prior = np.zeros((1, self._means.shape[1])), np.zeros((1, self._covs.shape[1]))
-        bad = kernels().choose(
+        bad = backend.choice(self._covs.size).choose(
             self._means, self._covs, *prior, normalised(at), normalised(phi[:, None]), _ALL, 0.0,
             index, bound, mean, sd,
         )  # fmt: skip

@@ -14,6 +14,8 @@ from hieropo.errors import LogError
 from hieropo.rows.ids import Ids, refuse_rounded_in
 
 EXACT = 2**53  # up to here a float64 holds every whole number
+_IN_PLACE = {pa.from_numpy_dtype(f"{kind}{size}"): f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
+_IN_PLACE |= {pa.float32(): "f4", pa.float64(): "f8", pa.bool_(): "bits"}
 
 
 def is_uuid(kind: pa.DataType) -> bool:
@@ -55,6 +57,22 @@ def _plain_type(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def as_numpy(column: pa.Array) -> NDArray[Any]:
+    """Return the values of a column as an array, in place where they are numbers without nulls.
+
+    Arrow's own ``to_numpy`` loads pandas, if it is installed, and that takes longer than a small log.
+    """
+    dtype, start, stop = _IN_PLACE.get(column.type), column.offset, column.offset + len(column)
+    if dtype is None or column.null_count or start == stop:
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    data = column.buffers()[1]
+    if dtype == "bits":
+        bits = np.frombuffer(data, np.uint8)[start // 8 : (stop + 7) // 8]
+        return np.unpackbits(bits, count=stop - start // 8 * 8, bitorder="little")[start % 8 :].view(np.bool_)
+    return np.frombuffer(data, dtype, stop)[start:]
+
+
 def numbers(column: pa.Array, name: str, first_row: int) -> Array:
     """Return the values of a column of numbers, booleans or decimals as float64 (n,).
 
@@ -67,7 +85,7 @@ def numbers(column: pa.Array, name: str, first_row: int) -> Array:
     column = decoded(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    values = column.to_numpy(zero_copy_only=False)
+    values = as_numpy(column)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
         too_large = (values > EXACT) | (values < -EXACT if values.dtype.kind == "i" else False)
         if too_large.any():
@@ -114,7 +132,7 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
         return _from_dictionary(column, name, first_row)
     if pa.types.is_integer(kind):
         wide = np.uint64 if pa.types.is_uint64(kind) else np.int64
-        whole: Ids = column.to_numpy(zero_copy_only=False).astype(wide, copy=False)
+        whole: Ids = as_numpy(column).astype(wide, copy=False)
         return whole
     if pa.types.is_date(kind):
         column = column.cast(pa.date32())
@@ -135,7 +153,7 @@ def _from_dictionary(column: pa.Array, name: str, first_row: int) -> Ids:
 
 
 def _as_objects(column: pa.Array, name: str, first_row: int) -> Ids:
-    values = column.to_numpy(zero_copy_only=False)
+    values = as_numpy(column)
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
     if missing.any():
         raise LogError(
@@ -187,7 +205,7 @@ def _not_utf8(column: pa.Array, name: str, first_row: int) -> LogError:
 
 
 def _look_up(values: Ids, encoded: pa.Array) -> Ids:
-    rows: Ids = values[encoded.indices.to_numpy(zero_copy_only=False)]
+    rows: Ids = values[as_numpy(encoded.indices)]
     return rows
 
 
@@ -224,7 +242,7 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
         A null list, an empty one, a null in one, a float that may be a rounded id; names the column and the row.
     """
     column = _without_nulls(column, name, first_row)
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    lengths = as_numpy(pc.list_value_length(column))
     if (lengths == 0).any():
         row = first_row + int((lengths == 0).argmax())
         raise LogError(
@@ -241,5 +259,5 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
         )
     if pa.types.is_floating(entries.type):
         rows = first_row + np.repeat(np.arange(lengths.size), lengths)
-        refuse_rounded_in(entries.to_numpy(zero_copy_only=False), f"Column {name!r}", rows)
+        refuse_rounded_in(as_numpy(entries), f"Column {name!r}", rows)
     return ids(entries, name, first_row), starts

@@ -20,7 +20,7 @@ from hieropo._utils.arrays import Mask
 from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, LogError, UnknownActionError
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.arrays import EXACT, decoded, ids, lists
+from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists
 from hieropo.logs.arrow.schema import holds_text
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import text_numbers
@@ -260,14 +260,14 @@ def _absent(column: pa.Array) -> tuple[pa.Array, Mask]:
     column = decoded(column)
     if pa.types.is_null(column.type):
         return column, np.ones(len(column), dtype=np.bool_)
-    return column, column.is_null().to_numpy(zero_copy_only=False)
+    return column, as_numpy(column.is_null())
 
 
 def _wrong_ids(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
     column, absent = _absent(column)
     yield "missing", absent
     if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
+        values = as_numpy(column)
         yield "NaN", np.isnan(values) & ~absent
         yield ROUNDED, may_be_rounded(values) & ~absent
 
@@ -278,7 +278,7 @@ def _wrong_numbers(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
     absent = np.any([bad for _, bad in faults], axis=0)
     if absent.all():
         return
-    values = found.cast(pa.float64(), safe=False).fill_null(1.0).to_numpy(zero_copy_only=False)
+    values = as_numpy(found.cast(pa.float64(), safe=False).fill_null(1.0))
     with np.errstate(invalid="ignore"):
         for rule in RULES[role]:
             for reason, test in rule.broken:
@@ -293,7 +293,7 @@ def _as_numbers(column: pa.Array) -> tuple[pa.Array, list[tuple[str, Mask]]]:
     column, absent = _absent(column)
     rounded = np.zeros(len(column), dtype=np.bool_)
     if column.type in (pa.int64(), pa.uint64()):
-        whole = column.fill_null(0).to_numpy(zero_copy_only=False)
+        whole = as_numpy(column.fill_null(0))
         rounded = (whole > EXACT) | (whole < -EXACT if column.type == pa.int64() else False)
     return column, [("missing", absent), ("above 2**53", rounded)]
 
@@ -309,7 +309,7 @@ def _wrong_times(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
 def _wrong_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
     _, absent = _absent(column)
     yield "missing", absent
-    lengths = pc.fill_null(pc.list_value_length(column), 1).to_numpy(zero_copy_only=False)
+    lengths = as_numpy(pc.fill_null(pc.list_value_length(column), 1))
     yield "an empty list", (lengths == 0) & ~absent
     entries = column.flatten()
     owner = np.repeat(np.arange(len(column)), np.where(absent, 0, lengths))
@@ -322,7 +322,7 @@ def _wrong_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
     if entries.null_count:
         yield "a list with a null", holding(_absent(entries)[1])
     if pa.types.is_floating(entries.type):
-        yield LIST_ROUNDED, holding(may_be_rounded(entries.to_numpy(zero_copy_only=False)))
+        yield LIST_ROUNDED, holding(may_be_rounded(as_numpy(entries)))
 
 
 _FINDERS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from hieropo._utils.arrays import Hashes
-from hieropo.logs.arrow.arrays import decoded, is_uuid
+from hieropo.logs.arrow.arrays import as_numpy, decoded, is_uuid
 from hieropo.logs.arrow.schema import is_text
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -55,14 +55,14 @@ def _has_bits(kind: pa.DataType) -> bool:
 
 
 def _of_bits(column: pa.Array) -> Hashes:
-    absent = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    absent = as_numpy(column.is_null()) if column.null_count else None
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if absent is not None:
         column = column.fill_null(0)
-    values = column.to_numpy(zero_copy_only=False)
+    values = as_numpy(column)
     if values.dtype.kind == "f":
         values = (values.astype(np.float64) + 0.0).view(np.int64)  # -0.0 is 0.0
     bits = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64).view(np.uint64)
@@ -79,10 +79,10 @@ def _of_entries(column: pa.Array) -> Hashes:
     known = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
     known = np.append(_mixed(known), _ABSENT)
     if column.dictionary.null_count:
-        known[:-1][column.dictionary.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+        known[:-1][as_numpy(column.dictionary.is_null())] = _ABSENT
     index = column.indices.fill_null(len(entries)) if column.indices.null_count else column.indices
     if column.indices.null_count:
         index = column.indices.cast(pa.int64()).fill_null(len(entries))
-    at = index.to_numpy(zero_copy_only=False).astype(np.int64)
+    at = as_numpy(index).astype(np.int64)
     rows: Hashes = known[at]
     return rows

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from hieropo._utils.arrays import Mask
 from hieropo.errors import InputError, LogError
-from hieropo.logs.arrow.arrays import EXACT, decoded
+from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded
 from hieropo.logs.arrow.schema import MIXED, NOTE, NUMBER_ROLES, holds_text, is_number
 from hieropo.rows.batches import Roles
 
@@ -81,7 +81,7 @@ def with_numbers(batch: pa.RecordBatch, columns: Iterable[str]) -> pa.RecordBatc
 
 
 def _mask(array: pa.Array) -> Mask:
-    mask: Mask = array.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's own argument
+    mask: Mask = as_numpy(array.fill_null(False))  # noqa: FBT003 - Arrow's own argument
     return mask
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo._utils.threads import in_threads, processors
@@ -101,15 +102,14 @@ def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Arra
     units = messages.units
     if units.dim > 1:
         return _fill(messages, level_cov, root, means, covs)
-    from hieropo._kernels.crossed import give_units_of_one
-
+    loops = backend.crossed(units.rows.size)
     beta = np.append(root.mean, root.cov_root[0])
     effects = np.concatenate([root.effects, root.effect_roots[:, 0]], axis=1)
     interaction, level_var = float(messages.interaction_cov[0, 0]), float(level_cov[0, 0])
 
     def work(chunk: tuple[int, int]) -> None:
         part = units.piece(*chunk)
-        give_units_of_one(
+        loops.give_units_of_one(
             normalised(part.rows), part.starts, part.action, part.table(), interaction, level_var, beta, effects,
             part.tasks, means, covs, np.empty(beta.size),
         )  # fmt: skip
@@ -120,12 +120,10 @@ def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Arra
 
 def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array) -> Codes:
     """As :func:`fill_table`, for several coefficients an action."""
-    from hieropo._kernels.blocks import packed_slots, workspace
-    from hieropo._kernels.crossed import give_levels, give_units, tiles
-
     units = messages.units
+    loops = backend.crossed(units.rows.size)
     K, p, D = root.effect_roots.shape
-    spots, level_split = packed_slots(p), Split.of(level_cov)
+    level_split = Split.of(level_cov)
     apart = Split.of(messages.interaction_cov)
     if not messages.interaction_cov.any():
         apart = Split(np.zeros(0), np.zeros(0), np.zeros(0))
@@ -135,19 +133,19 @@ def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, co
 
     def work(chunk: tuple[int, int]) -> tuple[Codes, Codes]:
         first, last = chunk
-        n, room = last - first, workspace(p)
+        n, (spots, room) = last - first, loops.rooms(p)
         late = np.empty((2, n // 8 + 1), dtype=np.int64)
         shift, roots, given = np.zeros((n, p)), np.zeros((n, p, p)), np.zeros((n, p, K + 1, p))
         part = messages.piece(first, last)
-        some = give_levels(
+        some = loops.give_levels(
             normalised(part.packed), part.units.starts, part.units.action, p, *level_split, spots,
             shift, roots, given, late[0], room,
         )  # fmt: skip
         levels = (given.reshape(n * p, (K + 1) * p) @ above).reshape(n, p, D + 1)
-        more = give_units(
+        more = loops.give_units(
             normalised(part.units.rows), part.units.table(), p, *apart, spots, levels[:, :, 0] + shift, roots,
             levels, root.effects, root.effect_roots, part.units.tasks, means, covs,
-            late[1], tiles(D, p), room,
+            late[1], loops.tiles(D, p), room,
         )  # fmt: skip
         return first + late[0, :some], first + late[1, :more]
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.threads import in_threads, processors
@@ -256,7 +257,7 @@ class RootSums(NamedTuple):
 
     @classmethod
     def of(cls, messages: UnitMessages, level_cov: Array) -> "RootSums":
-        """Take the step up from units, by loops over eight tasks at a time."""
+        """Take the step up from units, by loops over eight tasks at a time where there are many."""
         units = messages.units
         if not level_cov.any() or not len(units.tasks):
             return TaskMessages.of(messages, level_cov).root(messages)
@@ -350,14 +351,12 @@ def _added(parts: list[Any]) -> list[Any]:
 
 
 def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
-    """Root sums by the compiled loops, and by reflections for tasks whose information outweighs the level."""
-    from hieropo._kernels.blocks import packed_slots, workspace
-    from hieropo._kernels.crossed import sum_tasks
-
+    """Root sums by the loops, and by reflections for tasks whose information outweighs the level."""
     units = messages.units
+    loops = backend.crossed(units.rows.size)
     K, p, t = units.n_actions, units.dim, len(units.tasks)
     dense = len(units.action) > _DENSE * K * t
-    spots, split = packed_slots(p), Split.of(level_cov)
+    split = Split.of(level_cov)
     slopes = np.zeros(0 if dense else len(units.action) * p * p)
     omitted: list[Codes] = []
 
@@ -368,9 +367,10 @@ def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
         own = slice(units.starts[first] * p * p, units.starts[last] * p * p)
         X = np.zeros((last - first) * p * K * p) if dense else slopes[own]
         late = np.empty((last - first) // 8 + 1, dtype=np.int64)
-        log_det, count = sum_tasks(
+        spots, room = loops.rooms(p)
+        log_det, count = loops.sum_tasks(
             normalised(some.packed), some.units.starts, some.units.action, p, K, dense, *split, spots,
-            level, seen, score, X, late, workspace(p),
+            level, seen, score, X, late, room,
         )  # fmt: skip
         omitted.append(first + late[:count])
         wide = X.reshape(-1, K * p) if dense else np.zeros((0, 0))
@@ -392,13 +392,12 @@ def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
 
 def _sums_of_one(units: ObservedUnits, interaction: float, level_var: float) -> RootSums:
     """Root sums of one coefficient an action, from sums of rows."""
-    from hieropo._kernels.crossed import sum_tasks_of_one
-
     K, rows = units.n_actions, normalised(units.rows)
+    loops = backend.crossed(rows.size)
 
     def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
         level, seen, score, between = np.zeros(3), np.zeros(K), np.zeros(K), np.zeros((K, K))
-        log_det = sum_tasks_of_one(
+        log_det = loops.sum_tasks_of_one(
             rows, units.starts, units.action, *chunk, interaction, level_var, level, seen, score, between,
             np.empty(K), np.empty(K),
         )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo._utils.threads import in_threads, processors
@@ -135,26 +136,22 @@ def _checked(row: ArrayLike, column: ArrayLike, value: ArrayLike) -> tuple[Codes
 
 
 def _ordered(code: Codes, other: Codes, value: Array, n: int) -> _Ordered:
-    from hieropo._kernels.ratings import by_code
-
     start, others, values = np.empty(n + 1, dtype=np.int64), np.empty_like(other), np.empty_like(value)
-    by_code(code, other, value, start, others, values)
+    backend.ratings(value.size).by_code(code, other, value, start, others, values)
     return _Ordered(start, others, values)
 
 
 def _ridge(known: _Ordered, factors: Array, ridge: float, threads: int) -> Array:
     """Ridge regression of the values of each code on the factors of the other side, (m, k)."""
-    from hieropo._kernels.ratings import cross_products
-    from hieropo._kernels.simd.lanes import LANES
-
     m, (p, k) = known.start.size - 1, factors.shape
-    padded = np.zeros((p + 1, -(-k // LANES) * LANES))
+    loops = backend.ratings(known.values.size * packed_size(k))
+    padded = np.zeros((p + 1, -(-k // loops.LANES) * loops.LANES))
     padded[:p, :k] = factors
     sums = np.zeros((m, packed_size(k + 1)))
     flat = padded.ravel()
 
     def work(piece: tuple[int, int]) -> None:
-        cross_products(known.start, known.others, known.values, *piece, k, flat, sums)
+        loops.cross_products(known.start, known.others, known.values, *piece, k, flat, sums)
 
     in_threads(work, _pieces(known.start, threads), threads)
     zero = np.zeros((1, k, k))
