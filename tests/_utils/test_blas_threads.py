@@ -209,31 +209,39 @@ def test_libraries_with_a_limit_for_each_python_thread(api: str) -> None:
     assert seen == [1, 1, 2]
 
 
-def test_a_library_that_is_loaded_inside_is_limited_by_the_next_call() -> None:
+def test_the_library_of_scipy_is_loaded_before_the_limit_is_set() -> None:
     program = """
 import numpy, threadpoolctl
 from hieropo._utils.blas_threads import one_blas_thread
 
-def libraries():
-    return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
-
-def threads():
-    return {library.num_threads for library in libraries()}
-
-def set_two():
-    for library in libraries():
-        library.set_num_threads(2)
-        getattr(library, "clear_controlling_thread", lambda: None)()
-
-set_two()
 with one_blas_thread:
-    import scipy.linalg
-    set_two()
-    with one_blas_thread:
-        assert threads() == {1}, threads()
-assert threads() == {2}, threads()
+    import scipy.linalg, scipy.optimize
+    libraries = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+    assert {library.num_threads for library in libraries} == {1}
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_library_that_is_loaded_inside_is_limited_by_the_next_call() -> None:
+    class Library:
+        internal_api, threading_layer = "openblas", "pthreads"
+
+        def __init__(self, name: str) -> None:
+            self.filepath, self.num_threads = name, 2
+
+        def set_num_threads(self, number: int) -> None:
+            self.num_threads = number
+
+    context, first, later = _OneBlasThread(), Library("first"), Library("later")
+    loaded: tuple[Library, ...] = (first,)
+    context._loaded = lambda: loaded  # type: ignore[method-assign]
+    with context:
+        context._libraries = loaded
+        assert (first.num_threads, later.num_threads) == (1, 2)
+        loaded = first, later
+        with context:
+            assert (first.num_threads, later.num_threads) == (1, 1)
+    assert (first.num_threads, later.num_threads) == (2, 2)
 
 
 CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {

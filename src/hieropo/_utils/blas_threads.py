@@ -27,8 +27,9 @@ class _OneBlasThread:
     """Context and decorator: every BLAS that is loaded computes on one thread; its number of threads then returns.
 
     Calls may nest and may come from several Python threads. Most libraries have one number for the whole process: the
-    first call sets it, and the last one that ends restores it. A library that is loaded during a call is limited by the
-    next call, nested ones included. Pools of other kinds (numba, Arrow, OpenMP) are left alone.
+    first call sets it, and the last one that ends restores it. The libraries of numpy and scipy are loaded first.
+    Another one that is loaded during a call is limited by the next call, nested ones included. Pools of other kinds
+    (numba, Arrow, OpenMP) are left alone.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class _OneBlasThread:
     def _loaded(self) -> tuple[Any, ...]:
         """Every BLAS of this process; libraries are looked for again (some ms) only after an import."""
         if self._modules != len(sys.modules):
+            import scipy.linalg  # noqa: F401  # brings a library of its own, which would come too late to be limited
             from threadpoolctl import ThreadpoolController
 
             self._modules = len(sys.modules)  # before the search, so that an import meanwhile is not missed
