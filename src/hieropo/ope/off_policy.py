@@ -1,4 +1,4 @@
-"""Off-policy estimates of a policy's value, and of its gain over the incumbent, from sums over tasks.
+"""Sums of the terms of off-policy estimates: of a policy's value, and of its gain over the incumbent.
 
 With w = pi(a | x) / p(a | x), a prediction q and e = r - q(x, a), v = sum_a pi(a | x) q(x, a), the estimates are
 
@@ -7,12 +7,12 @@ With w = pi(a | x) / p(a | x), a prediction q and e = r - q(x, a), v = sum_a pi(
     Switch-DR  mean (v + 1{w <= tau} w e)          DRos  mean (v + lambda w / (w^2 + lambda) e)
     LS    low + mean log(1 + lambda w (r - low)) / lambda
 
-All are linear in, or ratios of, means of a few columns c of every row. So :class:`Moments` of c, with the reward beside
-them, hold every estimate, every difference and its variance, by rows and by tasks; and no row is kept. The sums are
-taken of r - low and v - low, which keeps the digits of rewards with a large offset.
+All are means of a few columns c of every row, or ratios of such means. So :class:`Moments` of c and of the reward are
+sufficient for every estimate, every difference and its variance, by rows and by tasks; no row is kept. Sums are taken
+of r - low and v - low, so that a large offset of the rewards does not lose precision.
 
-A row of weight k is k rows. A row of sampling weight q = 1 / P(it was kept) adds q c, with q itself as one more column:
-every mean is then sum q c / sum q, and its variance the robust one, by sums of q^2 c c'.
+A row of weight k counts as k rows. A row of sampling weight q = 1 / P(it was kept) adds q c, and q is one more column:
+every mean is then sum q c / sum q, and its variance is the robust one, from sums of q^2 c c'.
 
 Sources: Dudik, Erhan, Langford and Li (Statistical Science 29, 2014) for DR; Swaminathan and Joachims (NeurIPS 2015)
 for the self-normalised ones; Wang, Agarwal and Dudik (ICML 2017) for Switch; Su, Dimakopoulou, Krishnamurthy and Dudik
@@ -35,36 +35,37 @@ from hieropo.moments.statistics import Moments
 
 SWITCH = (100.0, 30.0, 10.0, 3.0)
 SHRINK = (1e4, 1e3, 100.0, 10.0)
-_SMOOTH = (0.5, 2.0, 8.0, 32.0)  # over sqrt(rows) (high - low): one of them is within 2 of the best lambda
-_TOP = 200  # weights that are kept
-_GROUPS = 101  # of rows; a prime, so that what comes back every so many rows is spread over all of them
+# lambda of LS times sqrt(rows) (high - low); one of them is within a factor 2 of the best
+_SMOOTH = (0.5, 2.0, 8.0, 32.0)
+_TOP = 200  # largest weights that are kept
+_GROUPS = 101  # groups of rows; a prime, so that periodic rows are spread over all groups
 _FIRST = ("w", "w r", "v", "w e")
 
 
 @dataclass(frozen=True, eq=False)
 class OffPolicyMoments:
-    """Sums of the terms of all estimators, for every task. They add.
+    """Sums of the terms of all estimators, for every task; sums of two parts of a log add.
 
     Attributes
     ----------
     moments : Moments
-        Of the columns c, and the reward, less ``low``.
+        Of the columns c and of the reward, less ``low``.
     switch, shrink : tuple of float
-        tau of Switch-DR and lambda of DRos, from the least biased on.
+        tau of Switch-DR and lambda of DRos, the least biased first.
     smoothing : tuple of float
         lambda of LS.
     low, high : float
         Range of rewards.
     predicted : bool
-        Whether there were predictions q.
+        True where predictions q were given.
     sampled : bool
-        Whether rows have sampling weights; their column comes before the reward.
+        True where rows have sampling weights; their column comes before the reward.
     top : (k,) array
         The largest weights, descending; at most 200.
     groups : (101, k) array
-        Sums of z = (c, r, 1) over every 101st row.
+        Sums of z = (c, r, 1) over every 101st row, for the bootstrap.
     floor : Floor
-        The least propensity of all rows, those that the policy would not have taken among them.
+        The least propensity of all rows, including those whose action the policy does not take.
     """
 
     moments: Moments
@@ -81,15 +82,15 @@ class OffPolicyMoments:
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """Place in z of each column; ``one`` is the sampling weight where there is one, else the last."""
-        kinds = {"switch": self.switch, "shrink": self.shrink, "log": self.smoothing}
-        grids = [column(kind, each) for kind, grid in kinds.items() for each in grid]
-        last = ("one", "reward", "row") if self.sampled else ("reward", "one")
-        return {name: place for place, name in enumerate((*_FIRST, *grids, *last))}
+        """Position in z of each column; ``one`` is the sampling weight where there is one, else the last entry."""
+        grids = {"switch": self.switch, "shrink": self.shrink, "log": self.smoothing}
+        grid_columns = [column(kind, parameter) for kind, grid in grids.items() for parameter in grid]
+        last_columns = ("one", "reward", "row") if self.sampled else ("reward", "one")
+        return {name: position for position, name in enumerate((*_FIRST, *grid_columns, *last_columns))}
 
     @property
     def size(self) -> int:
-        """Entries k of z = (c, r, 1)."""
+        """Number k of entries of z = (c, r, 1)."""
         return self.moments.dim + 2
 
     @property
@@ -109,25 +110,26 @@ class OffPolicyMoments:
 
     @property
     def rows(self) -> float:
-        """Sum of the rows' weights, n; of sampling weights, where there are some."""
+        """Sum n of the rows' weights, or of their sampling weights where they have these."""
         return float(self.total[self.names["one"]])
 
     def form(self, **columns: float) -> Array:
-        """Vector f (k,) with f' z a sum of these columns times their factors, of rewards and values less ``low``."""
-        found = np.zeros(self.size)
+        """Return the vector f (k,) for which f' z is the sum of these columns times their factors."""
+        coefficients = np.zeros(self.size)
         for name, factor in columns.items():
-            found[self.names[name]] += factor
-        return found
+            coefficients[self.names[name]] += factor
+        return coefficients
 
     def __add__(self, other: "OffPolicyMoments") -> "OffPolicyMoments":
         if not isinstance(other, OffPolicyMoments):
             return NotImplemented
         for name in ("switch", "shrink", "smoothing", "low", "high", "sampled"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
+            own_value, other_value = getattr(self, name), getattr(other, name)
+            if own_value != other_value:
                 raise MismatchError(
-                    f"Sums with {name}={mine} and sums with {name}={theirs} do not add. Make both with the same "
-                    "range of rewards, number of rows and parameters."
+                    f"Sums with {name}={own_value} and sums with {name}={other_value} do not add: their columns "
+                    "differ. "
+                    "Make both with the same range of rewards, number of rows and parameters."
                 )
         return OffPolicyMoments(
             self.moments + other.moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
@@ -139,19 +141,19 @@ class OffPolicyMoments:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least propensity, 1 where there are no rows, and how many rows have it; of parts of a log it adds."""
+    """The least propensity of some rows and the number of rows that have it; 1 without rows. Parts of a log add."""
 
     propensity: float = 1.0
     rows: float = 0.0
 
     def __add__(self, other: "Floor") -> "Floor":
         least = min(self.propensity, other.propensity)
-        rows = sum(each.rows for each in (self, other) if each.propensity <= least * (1.0 + ROUNDING))
+        rows = sum(floor.rows for floor in (self, other) if floor.propensity <= least * (1.0 + ROUNDING))
         return Floor(least, rows)
 
     @classmethod
     def of(cls, propensities: Array, counts: Array) -> "Floor":
-        """Find it among propensities (n,) of rows that count so often (n,)."""
+        """Return the floor of rows with these propensities (n,) and counts (n,)."""
         present = propensities[counts > 0]
         if not present.size:
             return cls()
@@ -160,7 +162,7 @@ class Floor:
 
 
 def column(kind: str, parameter: float) -> str:
-    """Name of the column of a tau or lambda."""
+    """Return the name of the column of a tau or lambda."""
     return f"{kind} {parameter:g}"
 
 
@@ -173,20 +175,21 @@ def _largest(one: Array, other: Array) -> Array:
 
 @dataclass(eq=False)
 class OffPolicySums:
-    """Terms of estimators in the making, batch by batch; the mutable edge of a pass over a log.
+    """Accumulate the terms of estimators batch by batch; :meth:`moments` returns their sums.
 
     Parameters
     ----------
     low, high : float
         Range in which all rewards lie.
     rows : float
-        About how many there will be, for the smoothing of LS: lambda = (1/2, 2, 8 and 32) / (sqrt(rows) (high - low)).
+        Approximate number of rows to come, for the smoothing of LS: lambda = (1/2, 2, 8 and 32) / (sqrt(rows)
+        (high - low)).
     switch, shrink : sequence of float
-        tau and lambda to choose from.
+        tau of Switch-DR and lambda of DRos to choose from.
     smoothing : sequence of float, optional
-        lambda of LS, instead.
+        lambda of LS, in place of those.
     sampled : bool
-        Whether rows come with sampling weights.
+        True where rows come with sampling weights.
 
     Raises
     ------
@@ -210,13 +213,15 @@ class OffPolicySums:
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
-            raise InputError(f"Rewards from {self.low} to {self.high} are no range.")
+            raise InputError(
+                f"The range of rewards is {self.low} to {self.high}. Its ends must be finite and in ascending order."
+            )
         scale = np.sqrt(max(self.rows, 1)) * (self.high - self.low or 1.0)
-        self.smoothing = tuple(self.smoothing) or tuple(float(each / scale) for each in _SMOOTH)
+        self.smoothing = tuple(self.smoothing) or tuple(float(factor / scale) for factor in _SMOOTH)
         for name in ("switch", "shrink", "smoothing"):
             grid = tuple(sorted(map(float, getattr(self, name)), reverse=True))
             if not grid or min(grid) <= 0:
-                raise InputError(f"{name}={grid}; one or more positive numbers are needed.")
+                raise InputError(f"{name}={grid}. Give one or more positive numbers.")
             setattr(self, name, grid)
         columns = len(_FIRST) + len(self.switch) + len(self.shrink) + len(self.smoothing) + int(self.sampled)
         self._total = Accumulator(columns)
@@ -233,7 +238,7 @@ class OffPolicySums:
         weight: ArrayLike | None = None,
         sampling_weight: ArrayLike | None = None,
     ) -> None:
-        """Add rows.
+        """Add a batch of n rows.
 
         Parameters
         ----------
@@ -244,30 +249,30 @@ class OffPolicySums:
         target : (n,) array
             pi(a | x) of the logged action.
         q_taken, v_target : (n,) array
-            q(x, a) of the logged action, and sum_a pi(a | x) q(x, a), of a q that was not fitted to this row; zeros
-            where there is none.
+            q(x, a) of the logged action, and sum_a pi(a | x) q(x, a), with a q that was not fitted to this row; zeros
+            without predictions.
         weight : (n,) array, optional
             A row of weight k equals the row k times.
         sampling_weight : (n,) array, optional
-            1 / P(the row was kept), above 0; with ``sampled`` alone, where it is 1 by default.
+            1 / P(the row was kept), above 0; only with ``sampled``, where the default is 1.
 
         Raises
         ------
         LogError
-            A propensity that is not in (0, 1]; a reward outside the range.
+            A propensity is not in (0, 1]; a reward is outside the range.
         InputError
-            A value that is not finite; a target that is no probability; lengths differ.
+            A value is not finite; a target is not a probability; lengths differ.
         """
         r, p, pi, q, v = (
-            np.asarray(each, dtype=np.float64) for each in (reward, pscore, target, q_taken, v_target)
+            np.asarray(values, dtype=np.float64) for values in (reward, pscore, target, q_taken, v_target)
         )
         self._check(r, p, pi, q, v)
         w, e, x = pi / p, r - q, np.maximum(r - self.low, 0.0)
         we, wx = w * e, w * x
         z = np.ones((r.size, self._groups.shape[1]))
         columns = iter(z.T)
-        for each in (w, wx, v - self.low, we):
-            next(columns)[:] = each
+        for values in (w, wx, v - self.low, we):
+            next(columns)[:] = values
         for tau in self.switch:
             np.multiply(we, w <= tau, out=next(columns))
         for lam in self.shrink:
@@ -278,23 +283,29 @@ class OffPolicySums:
             next(columns)[:] = 1.0
         next(columns)[:] = x
         if sampling_weight is not None:
-            kept = np.asarray(sampling_weight, dtype=np.float64)
-            wrong = ~(np.isfinite(kept) & (kept > 0))
-            _refuse(wrong, kept, "sampling_weight", "and 1 / P(the row was kept) is above 0.", LogError)
-            z[:, :-1] *= kept[:, None]
-            w = w * kept
+            inverse_probability = np.asarray(sampling_weight, dtype=np.float64)
+            invalid = ~(np.isfinite(inverse_probability) & (inverse_probability > 0))
+            _refuse(
+                invalid,
+                inverse_probability,
+                "sampling_weight",
+                "and must be a finite number above 0: it is 1 / P(the row was kept).",
+                LogError,
+            )
+            z[:, :-1] *= inverse_probability[:, None]
+            w = w * inverse_probability
         self._total.add(task, np.ascontiguousarray(z[:, :-2]), z[:, -2], weight)
         counts = (
             np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
-        )  # checked by then
+        )  # add() above has checked them
         self._group(z if weight is None else z * counts[:, None])
-        some = (w > 0) & (counts > 0)
-        self._top = _largest(self._top, w[some] * counts[some])
+        taken = (w > 0) & (counts > 0)
+        self._top = _largest(self._top, w[taken] * counts[taken])
         self._floor += Floor.of(p, counts)
         self._predicted |= bool(v.any() or q.any())
 
     def _group(self, z: Array) -> None:
-        """Deal rows out to the groups in turn, on from where the last batch ended."""
+        """Add rows to the groups in turn, continuing where the last batch ended."""
         start = self._seen % _GROUPS
         self._seen += len(z)
         padded = np.zeros((-(-(start + len(z)) // _GROUPS) * _GROUPS, z.shape[1]))
@@ -302,21 +313,23 @@ class OffPolicySums:
         self._groups += padded.reshape(-1, _GROUPS, z.shape[1]).sum(axis=0)
 
     def _check(self, r: Array, p: Array, pi: Array, q: Array, v: Array) -> None:
-        for name, each in (("reward", r), ("pscore", p), ("target", pi), ("q_taken", q), ("v_target", v)):
-            if each.shape != r.shape or each.ndim != 1:
+        for name, values in (("reward", r), ("pscore", p), ("target", pi), ("q_taken", q), ("v_target", v)):
+            if values.shape != r.shape or values.ndim != 1:
                 raise InputError(
-                    f"{name} has shape {each.shape}, and reward {r.shape}; one of each a row is needed."
+                    f"{name} has shape {values.shape} and reward has shape {r.shape}. Hand in one number a row."
                 )
-            _refuse(~np.isfinite(each), each, name, "finite numbers are needed.", InputError)
+            _refuse(
+                ~np.isfinite(values), values, name, "and is not finite. Hand in finite numbers.", InputError
+            )
         reason = (
-            "and an action that was taken has a probability in (0, 1]. Was it filled in for a missing value, or is it "
-            "of another action?"
+            "and the probability of a logged action is in (0, 1]. Does it stand for a missing value, or belong to "
+            "another action?"
         )
         _refuse((p <= 0) | (p > 1), p, "pscore", reason, LogError)
-        reason = "and the policy takes an action with a probability in [0, 1]."
+        reason = "and the policy's probability of an action is in [0, 1]."
         _refuse((pi < 0) | (pi > 1 + 1e-9), pi, "target", reason, InputError)
         slack = 1e-9 * max(abs(self.low), abs(self.high))
-        reason = f"outside the range {self.low} to {self.high} that was given."
+        reason = f"outside the given range {self.low} to {self.high}."
         _refuse((r < self.low - slack) | (r > self.high + slack), r, "reward", reason, LogError)
 
     def moments(self) -> OffPolicyMoments:
@@ -327,7 +340,7 @@ class OffPolicySums:
         )  # fmt: skip
 
 
-def _refuse(bad: NDArray[np.bool_], found: Array, name: str, reason: str, kind: type[InputError]) -> None:
+def _refuse(bad: NDArray[np.bool_], values: Array, name: str, reason: str, error: type[InputError]) -> None:
     if bad.any():
         row = int(bad.argmax())
-        raise kind(f"{name}[{row}] is {found[row]}, {reason}")
+        raise error(f"{name}[{row}] is {values[row]}, {reason}")
