@@ -168,7 +168,7 @@ class TestFit:
         log = pq.read_table(shop / "log.parquet")
         pq.write_table(log.append_column("user_id", log["store"]), tmp_path / "two.parquet")
         error = refuses(1, "fit", tmp_path / "two.parquet", "-o", tmp_path / "p")
-        assert "More than one column could be the task, 'store' and 'user_id'" in error
+        assert "More than one column could be the task: 'store' and 'user_id'" in error
         assert not (tmp_path / "p").exists()
 
     def test_usage_errors(self, shop: Path, tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
     ties = {**log, "day": np.full(log["x"].size, 3.0)}
     mixed = {**log, "day": log["day"][::-1]}
     for columns, time, why in (
-        (log, None, "no column of times is named"), (few, "day", "many rows have the time of the row before them"),
+        (log, None, "no time column is named"), (few, "day", "many rows have the time of the row before them"),
         (ties, "day", "all rows have one time"), (mixed, "day", "rows are not in the order of time"),
     ):  # fmt: skip
         found = examined(columns, **roles, time=time)
@@ -313,7 +313,7 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
         assert facts["reacts_to_rewards"] is None
         assert why in facts["order_tells_nothing"]
         assert facts["seems"] in ("frozen or adaptive", "random")
-        assert f"whether it reacts to rewards cannot be seen: {why}" in str(found)
+        assert f"a reaction to earlier rewards cannot be tested: {why}" in str(found)
         learner, heard = fitted(columns, **roles, time=time)
         assert not ORDERED & {each.kind for each in learner.findings_}
         assert not [each for each in heard if "rewarded well" in each or "later rows" in each], heard
@@ -322,13 +322,10 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
 def test_an_incumbent_that_knew_or_learned_is_named_as_both_where_order_does_not_tell() -> None:
     found = examined(knowing(sound(each=120)), time=None)
     (text,) = [str(each) for each in found.findings if each.kind == "the incumbent knew something"]
-    assert (
-        "or learned from these rows (no column of times is named, so that the log does not tell which)"
-        in text
-    )
-    assert "name it (time=, --time)" in text
+    assert "or learned from these rows (the log does not tell which: no time column is named)" in text
+    assert "Name the time column if there is one (time=, --time)" in text
     _, heard = fitted(knowing(sound(each=120)), time=None)
-    assert any("no column of times is named" in each for each in heard)
+    assert any("no time column is named" in each for each in heard)
 
 
 FEW_TASKS = {"task": "t", "action": "a", "reward": "r"}
@@ -457,9 +454,9 @@ def test_without_lists_both_causes_of_too_large_sums_are_named() -> None:
     }
     for each in found.findings:
         assert each.next.startswith(
-            "Could some actions not be taken in every row? Then the propensities may be right"
+            "Are some actions not eligible in every row? Then the propensities may be right"
         )
-        assert "eligible=." in each.next
+        assert "(eligible=)." in each.next
     small = sound()
     small["p"] = np.where(
         small["offer"] == "c", 0.1, small["p"] + 0.1
@@ -630,7 +627,7 @@ def test_a_fit_of_a_file_in_parts_finds_what_the_whole_shows(
         learner = HierOPO().fit(tmp_path / "log.parquet", **(ROLES | WITHOUT_P))
     whole, _ = fitted(log, **WITHOUT_P)
     assert [each.to_dict() for each in learner.findings_] == [each.to_dict() for each in whole.findings_]
-    assert any("Actions come less often after they were rewarded well" in str(each.message) for each in heard)
+    assert any("Actions are taken less often after high rewards" in str(each.message) for each in heard)
 
 
 def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_reward_that_is_named_like_a_cost_is_found(name):
     costs = pa.table(log()).rename_columns(["store", "offer", name, "p", "age", "visits"])
     (found,) = [each for each in examine(costs, **COLUMNS | {"reward": name}).findings if "cost" in each.kind]
     assert found.severity == "limits"
-    assert f"make a column of -{name}" in found.next
+    assert f"name a column of -{name}" in found.next
 
 
 def test_actions_that_are_text_stay_text(fitted, tmp_path):

@@ -393,7 +393,7 @@ def test_a_policy_that_no_row_follows_has_no_value_by_weights(world: dict[str, A
         ("p", 1.2, LogError, r"pscore\[5\] is 1\.2"),
         ("p", np.nan, InputError, r"pscore\[5\] is nan"),
         ("r", np.inf, InputError, r"reward\[5\] is inf"),
-        ("r", 99.0, LogError, r"reward\[5\] is 99.*outside the range"),
+        ("r", 99.0, LogError, r"reward\[5\] is 99.*outside the given range"),
         ("q", np.nan, InputError, r"q_taken\[5\]"),
         ("pi", 1.2, InputError, r"target\[5\] is 1\.2"),
     ],

@@ -1,4 +1,4 @@
-"""The data of an examination, collected in one pass over a log."""
+"""Statistics of a log for the rules of the doctor, accumulated in one pass."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,44 +23,44 @@ from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Batch, Roles
 from hieropo.rows.keys import Keys
 
-_COPIES = 1_000.0  # mean number of times that a row comes at most
-_WIDE = 64  # context columns up to which sums are kept for each action apart
+_COPIES = 1_000.0  # largest mean number of copies of a row
+_WIDE = 64  # context columns up to which sums are kept per action
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """The result of one pass over a log, which the rules read.
+class LogStatistics:
+    """Statistics of a log from one pass, which the rules read.
 
     Attributes
     ----------
     name : str
-        Of the source.
+        Name of the source.
     roles : Roles
     all_rows, looked_at : int
-        Rows of the log, and those that were looked at.
+        Rows of the log, and rows that were examined.
     rows, usable : int
-        Rows that were looked at, and those with a task, an action and a reward that can be used, by their weights.
+        Examined rows, and those whose task, action and reward can be used, by their weights.
     tasks, actions : Keys
-        Ids in the order of their places; no actions without such a column.
+        Ids in the order of their codes; no actions without a column of actions.
     cells : Cells
     numbers : dict
-        Of each column of numbers, by name; the values that its role can take.
+        Summary of each numeric column, by name, over the values that its role can take.
     extremes : Extremes
-        Of the rewards of all rows, also of those that were not looked at.
+        Extremes of the rewards of all rows, including rows that were not examined.
     faults : tuple of Reason
         Values that a role cannot take, one for each column and reason.
     timeline : Timeline or None
     time_kind : Arrow type or None
     repeats : RepeatCounts
-        Of the columns ``hashed``.
+        Repeats of rows in the columns ``hashed``.
     hashed : tuple of str
     contexts : Moments or None
-        Of z = (1, x - origin, r), by the place of the action; None where there is no context.
+        Moments of z = (1, x - origin, r), by the code of the action; None without context columns.
     origin : (c,) array
     misplaced : str or None
-        Why a level or metadata cannot be used.
+        Reason why levels or metadata cannot be used.
     mean_reward : float
-        Mean of the rewards that can be used, by weights and sampling weights; NaN where there are none.
+        Mean of the usable rewards, by weights and sampling weights; NaN without any.
     """
 
     name: str
@@ -85,26 +85,26 @@ class Collected:
     mean_reward: float
 
     @property
-    def contexts_apart(self) -> bool:
-        """Return whether sums of contexts are kept for each action apart."""
+    def contexts_per_action(self) -> bool:
+        """Return True where sums of contexts are kept per action."""
         return len(self.roles.context) <= _WIDE
 
     @property
     def sampled(self) -> bool:
-        """Return whether the rows were kept by chance of a larger log, with sampling weights."""
+        """Return True where rows are a random sample of a larger log, with sampling weights."""
         return self.roles.sampling_weight is not None
 
     @property
     def reward(self) -> Numbers:
-        """The reward."""
+        """Summary of the reward."""
         return self.numbers[self.roles.reward]
 
 
 class _Copies:
-    """Counts of copies of rows, batch after batch, so that at any moment as many came as weights say.
+    """Turn weights into whole numbers of copies, batch by batch; after each row the total follows the sum of weights.
 
-    A weight that cannot be used lets its row come once. Where the weights of the first batch average more than 1,000,
-    rows come once for that many thousandths of them.
+    A row whose weight cannot be used counts once. Where the mean weight of the first batch exceeds 1,000, all weights
+    are divided by a thousandth of it.
     """
 
     def __init__(self) -> None:
@@ -115,31 +115,31 @@ class _Copies:
         usable = np.where(np.isfinite(weight) & (weight >= 0), weight, 1.0)
         if not self._begun:
             self._unit = max(1.0, float(usable.mean()) / _COPIES)
-        until = self._begun + np.cumsum(usable / self._unit)
-        ends = np.floor(until + 1e-9)
+        running_total = self._begun + np.cumsum(usable / self._unit)
+        ends = np.floor(running_total + 1e-9)
         copies = np.diff(ends, prepend=np.floor(self._begun + 1e-9)).astype(np.int64)
-        self._begun = float(until[-1])
+        self._begun = float(running_total[-1])
         return copies
 
 
 class Collector:
-    """A pass over a log in the making; the mutable edge of an examination.
+    """Accumulate the statistics of a log batch by batch; :meth:`collected` returns them.
 
     Parameters
     ----------
     name : str
-        Of the source.
+        Name of the source.
     roles : Roles
     hashed : sequence of str
-        Columns by which rows are equal.
+        Columns that repeated rows agree in.
     first_row : int
-        Number of the row that comes first.
+        Number of the first row.
     choices_only : bool
-        Leave contexts, levels and metadata alone, so that collectors of the parts of a log add.
+        Ignore contexts, levels and metadata, so that collectors of the parts of a log can be combined.
     features : FeatureMap, optional
-        Rows whose action it does not know cannot be used.
+        Rows with an action that this map does not have are unusable.
     most, distinct : int
-        Cells and distinct rows that are kept.
+        Largest numbers of cells and of distinct rows that are kept.
     """
 
     def __init__(
@@ -170,17 +170,17 @@ class Collector:
         self._stand_for, self._total = 0.0, 0.0
         self._time_kind: Any = None
 
-    def add(self, found: Any) -> None:
-        """Add the rows of an Arrow record batch that come next."""
-        if not found.num_rows:
+    def add(self, batch: Any) -> None:
+        """Add the next rows, an Arrow record batch."""
+        if not batch.num_rows:
             return
-        roles, look = self._roles, self._looker.look(found, self._first + self._looked_at)
+        roles, look = self._roles, self._looker.look(batch, self._first + self._looked_at)
         self._looked_at += look.rows
-        self._time_kind = None if roles.time is None else found.schema.field(roles.time).type
+        self._time_kind = None if roles.time is None else batch.schema.field(roles.time).type
         for fault in look.faults:
             self._fault(fault)
         if self._hashed:
-            self._repeats.add(row_hashes(found, list(self._hashed)))
+            self._repeats.add(row_hashes(batch, list(self._hashed)))
         self._add_extremes(look)
         if roles.weight is not None:
             look = look.repeated(self._copies.of(look.numbers[roles.weight]))
@@ -192,21 +192,23 @@ class Collector:
             self._place(look)
 
     def _add_extremes(self, look: LenientBatch) -> None:
-        """Add rewards with the numbers of their rows, each once."""
+        """Add rewards and their row numbers, each row once whatever its weight."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
         self._extremes.add(np.where(_usable(look, reward) & (weight != 0.0), reward, np.nan), look.first_row)
 
     def _add_choices(self, look: LenientBatch) -> None:
-        """Add tasks, actions and rewards, with what goes with them."""
+        """Add tasks, actions, rewards, propensities and times."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
         usable = _usable(look, reward)
         self._usable += int(np.count_nonzero(usable))
-        q = np.ones(look.rows) if roles.sampling_weight is None else look.numbers[roles.sampling_weight]
-        some = usable & ~np.isnan(q)
-        self._stand_for += float(q[some].sum())
-        self._total += float(q[some] @ reward[some])
+        sampling_weight = (
+            np.ones(look.rows) if roles.sampling_weight is None else look.numbers[roles.sampling_weight]
+        )
+        counted = usable & ~np.isnan(sampling_weight)
+        self._stand_for += float(sampling_weight[counted].sum())
+        self._total += float(sampling_weight[counted] @ reward[counted])
         place = np.where(usable, look.task, -1)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
@@ -221,14 +223,14 @@ class Collector:
         if roles.context and self._all:
             self._add_contexts(look, code, reward, usable)
 
-    def glance(self, found: Any, first_row: int) -> None:
-        """See whether a record batch, from this row on, holds rewards that lie far from all others."""
-        column = found.column(self._roles.reward)
+    def add_extremes(self, batch: Any, first_row: int) -> None:
+        """Add the extremes of the rewards of a record batch that is not examined otherwise."""
+        column = batch.column(self._roles.reward)
         if not holds_text(column.type):
             self._extremes.add(rewards_of(column), first_row, counted=False)
 
     def append(self, later: "Collector") -> None:
-        """Add what was collected of the rows that come next; both look at choices only."""
+        """Add the statistics of the rows that follow; both collectors have ``choices_only``."""
         place = self._looker.tasks.of(later._looker.tasks.keys().values)
         code = self._looker.actions.of(later._looker.actions.keys().values)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
@@ -268,7 +270,7 @@ class Collector:
         self._contexts.add(group, phi, reward[usable])
 
     def _place(self, look: LenientBatch) -> None:
-        """See whether each task stays in its groups and keeps its metadata."""
+        """Record the first task whose groups or metadata change from row to row."""
         roles, ids = self._roles, [places.keys().values for places in self._looker.levels]
         usable = look.task >= 0
         for column in roles.metadata:
@@ -277,7 +279,7 @@ class Collector:
             usable &= codes >= 0
         if not usable.any():
             return
-        known = [look.numbers[column][usable] for column in roles.metadata]
+        metadata = [look.numbers[column][usable] for column in roles.metadata]
         batch = Batch(
             self._looker.tasks.keys().values[look.task[usable]],
             None,
@@ -285,19 +287,19 @@ class Collector:
             None,  # type: ignore[arg-type]  # no context is needed
             first_row=look.first_row,
             roles=Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata),
-            levels=tuple(own[codes[usable]] for own, codes in zip(ids, look.levels, strict=True)),
-            metadata=np.column_stack(known) if known else None,
+            levels=tuple(level_ids[codes[usable]] for level_ids, codes in zip(ids, look.levels, strict=True)),
+            metadata=np.column_stack(metadata) if metadata else None,
         )
         try:
             self._placement.add(batch)
         except LogError as error:
             self._misplaced = str(error)
 
-    def collected(self) -> Collected:
-        """Return what there is."""
+    def collected(self) -> LogStatistics:
+        """Return the statistics of all rows so far."""
         tasks, actions = self._looker.tasks.keys(), self._looker.actions.keys()
         contexts = None if self._contexts is None else self._contexts.moments()
-        return Collected(
+        return LogStatistics(
             self._name, self._roles, self._looked_at, self._looked_at, self._rows, self._usable, tasks, actions,
             self._cells.collected(), self._numbers, self._extremes, tuple(self._faults.values()),
             self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed, contexts, self._origin,
@@ -306,6 +308,6 @@ class Collector:
 
 
 def _usable(look: LenientBatch, reward: Array) -> NDArray[np.bool_]:
-    """Return which rows have a task, an action and a reward that can be used."""
+    """Return a mask (n,) of the rows whose task, action and reward can be used."""
     known = look.task >= 0
     return np.asarray((known if look.action is None else known & (look.action >= 0)) & ~np.isnan(reward))

@@ -14,22 +14,22 @@ SEVERITIES: tuple[Severity, ...] = ("stops", "limits", "note")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that somebody should know before learning from a log.
+    """One finding about a log.
 
     Attributes
     ----------
     severity : {"stops", "limits", "note"}
-        It stops learning: `fit` refuses the log. It limits what may be concluded: `fit` warns. Or it is good to know.
+        "stops": `fit` refuses the log. "limits": conclusions are limited, and `fit` warns. "note": for information.
     kind : str
-        Which rule found it; the same words for the same thing in every log.
+        Name of the rule; the same in every log.
     place : str
-        Where: a column, a row, a task, an action.
+        The column, row, task or action that is concerned.
     text : str
-        What was found.
+        The evidence and its consequence.
     next : str
-        What to do.
+        The remedy.
     judging : bool
-        Whether it matters for judging a policy by weighted rewards alone, so that `fit` does not warn of it.
+        True where it matters for importance-weighted (IPS, DR) evaluation alone, so that `fit` does not warn.
     """
 
     severity: Severity
@@ -54,37 +54,37 @@ class Finding:
 
 
 def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Sort by severity; within one, as they came."""
-    return tuple(sorted(findings, key=lambda each: SEVERITIES.index(each.severity)))
+    """Return findings sorted by severity; those of one severity keep their order."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 _TITLES = {"stops": "Stops learning", "limits": "Limits what may be concluded", "note": "Notes"}
 _SEEMS = {
-    "without chance": "each task got one action: nothing was left to chance",
-    "adaptive": "it reacts to rewards: it learned from these rows, or both move with time",
-    "in turns": "shares of actions are more alike than chance makes them: each action once a task, or in turns",
-    "frozen": "shares of actions differ between tasks, and no reaction to rewards is seen",
+    "without chance": "each task got one action: there is no overlap with any other policy",
+    "adaptive": "its actions react to earlier rewards: it learned from these rows, or both drift with time",
+    "in turns": "shares of actions are more alike between tasks than random choice makes them: actions in rotation",
+    "frozen": "shares of actions differ between tasks, and do not react to earlier rewards",
     "frozen or adaptive": "shares of actions differ between tasks",
-    "random": "shares of actions are about the same in all tasks, as with a choice by chance alone",
-    "unknown": "too few rows tell",
+    "random": "shares of actions are about the same in all tasks, as with random choice",
+    "unknown": "too few rows to tell",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Facts and findings of a log that should be known before learning from it.
+    """Facts and findings about a log, for a reader who will learn from it.
 
     Attributes
     ----------
     name : str
-        Of the log.
+        Name of the log.
     roles : Roles
     guesses : tuple of str
-        What was guessed of them, in words.
+        Sentences about the roles that were guessed.
     facts : dict
         Counts, ranges and kinds.
     findings : tuple of Finding
-        By severity, the worst first.
+        Sorted by severity, the worst first.
     """
 
     name: str
@@ -95,12 +95,12 @@ class Examination:
 
     @property
     def stops(self) -> bool:
-        """Return whether something stops learning."""
-        return any(each.severity == "stops" for each in self.findings)
+        """Return True where a finding stops learning."""
+        return any(finding.severity == "stops" for finding in self.findings)
 
     def of(self, severity: str) -> tuple[Finding, ...]:
         """Return the findings of one severity."""
-        return tuple(each for each in self.findings if each.severity == severity)
+        return tuple(finding for finding in self.findings if finding.severity == severity)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
@@ -109,7 +109,7 @@ class Examination:
             "roles": self.roles.to_dict(),
             "guesses": list(self.guesses),
             "stops": self.stops,
-            "findings": [each.to_dict() for each in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             **self.facts,
         }
 
@@ -118,18 +118,20 @@ class Examination:
         return "\n\n".join(part for part in [*parts, _verdict(self)] if part)
 
 
-def _head(found: Examination) -> str:
-    facts, actions = found.facts, found.facts["actions"]
-    weight = found.roles.weight
-    by = "" if weight is None else f" (by the weights in {weight!r})"
-    lists = [f"{counted(facts['rows'], 'row')}{by}", counted(facts["tasks"]["number"], "task")]
+def _head(examination: Examination) -> str:
+    facts, actions = examination.facts, examination.facts["actions"]
+    weight = examination.roles.weight
+    weighted = "" if weight is None else f" (by the weights in {weight!r})"
+    counts = [f"{counted(facts['rows'], 'row')}{weighted}", counted(facts["tasks"]["number"], "task")]
     if actions is not None:
-        lists.append(counted(actions["number"], "action"))
+        counts.append(counted(actions["number"], "action"))
     columns: dict[str, list[str]] = {}
-    for role, column in found.roles.items():
+    for role, column in examination.roles.items():
         columns.setdefault(role, []).append(column)
-    said = "; ".join(f"{role} {', '.join(each)}" for role, each in columns.items())
-    return "\n".join([f"{found.name}: {', '.join(lists)}.", paragraph(f"Columns: {said}."), *found.guesses])
+    roles = "; ".join(f"{role} {', '.join(names)}" for role, names in columns.items())
+    return "\n".join(
+        [f"{examination.name}: {', '.join(counts)}.", paragraph(f"Columns: {roles}."), *examination.guesses]
+    )
 
 
 def _facts(facts: dict[str, Any]) -> str:
@@ -155,81 +157,81 @@ def _facts(facts: dict[str, Any]) -> str:
     return table([["", ""], *rows]).strip("\n")
 
 
-def _spread(found: dict[str, int]) -> str:
-    if not found:
+def _spread(quantiles: dict[str, int]) -> str:
+    if not quantiles:
         return "none"
-    if found["least"] == found["most"]:
-        return f"{found['least']:,} each"
-    return f"{found['least']:,} to {found['most']:,}, median {found['median']:,}"
+    if quantiles["least"] == quantiles["most"]:
+        return f"{quantiles['least']:,} each"
+    return f"{quantiles['least']:,} to {quantiles['most']:,}, median {quantiles['median']:,}"
 
 
-def _reward(found: dict[str, Any]) -> str:
-    if found["kind"] is None:
-        return "none that can be used"
-    if found["kind"] == "constant":
-        return f"constant, {found['low']:g}"
-    if found["kind"] == "binary":
-        (low, _), (high, count) = found["values"].items()
-        return f"binary, {low} or {high}; {count:,} are {high}; mean {found['mean']:.3g}"
-    kind = "whole numbers" if found["kind"] == "count" else found["kind"]
+def _reward(facts: dict[str, Any]) -> str:
+    if facts["kind"] is None:
+        return "no usable reward"
+    if facts["kind"] == "constant":
+        return f"constant, {facts['low']:g}"
+    if facts["kind"] == "binary":
+        (low, _), (high, count) = facts["values"].items()
+        return f"binary, {low} or {high}; {count:,} are {high}; mean {facts['mean']:.3g}"
+    kind = "whole numbers" if facts["kind"] == "count" else facts["kind"]
     return (
-        f"{kind}, {found['low']:.4g} to {found['high']:.4g}; mean {found['mean']:.4g}, sd {found['sd']:.3g}"
+        f"{kind}, {facts['low']:.4g} to {facts['high']:.4g}; mean {facts['mean']:.4g}, sd {facts['sd']:.3g}"
     )
 
 
-def _incumbent(found: dict[str, Any] | None, tasks: int) -> list[list[str]]:
-    if found is None:
+def _incumbent(facts: dict[str, Any] | None, tasks: int) -> list[list[str]]:
+    if facts is None:
         return []
-    rows = [["the policy that made it", _SEEMS[found["seems"]]]]
-    if found["propensities_vary_within_tasks_and_actions"] and found["seems"] != "without chance":
+    rows = [["logging policy (incumbent)", _SEEMS[facts["seems"]]]]
+    if facts["propensities_vary_within_tasks_and_actions"] and facts["seems"] != "without chance":
         rows.append(
-            ["", "propensities differ between rows of one task and action, as where contexts or time count"]
+            ["", "propensities differ between rows of one task and action: they depend on contexts or time"]
         )
-    if found["order_tells_nothing"]:
-        rows.append(["", f"whether it reacts to rewards cannot be seen: {found['order_tells_nothing']}"])
-    if found["effective_rows"]:
-        total = max(found["out_of_rows"], 1)
-        said = ", ".join(
-            f"{rows_:,.0f} ({percent(rows_ / total)}) for a {target} policy"
-            for target, rows_ in found["effective_rows"].items()
+    if facts["order_tells_nothing"]:
+        rows.append(["", f"a reaction to earlier rewards cannot be tested: {facts['order_tells_nothing']}"])
+    if facts["effective_rows"]:
+        total = max(facts["out_of_rows"], 1)
+        sizes = ", ".join(
+            f"{size:,.0f} ({percent(size / total)}) for a {target} policy"
+            for target, size in facts["effective_rows"].items()
         )
-        rows.append(["effective rows", said])
-    if found["of_first_tasks"] < tasks:
-        rows.append(["", f"as told by the first {counted(found['of_first_tasks'], 'task')}"])
+        rows.append(["effective sample size", sizes])
+    if facts["of_first_tasks"] < tasks:
+        rows.append(["", f"estimated from the first {counted(facts['of_first_tasks'], 'task')}"])
     return rows
 
 
-def _time(found: dict[str, Any] | None) -> list[list[str]]:
-    if found is None:
+def _time(facts: dict[str, Any] | None) -> list[list[str]]:
+    if facts is None:
         return []
-    return [["time", f"{found['first']} to {found['last']}"]]
+    return [["time", f"{facts['first']} to {facts['last']}"]]
 
 
-def _repeats(found: dict[str, Any] | None, rows: int) -> list[list[str]]:
-    if found is None:
+def _repeats(facts: dict[str, Any] | None, rows: int) -> list[list[str]]:
+    if facts is None:
         return []
-    about = "" if found["exact"] else "about "
-    every = f"all {len(found['columns'])} columns" if len(found["columns"]) > 1 else "the one column"
-    said = "none" if not found["rows"] else f"{about}{found['rows']:,.0f} ({percent(found['rows'] / rows)})"
-    return [["rows that repeat another", f"{said}, by {every}"]]
+    about = "" if facts["exact"] else "about "
+    columns = f"all {len(facts['columns'])} columns" if len(facts["columns"]) > 1 else "the one column"
+    number = "none" if not facts["rows"] else f"{about}{facts['rows']:,.0f} ({percent(facts['rows'] / rows)})"
+    return [["rows that repeat another", f"{number}, by {columns}"]]
 
 
-def _section(found: Examination, severity: str) -> str:
-    some = found.of(severity)
-    if not some:
+def _section(examination: Examination, severity: str) -> str:
+    findings = examination.of(severity)
+    if not findings:
         return ""
-    return "\n".join([f"{_TITLES[severity]} ({len(some)})", *(_item(each) for each in some)])
+    return "\n".join([f"{_TITLES[severity]} ({len(findings)})", *(_item(finding) for finding in findings)])
 
 
-def _item(found: Finding) -> str:
-    return "\n".join(f"{'- ' if not k else '  '}{line}" for k, line in enumerate(_lines(found)))
+def _item(finding: Finding) -> str:
+    return "\n".join(f"{'- ' if not k else '  '}{line}" for k, line in enumerate(_lines(finding)))
 
 
-def _lines(found: Finding) -> Sequence[str]:
-    return [*paragraph(found.text).split("\n"), *paragraph(f"Next: {found.next}").split("\n")]
+def _lines(finding: Finding) -> Sequence[str]:
+    return [*paragraph(finding.text).split("\n"), *paragraph(f"Next: {finding.next}").split("\n")]
 
 
-def _verdict(found: Examination) -> str:
-    if found.stops:
+def _verdict(examination: Examination) -> str:
+    if examination.stops:
         return "`hieropo fit` refuses this log as it is."
     return "Nothing stops learning from this log."

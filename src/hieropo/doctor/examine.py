@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo.doctor.collecting import Collected, Collector
+from hieropo.doctor.collecting import Collector, LogStatistics
 from hieropo.doctor.examination import Examination, Finding, ordered
 from hieropo.doctor.facts import facts
 from hieropo.doctor.rules import features as rules_features
@@ -20,14 +20,15 @@ from hieropo.logs.opening import open_log
 
 
 def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
-    """Read a log once and say what should be known before learning from it.
+    """Read a log once and return facts and findings for a reader who will learn from it.
 
     Parameters
     ----------
     log : path, Arrow table or stream, data frame, relation
         As for ``fit``. All its columns are read, those without a role to find repeated rows.
     guess : bool
-        Whether a role that is not named is guessed where one column bears a well-known name; ``guesses`` says so.
+        True to guess a role that is not named where exactly one column has a well-known name for it; ``guesses`` lists
+        such roles.
     **roles : str, or sequence of str
         Names of columns: ``task``, ``action``, ``reward``, ``pscore``, ``weight``, ``time``, ``eligible``, and several
         for ``context``, ``levels``, ``metadata``.
@@ -35,13 +36,13 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     Returns
     -------
     Examination
-        Facts, and findings by severity: what stops learning, what limits conclusions, what is good to know. Values that
-        a role cannot take are counted and left out; no row is refused.
+        Facts, and findings of three severities: "stops" learning, "limits" conclusions, "note". Values that a role
+        cannot take are counted and left out; no row is refused.
 
     Raises
     ------
     InputError, SchemaError, LogError
-        There is no such log or column, a column cannot play its role, a file is torn, there is no row.
+        The log or a column does not exist, a column cannot play its role, a file is incomplete, or there are no rows.
 
     Examples
     --------
@@ -53,19 +54,19 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     (True, "column 'profit' from row 2")
     """
     source = open_log(log, lenient=True)
-    named, told = guess_roles(source.schema, roles, _guessed(guess))
-    check_columns(source.schema, named.items(), source.name, texts=True)
+    role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
+    check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(
         field.name
         for field in source.schema
         if source.schema.names.count(field.name) == 1 and is_hashable(field.type)
     )
-    columns = tuple(dict.fromkeys([*named.columns, *hashed]))
-    collector = Collector(source.name, named, hashed)
+    columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
+    collector = Collector(source.name, role_columns, hashed)
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:
-        return examined(collector.collected(), tuple(told))
+        return examined(collector.collected(), tuple(guesses))
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
@@ -74,42 +75,48 @@ def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
     return tuple(ROLE_NAMES) if guess else ()
 
 
-def examined(seen: Collected, guesses: tuple[str, ...] = ()) -> Examination:
-    """Say what was collected of a log means.
+def examined(stats: LogStatistics, guesses: tuple[str, ...] = ()) -> Examination:
+    """Apply the rules to the statistics of a log.
 
     Raises
     ------
     LogError
-        There is no row.
+        The log has no rows.
     """
-    if not seen.looked_at:
+    if not stats.looked_at:
         raise LogError(
-            f"The {seen.name} has no rows. Is it the right one, and did an earlier filter leave anything?"
+            f"The {stats.name} has no rows, so that there is nothing to examine. Is it the right log, or did an "
+            "earlier "
+            "filter remove all rows?"
         )
-    found = None if seen.sampled else rules_incumbent.incumbent(seen)
+    logging_policy = None if stats.sampled else rules_incumbent.incumbent(stats)
     return Examination(
-        seen.name, seen.roles, guesses, facts(seen, found), ordered(list(_findings(seen, found)))
+        stats.name,
+        stats.roles,
+        guesses,
+        facts(stats, logging_policy),
+        ordered(list(_findings(stats, logging_policy))),
     )
 
 
-def _findings(seen: Collected, found: rules_incumbent.Incumbent | None) -> Iterator[Finding]:
-    yield from rules_values.faults(seen)
-    yield from rules_values.reward(seen)
-    yield from rules_features.features(seen)
-    yield from rules_tasks.tasks(seen.cells.rows, seen.tasks.values, seen.roles.task)
-    if seen.roles.action is not None:
-        yield from rules_tasks.few_or_many_actions(seen.roles.action, seen.actions.values, seen.usable)
-    yield from rules_tasks.chosen(seen)
-    coefficients = 1 + len(seen.roles.context)
+def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | None) -> Iterator[Finding]:
+    yield from rules_values.faults(stats)
+    yield from rules_values.reward(stats)
+    yield from rules_features.features(stats)
+    yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles.task)
+    if stats.roles.action is not None:
+        yield from rules_tasks.few_or_many_actions(stats.roles.action, stats.actions.values, stats.usable)
+    yield from rules_tasks.chosen(stats)
+    coefficients = 1 + len(stats.roles.context)
     yield from rules_tasks.rare_actions(
-        seen.roles.action, seen.actions.values, seen.cells.actions, coefficients
+        stats.roles.action, stats.actions.values, stats.cells.actions, coefficients
     )
-    yield from rules_time.repeats(seen)
-    if seen.sampled:
-        yield from rules_values.kept_by_chance(seen)
+    yield from rules_time.repeats(stats)
+    if stats.sampled:
+        yield from rules_values.kept_by_chance(stats)
         return
-    yield from rules_propensities.propensities(seen)
-    yield from rules_incumbent.logging(seen, found)
-    yield from rules_time.drift(seen)
-    yield from rules_incumbent.overlap(seen, found)
-    yield from rules_time.times(seen)
+    yield from rules_propensities.propensities(stats)
+    yield from rules_incumbent.logging(stats, logging_policy)
+    yield from rules_time.drift(stats)
+    yield from rules_incumbent.overlap(stats, logging_policy)
+    yield from rules_time.times(stats)

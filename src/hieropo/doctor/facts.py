@@ -1,37 +1,37 @@
-"""The facts of a log, before any rule: counts, ranges and kinds, as JSON can hold them."""
+"""Facts of a log: counts, ranges and kinds, as JSON types."""
 
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from hieropo.doctor.collecting import Collected
+from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.rules.incumbent import Incumbent, unordered
 from hieropo.doctor.rules.time import written
-from hieropo.logging_policy import cells as at
+from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.cell_tests import trend
 
 _QUANTILES = {"least": 0, "quarter": 25, "median": 50, "three_quarters": 75, "most": 100}
 
 
-def facts(seen: Collected, found: Incumbent | None) -> dict[str, Any]:
-    """Return what is in the log."""
+def facts(stats: LogStatistics, logging_policy: Incumbent | None) -> dict[str, Any]:
+    """Return the facts of a log by topic."""
     return {
-        "rows": seen.rows,
-        "usable_rows": seen.usable,
-        "tasks": _tasks(seen),
-        "actions": _actions(seen),
-        "reward": _reward(seen),
-        "columns": [_column(seen, role, column) for role, column in seen.roles.items()],
-        "propensities": _propensities(seen),
-        "incumbent": None if found is None else _incumbent(found),
-        "time": _time(seen),
-        "repeats": _repeats(seen),
+        "rows": stats.rows,
+        "usable_rows": stats.usable,
+        "tasks": _tasks(stats),
+        "actions": _actions(stats),
+        "reward": _reward(stats),
+        "columns": [_column(stats, role, column) for role, column in stats.roles.items()],
+        "propensities": _propensities(stats),
+        "incumbent": None if logging_policy is None else _incumbent(logging_policy),
+        "time": _time(stats),
+        "repeats": _repeats(stats),
     }
 
 
 def quantiles(rows: Any) -> dict[str, int]:
-    """Return quantiles of numbers of rows."""
+    """Return the quantiles of numbers of rows, by name."""
     return (
         {name: int(np.percentile(rows, q, method="lower")) for name, q in _QUANTILES.items()}
         if len(rows)
@@ -39,87 +39,89 @@ def quantiles(rows: Any) -> dict[str, int]:
     )
 
 
-def _tasks(seen: Collected) -> dict[str, Any]:
-    rows = seen.cells.rows[seen.cells.rows > 0]
-    single = (rows > 0) & (seen.cells.tasks[seen.cells.rows > 0][:, at.SEVERAL] == 0)
-    one = None if seen.roles.action is None else int(single.sum())
-    return {"number": int(rows.size), "rows": quantiles(rows), "with_one_action": one}
+def _tasks(stats: LogStatistics) -> dict[str, Any]:
+    rows = stats.cells.rows[stats.cells.rows > 0]
+    single = (rows > 0) & (stats.cells.tasks[stats.cells.rows > 0][:, cell_columns.SEVERAL] == 0)
+    with_one_action = None if stats.roles.action is None else int(single.sum())
+    return {"number": int(rows.size), "rows": quantiles(rows), "with_one_action": with_one_action}
 
 
-def _actions(seen: Collected) -> dict[str, Any] | None:
-    if seen.roles.action is None:
+def _actions(stats: LogStatistics) -> dict[str, Any] | None:
+    if stats.roles.action is None:
         return None
-    totals, taken = seen.cells.actions, seen.cells.tasks_of_actions()
+    totals, taken = stats.cells.actions, stats.cells.tasks_of_actions()
     return {
-        "number": len(seen.actions),
+        "number": len(stats.actions),
         "rows": quantiles(totals[totals > 0]),
         "tasks": None if taken is None else quantiles(taken[taken > 0]),
         "pairs_with_tasks": None if taken is None else int(taken.sum()),
     }
 
 
-def _reward(seen: Collected) -> dict[str, Any]:
-    found = seen.reward
-    if not found.rows:
+def _reward(stats: LogStatistics) -> dict[str, Any]:
+    numbers = stats.reward
+    if not numbers.rows:
         return {"kind": None}
-    values = {f"{value:g}": count for value, count in sorted((found.values or {}).items())}
+    values = {f"{value:g}": count for value, count in sorted((numbers.values or {}).items())}
     return {
-        "kind": found.kind, "low": found.low, "high": found.high,
-        "mean": seen.mean_reward if seen.sampled else found.mean, "sd": found.sd,
-        "values": values if found.values is not None else None,
+        "kind": numbers.kind, "low": numbers.low, "high": numbers.high,
+        "mean": stats.mean_reward if stats.sampled else numbers.mean, "sd": numbers.sd,
+        "values": values if numbers.values is not None else None,
     }  # fmt: skip
 
 
-def _column(seen: Collected, role: str, column: str) -> dict[str, Any]:
-    faults = {f.reason: f.rows for f in seen.faults if f.column == column}
-    found = seen.numbers.get(column)
-    range_ = {} if found is None or not found.rows else {"low": found.low, "high": found.high}
-    if found is not None and found.rows and isfinite(found.sd):
-        range_ |= {"mean": found.mean, "sd": found.sd}
+def _column(stats: LogStatistics, role: str, column: str) -> dict[str, Any]:
+    faults = {f.reason: f.rows for f in stats.faults if f.column == column}
+    numbers = stats.numbers.get(column)
+    range_ = {} if numbers is None or not numbers.rows else {"low": numbers.low, "high": numbers.high}
+    if numbers is not None and numbers.rows and isfinite(numbers.sd):
+        range_ |= {"mean": numbers.mean, "sd": numbers.sd}
     return {"column": column, "role": role, "unusable": faults, **range_}
 
 
-def _propensities(seen: Collected) -> dict[str, Any] | None:
-    if seen.roles.pscore is None or not (found := seen.numbers[seen.roles.pscore]).rows:
+def _propensities(stats: LogStatistics) -> dict[str, Any] | None:
+    if stats.roles.pscore is None or not (numbers := stats.numbers[stats.roles.pscore]).rows:
         return None
-    return {"low": found.low, "high": found.high, "constant": found.low == found.high}
+    return {"low": numbers.low, "high": numbers.high, "constant": numbers.low == numbers.high}
 
 
-def _incumbent(found: Incumbent) -> dict[str, Any]:
+def _incumbent(logging_policy: Incumbent) -> dict[str, Any]:
     return {
-        "seems": found.seems,
-        "shares_differ_between_tasks": None if found.difference is None else found.difference._asdict(),
-        "reacts_to_rewards": None if found.reaction is None else found.reaction._asdict(),
-        "took_actions_where_they_pay": found.knew,
-        "propensities_vary_within_tasks_and_actions": found.varying,
-        "order_tells_nothing": found.unordered,
-        "effective_rows": found.effective,
-        "out_of_rows": found.rows,
-        "of_first_tasks": found.tasks,
+        "seems": logging_policy.seems,
+        "shares_differ_between_tasks": None
+        if logging_policy.difference is None
+        else logging_policy.difference._asdict(),
+        "reacts_to_rewards": None if logging_policy.reaction is None else logging_policy.reaction._asdict(),
+        "took_actions_where_they_pay": logging_policy.knew,
+        "propensities_vary_within_tasks_and_actions": logging_policy.varying,
+        "order_tells_nothing": logging_policy.unordered,
+        "effective_rows": logging_policy.effective,
+        "out_of_rows": logging_policy.rows,
+        "of_first_tasks": logging_policy.tasks,
     }
 
 
-def _time(seen: Collected) -> dict[str, Any] | None:
-    line = seen.timeline
+def _time(stats: LogStatistics) -> dict[str, Any] | None:
+    line = stats.timeline
     if line is None:
         return None
-    recentred = None if unordered(seen) else trend(seen.cells.whole())
+    drift = None if unordered(stats) else trend(stats.cells.whole())
     begin, end = line.longest_gap()
     return {
-        "first": written(seen, line.low), "last": written(seen, line.high), "steps_back": line.back,
+        "first": written(stats, line.low), "last": written(stats, line.high), "steps_back": line.back,
         "steps_back_within_tasks": line.back_in_task,
-        "longest_gap": None if begin == end else [written(seen, begin), written(seen, end)],
-        "drift": None if recentred is None else recentred._asdict(),
+        "longest_gap": None if begin == end else [written(stats, begin), written(stats, end)],
+        "drift": None if drift is None else drift._asdict(),
     }  # fmt: skip
 
 
-def _repeats(seen: Collected) -> dict[str, Any] | None:
-    if not seen.hashed or not seen.repeats.rows:
+def _repeats(stats: LogStatistics) -> dict[str, Any] | None:
+    if not stats.hashed or not stats.repeats.rows:
         return None
-    found = seen.repeats
+    counts = stats.repeats
     return {
-        "rows": found.repeated,
-        "exact": found.exact,
-        "columns": list(seen.hashed),
-        "copies_of_all": found.copies,
+        "rows": counts.repeated,
+        "exact": counts.exact,
+        "columns": list(stats.hashed),
+        "copies_of_all": counts.copies,
     }

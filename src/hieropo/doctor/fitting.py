@@ -1,4 +1,4 @@
-"""Findings of a fit about its log: the rules of the doctor, on the rows of its pass and on the moments that it made."""
+"""Findings of a fit about its log: rules of the doctor on the statistics of its pass, and on its moments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.packed import unpack
-from hieropo.doctor.collecting import Collected
+from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.rules import features as rules_features
 from hieropo.doctor.rules import incumbent as rules_incumbent
@@ -41,20 +41,20 @@ def of_moments(
     features : FeatureMap
     roles : Roles
     learning : bool
-        Whether a hierarchy is learned from them.
+        True where a hierarchy is learned from them.
     listed : bool
-        Whether the actions are those of the log, not of a map that was handed in.
+        True where the actions are those of the log, not of a feature map that the user gave.
     varied : bool
-        Whether rewards were seen to differ, which sums do not tell where they lie far from 0.
+        True where the pass saw different rewards; sums cannot tell where rewards are far from 0.
     """
-    units = moments.units if isinstance(moments, UnitMoments) else moments
-    value = None if varied else constant_reward(units)
-    if value is not None and learning and moments.n_rows > 1:
-        yield rules_values.constant(roles.reward, value)
+    blocks = moments.units if isinstance(moments, UnitMoments) else moments
+    constant = None if varied else constant_reward(blocks)
+    if constant is not None and learning and moments.n_rows > 1:
+        yield rules_values.constant(roles.reward, constant)
     if learning:
         rows = moments.rows.reshape(len(moments), -1).sum(axis=1)
-        told = rules_tasks.tasks(rows, moments.tasks, roles.task)
-        yield from (each for each in told if each.kind != "one task")  # which learning a hierarchy warns of
+        findings = rules_tasks.tasks(rows, moments.tasks, roles.task)
+        yield from (each for each in findings if each.kind != "one task")  # learning warns of that itself
     gram = _contexts(moments, features)
     if gram is not None:
         yield from rules_features.alike(features.columns, gram)
@@ -63,96 +63,96 @@ def of_moments(
 
 
 def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] | None:
-    """Sums of (1, x)(1, x)' over all rows; None where the features do not hold them."""
-    units = moments.units if isinstance(moments, UnitMoments) else moments
-    d = units.dim
+    """Return the sum of (1, x)(1, x)' over all rows; None where the features do not contain (1, x)."""
+    blocks = moments.units if isinstance(moments, UnitMoments) else moments
+    d = blocks.dim
     if getattr(features, "pivot", None) is not None:
-        return None  # columns are multiples of one less than themselves
+        return None  # columns are measured relative to the reference column
     if isinstance(features, Columns):
-        total = unpack(units.sums.sum(axis=0), d + 2)
+        total = unpack(blocks.sums.sum(axis=0), d + 2)
         order = [d + 1, *range(d)]
         return np.asarray(total[np.ix_(order, order)])
     if not isinstance(features, Crossed) or features.table is not None or not features.intercept:
         return None
-    if units is not moments:
-        return np.asarray(unpack(units.sums.sum(axis=0), d + 2)[:d, :d])
-    return np.asarray(gram_blocks(units, features).sum(axis=0))
+    if blocks is not moments:
+        return np.asarray(unpack(blocks.sums.sum(axis=0), d + 2)[:d, :d])
+    return np.asarray(gram_blocks(blocks, features).sum(axis=0))
 
 
-def of_rows(seen: Collected, coefficients: int) -> Iterator[Finding]:
-    """Yield findings about rows; about counts only where all rows were seen.
+def of_rows(stats: LogStatistics, coefficients: int) -> Iterator[Finding]:
+    """Yield findings about rows; findings about counts only where all rows were examined.
 
     Parameters
     ----------
-    seen : Collected
+    seen : LogStatistics
     coefficients : int
-        Of each action, where nothing but its own rows tells them; else 0.
+        Coefficients of each action that only its own rows inform; 0 where other rows inform them too.
     """
-    if not seen.usable:
+    if not stats.usable:
         return
-    yield from rules_values.sign(seen)
-    yield from rules_values.outlying(seen)
-    if seen.looked_at == seen.all_rows:
-        yield from rules_values.variation(seen)
-        yield from rules_tasks.chosen(seen)
-        yield from of_counts(seen.cells.actions, seen.actions.values, seen.roles, coefficients)
-    yield from rules_time.repeats(seen)
-    if seen.sampled:
-        yield from rules_values.kept_by_chance(seen)
+    yield from rules_values.sign(stats)
+    yield from rules_values.outlying(stats)
+    if stats.looked_at == stats.all_rows:
+        yield from rules_values.variation(stats)
+        yield from rules_tasks.chosen(stats)
+        yield from of_counts(stats.cells.actions, stats.actions.values, stats.roles, coefficients)
+    yield from rules_time.repeats(stats)
+    if stats.sampled:
+        yield from rules_values.kept_by_chance(stats)
         return
-    yield from rules_propensities.propensities(seen)
-    yield from rules_incumbent.reacting(seen, rules_incumbent.reaction_of(seen))
-    yield from rules_time.drift(seen)
-    yield from rules_time.times(seen)
+    yield from rules_propensities.propensities(stats)
+    yield from rules_incumbent.reacting(stats, rules_incumbent.reaction_of(stats))
+    yield from rules_time.drift(stats)
+    yield from rules_time.times(stats)
 
 
 def of_counts(
     rows: NDArray[np.int64], actions: Sequence[Any] | NDArray[Any], roles: Roles, coefficients: int
 ) -> Iterator[Finding]:
-    """Yield findings about the rows of each action (K,) that alone tell its ``coefficients``; 0 where others do too."""
+    """Yield findings about the rows (K,) of actions; ``coefficients`` as in :func:`of_rows`."""
     if coefficients:
         yield from rules_tasks.rare_actions(roles.action, actions, rows, coefficients)
 
 
 def of_learning(
-    moments: AnyMoments, features: FeatureMap, roles: Roles, found: Learning, seen: Collected | None
+    moments: AnyMoments, features: FeatureMap, roles: Roles, learning: Learning, stats: LogStatistics | None
 ) -> Iterator[Finding]:
-    """Yield findings of a learned hierarchy about the policy that made the log."""
+    """Yield findings about the incumbent that need a learned hierarchy."""
     if moments.sampled:
         return
     if isinstance(moments, UnitMoments):
-        assert not isinstance(found.hierarchy, Hierarchy)
-        z = crossed_knowledge(moments, features, found.hierarchy.central())
+        assert not isinstance(learning.hierarchy, Hierarchy)
+        z = crossed_knowledge(moments, features, learning.hierarchy.central())
     else:
-        z = None if found.estimate is None else knowledge(moments, features, found.estimate.hierarchy)
+        z = None if learning.estimate is None else knowledge(moments, features, learning.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:
         return
-    if seen is None:
-        yield from rules_incumbent.knowing(z, roles, None, "moments do not hold the order of rows")
+    if stats is None:
+        yield from rules_incumbent.knowing(z, roles, None, "moments do not record the order of rows")
     else:
         yield from rules_incumbent.knowing(
-            z, roles, rules_incumbent.reaction_of(seen), rules_incumbent.unordered(seen)
+            z, roles, rules_incumbent.reaction_of(stats), rules_incumbent.unordered(stats)
         )
 
 
 def raise_or_warn(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Raise for the first that stops learning, warn of those that limit it, and return all.
+    """Raise the first finding that stops learning, warn of those that limit conclusions, and return all.
 
     Raises
     ------
     LogError
-        Something stops learning.
+        A finding stops learning.
 
     Warns
     -----
     HieropoWarning
-        Something limits what may be concluded from a policy that is learned.
+        A finding limits the conclusions.
     """
-    every = tuple(findings)
-    for each in every:
-        if each.severity == "stops":
-            raise LogError(str(each))
-    for each in every:
-        if each.severity == "limits" and not each.judging:
-            warn(str(each))
-    return every
+    found = tuple(findings)
+    for finding in found:
+        if finding.severity == "stops":
+            raise LogError(str(finding))
+    for finding in found:
+        if finding.severity == "limits" and not finding.judging:
+            warn(str(finding))
+    return found

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, get_args
 
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.parameters import Parameters
-from hieropo.doctor.collecting import Collected
+from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.tee_source import TeeSource
@@ -113,7 +113,7 @@ class HierOPO(Fitted, Parameters):
     """
 
     _shares = True  # strength between tasks
-    _seen: Collected | None = None  # of the rows that are being learned from
+    _seen: LogStatistics | None = None  # of the rows that are being learned from
 
     def __init__(  # noqa: PLR0913 - one parameter for each setting
         self,

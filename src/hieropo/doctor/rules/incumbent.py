@@ -1,4 +1,4 @@
-"""Rules about the policy that made the log: did it choose by chance, know something, learn; is there overlap."""
+"""Rules about the logging policy (incumbent): overlap, knowledge of the tasks, adaptation to rewards."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size
 from hieropo._utils.ties import first_largest, reaches
-from hieropo.doctor.collecting import Collected
+from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.errors import HieropoError
 from hieropo.estimation.reml import estimate
 from hieropo.features.maps import indicator
-from hieropo.logging_policy import cells as at
+from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action, learn_shares
 from hieropo.logging_policy.cell_tests import Sign, difference, effective, reaction
 from hieropo.logging_policy.cells import Cells
@@ -31,32 +31,33 @@ REACTED = 3.5  # standard errors
 DIFFERS, BY = (
     4.0,
     0.005,
-)  # standard errors, and 1 / (1 + c): shares within about 7 % of themselves are as good as equal
-NO_TIME = "no column of times is named"
-_TASKS, _ACTIONS = 2_000, 8  # that are looked at for what the incumbent knew
+)  # standard errors, and 1 / (1 + c): shares that differ by less than about 7 % count as equal
+NO_TIME = "no time column is named"
+_TASKS, _ACTIONS = 2_000, 8  # used to test what the incumbent knew
 
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The way in which the log seems to have been made.
+    """How the incumbent seems to have chosen actions.
 
     Attributes
     ----------
     seems : {"without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"}
-        "frozen": it differed between tasks, and did not react to rewards, which "frozen or adaptive" leaves open; "in
-        turns": shares are more alike than chance makes them; "unknown": that cannot be told.
+        "frozen": shares of actions differ between tasks and do not react to rewards; "frozen or adaptive": the
+        reaction cannot be tested; "in turns": shares are more alike than random choice makes them; "unknown": too few
+        rows.
     difference, reaction : Sign or None
-        Between tasks, and to rewards; None where they cannot be tested.
+        Tests of differences between tasks and of reaction to rewards; None where they cannot be tested.
     knew : float or None
-        z of whether actions were taken more often where they pay.
+        z of the test that actions were taken more often in tasks where they pay.
     unordered : str or None
-        Why the order of rows is not told to be that of time.
+        Reason why the order of rows cannot be taken as that of time.
     effective : dict
-        Effective rows for a uniform and a greedy target.
+        Effective sample size for a uniform and a greedy target policy.
     varying : bool
-        Whether logged propensities differ between rows of one task and action.
+        True where logged propensities differ between rows of one task and action.
     rows, tasks : int
-        Rows of the log, and how many tasks tell all this: the first ones, where there are very many tasks and actions.
+        Rows of the log, and number of tasks used: the first ones, where there are very many tasks and actions.
     """
 
     seems: Seems
@@ -70,19 +71,19 @@ class Incumbent:
     tasks: int
 
 
-def incumbent(seen: Collected) -> Incumbent | None:
-    """Look at the policy that made the log; None without actions to choose from."""
-    if seen.roles.action is None or len(seen.actions) < 2 or not seen.usable:
+def incumbent(stats: LogStatistics) -> Incumbent | None:
+    """Test how the incumbent chose actions; None where there were none to choose from."""
+    if stats.roles.action is None or len(stats.actions) < 2 or not stats.usable:
         return None
-    found, why = seen.cells.whole(), unordered(seen)
-    differs, reacts = difference(found.counts), None if why else reaction(found)
-    size = seen.usable, len(found.cells)
-    varying = bool((found.cells[:, :, at.LOW] < found.cells[:, :, at.HIGH]).any())
-    if always_one_action(found.counts) is not None:
-        return Incumbent("without chance", differs, reacts, None, why, {}, varying, *size)
-    knew = _knew(found) if differs is not None and differs.z > DIFFERS else None
+    cells, disorder = stats.cells.whole(), unordered(stats)
+    differs, reacts = difference(cells.counts), None if disorder else reaction(cells)
+    size = stats.usable, len(cells.cells)
+    varying = bool((cells.cells[:, :, cell_columns.LOW] < cells.cells[:, :, cell_columns.HIGH]).any())
+    if always_one_action(cells.counts) is not None:
+        return Incumbent("without chance", differs, reacts, None, disorder, {}, varying, *size)
+    knew = _knew(cells) if differs is not None and differs.z > DIFFERS else None
     return Incumbent(
-        _seems(differs, reacts), differs, reacts, knew, why, _overlap(seen, found), varying, *size
+        _seems(differs, reacts), differs, reacts, knew, disorder, _overlap(stats, cells), varying, *size
     )
 
 
@@ -98,38 +99,38 @@ def _seems(differs: Sign | None, reacts: Sign | None) -> Seems:
     return "frozen or adaptive" if reacts is None else "frozen"
 
 
-def unordered(seen: Collected) -> str | None:
-    """Say why the order of rows tells nothing of time; None where a column of times says that it is that of time."""
-    if seen.roles.time is None:
+def unordered(stats: LogStatistics) -> str | None:
+    """Return the reason why the order of rows is not that of time; None where a time column confirms it."""
+    if stats.roles.time is None:
         return NO_TIME
-    return "no time can be used" if seen.timeline is None else seen.timeline.disorder()
+    return "the time column has no usable time" if stats.timeline is None else stats.timeline.disorder()
 
 
-def _knew(found: Cells) -> float | None:
-    """Z of whether actions were taken more often in tasks where they pay, by a hierarchy of means of actions."""
-    counts = found.counts
-    some = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:_ACTIONS])
-    rows = np.flatnonzero(counts[:, some].sum(axis=1) >= 2)
+def _knew(cells: Cells) -> float | None:
+    """Return z of the test that actions were taken more often where they pay, from mean rewards of actions per task."""
+    counts = cells.counts
+    frequent = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:_ACTIONS])
+    rows = np.flatnonzero(counts[:, frequent].sum(axis=1) >= 2)
     rows = rows[:: -(-rows.size // _TASKS) or 1]
     if rows.size < 3:
         return None
-    moments = _means(found.cells[np.ix_(rows, some)])
-    features = indicator(tuple(range(some.size)))
+    moments = _means(cells.cells[np.ix_(rows, frequent)])
+    features = indicator(tuple(range(frequent.size)))
     try:
         return knowledge(moments, features, estimate(moments, "diag").hierarchy)
     except (HieropoError, np.linalg.LinAlgError):
-        return None  # the rows do not tell
+        return None  # the rows do not identify it
 
 
 def _means(table: Array) -> Moments:
-    """Moments of one mean for each action, of cells (m, K, 16)."""
+    """Return the moments of one indicator feature per action, from cells (m, K, 16)."""
     m, count = table.shape[:2]
-    n, total = table[:, :, at.ROWS], table[:, :, at.SUM]
+    n, total = table[:, :, cell_columns.ROWS], table[:, :, cell_columns.SUM]
     sums = np.zeros((m, packed_size(count + 2)))
-    own = np.arange(count)
-    sums[:, own * (own + 1) // 2 + own] = n
-    sums[:, count * (count + 1) // 2 + own] = total
-    sums[:, count * (count + 1) // 2 + count] = table[:, :, at.SQUARES].sum(axis=1)
+    actions = np.arange(count)
+    sums[:, actions * (actions + 1) // 2 + actions] = n
+    sums[:, count * (count + 1) // 2 + actions] = total
+    sums[:, count * (count + 1) // 2 + count] = table[:, :, cell_columns.SQUARES].sum(axis=1)
     last = (count + 1) * (count + 2) // 2
     sums[:, last : last + count] = n
     sums[:, last + count], sums[:, last + count + 1] = total.sum(axis=1), n.sum(axis=1)
@@ -137,115 +138,120 @@ def _means(table: Array) -> Moments:
     return Moments(Keys(np.arange(m)), count, sums, rows, np.zeros(m))
 
 
-def _overlap(seen: Collected, found: Cells) -> dict[str, float]:
-    """Effective rows where a uniform policy, and one that takes each task's best action, is weighed by propensities."""
-    table, counts = found.cells, found.counts
-    logged = table[:, :, at.LOGGED]
-    if seen.roles.pscore is not None and logged.sum():
-        weight, square = table[:, :, at.INVERSE], table[:, :, at.INVERSE2]
-        spread = (table[:, :, at.SHARED], table[:, :, at.SHARED2])
+def _overlap(stats: LogStatistics, cells: Cells) -> dict[str, float]:
+    """Return the effective sample sizes of importance weighting for a uniform and a greedy target policy."""
+    table, counts = cells.cells, cells.counts
+    logged = table[:, :, cell_columns.LOGGED]
+    if stats.roles.pscore is not None and logged.sum():
+        weight, square = table[:, :, cell_columns.INVERSE], table[:, :, cell_columns.INVERSE2]
+        uniform = (table[:, :, cell_columns.SHARED], table[:, :, cell_columns.SHARED2])
     else:
         chance = learn_shares(counts).strengths(np.arange(len(counts)))
         inverse = np.divide(1.0, chance, out=np.zeros_like(chance), where=counts > 0)
         weight, square = counts * inverse, counts * inverse**2
-        spread = weight, square
-    best = best_actions(found)
+        uniform = weight, square
+    best = best_actions(cells)
     tasks = np.flatnonzero(best >= 0)
-    scale = seen.usable / float(counts.sum())  # where the first tasks tell
+    scale = stats.usable / float(counts.sum())  # counts may be of the first tasks alone
     return {
-        "uniform": scale * effective(*spread),
+        "uniform": scale * effective(*uniform),
         "greedy": scale * effective(weight[tasks, best[tasks]], square[tasks, best[tasks]]),
     }
 
 
-def best_actions(found: Cells) -> NDArray[np.int64]:
-    """The action with the largest mean reward of each task (m,), means drawn to those of all tasks; -1 without rows.
+def best_actions(cells: Cells) -> NDArray[np.int64]:
+    """Return the action with the largest shrunken mean reward in each task (m,); -1 without rows.
 
-    A mean of n rows is drawn as much as its variance beside that between tasks says, by the method of moments.
+    Means are shrunk towards those of all tasks, with the variance between tasks by the method of moments.
     """
-    n, total = found.counts, found.cells[:, :, at.SUM]
+    n, total = cells.counts, cells.cells[:, :, cell_columns.SUM]
     rows = n.sum(axis=0)
     mean = np.divide(total.sum(axis=0), rows, out=np.full(rows.size, -np.inf), where=rows > 0)
     level = np.where(rows > 0, mean, 0.0)
-    own = np.divide(total, n, out=np.zeros_like(n), where=n > 0)
-    within = float((found.cells[:, :, at.SQUARES] - n * own**2).sum()) / max(
+    cell_means = np.divide(total, n, out=np.zeros_like(n), where=n > 0)
+    noise_var = float((cells.cells[:, :, cell_columns.SQUARES] - n * cell_means**2).sum()) / max(
         float((n - 1.0).clip(0.0).sum()), 1.0
     )
-    cells = float(np.count_nonzero(n)) - np.count_nonzero(rows)
-    room = float(rows.sum()) - float((n**2).sum(axis=0)[rows > 0] @ (1.0 / rows[rows > 0]))
-    between = (float((n * (own - level) ** 2).sum()) - cells * within) / max(room, 1e-300)
-    spread = n * max(between, 0.0)
-    own_share = spread / np.maximum(spread + within, 1e-300)
-    score = np.where(rows > 0, level + own_share * (own - level), -np.inf)
+    degrees = float(np.count_nonzero(n)) - np.count_nonzero(rows)
+    effective_rows = float(rows.sum()) - float((n**2).sum(axis=0)[rows > 0] @ (1.0 / rows[rows > 0]))
+    between_var = (float((n * (cell_means - level) ** 2).sum()) - degrees * noise_var) / max(
+        effective_rows, 1e-300
+    )
+    signal = n * max(between_var, 0.0)
+    reliability = signal / np.maximum(signal + noise_var, 1e-300)
+    score = np.where(rows > 0, level + reliability * (cell_means - level), -np.inf)
     return np.where(n.sum(axis=1) > 0, first_largest(score, axis=1), -1)
 
 
-def logging(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
-    """Yield findings about the choices in the log."""
-    if found is None or found.seems == "without chance":
+def logging(stats: LogStatistics, logging_policy: Incumbent | None) -> Iterator[Finding]:
+    """Yield findings about the knowledge and the adaptation of the incumbent."""
+    if logging_policy is None or logging_policy.seems == "without chance":
         return
-    yield from reacting(seen, found.reaction)
-    if found.knew is not None and abs(found.knew) > KNEW:
-        yield from knowing(found.knew, seen.roles, found.reaction, found.unordered)
+    yield from reacting(stats, logging_policy.reaction)
+    if logging_policy.knew is not None and abs(logging_policy.knew) > KNEW:
+        yield from knowing(
+            logging_policy.knew, stats.roles, logging_policy.reaction, logging_policy.unordered
+        )
 
 
-def reaction_of(seen: Collected) -> Sign | None:
-    """Test if actions react to rewards; None where that cannot be tested."""
-    return None if seen.roles.action is None or unordered(seen) else reaction(seen.cells.whole())
+def reaction_of(stats: LogStatistics) -> Sign | None:
+    """Test whether actions react to earlier rewards; None where that cannot be tested."""
+    return None if stats.roles.action is None or unordered(stats) else reaction(stats.cells.whole())
 
 
-def reacting(seen: Collected, reacts: Sign | None) -> Iterator[Finding]:
-    """Say what follows where actions react to rewards."""
-    place = f"column {seen.roles.action!r}, in order of column {seen.roles.time!r}"
+def reacting(stats: LogStatistics, reacts: Sign | None) -> Iterator[Finding]:
+    """Yield a finding where actions react to earlier rewards."""
+    place = f"column {stats.roles.action!r}, in order of column {stats.roles.time!r}"
     if reacts is None or abs(reacts.z) <= REACTED:
         return
     if reacts.z < 0:
         yield Finding(
             "limits", "actions flee rewards", place,
-            f"Actions come less often after they were rewarded well (z = {reacts.z:.1f}).",
-            f"Is {seen.roles.reward!r} a cost, of which less is better? Turn its sign. Else rewards and actions move "
-            "together with time.",
+            f"Actions are taken less often after high rewards (z = {reacts.z:.1f}).",
+            f"If {stats.roles.reward!r} is a cost, negate it. Otherwise rewards and actions drift together with time.",
         )  # fmt: skip
     else:
         yield Finding(
             "note", "adaptive logging", place,
-            f"Actions come more often after they were rewarded well (z = {reacts.z:.1f}): the policy that made the log "
-            "seems to have learned from it.", "Say so: logging='adaptive'.",
+            f"Actions are taken more often after high rewards (z = {reacts.z:.1f}): the incumbent seems to have "
+            "learned "
+            "from these rows.", "Fit with logging='adaptive'.",
         )  # fmt: skip
 
 
 def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None = None) -> Iterator[Finding]:
-    """Say what follows where actions were taken more often, or less, where they pay."""
+    """Yield a finding where actions were taken more often, or less often, in tasks where they pay."""
     if z < 0:
         yield Finding(
             "limits", "actions where they do not pay", f"column {roles.reward!r}",
             f"Actions were taken more often in tasks where they pay less (z = {z:.1f}).",
-            f"Is {roles.reward!r} a cost, of which less is better? Turn its sign.",
+            f"If {roles.reward!r} is a cost, negate it.",
         )  # fmt: skip
         return
     if reacts is not None and reacts.z > REACTED:
-        return  # it learned from these rows, which the likelihood of the rewards allows for
-    untold = f" ({unordered}, so that the log does not tell which)" if unordered else ""
+        return  # adaptation to these rows is ignorable given the rewards
+    caveat = f" (the log does not tell which: {unordered})" if unordered else ""
     yield Finding(
         "limits", "the incumbent knew something", f"column {roles.action!r}",
-        f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something of the "
-        f"tasks, or learned from these rows{untold}.",
-        "Say which: logging='frozen' if it did not learn from them, which then uses how often it took each action; "
-        "logging='adaptive' if it did."
-        + (" Where rows have a time, name it (time=, --time): their order then tells." if unordered == NO_TIME else ""),
+        f"Actions were taken more often in tasks where they pay (z = {z:.1f}): the incumbent knew something about "
+        f"the tasks, or learned from these rows{caveat}.",
+        "Fit with logging='frozen' if it did not learn from these rows (its shares of actions are then used as "
+        "evidence), or with logging='adaptive' if it did."
+        + (" Name the time column if there is one (time=, --time): its order tells." if unordered == NO_TIME else ""),
     )  # fmt: skip
 
 
-def overlap(seen: Collected, found: Incumbent | None) -> Iterator[Finding]:
-    """Find targets whose actions too few rows took."""
-    if found is None:
+def overlap(stats: LogStatistics, logging_policy: Incumbent | None) -> Iterator[Finding]:
+    """Yield a finding for each target policy with a small effective sample size."""
+    if logging_policy is None:
         return
-    place = f"column {seen.roles.pscore or seen.roles.action!r}"
-    for target, rows in found.effective.items():
-        if not reaches(rows, FEW_EFFECTIVE) and found.rows >= FEW_EFFECTIVE:
+    place = f"column {stats.roles.pscore or stats.roles.action!r}"
+    for target, rows in logging_policy.effective.items():
+        if not reaches(rows, FEW_EFFECTIVE) and logging_policy.rows >= FEW_EFFECTIVE:
             yield Finding(
                 "limits", f"little overlap with a {target} policy", place,
-                f"For a {target} policy the {found.rows:,} rows count as {rows:.1f}: too few to judge it by weighted "
-                "rewards.",
-                "Judge by the model, or let chance choose more often in a part of the decisions to come.", judging=True,
+                f"For a {target} policy the {logging_policy.rows:,} rows have an effective sample size of {rows:.1f}: "
+                "too "
+                "small for importance-weighted estimates (IPS, DR).",
+                "Evaluate by the model, or randomise more in a part of the decisions to come.", judging=True,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rules about tasks and actions: are there several, do they come often enough, do they overlap."""
+"""Rules about tasks and actions: how many there are, their rows, and overlap between them."""
 
 from collections.abc import Iterator, Sequence
 from math import comb
@@ -10,52 +10,52 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array
 from hieropo._utils.text import agreeing, counted, percent
 from hieropo._utils.ties import first_largest
-from hieropo.doctor.collecting import Collected
+from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
-from hieropo.logging_policy import cells as at
+from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action
 from hieropo.rows.ids import plain
 
 Rows = NDArray[np.float64] | NDArray[np.int64]
 
 _SINGLE = (
-    0.9  # share of tasks with one row from which on noise and differences between tasks are hardly told apart
+    0.9  # share of tasks with one row above which noise and variation between tasks are hardly separable
 )
-_FEW_TASKS = 5  # below which a variance between tasks is told by fewer than four differences
+_FEW_TASKS = 5  # below it a variance between tasks has fewer than four degrees of freedom
 _HALF = 0.5
-_FEW_ROWS = 10  # rows that say nothing of how often an action comes
-_EXPECTED = 20.0  # rows of an action in a task that chance would give: none of them is then no chance (e^-20)
+_FEW_ROWS = 10  # rows that say little about the shares of actions
+_EXPECTED = 20.0  # expected rows of an action in a task; a count of 0 is then not random (e^-20)
 _SHOWN = 3
 _FOLDS, _LOST = (
     5,
     0.01,
-)  # parts that an evaluation leaves out in turn, and a chance of losing an action that matters
-_RARE = 10.0  # times that the mean action comes more often than one that is rare
+)  # folds of cross-fitting, and the smallest relevant probability that a fold removes an action
+_RARE = 10.0  # ratio of the mean number of rows of an action to that of a rare one
 
 
 def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
-    """Find odd spreads of rows (m,) over tasks with these ids (m,), some of which may have none."""
+    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,)."""
     ids, rows = ids[rows > 0], rows[rows > 0]
     if not rows.size:
         return
     place = f"column {column!r}"
     if rows.size == 1:
         yield Finding(
-            "limits", "one task", place, f"Column {column!r} names one task only: nothing can be shared between tasks.",
-            "Name a column that tells several units apart, or learn with `PooledOPO`.",
+            "limits", "one task", place, f"Column {column!r} holds one task only: there are no tasks to share between.",
+            "Name a column with several tasks, or fit `PooledOPO`.",
         )  # fmt: skip
     elif rows.size < _FEW_TASKS:
         yield Finding(
-            "note", "few tasks", place, f"There are {rows.size} tasks: how much they differ is hardly told by so few.",
-            "Take what is learned about new tasks with care.",
+            "note", "few tasks", place, f"There are {rows.size} tasks: too few to estimate their variation well.",
+            "Use predictions for new tasks with care.",
         )  # fmt: skip
     single = float(np.mean(rows == 1))
     if rows.size > _FEW_ROWS and single >= _SINGLE:
         yield Finding(
             "limits", "tasks of one row", place,
-            f"{percent(single)} of the {rows.size:,} tasks have one row, so that noise and differences between tasks "
-            f"are hardly told apart. Is {column!r} the number of a row rather than of a unit?",
-            "Name a column of units that come back.",
+            f"{percent(single)} of the {rows.size:,} tasks have one row, so that noise and variation between tasks "
+            f"are hardly separable. Does {column!r} number rows rather than tasks?",
+            "Name a column whose ids have several rows.",
         )  # fmt: skip
     if rows.size > 2 and rows.max() > _HALF * rows.sum():
         task = plain(ids[int(first_largest(rows))])
@@ -67,79 +67,85 @@ def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
 
 
 def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: float) -> Iterator[Finding]:
-    """Actions that leave nothing to choose, or hardly ever come twice."""
+    """Yield a finding where there is one action, or hardly any action has two rows."""
     place = f"column {column!r}"
     if len(actions) == 1:
         yield Finding(
             "limits", "one action", place,
-            f"Column {column!r} holds one action, {plain(actions[0])!r}, in all rows: the policy can choose no other.",
+            f"Column {column!r} holds one action, {plain(actions[0])!r}, in all rows: a policy has nothing to choose.",
             "Add rows in which other actions were taken.",
         )  # fmt: skip
     elif rows > _FEW_ROWS and 2 * len(actions) > rows:
         yield Finding(
             "limits", "actions that hardly come twice", place,
-            f"Column {column!r} holds {len(actions):,} different actions in {counted(rows, 'row')}, so hardly any "
-            "comes twice and little can be learned of each. Is it a quantity rather than the name of an action?",
-            "Cut it into a few classes, or make it a context column and name no action.",
+            f"Column {column!r} holds {len(actions):,} different actions in {counted(rows, 'row')}, so that few "
+            "have two rows and little can be learned about each. Is it a quantity rather than an action?",
+            "Bin it into a few classes, or make it a context column and name no action.",
         )  # fmt: skip
 
 
-def chosen(seen: Collected) -> Iterator[Finding]:
-    """Find tasks that took one action, and actions that few tasks took, where actions come often enough."""
-    if seen.roles.action is None or seen.usable <= _FEW_ROWS or not 1 < len(seen.actions) <= seen.usable / 2:
+def chosen(stats: LogStatistics) -> Iterator[Finding]:
+    """Yield findings about overlap between tasks and actions, where actions have enough rows."""
+    if (
+        stats.roles.action is None
+        or stats.usable <= _FEW_ROWS
+        or not 1 < len(stats.actions) <= stats.usable / 2
+    ):
         return
-    yield from _alone(seen)
-    yield from _rare(seen)
-    yield from _absent(seen, seen.cells.whole().counts)
+    yield from _alone(stats)
+    yield from _rare(stats)
+    yield from _absent(stats, stats.cells.whole().counts)
 
 
-def _alone(seen: Collected) -> Iterator[Finding]:
-    every, rows = seen.cells.tasks, seen.cells.rows
+def _alone(stats: LogStatistics) -> Iterator[Finding]:
+    task_columns, rows = stats.cells.tasks, stats.cells.rows
     several = rows >= 2
-    alone = several & (every[:, at.SEVERAL] == 0)
-    why = always_one_action(seen.cells.whole().counts)
-    if why is not None:
+    alone = several & (task_columns[:, cell_columns.SEVERAL] == 0)
+    reason = always_one_action(stats.cells.whole().counts)
+    if reason is not None:
         yield Finding(
-            "limits", "no chance in actions", f"column {seen.roles.action!r}", f"{why[0].upper()}{why[1:]}.",
-            "What other actions would have brought there is known only from other tasks, by the model; no weighting of "
-            "rows can say it. Let chance choose in a part of the decisions to come.",
+            "limits", "no chance in actions", f"column {stats.roles.action!r}", f"{reason[0].upper()}{reason[1:]}.",
+            "There is no overlap: importance weighting cannot estimate the rewards of other actions, and the model "
+            "knows "
+            "them only from other tasks. Randomise actions in a part of the decisions to come.",
         )  # fmt: skip
         return
     share = float(rows[alone].sum() / max(rows[several].sum(), 1.0))
     if alone.any():
-        first = [plain(task) for task in seen.tasks.values[np.flatnonzero(alone)[:_SHOWN]].tolist()]
+        first = [plain(task) for task in stats.tasks.values[np.flatnonzero(alone)[:_SHOWN]].tolist()]
         yield Finding(
             "limits" if share > _HALF else "note", "tasks with one action", f"tasks such as {listed(first)}",
             f"{counted(int(alone.sum()), 'task')} of two rows or more ({percent(share)} of such rows) had one action.",
-            "What others would bring there is known only from other tasks.",
+            "The rewards of other actions there are known only from other tasks. Randomise actions in a part of the "
+            "decisions.",
         )  # fmt: skip
 
 
-def _rare(seen: Collected) -> Iterator[Finding]:
-    """Find actions that were taken in one task, so that nothing shows how they differ between tasks."""
-    taken = seen.cells.tasks_of_actions()
-    if len(seen.tasks) < 2 or taken is None:
+def _rare(stats: LogStatistics) -> Iterator[Finding]:
+    """Yield a finding about actions that were taken in one task only."""
+    taken = stats.cells.tasks_of_actions()
+    if len(stats.tasks) < 2 or taken is None:
         return
-    lonely = np.flatnonzero(taken == 1)
-    if lonely.size:
-        names = [plain(each) for each in seen.actions.values[lonely[:_SHOWN]].tolist()]
+    of_one_task = np.flatnonzero(taken == 1)
+    if of_one_task.size:
+        names = [plain(action) for action in stats.actions.values[of_one_task[:_SHOWN]].tolist()]
         yield Finding(
-            "note" if lonely.size <= _HALF * len(seen.actions) else "limits", "actions of one task",
+            "note" if of_one_task.size <= _HALF * len(stats.actions) else "limits", "actions of one task",
             f"actions such as {listed(names)}",
-            f"{counted(int(lonely.size), 'action')} of {len(seen.actions):,} "
-            f"{agreeing(lonely.size, 'was', 'were')} taken in one task only, so that the log does not show how "
-            f"{agreeing(lonely.size, 'its rewards differ', 'their rewards differ')} between tasks.",
-            f"Leave {agreeing(lonely.size, 'it', 'them')} out, put rare actions together, or let actions borrow "
-            "from each other: task_cov='crossed'.",
+            f"{counted(int(of_one_task.size), 'action')} of {len(stats.actions):,} "
+            f"{agreeing(of_one_task.size, 'was', 'were')} taken in one task only, so that the log does not show how "
+            f"{agreeing(of_one_task.size, 'its rewards differ', 'their rewards differ')} between tasks.",
+            f"Leave {agreeing(of_one_task.size, 'it', 'them')} out, merge rare actions, or fit with "
+            "task_cov='crossed', which shares information between actions.",
         )  # fmt: skip
 
 
 def rare_actions(
     column: str | None, actions: Sequence[Any] | NDArray[Any], rows: NDArray[np.int64], coefficients: int
 ) -> Iterator[Finding]:
-    """Actions with so few of the ``rows`` (K,) that without a fifth of all rows their coefficients may be left open.
+    """Yield a finding about actions with so few ``rows`` (K,) that cross-fitting may lose their coefficients.
 
-    That is said of ``coefficients`` that nothing but an action's own rows tells.
+    ``coefficients`` counts those of an action that only its own rows inform.
     """
     if column is None or len(actions) < 2:
         return
@@ -151,14 +157,14 @@ def rare_actions(
         s, be, them = ("s", "are", "them") if len(lost) > 1 else ("", "is", "it")
         yield Finding(
             "limits", "rare actions", f"column {column!r}, action {plain(actions[lost[0]])!r}",
-            f"The action{s} {', '.join(names)}{more} of {counted(int(rows.sum()), 'row')} {be} so rare that chance "
+            f"The action{s} {', '.join(names)}{more} of {counted(int(rows.sum()), 'row')} {be} so rare that noise "
             f"decides whether the policy takes {them}.",
-            "Leave rare actions out, put them together, or raise the pessimism.",
+            "Leave rare actions out, merge them, or raise the pessimism.",
         )  # fmt: skip
 
 
 def _chance_lost(rows: int, coefficients: int) -> float:
-    """Bound the probability that a fold takes so many of an action's rows that fewer than its coefficients are left."""
+    """Bound the probability that the rows outside some fold are fewer than an action's coefficients."""
     if rows > 3 * coefficients + _FEW_ROWS:
         return 0.0
     share = 1.0 / _FOLDS
@@ -167,32 +173,32 @@ def _chance_lost(rows: int, coefficients: int) -> float:
 
 
 def structural_zeros(counts: Array) -> NDArray[np.bool_]:
-    """Return which actions a task never took though chance would have taken them 20 times, (m, K)."""
+    """Return a mask (m, K) of the actions that a task never took where at least 20 rows were expected."""
     total = counts.sum()
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(total, 1.0)
     return np.asarray((counts == 0) & (expected >= _EXPECTED))
 
 
-def _absent(seen: Collected, counts: Array) -> Iterator[Finding]:
-    if seen.roles.eligible is not None:
+def _absent(stats: LogStatistics, counts: Array) -> Iterator[Finding]:
+    if stats.roles.eligible is not None:
         return
     zeros = structural_zeros(counts)
-    some = np.flatnonzero(zeros.any(axis=1))
-    if not some.size:
+    tasks_with_zeros = np.flatnonzero(zeros.any(axis=1))
+    if not tasks_with_zeros.size:
         return
-    s = int(some[0])
-    task = plain(seen.tasks.values[s])
+    s = int(tasks_with_zeros[0])
+    task = plain(stats.tasks.values[s])
     a = int(np.flatnonzero(zeros[s])[0])
-    action = plain(seen.actions.values[a])
+    action = plain(stats.actions.values[a])
     yield Finding(
         "limits", "actions that some tasks never take", f"task {task!r}, action {action!r}",
-        f"{counted(int(some.size), 'task')} never took actions that others often take: task {task!r} has "
-        f"{counts[s].sum():,.0f} rows and none of {action!r}. Perhaps it cannot be taken there.",
-        "Then name the column that lists what can be taken, eligible=, and hand such lists in with requests; else the "
-        "policy may choose it.",
+        f"{counted(int(tasks_with_zeros.size), 'task')} never took actions that others often take: task {task!r} has "
+        f"{counts[s].sum():,.0f} rows and none of {action!r}. That action may not be eligible there.",
+        "If so, name the column that lists the eligible actions (eligible=), and pass such lists with requests; "
+        "otherwise the policy may choose it.",
     )  # fmt: skip
 
 
 def listed(names: Sequence[Any]) -> str:
-    """Write a few names."""
+    """Return names as text, separated by commas."""
     return ", ".join(map(repr, names))

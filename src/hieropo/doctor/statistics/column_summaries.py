@@ -1,12 +1,12 @@
-"""Summaries of a column in one pass: its kind and range, values far from all others, and rows that repeat.
+"""Summaries of a column in one pass: its kind and range, extreme values, and repeated rows.
 
-All copies of a row have one hash, so that the rows whose hash lies below a bound are a sample of the distinct rows,
-each with all its copies (distinct sampling: Gibbons, VLDB 2001). The bound starts above all hashes and is halved
-whenever more distinct ones lie below it than are kept.
+Repeated rows: all copies of a row have one hash, so that the rows whose hash lies below a bound are a sample of the
+distinct rows, each with all its copies (distinct sampling: Gibbons, VLDB 2001). The bound starts above all hashes and
+is halved whenever more distinct hashes lie below it than are kept.
 
-Rewards that are no rewards, such as -999 for a missing one, are then named by their rows. Sums over the others never
-hold the kept ones, so that a number of any size costs them no digits. Where most numbers are 0, as where nothing was
-bought, those that are not are compared with one another.
+Extreme values: the smallest and largest numbers are kept with their rows, so that a placeholder such as -999 for a
+missing reward can be named by its row. Sums over the other numbers never contain the kept ones, so that an extreme
+value does not reduce their precision. Where most numbers are 0, the others are compared with one another.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from hieropo._utils.arrays import Array, Codes, Hashes, Mask
 
 Kind = Literal["constant", "binary", "count", "few values", "continuous"]
 
-FEW = 20  # distinct values that are told apart
+FEW = 20  # distinct values that are counted
 
 
 class Numbers:
-    """A column of numbers in the making; two of them add in any order."""
+    """Accumulate range, mean, sd and distinct values of a column; two accumulators combine in any order."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -37,16 +37,14 @@ class Numbers:
         if not values.size:
             return
         low, high = float(values.min()), float(values.max())
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # beyond the reach of a float there is no mean, no spread
+        with np.errstate(over="ignore", invalid="ignore"):  # values that overflow have no mean and no sd
             mean = float(values.mean())
             away = values - mean
             self._combine(values.size, mean, float(away @ away))
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.whole = self.whole and bool((values == np.rint(values)).all())
         if self.values is not None:
-            self._tell_apart(values)
+            self._add_distinct(values)
 
     def _combine(self, rows: int, mean: float, away: float) -> None:
         total = self.rows + rows
@@ -55,23 +53,23 @@ class Numbers:
         self.mean += step * rows / total
         self.rows = total
 
-    def _tell_apart(self, values: Array) -> None:
+    def _add_distinct(self, values: Array) -> None:
         assert self.values is not None
         if np.unique(values[:256]).size > FEW:
             self.values = None
             return
-        found, counts = np.unique(values, return_counts=True)
-        self._count(dict(zip(found[: FEW + 1].tolist(), counts.tolist(), strict=False)))
+        distinct, counts = np.unique(values, return_counts=True)
+        self._count(dict(zip(distinct[: FEW + 1].tolist(), counts.tolist(), strict=False)))
 
-    def _count(self, found: dict[float, int]) -> None:
+    def _count(self, counts: dict[float, int]) -> None:
         assert self.values is not None
-        for value, count in found.items():
+        for value, count in counts.items():
             self.values[value] = self.values.get(value, 0) + count
         if len(self.values) > FEW:
             self.values = None
 
     def update(self, other: "Numbers") -> None:
-        """Add what another one has collected."""
+        """Add the values of another accumulator."""
         if not other.rows:
             return
         self._combine(other.rows, other.mean, other._away)
@@ -84,12 +82,12 @@ class Numbers:
 
     @property
     def sd(self) -> float:
-        """Standard deviation, 0 of no rows; not finite where squares are beyond the reach of a float."""
+        """Standard deviation; 0 without rows, not finite where squares overflow."""
         return float(np.sqrt(self._away / self.rows)) if self.rows else 0.0
 
     @property
     def kind(self) -> Kind:
-        """What kind of numbers they are."""
+        """Kind of the numbers: constant, binary, count, few values or continuous."""
         if self.rows and self.low == self.high:
             return "constant"
         if self.values is not None and len(self.values) == 2:
@@ -101,14 +99,14 @@ class Numbers:
 
 MOST = 2**20  # distinct rows that are kept, 16 bytes each
 
-_TELLING = 10.0  # triples that chance would make, from which on their lack tells
-_LACK = 1.0 / 3.0  # of those
-_ENOUGH = 20  # distinct rows that a common number of copies is told by
+_TELLING = 10.0  # expected rows with three copies from which on a lack of them is evidence
+_LACK = 1.0 / 3.0  # share of the expected number below which they are lacking
+_ENOUGH = 20  # distinct rows that a common number of copies needs
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatCounts:
-    """How many distinct rows come how often.
+    """Numbers of distinct rows by their number of copies.
 
     Attributes
     ----------
@@ -116,7 +114,7 @@ class RepeatCounts:
     times : dict
         Distinct rows by the number of their copies; those of a sample where not exact.
     share : float
-        Of the distinct rows, that the sample was drawn with; 1 is exact.
+        Share of the distinct rows in the sample; 1 is exact.
     """
 
     rows: int
@@ -125,7 +123,7 @@ class RepeatCounts:
 
     @property
     def exact(self) -> bool:
-        """Whether all rows were counted."""
+        """True where all rows were counted."""
         return self.share == 1.0
 
     @property
@@ -140,18 +138,18 @@ class RepeatCounts:
 
     @property
     def copies(self) -> int:
-        """How often every row is there: the greatest common divisor of all numbers of copies; 1 of few rows."""
+        """Greatest common divisor of all numbers of copies; 1 where there are few rows."""
         if sum(self.times.values()) < _ENOUGH:
             return 1
         return int(np.gcd.reduce(np.array(list(self.times), dtype=np.int64)))
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether more rows come twice than chance can make, given how few come three times.
+        """True where more rows have two copies than independent rows can give, judged by the number with three.
 
-        Of rows that are drawn, each kind with a rate of its own, N_1, N_2, N_3 kinds come once, twice, three times; by
-        the inequality of Cauchy and Schwarz over the rates the expectations have 2 N_2^2 <= 3 N_1 N_3. Copies made by
-        sending rows again make N_2 without N_3.
+        Let N_k be the number of distinct rows with k copies. For independent rows, each distinct row with a rate of its
+        own, the inequality of Cauchy and Schwarz over the rates gives expectations with 2 N_2^2 <= 3 N_1 N_3. Sending
+        rows twice raises N_2 without N_3.
         """
         one, two, three = (self.times.get(k, 0) for k in (1, 2, 3))
         if not one:
@@ -161,7 +159,7 @@ class RepeatCounts:
 
 
 class Repeats:
-    """Hashes in the making, batch by batch; two of them add in any order."""
+    """Accumulate hashes of rows batch by batch; two accumulators combine in any order."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most, self._halved, self._rows = most, 0, 0
@@ -176,7 +174,7 @@ class Repeats:
         self._wait(kept, np.ones(kept.size, dtype=np.int64))
 
     def update(self, other: "Repeats") -> None:
-        """Add what another one has collected."""
+        """Add the values of another accumulator."""
         other._settle()
         self._rows += other._rows
         self._halved = max(self._halved, other._halved)
@@ -191,7 +189,7 @@ class Repeats:
 
     def _settle(self) -> None:
         parts = [(self._hashes, self._counts), *self._waiting]
-        hashes, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
+        hashes, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         self._waiting, self._waits = [], 0
         order = np.argsort(hashes)
         hashes, counts = hashes[order], counts[order]
@@ -215,27 +213,27 @@ class Repeats:
         return int(np.searchsorted(self._hashes, np.uint64(1) << np.uint64(64 - self._halved)))
 
     def counts(self) -> RepeatCounts:
-        """Return what there is."""
+        """Return the counts of all rows so far."""
         self._settle()
-        times, kinds = np.unique(self._counts, return_counts=True)
-        found = dict(zip(times.tolist(), kinds.tolist(), strict=True))
-        return RepeatCounts(self._rows, found, 0.5**self._halved)
+        times, distinct = np.unique(self._counts, return_counts=True)
+        rows_by_copies = dict(zip(times.tolist(), distinct.tolist(), strict=True))
+        return RepeatCounts(self._rows, rows_by_copies, 0.5**self._halved)
 
 
-KEPT = 8  # numbers on each side
-_FEW = 10  # rows that do not tell what is far off; and of so many rows, one may be
-_FAR = 10.0  # standard deviations of all others
-_GAP = 4.0  # times as far as the farthest of the others
-_SMALL = 40.0  # over the number of the others: by that share both have to be larger, for few others lie close together
+KEPT = 8  # numbers kept at each end
+_FEW = 10  # rows below which nothing counts as extreme; at most one row in so many may be extreme
+_FAR = 10.0  # standard deviations of all other numbers
+_GAP = 4.0  # ratio to the distance of the farthest other number
+_SMALL = 40.0  # over the number of others: both limits are larger by that share, since few others lie close together
 _HALF, _TOLD = (
     0.5,
     5,
 )  # share of zeros beyond which the others are what is not 0; so many of them tell something
-_SAME = 1e-12  # share of the mean, up to which an sd is rounding
+_SAME = 1e-12  # share of the mean up to which an sd is rounding error
 
 
 class Outlying(NamedTuple):
-    """Numbers that lie far from all others.
+    """Numbers that are far from all others.
 
     Parameters
     ----------
@@ -243,11 +241,11 @@ class Outlying(NamedTuple):
         The rows that hold them.
     values : tuple of float
     mean, sd : float
-        Of all others; the sd is that of those that are not 0 where it is larger.
+        Mean and sd of all others; the sd of those that are not 0 where that is larger.
     distance, farthest : float
         The least distance to that mean, in standard deviations of the others, and the largest of one of the others.
     share : float
-        Of the sum of squares around the mean of the others, that they make.
+        Share of these numbers in the sum of squares around the mean of the others.
     """
 
     rows: tuple[int, ...]
@@ -260,18 +258,18 @@ class Outlying(NamedTuple):
 
 
 class Extremes:
-    """The ends of a column of numbers in the making; two of them add in any order."""
+    """Accumulate the smallest and largest numbers of a column; two accumulators combine in any order."""
 
     def __init__(self) -> None:
         self._values, self._rows = np.zeros(0), np.zeros(0, dtype=np.int64)  # ascending
         self._counted = np.zeros(0, dtype=np.bool_)
-        self._n, self._mean, self._away = 0, 0.0, 0.0  # of all others but zeros
+        self._n, self._mean, self._away = 0, 0.0, 0.0  # of all other nonzero numbers
         self._zeros = 0
 
     def add(self, values: Array, first_row: int, *, counted: bool = True) -> None:
         """Add values (n,) of rows that follow each other from ``first_row`` on; NaN are left out.
 
-        Of values that are not ``counted`` only those at the ends are kept: they say nothing of what others are like.
+        Values that are not ``counted`` are kept if they are extreme, and do not enter the mean and sd of the others.
         """
         if not values.size:
             return
@@ -290,22 +288,22 @@ class Extremes:
         self._merge(values[ends], rows[ends], np.full(ends.size, counted))
 
     def update(self, other: "Extremes") -> None:
-        """Add what another one has collected."""
+        """Add the values of another accumulator."""
         self._combine(other._n, other._mean, other._away)
         self._zeros += other._zeros
         self._merge(other._values, other._rows, other._counted)
 
     def _ends(self, values: Array) -> Codes:
-        """Return which values may belong to the ends: at most `KEPT` on each side, of equal ones the first."""
+        """Return the indices of possible extremes: at most `KEPT` on each side, the first of equal values."""
         if self._values.size == 2 * KEPT:
-            some = np.flatnonzero((values < self._values[KEPT - 1]) | (values > self._values[KEPT]))
+            candidates = np.flatnonzero((values < self._values[KEPT - 1]) | (values > self._values[KEPT]))
         else:
-            some = np.arange(values.size)
-        if some.size <= 2 * KEPT:
-            return some
-        low = _least(values[some])
-        high = _least(-values[some])
-        return some[np.union1d(low, high)]
+            candidates = np.arange(values.size)
+        if candidates.size <= 2 * KEPT:
+            return candidates
+        low = _least(values[candidates])
+        high = _least(-values[candidates])
+        return candidates[np.union1d(low, high)]
 
     def _merge(self, values: Array, rows: Codes, counted: Mask) -> None:
         values, rows = np.append(self._values, values), np.append(self._rows, rows)
@@ -337,7 +335,7 @@ class Extremes:
         return low, high
 
     def outlying(self, rows: int) -> Outlying | None:
-        """Return numbers that lie far from all others, as many as there are, of so many rows; None where none does.
+        """Return all numbers that are far from the others, in a column of ``rows`` rows; None where there are none.
 
         They are more than 10 standard deviations of all others from their mean, and four times as far as the farthest
         of those; farther where the others are few.
@@ -347,14 +345,14 @@ class Extremes:
             return None
         centre = mean if n else float(np.median(self._values))
         order = np.lexsort((self._rows, -np.abs(self._values - centre)))
-        found = None
+        outlying = None
         for k in range(1, self._most(order, rows) + 1):
-            one = self._apart(order[:k], order[k:], rows)
-            found = found if one is None else one
-        return found
+            candidate = self._apart(order[:k], order[k:], rows)
+            outlying = outlying if candidate is None else candidate
+        return outlying
 
     def _most(self, order: Codes, rows: int) -> int:
-        """Return how many may be far off: at most a tenth of all, and no more than leave a next one on either side."""
+        """Return the largest number of extremes: a tenth of all, and so few that a neighbour is kept on either side."""
         most = min(max(rows // _FEW, 1), order.size - 1)
         if not self._n + self._zeros:
             return most
@@ -363,39 +361,39 @@ class Extremes:
         return min(most, int(np.searchsorted(used, KEPT)))
 
     def _apart(self, far: Codes, near: Codes, rows: int) -> Outlying | None:
-        some, zeros = (self._n, self._mean, self._away), self._zeros
+        nonzero, zeros = (self._n, self._mean, self._away), self._zeros
         for value in self._values[near].tolist():
-            some = _combined(some, (1, value, 0.0)) if value else some
+            nonzero = _combined(nonzero, (1, value, 0.0)) if value else nonzero
             zeros += not value
-        n, mean, away = _combined(some, (zeros, 0.0, 0.0))
-        sd = (max(away / n, some[2] / max(some[0], 1))) ** 0.5
+        n, mean, away = _combined(nonzero, (zeros, 0.0, 0.0))
+        sd = (max(away / n, nonzero[2] / max(nonzero[0], 1))) ** 0.5
         distance = np.abs(self._values[far] - mean)
         farthest = float(np.abs(self._values[near] - mean).max())
-        told = some[0] if zeros > _HALF * n else n
-        if told < _TOLD or not sd > _SAME * abs(mean):
+        informative = nonzero[0] if zeros > _HALF * n else n
+        if informative < _TOLD or not sd > _SAME * abs(mean):
             return None
-        if not distance.min() > (1.0 + _SMALL / told) * max(_FAR * sd, _GAP * farthest):
+        if not distance.min() > (1.0 + _SMALL / informative) * max(_FAR * sd, _GAP * farthest):
             return None
         square = float(distance @ distance)
         share = square / (square + sd * sd * max(rows - far.size, 1))
-        at = far[np.argsort(self._rows[far])]
+        ascending = far[np.argsort(self._rows[far])]
         return Outlying(
-            tuple(self._rows[at].tolist()), tuple(self._values[at].tolist()), mean, sd, float(distance.min()) / sd,
-            farthest / sd, share,
+            tuple(self._rows[ascending].tolist()), tuple(self._values[ascending].tolist()), mean, sd,
+            float(distance.min()) / sd, farthest / sd, share,
         )  # fmt: skip
 
 
 def _least(values: Array) -> Codes:
-    """Return where the `KEPT` least of more values stand, of equal ones the first."""
+    """Return the indices of the `KEPT` smallest values, the first of equal values."""
     limit = np.partition(values, KEPT - 1)[KEPT - 1]
     below = np.flatnonzero(values < limit)
     return np.append(below, np.flatnonzero(values == limit)[: KEPT - below.size])
 
 
-def _combined(one: tuple[int, float, float], two: tuple[int, float, float]) -> tuple[int, float, float]:
-    """Number, mean and sum of squares around it, of two sets of numbers together."""
-    n = one[0] + two[0]
+def _combined(first: tuple[int, float, float], second: tuple[int, float, float]) -> tuple[int, float, float]:
+    """Return number, mean and sum of squares around the mean of the union of two sets of numbers."""
+    n = first[0] + second[0]
     if not n:
-        return one
-    step = two[1] - one[1]
-    return n, one[1] + step * two[0] / n, one[2] + two[2] + step * step * one[0] * two[0] / n
+        return first
+    step = second[1] - first[1]
+    return n, first[1] + step * second[0] / n, first[2] + second[2] + step * step * first[0] * second[0] / n
