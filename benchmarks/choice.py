@@ -34,11 +34,11 @@ from typing import Any
 import numba
 import numpy as np
 
+from hieropo._kernels import choice as kernels
 from hieropo._utils.packed import pack
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.posterior import PosteriorTable
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.policies.marginals import kernels
 from hieropo.rows.keys import Keys
 from hieropo.storage.load import load_policy
 from hieropo.storage.save import save_policy
@@ -123,7 +123,7 @@ def in_pieces(formulation: Callable[..., Any], piece: int, case: Case) -> list[A
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-fetch = kernels()._fetch
+fetch = kernels._fetch
 
 
 @numba.njit(nogil=True, fastmath=True)
