@@ -222,7 +222,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     flops = 2 * 512**3 / min(timed(lambda: matrix @ matrix)[0] for _ in range(20))
     bandwidth = 2 * large.nbytes / min(timed(lambda: np.copyto(copy, large))[0] for _ in range(5))
     stride = 4 * 4 * -(-z // 4)
-    length = 8 * total.running.turns.length
+    length = 8 * total.running.layout.length
     heaped = max(column_pass._WAITING, column_pass._SHARE * length / stride)
     moved = 4 * (d + 1) + 8 + 3 * stride + 2 * length / heaped
     return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9,

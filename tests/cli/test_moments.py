@@ -62,9 +62,9 @@ def test_days_are_summed_merged_fitted_and_taken_apart(site: Path) -> None:
     rest = answer("moments", "subtract", "both", "monday", "-o", "rest")
     assert rest["rows"] == 300
     tuesday = LogMoments.load("tuesday")
-    left = LogMoments.load("rest").for_learning(apart=True)
+    left = LogMoments.load("rest").for_learning(per_action=True)
     assert left.units.allclose(
-        tuesday.on(LogMoments.load("rest").features).for_learning(apart=True).units, 1e-9
+        tuesday.on(LogMoments.load("rest").features).for_learning(per_action=True).units, 1e-9
     )
     assert {path.name for path in site.iterdir()} == {
         "monday.parquet", "tuesday.parquet", "monday", "tuesday", "both", "rest", "policy", "block"
@@ -95,7 +95,10 @@ def test_a_checkpoint_is_gone_on_from_and_removed_when_moments_are_written(site:
     assert again.moments.sums.tobytes() == whole.moments.sums.tobytes()
     LogMoments.of("*.parquet", task="store", action="offer", reward="profit", checkpoint="kept")
     text = run(1, *made)
-    assert "made with context=[], and now it is ['visits']. Remove the checkpoint kept to begin anew" in text
+    assert (
+        "made with context=[], and this pass has context=['visits']. Remove the checkpoint kept to begin anew"
+        in text
+    )
     assert "other things in it" in run(1, *made[:-1], ".")
     assert "both would lie in the log ." in run(2, "moments", site, *made[2:]).replace(str(site), ".")
     assert "kept would lie in the log" in run(2, "fit", site, "-o", "policy", *NAMED, "--checkpoint", "kept")

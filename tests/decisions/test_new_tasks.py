@@ -171,7 +171,7 @@ def test_candidates_of_a_new_task_are_judged_by_its_group() -> None:
             **{f"is {k}": [float(k == a) for _, _, a in rows] for k in range(3)},
         }
     )  # fmt: skip
-    new_tasks = NewTasks.of(learner.roles_, lambda: (learner.posterior_, learner._placement))
+    new_tasks = NewTasks.of(learner.roles_, lambda: (learner.posterior_, learner._task_levels))
     parts = decide_candidates(learner.policy_, asked, task="store", request="visit", new_tasks=new_tasks)
     found = [row for part in parts for row in part.table["row"].to_pylist()]
     assert [rows[row][2] for row in found] == [1, 1, 0]

@@ -571,7 +571,12 @@ def test_columns_far_from_zero_are_no_copies_of_each_other() -> None:
     )
     found = hieropo.examine(log, task="task", reward="reward", context=["x", "y"])
     assert "undetermined coefficients" not in {each.kind for each in found.findings}
-    assert hieropo.HierOPO().fit(log, task="task", reward="reward", context=["x", "y"]).features_.pivot == "x"
+    assert (
+        hieropo.HierOPO()
+        .fit(log, task="task", reward="reward", context=["x", "y"])
+        .features_.reference_column
+        == "x"
+    )
     copied = log.set_column(3, "y", pa.array(2 * x[:, 0]))
     found = hieropo.examine(copied, task="task", reward="reward", context=["x", "y"])
     assert "undetermined coefficients" in {each.kind for each in found.findings}

@@ -63,8 +63,8 @@ def contexts_for(features, n, rng):
 
 
 def measured_by_definition(row, features):
-    """x - origin, or x_j - (origin_j / origin_p) x_p but for the pivot p; exact, rounded once."""
-    at = None if features.pivot is None else features.columns.index(features.pivot)
+    """x - origin, or x_j - (origin_j / origin_p) x_p but for the reference column p; exact, rounded once."""
+    at = None if features.reference_column is None else features.columns.index(features.reference_column)
     row, origin = [[Fraction(float(value)) for value in values] for values in (row, features.origin)]
     if at is None:
         return [float(x - o) for x, o in zip(row, origin, strict=True)]
@@ -99,7 +99,7 @@ class TestEveryMap:
         context = contexts_for(features, 7, rng)
         codes = rng.integers(0, 3, 7)
         found = features.phi(context, None if features.actions is None else codes)
-        away = 0.0 if features.pivot is None else 1e-15  # a multiple of a column is rounded
+        away = 0.0 if features.reference_column is None else 1e-15  # a multiple of a column is rounded
         np.testing.assert_allclose(found, by_definition(features, context, codes), rtol=0, atol=away)
         assert found.dtype == np.float64
         assert found.flags.c_contiguous
@@ -161,7 +161,7 @@ def test_an_origin_is_a_change_of_coordinates_within_a_family():
     plain = per_action(["a", "b"], ["price", "age"])
     far = plain.recentred((20.5, -3.0))
     assert far != plain
-    assert far.family == plain.family == plain.fingerprint
+    assert far.equivalence_id == plain.equivalence_id == plain.fingerprint
     assert far.recentred(None) == plain == plain.recentred((0.0, 0))
     assert far.origin == (20.5, -3.0)
     assert far.names == plain.names
@@ -174,19 +174,19 @@ def test_an_origin_is_a_change_of_coordinates_within_a_family():
 
 
 @pytest.mark.parametrize(
-    ("origin", "pivot", "intercept", "error", "message"),
+    ("origin", "reference", "intercept", "error", "message"),
     [
         ((1.0,), None, True, InputError, r"one finite number for each of the columns \['price', 'age'\]"),
         ((1.0, math.nan), None, True, InputError, "one finite number"),
-        ((1.0, 2.0), "age", True, InputError, "pivot='age' is for maps without an intercept"),
-        ((1.0, 2.0), None, False, InputError, "name it, pivot="),
+        ((1.0, 2.0), "age", True, InputError, "reference_column='age' is for maps without an intercept"),
+        ((1.0, 2.0), None, False, InputError, "name that column, reference_column="),
         ((1.0, 2.0), "aged", False, SchemaError, "did you mean 'age'"),
-        ((1.0, 0.0), "age", False, InputError, "cannot be multiples of that"),
+        ((1.0, 0.0), "age", False, InputError, "are no multiples of it"),
     ],
 )
-def test_wrong_origins_are_refused(origin, pivot, intercept, error, message):
+def test_wrong_origins_are_refused(origin, reference, intercept, error, message):
     with pytest.raises(error, match=message):
-        per_action(["a"], ["price", "age"], intercept=intercept).recentred(origin, pivot)
+        per_action(["a"], ["price", "age"], intercept=intercept).recentred(origin, reference)
 
 
 def test_names_say_action_and_context():
@@ -355,7 +355,11 @@ def test_null_actions_are_refused():
             r"nan in row 1 \(action 'b'\), column 0",
         ),
         (lambda: embedding(["a"], [[1.0]], table_names=["x", "y"]), InputError, "2 table_names"),
-        (lambda: Crossed(("a",), None, table_names=("x",)), InputError, "table_names need a table"),
+        (
+            lambda: Crossed(("a",), None, table_names=("x",)),
+            InputError,
+            "table_names were given without a table",
+        ),
         (lambda: Columns(()), SchemaError, "at least one"),
         (lambda: Columns(("x", "x")), SchemaError, "named twice"),
     ],
@@ -368,7 +372,7 @@ def test_maps_that_cannot_be(make, error, message):
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        (None, "depends on the action"),
+        (None, "depend on the action"),
         ([-1], r"code -1 \(row 0\) is not in 0 .. 2"),
         ([0, 3], r"code 3 \(row 1\)"),
         (["a"], r"action_codes\(ids\)"),
@@ -388,7 +392,7 @@ def test_columns_knows_no_actions():
         lambda: features.candidates(np.zeros((1, 2))),
         lambda: features.action_codes(["a"]),
     ):
-        with pytest.raises(InputError, match="knows no action ids"):
+        with pytest.raises(InputError, match="has no action ids"):
             call()
     given = np.zeros((1, 2))
     features.phi(given)[0, 0] = 1.0
@@ -418,7 +422,7 @@ def test_tables_are_copied_and_read_only():
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
-        ({"map": "quadratic"}, "kind 'quadratic'; known are"),
+        ({"map": "quadratic"}, "kind 'quadratic'; this version reads"),
         ({}, "kind None"),
         ({"map": "columns"}, "lacks the entry 'columns'"),
         ({**MAPS["indicator"].to_dict(), "actions": [{"colour": "red"}]}, "no known type"),

@@ -33,7 +33,7 @@ from hieropo.errors import HieropoWarning, MismatchError, NumericalError
 from hieropo.features.maps import Columns, embedding, per_action
 from hieropo.model.metadata import Metadata
 from hieropo.model.moved_priors import recentred_hierarchy
-from hieropo.moments.recentring import near, recentred, remote, settled
+from hieropo.moments.recentring import at_final_origin, far_columns, near_first_rows, recentred
 from hieropo.moments.units import UnitAccumulator, UnitMoments
 from hieropo.passes.identifiability import refuse_undetermined
 from hieropo.passes.summing import sums
@@ -167,11 +167,11 @@ def test_moments_moved_are_those_that_the_other_map_makes():
     for features in MAPS.values():
         _, (task, x, codes, reward) = made(features, 50.0, "float64", rows=40)
         own = None if features.actions is None else codes
-        pivot = None if getattr(features, "intercept", False) else "price"
+        reference = None if getattr(features, "intercept", False) else "price"
         maps = [
             features,
-            features.recentred((40.0, -2.0, 0.25), pivot),
-            features.recentred((50.0, -1.0, 0.0), pivot and "stamp"),
+            features.recentred((40.0, -2.0, 0.25), reference),
+            features.recentred((50.0, -1.0, 0.0), reference and "stamp"),
         ]
         weight = rng.uniform(0.5, 2.0, 40)
         each = [
@@ -192,16 +192,16 @@ def test_moments_of_units_move_as_those_of_the_whole_map():
     units.add(task, codes, x, reward)
     direct = Moments.from_arrays(task, there.phi(x, codes), reward, features=there.fingerprint)
     assert recentred(units.moments(), features, there).dense().allclose(direct, 1e-11)
-    both = settled(units.moments(), features.recentred((50.0, -1.0, 0.0)).recentred(None))
+    both = at_final_origin(units.moments(), features.recentred((50.0, -1.0, 0.0)).recentred(None))
     assert both[1] == features  # nothing lies far
 
 
-def test_moments_move_within_a_family_only():
+def test_moments_move_between_equivalent_maps_only():
     one, other = per_action(["a"], ["x"]), per_action(["a"], ["y"], intercept=False)
     made_by = Moments.from_arrays(["s"], one.phi([[1.0]], [0]), [1.0], features=one.fingerprint)
-    with pytest.raises(MismatchError, match="differ by more than where they measure"):
+    with pytest.raises(MismatchError, match="differ by more than the origin"):
         recentred(made_by, one, other)
-    with pytest.raises(MismatchError, match="were made by the map"):
+    with pytest.raises(MismatchError, match="were made by the feature map"):
         recentred(made_by, one.recentred((1.0,)), one)
 
 
@@ -274,14 +274,14 @@ def test_a_constant_column_is_refused_as_before(constant):
             HierOPO(features).fit(same, **roles(features))
 
 
-def test_a_column_of_ones_is_the_pivot_of_a_map_without_an_intercept():
+def test_a_column_of_ones_is_the_reference_column_of_a_map_without_an_intercept():
     rng = np.random.default_rng(3)
     log, rows = made(MAPS["columns"], 1e6, "float64")
     log = log.set_column(log.schema.get_field_index("level"), "level", pa.array(np.ones(60)))
     rows[1][:, 2] = 1.0
     features = Columns(COLUMNS)
     learner = HierOPO(features, task_cov="diag", uncertainty="plug-in").fit(log, **roles(features))
-    assert learner.features_.pivot == "level"
+    assert learner.features_.reference_column == "level"
     assert learner.features_.origin[2] == 1.0
     other = per_action(["all"], COLUMNS[:2])
     twin = HierOPO(other, task_cov="diag", uncertainty="plug-in").fit(
@@ -316,19 +316,19 @@ def test_what_is_chosen_depends_on_the_rows_alone_and_leaves_nothing_far(data):
     codes = None if features.actions is None else np.zeros(200, dtype=np.int64)
     found = []
     for order in (np.arange(200), rng.permutation(200), np.argsort(x[:, 0])):
-        here = near(features, x[order[:50]])
+        here = near_first_rows(features, x[order[:50]])
         taken = Moments.from_arrays(
             order % 3, here.phi(x[order], codes), rng.standard_normal(200), features=here.fingerprint
         )
-        found.append(settled(taken, here))
+        found.append(at_final_origin(taken, here))
     moments, there = found[0]
     for _, other in found[1:]:
         assert (other.origin is None) == (there.origin is None)
         if there.origin is not None:
-            assert other.pivot == there.pivot
+            assert other.reference_column == there.reference_column
             np.testing.assert_allclose(other.origin, there.origin, rtol=1e-6)
-    assert settled(moments, there)[1] == there
-    assert not remote(moments, there)
+    assert at_final_origin(moments, there)[1] == there
+    assert not far_columns(moments, there)
     phi = there.phi(x, codes)
     vary = np.linalg.norm(phi - phi.mean(axis=0), axis=0) > 1e-9 * np.linalg.norm(phi, axis=0)
     assert not vary.any() or np.linalg.cond(phi[:, vary] / np.linalg.norm(phi[:, vary], axis=0)) < 300
@@ -341,8 +341,8 @@ class TestGivenPriors:
     def test_expect_the_same_rewards(self, features):
         rng = np.random.default_rng(0)
         d, c = features.dim, 2
-        pivot = None if getattr(features, "intercept", False) else "stamp"
-        there = features.recentred((16.0, -3.0, 0.0), pivot)
+        reference = None if getattr(features, "intercept", False) else "stamp"
+        there = features.recentred((16.0, -3.0, 0.0), reference)
         root = rng.standard_normal((d * (1 + c), d * (1 + c)))
         hyper = Gaussian(rng.standard_normal(d * (1 + c)), root @ root.T)
         level = Level(np.diag(rng.uniform(1, 2, d)), {1: "x", 2: "y"}, "group")

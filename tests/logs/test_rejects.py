@@ -298,7 +298,7 @@ def test_rewards_that_are_written_only_where_something_came_are_refused():
         profit=lambda values, _: np.where((values > 0) | (np.arange(values.size) < 60), 1.0, np.nan)
     )
     with pytest.raises(
-        LogError, match=r"all others have the reward 1.* missing reward stand for another one, such as 0"
+        LogError, match=r"all others have the reward 1.* missing reward mean another value, such as 0"
     ):
         HierOPO().fit(clicks, **COLUMNS, lenient=True)
 
@@ -308,7 +308,7 @@ def test_missing_rewards_and_uneven_actions_are_doubted():
     with pytest.warns(HieropoWarning) as caught:
         HierOPO(logging="random").fit(log, **COLUMNS, lenient=True)
     told = str(caught[0].message)
-    assert "If a row without a reward is one of which nothing came, its reward is 0" in told
+    assert "If a row without a reward is a decision without an outcome, its reward is 0" in told
     assert "Of action 'b' " in told
     assert "Of action 'a' 0 rows were set aside, where" in told
 

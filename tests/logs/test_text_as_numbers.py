@@ -135,7 +135,7 @@ def test_a_column_of_text_that_holds_numbers_alone_is_read_leniently_and_that_is
     table = texts(rows(bad={}))
     with pytest.raises(SchemaError, match="All of its values are numbers"):
         HierOPO().fit(table, **COLUMNS)
-    with pytest.warns(HieropoWarning, match="'profit' is text, and was read as the numbers that it holds"):
+    with pytest.warns(HieropoWarning, match="'profit' is of type text, and its values were read as numbers"):
         learner = HierOPO(uncertainty="plug-in").fit(table, **COLUMNS, lenient=True)
     strict = HierOPO(uncertainty="plug-in").fit(pa.table(rows(bad={})), **COLUMNS)
     np.testing.assert_allclose(learner.moments_.sums, strict.moments_.sums, rtol=1e-12)
@@ -153,7 +153,7 @@ def test_a_wrong_column_is_no_log_without_rows(tmp_path):
 def test_a_click_or_a_dash_is_no_log_of_clicks_alone(tmp_path):
     clicks = rows(profit=["-" if k % 3 else 1 for k in range(120)][::-1])
     clicks["profit"][:60] = [1] * 60
-    with pytest.raises(LogError, match="Does a missing reward stand for another one, such as 0"):
+    with pytest.raises(LogError, match="Does a missing reward mean another value, such as 0"):
         HierOPO().fit(as_csv(tmp_path, clicks), **COLUMNS, lenient=True)
 
 

@@ -161,8 +161,12 @@ def test_a_filter_is_part_of_what_was_asked_for(log: Path, tmp_path: Path) -> No
 
     found = LogMoments.of(where("visits > 0.5"), checkpoint=tmp_path / "kept", **COLUMNS)
     assert bits(found) == bits(LogMoments.of(where("visits > 0.5"), **COLUMNS))
-    refused("filter='visits > 0.5', and now it is 'visits > 0.4'", where("visits > 0.4"), tmp_path / "kept")
-    refused("filter='visits > 0.5', and now it is None", where(None), tmp_path / "kept")
+    refused(
+        "filter='visits > 0.5', and this pass has filter='visits > 0.4'",
+        where("visits > 0.4"),
+        tmp_path / "kept",
+    )
+    refused("filter='visits > 0.5', and this pass has filter=None", where(None), tmp_path / "kept")
 
 
 def refused(text: str, log: Any, kept: Path, **columns: Any) -> None:
@@ -197,7 +201,7 @@ def test_a_log_that_lost_files_is_another_one(log: Path, tmp_path: Path) -> None
     stopped(log, 3, tmp_path / "kept")
     for number in (2, 3):
         (log / f"{number}.parquet").unlink()
-    refused("'.*2.parquet' was read and is not here", log, tmp_path / "kept")
+    refused("'.*2.parquet' was read and is missing now", log, tmp_path / "kept")
 
 
 def test_a_log_may_move_and_grow_behind_what_was_read(log: Path, tmp_path: Path) -> None:
@@ -209,18 +213,24 @@ def test_a_log_may_move_and_grow_behind_what_was_read(log: Path, tmp_path: Path)
     assert found.n_rows == 1500
     assert bits(found) == bits(LogMoments.of(recentred, **COLUMNS))
     write_part(recentred / "5.parquet", 5, offers="abcd")
-    refused(r"the actions: \['a', 'b', 'c', 'd'\] are not \['a', 'b', 'c'\]", recentred, tmp_path / "kept")
+    refused(
+        r"the log has \['a', 'b', 'c', 'd'\], the checkpoint \['a', 'b', 'c'\]", recentred, tmp_path / "kept"
+    )
 
 
 def test_other_columns_settings_and_types_are_refused(log: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     stopped(log, 3, kept)
     refused(
-        "made with reward='profit', and now it is 'visits'", log, kept, reward="visits", context=["profit"]
+        "made with reward='profit', and this pass has reward='visits'",
+        log,
+        kept,
+        reward="visits",
+        context=["profit"],
     )
-    refused(r"made with context=\['visits'\], and now it is \[\]", log, kept, context=[])
+    refused(r"made with context=\['visits'\], and this pass has context=\[\]", log, kept, context=[])
     refused(
-        "made with features=None, and now it is 'indicator'",
+        "made with features=None, and this pass has features='indicator'",
         log,
         kept,
         features="indicator",
@@ -229,7 +239,7 @@ def test_other_columns_settings_and_types_are_refused(log: Path, tmp_path: Path)
     refused("features=None", log, kept, features=per_action(["a", "b", "c"], ["visits"]))
     table = pq.read_table(log / "3.parquet")
     pq.write_table(table.set_column(0, "store", table["store"].cast(pa.float64())), log / "3.parquet")
-    refused("column 'store' is int64, and now it is double", log, kept)
+    refused("column 'store' has the type int64; in this log it is double", log, kept)
 
 
 def test_a_checkpoint_of_another_format_or_damaged_is_refused(log: Path, tmp_path: Path) -> None:
@@ -270,9 +280,11 @@ def test_nothing_else_is_taken_for_a_checkpoint_or_replaced_by_one(log: Path, tm
 
 
 def test_where_there_can_be_no_checkpoint_it_is_said(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"for logs in files .*this is the Arrow table"):
+    with pytest.raises(
+        InputError, match=r"The log is the Arrow table, and a checkpoint needs a log in files"
+    ):
         LogMoments.of(pq.read_table(log), checkpoint=tmp_path / "kept", **COLUMNS)
-    with pytest.raises(InputError, match="does not keep which rows were set aside"):
+    with pytest.raises(InputError, match="does not keep the rows that were set aside"):
         LogMoments.of(log, checkpoint=tmp_path / "kept", lenient=True, **COLUMNS)
     with pytest.raises(InputError, match="read at once"):
         HierOPO().fit(LogMoments.of(log, **COLUMNS), checkpoint=tmp_path / "kept")

@@ -31,7 +31,7 @@ def test_a_column_far_from_where_it_is_measured_is_warned_about() -> None:
     scrutiny.warn_of_far(moments(features, columns(X, 0 * X + 1.0)), features, "profit")
     far = columns(X, X + 2000)
     with pytest.warns(
-        hieropo.HieropoWarning, match="Column 'y' lies so far from where the feature map measures it"
+        hieropo.HieropoWarning, match="Column 'y' lies so far from the origin of the feature map"
     ):
         scrutiny.warn_of_far(moments(features, far), features, "profit")
     near = features.recentred((0.0, 2000.0))
@@ -61,7 +61,7 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_taken() -> None:
         pytest.raises(hieropo.InputError) as caught,
     ):
         scrutiny.refuse_too_large(900, 1700)
-    assert "1,700 features for 900 tasks take at least 29.2 GiB of memory, and this machine has 1.0" in str(
+    assert "1,700 features for 900 tasks need at least 29.2 GiB of memory, and this machine has 1.0" in str(
         caught.value
     )
 

@@ -115,21 +115,21 @@ def test_a_source_without_parts_is_one_part():
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-@pytest.mark.parametrize("apart", [False, True])
-def test_any_number_of_lanes_gives_the_sums_of_all_rows(tmp_path, threads, apart):
+@pytest.mark.parametrize("per_action", [False, True])
+def test_any_number_of_lanes_gives_the_sums_of_all_rows(tmp_path, threads, per_action):
     table = log_table()
     path = folder_of(tmp_path / "log", [table.slice(0, 1700), table.slice(1700)])
-    found = sums(path, FEATURES, ROLES, threads=threads, apart=apart)
-    moments = found.moments.dense() if apart else found.moments
+    found = sums(path, FEATURES, ROLES, threads=threads, per_action=per_action)
+    moments = found.moments.dense() if per_action else found.moments
     assert moments.allclose(by_definition(table), rtol=1e-12)
-    assert same_bits(found, sums(path, FEATURES, ROLES, threads=threads, apart=apart))
+    assert same_bits(found, sums(path, FEATURES, ROLES, threads=threads, per_action=per_action))
     assert found.sketch.to_dict() == sums(table, FEATURES, ROLES).sketch.to_dict()
 
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_pass_goes_on_from_any_file_to_the_same_bits(tmp_path, threads, apart):
+@pytest.mark.parametrize("per_action", [False, True])
+def test_a_pass_goes_on_from_any_file_to_the_same_bits(tmp_path, threads, per_action):
     table = log_table()
     path = folder_of(tmp_path / "log", [table.slice(k * 1250, 1250) for k in range(4)])
     states = []
@@ -138,24 +138,24 @@ def test_a_pass_goes_on_from_any_file_to_the_same_bits(tmp_path, threads, apart)
         FEATURES,
         ROLES,
         threads=threads,
-        apart=apart,
+        per_action=per_action,
         after_file=states_of(states),
     )
     assert [files for files, _ in states] == [1, 2, 3, 4]
-    assert same_bits(whole, sums(path, FEATURES, ROLES, threads=threads, apart=apart))
+    assert same_bits(whole, sums(path, FEATURES, ROLES, threads=threads, per_action=per_action))
     for state in states:
         later = []
         again = sums(
             path,
             FEATURES,
             ROLES,
-            apart=apart,
+            per_action=per_action,
             start=state,
             after_file=states_of(later),
         )
         assert same_bits(whole, again)
         assert [files for files, _ in later] == [1, 2, 3, 4][state[0] :]
-        assert same_bits(whole, sums(path, FEATURES, ROLES, apart=apart, start=state))
+        assert same_bits(whole, sums(path, FEATURES, ROLES, per_action=per_action, start=state))
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -227,7 +227,7 @@ def test_placements_that_differ_do_not_add():
 
 
 def test_rows_of_weight_0_alone_and_no_rows_are_refused():
-    with pytest.raises(LogError, match="the weight is 0 in every row"):
+    with pytest.raises(LogError, match="the weight, is 0 in every row"):
         sums(log_table(10, w=np.zeros(10)), FEATURES, ROLES)
     reader = log_table(10).slice(0, 0).to_reader()
     with pytest.raises(LogError, match="Arrow stream has no rows"):
@@ -285,7 +285,7 @@ def test_columns_of_every_type_are_read_in_place(kind, monkeypatch):
 
 MAPS = {
     "columns": Columns(("age", "price")),
-    "columns from an origin": Columns(("age", "price"), origin=(50.0, -3.0), pivot="age"),
+    "columns from an origin": Columns(("age", "price"), origin=(50.0, -3.0), reference_column="age"),
     "per action": FEATURES,
     "per action from an origin": Crossed(("a", "b", "c"), None, ("age", "price"), origin=(50.0, 0.5)),
     "without an intercept": per_action(["c", "a", "b"], ["age", "price"], intercept=False),
@@ -443,20 +443,20 @@ def test_places_stay_when_texts_meet_other_ids():
 
 
 @pytest.fixture
-def small_heaps(monkeypatch):
-    """Rows go on heaps of few tasks, which are full again and again."""
+def small_buffers(monkeypatch):
+    """Rows go to buffers of few tasks, which are full again and again."""
     for name, value in {
         "_CACHE": 1000,
-        "_HEAP": 3000,
-        "_LEAST_HEAPED": 30_000,
-        "_MOST_HEAPED": 30_000,
+        "_BUFFER": 3000,
+        "_LEAST_BUFFERED": 30_000,
+        "_MOST_BUFFERED": 30_000,
     }.items():
         monkeypatch.setattr(f"hieropo.moments.column_pass.{name}", value)
 
 
 @pytest.mark.parametrize("price", [pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("weight", ["w", None])
-def test_rows_on_heaps_give_the_same_bits_as_rows_added_at_once(price, weight, monkeypatch, request):
+def test_rows_in_buffers_give_the_same_bits_as_rows_added_at_once(price, weight, monkeypatch, request):
     table = log_table(20_000, price=pa.array(np.random.default_rng(5).standard_normal(20_000), price))
     narrow = price == pa.float32() and weight is None
     for column in ("margin", "w"):
@@ -465,16 +465,16 @@ def test_rows_on_heaps_give_the_same_bits_as_rows_added_at_once(price, weight, m
     roles = Roles("store", None, "margin", weight=weight, context=("age", "price"))
     batches = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=3000))
     at_once = sums(table, Columns(("age", "price")), roles)
-    request.getfixturevalue("small_heaps")
+    request.getfixturevalue("small_buffers")
     emptied = []
     finish = ColumnPass.finish
     monkeypatch.setattr(
-        ColumnPass, "finish", lambda self: (emptied.append(self._heaps.fill.sum()), finish(self))
+        ColumnPass, "finish", lambda self: (emptied.append(self._buffers.fill.sum()), finish(self))
     )
-    heaped = sums(batches, Columns(("age", "price")), roles)
+    buffered = sums(batches, Columns(("age", "price")), roles)
     assert any(emptied)
-    assert same_bits(heaped, at_once)
-    assert heaped.moments.allclose(by_definition(table, roles, Columns(("age", "price"))))
+    assert same_bits(buffered, at_once)
+    assert buffered.moments.allclose(by_definition(table, roles, Columns(("age", "price"))))
 
 
 def test_texts_that_came_as_ids_go_on_as_bytes():

@@ -6,7 +6,8 @@ of a map with an origin are those with which its features give the same rewards,
 
     theta~' phi~(x, a) = theta' phi(x, a) for all x and a,   so   theta~_s = theta_s + sum_j k_j theta_j
 
-for the intercept, k = origin, or the pivot, k = origin / origin_pivot, of each block, and all others as they are.
+for the intercept, k = origin, or the reference column, k = origin / origin_p, of each block, and all others
+unchanged.
 """
 
 from collections.abc import Hashable
@@ -36,9 +37,9 @@ def coordinates(features: Any) -> Exact:
     p = len(features.columns) + first
     block = exact(np.eye(p))
     if features.origin is not None:
-        spot = 0 if features.pivot is None else features.columns.index(features.pivot)
+        spot = 0 if features.reference_column is None else features.columns.index(features.reference_column)
         point = exact(features.origin)
-        k = point if features.pivot is None else point / point[spot]
+        k = point if features.reference_column is None else point / point[spot]
         for j, each in enumerate(k):
             if first + j != spot:
                 block[spot, first + j] = each

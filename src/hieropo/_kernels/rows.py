@@ -111,17 +111,17 @@ def _cross(C, columns, table, intercept, action, P):
 
 
 @compiled
-def _measure(C, origin, pivot, n):
-    """Measure the first columns, rows of C, from an origin, or in multiples of the pivot; as `origins.measured`."""
+def _measure(C, origin, reference, n):
+    """Measure the first columns, rows of C, from an origin, or in multiples of the reference; as `origins.measured`."""
     for j in range(origin.size):
         away = origin[j]
-        if pivot < 0:
+        if reference < 0:
             for t in range(n):
                 C[j, t] = less_product(C[j, t], away, 1.0)
-        elif j != pivot:
-            ratio, point = away / origin[pivot], origin[pivot]
+        elif j != reference:
+            ratio, point = away / origin[reference], origin[reference]
             for t in range(n):
-                far = less_product(C[pivot, t], point, 1.0)
+                far = less_product(C[reference, t], point, 1.0)
                 C[j, t] = less_product(less_product(C[j, t], away, 1.0), far, ratio)
 
 
@@ -199,7 +199,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
             return start
         _finish_hashes(sketch.marks, own, hashes)
         sketch.state[0] = _keep_small(hashes, sketch.limit, sketch.seen, sketch.kept, sketch.state[0])
-        _measure(C, phi.origin, phi.pivot, m)
+        _measure(C, phi.origin, phi.reference, m)
         Z = C
         if phi.table.size:
             Z = block.P

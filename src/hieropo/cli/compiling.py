@@ -57,11 +57,11 @@ def _columns() -> None:
         Column.of(r.ones.ctypes.data, "f8", "context"),
     ]
     rows = ColumnPass(features, running, sketcher)
-    rows.add(columns, r.task * running.each + r.action, r.action, weighted=False)
+    rows.add(columns, r.task * running.blocks + r.action, r.action, weighted=False)
     plain = Accumulator(1)
     plain.running.places.of_checked(r.task)
     ColumnPass(Columns(("x",)), plain.running, RowSketcher()).add(columns, r.task, None, weighted=False)
-    work = Work.of(plain.running.turns)
+    work = Work.of(plain.running.layout)
     backend.heaps().empty_heaps(0, 0, PartitionBuffers.none(), plain.running.running(), work)
     clean_rows(columns, _N)
 

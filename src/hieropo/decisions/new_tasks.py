@@ -35,7 +35,7 @@ class NewTasks:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
         self._known, self._posterior = known, None
-        self._placement = TaskLevels(self._roles)
+        self._task_levels = TaskLevels(self._roles)
         self._groups: list[Keys] = []  # in the log, from the tasks upwards
         self._warned = False
         self._laws: dict[Any, Gaussian] = {}
@@ -64,11 +64,11 @@ class NewTasks:
             raise SchemaError(self._unplaced(requests))
         if self._posterior is None:
             self._posterior, before = self._known()
-            self._placement = before.copy()
+            self._task_levels = before.copy()
             self._groups = [Keys.factorize(list(parent.values()))[0] for parent in before.levels().values()]
         self._warn_of_groups(requests)
         n = len(requests)
-        self._placement.add(
+        self._task_levels.add(
             Batch(
                 requests.task, None, np.zeros(n), None,  # type: ignore[arg-type]  # no context is needed
                 first_row=requests.first_row, roles=self._roles, levels=requests.levels, metadata=requests.metadata,
@@ -76,7 +76,7 @@ class NewTasks:
             )
         )  # fmt: skip
         keys, _ = Keys.factorize(requests.task)
-        parents, values = tuple(self._placement.levels().values()), self._placement.known
+        parents, values = tuple(self._task_levels.levels().values()), self._task_levels.known
         laws = [self._law(task, parents, values) for task in keys.values.tolist()]
         table = PosteriorTable(
             keys, np.array([law.mean for law in laws]), pack(np.array([law.cov for law in laws])),

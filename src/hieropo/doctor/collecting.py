@@ -165,7 +165,7 @@ class Collector:
         self._faults: dict[tuple[str, str], Reason] = {}
         self._contexts: Accumulator | None = None
         self._origin = np.zeros(len(roles.context))
-        self._placement = TaskLevels(roles)
+        self._task_levels = TaskLevels(roles)
         self._misplaced: str | None = None
         self._stand_for, self._total = 0.0, 0.0
         self._time_kind: Any = None
@@ -291,7 +291,7 @@ class Collector:
             metadata=np.column_stack(metadata) if metadata else None,
         )
         try:
-            self._placement.add(batch)
+            self._task_levels.add(batch)
         except LogError as error:
             self._misplaced = str(error)
 

@@ -66,7 +66,7 @@ def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] 
     """Return the sum of (1, x)(1, x)' over all rows; None where the features do not contain (1, x)."""
     blocks = moments.units if isinstance(moments, UnitMoments) else moments
     d = blocks.dim
-    if getattr(features, "pivot", None) is not None:
+    if getattr(features, "reference_column", None) is not None:
         return None  # columns are measured relative to the reference column
     if isinstance(features, Columns):
         total = unpack(blocks.sums.sum(axis=0), d + 2)

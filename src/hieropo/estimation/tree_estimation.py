@@ -51,7 +51,7 @@ from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Design, Metadata
 from hieropo.model.posterior import flat_root, parents_of
 from hieropo.model.steps import Parents, down, square_roots, up, upper_factor
-from hieropo.moments.statistics import Moments, turned
+from hieropo.moments.statistics import Moments, transformed_sums
 
 _PIECE = 4096  # nodes worked on at once
 _SAMPLE = 8192  # nodes of a level from which its curvature is taken
@@ -93,7 +93,7 @@ class Tree:
     def turned(self, T: Array, back: Array) -> "Tree":
         """Return the tree of the features T phi; ``back`` is T^-T."""
         design = None if self.design is None else self.design.turned(back)
-        return replace(self, rows=turned(self.rows, T), design=design)
+        return replace(self, rows=transformed_sums(self.rows, T), design=design)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

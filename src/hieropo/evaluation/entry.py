@@ -379,7 +379,7 @@ def _limits(
 
 def subject_of(learner: Any) -> Subject:
     """Return the policy of a fitted learner, and how to learn it again."""
-    hierarchy, hyper_uncertainty = learner.hierarchy_, learner._doubt
+    hierarchy, hyper_uncertainty = learner.hierarchy_, learner._hyper_uncertainty
 
     def condition(moments: Any) -> Any:
         if isinstance(hierarchy, Hierarchy):
@@ -392,7 +392,7 @@ def subject_of(learner: Any) -> Subject:
         posterior=learner.posterior_,
         condition=condition,
         relearn=lambda moments, features: (
-            learner.learned_from(moments, features, learner._placement).posterior
+            learner.learned_from(moments, features, learner._task_levels).posterior
         ),
         by_words=all(
             isinstance(learner.get_params().get(name, ""), str | None)

@@ -1,4 +1,4 @@
-"""Feature maps phi(context, action): immutable values that can be told apart by what they compute.
+"""Feature maps phi(context, action): immutable values, equal where they compute the same features.
 
 May import ``rows`` and below.
 """

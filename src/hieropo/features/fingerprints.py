@@ -1,8 +1,8 @@
-"""Fingerprints of feature maps, and origins from which they measure context columns.
+"""Fingerprints of feature maps, and the origin of their context columns: a large offset then loses no precision.
 
 With an intercept the columns are taken as ``x - origin``. Without one that would be another model, since no feature
-stands for the constant; there they are taken as ``x_j - (origin_j / origin_p) x_p``, in multiples of one column p, the
-pivot, that stays as it is. Both are changes of coordinates.
+stands for the constant; there they are taken as ``x_j - (origin_j / origin_p) x_p``, relative to one column p, the
+reference column, which stays as it is. Both are changes of coordinates.
 """
 
 import hashlib
@@ -23,89 +23,100 @@ Origin = tuple[float, ...]
 
 
 def checked_origin(
-    origin: Sequence[float] | None, pivot: str | None, columns: tuple[str, ...], *, intercept: bool
+    origin: Sequence[float] | None, reference_column: str | None, columns: tuple[str, ...], *, intercept: bool
 ) -> tuple[Origin | None, str | None]:
-    """Check an origin of c numbers and its pivot; one that changes no column is none.
+    """Return a checked origin of c numbers and its reference column; (None, None) where it changes no column.
 
     Raises
     ------
     InputError
-        Not one finite number for each column, or a pivot that is missing, not needed or measured itself.
+        Not one finite number for each column; or a reference column that is missing, not needed or whose origin is 0.
     SchemaError
-        The pivot is no context column.
+        The reference column is no context column.
     """
     if origin is None:
         return None, None
     values = tuple(float(value) for value in origin)
-    if not any(value for value, column in zip(values, columns, strict=False) if column != pivot):
+    if not any(value for value, column in zip(values, columns, strict=False) if column != reference_column):
         return None, None
     if len(values) != len(columns) or not np.isfinite(values).all():
         raise InputError(
-            f"origin={list(values)}; one finite number for each of the columns {list(columns)} is needed."
+            f"origin={list(values)} does not fit: one finite number for each of the columns {list(columns)} is "
+            "needed."
         )
     if not intercept:
-        return values, _checked_pivot(values, pivot, columns)
-    if pivot is not None:
+        return values, _checked_reference(values, reference_column, columns)
+    if reference_column is not None:
         raise InputError(
-            f"pivot={pivot!r} is for maps without an intercept; with one, columns are x - origin. Leave it out."
+            f"reference_column={reference_column!r} is for maps without an intercept; with one, columns are x - "
+            "origin. Leave it out."
         )
     return values, None
 
 
-def _checked_pivot(values: Origin, pivot: str | None, columns: tuple[str, ...]) -> str:
-    if pivot is None:
+def _checked_reference(values: Origin, reference_column: str | None, columns: tuple[str, ...]) -> str:
+    if reference_column is None:
         raise InputError(
-            "A map without an intercept measures its columns in multiples of one of them: name it, pivot='...'."
+            "A map without an intercept and with an origin takes its columns relative to one of them: name that "
+            "column, reference_column='...'."
         )
-    if pivot not in columns:
+    if reference_column not in columns:
         raise SchemaError(
-            f"The pivot {pivot!r} is none of the columns {list(columns)}{near(pivot, columns)}."
+            f"The reference column {reference_column!r} is none of the columns "
+            f"{list(columns)}{near(reference_column, columns)}. Name one of them."
         )
-    if not values[columns.index(pivot)]:
-        raise InputError(f"The origin of the pivot {pivot!r} is 0, and others cannot be multiples of that.")
-    return pivot
+    if not values[columns.index(reference_column)]:
+        raise InputError(
+            f"The origin of the reference column {reference_column!r} is 0, so that the origins of other columns are "
+            "no multiples of it. Name a column whose origin is not 0."
+        )
+    return reference_column
 
 
-def measured(x: Array, origin: Origin | None, columns: tuple[str, ...], pivot: str | None) -> Array:
-    """Contexts x (n, c) measured from an origin; x itself where there is none."""
+def measured(
+    x: Array, origin: Origin | None, columns: tuple[str, ...], reference_column: str | None
+) -> Array:
+    """Return contexts x (n, c) relative to an origin; x itself where there is none."""
     if origin is None:
         return x
     point: Array = np.array(origin)
-    away = x - point
-    if pivot is None:
-        return away
-    p = columns.index(pivot)
-    found: Array = away - away[:, [p]] * (point / point[p])  # x_j - k_j x_p from small numbers only
-    found[:, p] = x[:, p]
-    return found
+    shifted = x - point
+    if reference_column is None:
+        return shifted
+    p = columns.index(reference_column)
+    relative: Array = shifted - shifted[:, [p]] * (point / point[p])  # x_j - k_j x_p from small numbers only
+    relative[:, p] = x[:, p]
+    return relative
 
 
-def unmeasured(y: Array, origin: Origin | None, columns: tuple[str, ...], pivot: str | None) -> Array:
-    """Contexts x (n, c) that :func:`measured` turned into y."""
+def unmeasured(
+    y: Array, origin: Origin | None, columns: tuple[str, ...], reference_column: str | None
+) -> Array:
+    """Return contexts x (n, c) from y (n, c), as :func:`measured` gives it."""
     if origin is None:
         return y
     point: Array = np.array(origin)
-    if pivot is None:
+    if reference_column is None:
         return y + point
-    p = columns.index(pivot)
-    found: Array = y + y[:, [p]] * (point / point[p])
-    found[:, p] = y[:, p]
-    return found
+    p = columns.index(reference_column)
+    contexts: Array = y + y[:, [p]] * (point / point[p])
+    contexts[:, p] = y[:, p]
+    return contexts
 
 
 def fingerprint(stored: Mapping[str, Any]) -> str:
-    """SHA-256, in hexadecimal, of canonical JSON: sorted keys, no blanks, shortest exact floats."""
+    """Return the SHA-256, in hexadecimal, of canonical JSON: sorted keys, no blanks, shortest exact floats."""
     text = json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class Fingerprinted:
-    """Equality, hash, context columns and where they are measured from, as every map has them."""
+    """Equality, hash, context columns and their origin: the part that all feature maps share."""
 
     __slots__ = ()
     columns: tuple[str, ...]
     origin: Origin | None
-    pivot: str | None
+    reference_column: str | None
     _fingerprint: str
 
     @property
@@ -116,27 +127,28 @@ class Fingerprinted:
         return self._fingerprint
 
     @property
-    def family(self) -> str:
-        """Fingerprint of the map without its origin: maps of one family differ by a change of coordinates."""
+    def equivalence_id(self) -> str:
+        """The fingerprint of the map without its origin; maps that share it differ by a change of coordinates."""
         return self.fingerprint if self.origin is None else self.recentred(None).fingerprint
 
-    def recentred(self, origin: Sequence[float] | None, pivot: str | None = None) -> Self:
-        """Return the map of the same family that measures its columns from another origin; None is from 0."""
-        return replace(self, origin=origin, pivot=pivot)  # type: ignore[type-var]  # every map is a dataclass
+    def recentred(self, origin: Sequence[float] | None, reference_column: str | None = None) -> Self:
+        """Return the equivalent map whose columns have another origin; None is the origin 0."""
+        return replace(self, origin=origin, reference_column=reference_column)  # type: ignore[type-var]  # every map is a dataclass
 
     def measured(self, x: Array) -> Array:
-        """Contexts x (n, c) as this map measures them, from its origin."""
-        return measured(x, self.origin, self.columns, self.pivot)
+        """Return contexts x (n, c) relative to the origin of this map."""
+        return measured(x, self.origin, self.columns, self.reference_column)
 
     def unmeasured(self, y: Array) -> Array:
-        """Contexts x (n, c) that :meth:`measured` turned into y."""
-        return unmeasured(y, self.origin, self.columns, self.pivot)
+        """Return contexts x (n, c) from y (n, c), as :meth:`measured` gives it."""
+        return unmeasured(y, self.origin, self.columns, self.reference_column)
 
     def _origin_to_dict(self) -> dict[str, Any]:
-        """Write the origin, where there is one: maps without one are written as before there were any."""
+        """Return the origin as JSON; nothing for a map without one, whose fingerprint thus stays."""
         if self.origin is None:
             return {}
-        return {"origin": list(self.origin), **({} if self.pivot is None else {"pivot": self.pivot})}
+        reference = {} if self.reference_column is None else {"pivot": self.reference_column}
+        return {"origin": list(self.origin), **reference}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fingerprinted):
@@ -147,28 +159,29 @@ class Fingerprinted:
         return hash(self.fingerprint)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
+        """Return the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
         raise NotImplementedError
 
     def arrange(self, context: ArrayLike, columns: Sequence[str]) -> Array:
-        """Bring contexts (n, k) whose columns are named into the order of this map, (n, c).
+        """Return contexts (n, c) in the column order of this map, from contexts (n, k) with named columns.
 
         Raises
         ------
         SchemaError
-            A column is missing, or is none that this map reads.
+            A column is missing, or this map does not read it.
         """
-        given = context_names(columns)
+        names = context_names(columns)
         for column in self.columns:
-            if column not in given:
+            if column not in names:
                 raise SchemaError(
-                    f"Context column {column!r} is missing{near(column, given)}; given are {list(given)}."
+                    f"Context column {column!r} is missing{near(column, names)}: the contexts have the columns "
+                    f"{list(names)}, and the feature map reads {list(self.columns)}. Add the column."
                 )
-        for column in given:
+        for column in names:
             if column not in self.columns:
                 raise SchemaError(
                     f"Context column {column!r} is unknown to the feature "
-                    f"map{near(column, self.columns)}; it reads {list(self.columns)}. Select these first."
+                    f"map{near(column, self.columns)}; it reads {list(self.columns)}. Select these columns first."
                 )
-        values = contexts(context, given)
-        return values[:, [given.index(column) for column in self.columns]]
+        values = contexts(context, names)
+        return values[:, [names.index(column) for column in self.columns]]

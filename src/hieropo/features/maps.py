@@ -27,65 +27,65 @@ __all__ = [
 
 @runtime_checkable
 class FeatureMap(Protocol):
-    """What a feature map is: a value that turns contexts (n, c) and actions (n,) into features (n, d).
+    """A value that turns contexts (n, c) and actions (n,) into features (n, d).
 
-    Equal maps have equal fingerprints, and moments made with unlike maps do not add.
+    Equal maps have equal fingerprints. Moments of different maps do not add.
     """
 
     @property
     def dim(self) -> int:
-        """Dimension d."""
+        """The dimension d."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each of the d features."""
+        """The name of each of the d features."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Context columns that are read, in this order."""
+        """The context columns that are read, in this order."""
 
     @property
     def actions(self) -> tuple[Any, ...] | None:
-        """Ids of the K actions; None where phi does not depend on an action id."""
+        """The ids of the K actions; None where phi does not depend on an action id."""
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON of ``to_dict()``, in hexadecimal."""
+        """The SHA-256 of the canonical JSON of ``to_dict()``, in hexadecimal."""
 
     def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
-        """Features (n, d) of contexts (n, c) and action codes (n,)."""
+        """Return the features (n, d) of contexts (n, c) and action codes (n,)."""
 
     def candidates(self, context: ArrayLike) -> Array:
-        """Features (n, K, d) of every action in contexts (n, c)."""
+        """Return the features (n, K, d) of every action in contexts (n, c)."""
 
     def action_codes(self, ids: object, *, first_row: int = 0) -> Codes:
-        """Position in ``actions`` of each id (n,)."""
+        """Return the position in ``actions`` of each id (n,)."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
+        """Return the map as JSON can hold it; :func:`feature_map_from_dict` reads it back exactly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns(Fingerprinted):
     """The context columns as they are: phi = x, of the action taken.
 
-    For logs whose columns already describe the action; there is no list of actions, so a policy is handed the
-    candidates' features.
+    For logs whose columns already describe the action. There is no list of actions, so that requests bring the
+    features of each candidate.
 
     Parameters
     ----------
     columns : tuple of str
     origin : tuple of float, optional
-        One number for each column: phi_j = x_j - (origin_j / origin_p) x_p, so that columns far from 0 cost no digits.
-    pivot : str, optional
-        The column p in whose multiples the others are measured; it stays as it is. Only with an origin.
+        One number for each column: phi_j = x_j - (origin_j / origin_p) x_p. A large offset then loses no precision.
+    reference_column : str, optional
+        The column p relative to which the others are taken; it stays as it is. Only with an origin.
 
     Raises
     ------
     SchemaError
-        No columns, one named twice, or a pivot that is none.
+        No columns, one named twice, or a reference column that is not among them.
     InputError
-        An origin that does not fit.
+        The origin does not fit the columns.
 
     Examples
     --------
@@ -95,25 +95,25 @@ class Columns(Fingerprinted):
 
     columns: tuple[str, ...]
     origin: tuple[float, ...] | None = None
-    pivot: str | None = None
+    reference_column: str | None = None
     _fingerprint: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", context_names(self.columns))
         if not self.columns:
             raise SchemaError("Columns() needs at least one context column; there is no feature without one.")
-        origin = checked_origin(self.origin, self.pivot, self.columns, intercept=False)
+        origin = checked_origin(self.origin, self.reference_column, self.columns, intercept=False)
         object.__setattr__(self, "origin", origin[0])
-        object.__setattr__(self, "pivot", origin[1])
+        object.__setattr__(self, "reference_column", origin[1])
 
     @property
     def dim(self) -> int:
-        """Dimension d, the number of columns."""
+        """The dimension d, the number of columns."""
         return len(self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each of the d features: that of its column."""
+        """The name of each of the d features, that of its column."""
         return self.columns
 
     @property
@@ -122,14 +122,14 @@ class Columns(Fingerprinted):
         return
 
     def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
-        """Features (n, d) = contexts (n, d), as they are measured, a copy; ``action`` must be None.
+        """Return the features (n, d): a copy of the contexts (n, d), relative to the origin; ``action`` must be None.
 
         Raises
         ------
         LogError
             ``context`` is of another shape or not finite.
         InputError
-            Actions were handed in.
+            ``action`` is not None.
         """
         if action is not None:
             self._no_actions()
@@ -146,23 +146,23 @@ class Columns(Fingerprinted):
 
     def _no_actions(self) -> NoReturn:
         raise InputError(
-            f"Columns({list(self.columns)}) knows no action ids: its columns describe the action "
-            "themselves. Leave the action out and hand the candidates' features in, or use "
+            f"The feature map Columns({list(self.columns)}) has no action ids: its columns describe the action "
+            "themselves. Leave the action out and hand in the features of the candidates, or use "
             "per_action(...) or embedding(...)."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the map as JSON can hold it."""
+        """Return the map as JSON can hold it."""
         return {"map": "columns", "columns": list(self.columns), **self._origin_to_dict()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Columns":
-        """Read what :meth:`to_dict` wrote."""
+        """Return the map that :meth:`to_dict` wrote."""
         return cls(tuple(stored["columns"]), stored.get("origin"), stored.get("pivot"))
 
 
 def indicator(actions: Sequence[Any]) -> Crossed:
-    """One coefficient for each action: phi = e_a, of dimension K.
+    """Return the map with one coefficient for each action: phi = e_a, of dimension K.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def indicator(actions: Sequence[Any]) -> Crossed:
 
 
 def per_action(actions: Sequence[Any], columns: Sequence[str], *, intercept: bool = True) -> Crossed:
-    """A linear model of the context for each action: phi = e_a (x) (1, x), of dimension K (c + 1).
+    """Return the map with a linear model of the context for each action: phi = e_a (x) (1, x), of dimension K (c + 1).
 
     Examples
     --------
@@ -191,7 +191,7 @@ def embedding(
     intercept: bool = True,
     table_names: Sequence[str] | None = None,
 ) -> Crossed:
-    """Actions described by the rows of a table (K, e): phi = table[a] (x) (1, x), of dimension e (c + 1).
+    """Return the map of actions described by a table (K, e): phi = table[a] (x) (1, x), of dimension e (c + 1).
 
     Examples
     --------
@@ -206,94 +206,94 @@ _MAPS: dict[str, Any] = {"columns": Columns, "crossed": Crossed}
 
 
 def feature_map_from_dict(stored: Mapping[str, Any]) -> FeatureMap:
-    """Read the map that ``to_dict`` wrote; it equals the first.
+    """Return the map that ``to_dict`` wrote; it equals the map that was written.
 
     Raises
     ------
     InputError
-        ``stored`` is no map: an entry is missing, or was written by a newer version.
+        ``stored`` is no map: an entry is missing, or a newer version wrote it.
     """
     kind = stored.get("map")
     if kind not in _MAPS:
         raise InputError(
-            f"A stored feature map is of kind {kind!r}; known are {sorted(_MAPS)}. Was it written by a "
-            "newer version?"
+            f"The stored feature map is of the kind {kind!r}; this version reads {sorted(_MAPS)}. Was it written by "
+            "a newer version?"
         )
     try:
-        found: FeatureMap = _MAPS[kind].from_dict(stored)
+        features: FeatureMap = _MAPS[kind].from_dict(stored)
     except KeyError as error:
         raise InputError(
-            f"A stored feature map of kind {kind!r} lacks the entry {error}. Was it edited?"
+            f"The stored feature map of the kind {kind!r} lacks the entry {error}. Was the file edited? Save the "
+            "policy or the moments again."
         ) from error
-    return found
+    return features
 
 
 def merged_map(one: FeatureMap, other: FeatureMap) -> FeatureMap:
-    """Return the map with the actions of both, where each action has coefficients of its own; else the one map of both.
+    """Return the map with the actions of both, where each action has its own coefficients; else the map they share.
 
     Maps that list the same actions in the same order keep it; otherwise actions are sorted, so that it does not matter
-    which moments are put together first. Columns are measured from where the first map does.
+    which moments come first. Columns have the origin of the first map.
 
     Raises
     ------
     MismatchError
-        They differ in more than their actions; names what differs.
+        They differ in more than their actions; the message names the differences.
     """
-    if one.fingerprint == at_origin(other, one).fingerprint:
+    if one.fingerprint == with_origin_of(other, one).fingerprint:
         return one
-    told = _differences(one, other)
-    if told:
+    differences = _differences(one, other)
+    if differences:
         raise MismatchError(
-            f"These moments do not combine, since they were made with different features: {'; '.join(told)}. Make both "
-            "again with the same columns and one feature map."
+            f"These moments do not combine, since they were made with different features: {'; '.join(differences)}. "
+            "Make both again with the same columns and one feature map."
         )
     assert isinstance(one, Crossed)
     assert isinstance(other, Crossed)
     return replace(one, actions=_sorted_union(one.actions, other.actions))
 
 
-def at_origin(features: FeatureMap, other: FeatureMap) -> FeatureMap:
-    """Return a map that measures its columns from where another does, where both have the same columns."""
-    mine, theirs = features, other
+def with_origin_of(features: FeatureMap, other: FeatureMap) -> FeatureMap:
+    """Return ``features`` with the origin of another map; ``features`` itself where their columns differ."""
     if (
-        not (isinstance(mine, Fingerprinted) and isinstance(theirs, Fingerprinted))
-        or mine.columns != theirs.columns
+        not (isinstance(features, Fingerprinted) and isinstance(other, Fingerprinted))
+        or features.columns != other.columns
     ):
         return features
-    if getattr(mine, "intercept", False) != getattr(theirs, "intercept", False):
+    if getattr(features, "intercept", False) != getattr(other, "intercept", False):
         return features
-    found: FeatureMap = mine.recentred(theirs.origin, theirs.pivot)
-    return found
+    recentred: FeatureMap = features.recentred(other.origin, other.reference_column)
+    return recentred
 
 
 def _differences(one: FeatureMap, other: FeatureMap) -> list[str]:
     if type(one) is not type(other):
-        return [f"one map is {_named(one)}, the other {_named(other)}"]
-    told = []
+        return [f"one map is {_kind_of_map(one)}, the other {_kind_of_map(other)}"]
+    differences = []
     if one.columns != other.columns:
         order = ", the same in another order" if sorted(one.columns) == sorted(other.columns) else ""
-        told.append(f"context columns {list(one.columns)} and {list(other.columns)}{order}")
+        differences.append(f"context columns {list(one.columns)} and {list(other.columns)}{order}")
     if isinstance(one, Crossed) and isinstance(other, Crossed):
-        told += _crossed_differences(one, other)
-    return told
+        differences += _crossed_differences(one, other)
+    return differences
 
 
 def _crossed_differences(one: Crossed, other: Crossed) -> list[str]:
-    told = []
+    differences = []
     if one.intercept != other.intercept:
-        told.append(f"an intercept in the {'first' if one.intercept else 'second'} only")
+        differences.append(f"an intercept in the {'first' if one.intercept else 'second'} only")
     if (one.table is None) != (other.table is None):
-        told.append("actions with coefficients of their own, and actions described by a table")
+        differences.append("actions with coefficients of their own, and actions described by a table")
     elif one.table is not None and one.actions != other.actions:
-        told.append(f"actions that a table describes, {list(one.actions)} and {list(other.actions)}")
+        differences.append(f"actions that a table describes, {list(one.actions)} and {list(other.actions)}")
     elif one.table is not None and not np.array_equal(one.table, np.asarray(other.table)):
-        told.append("the tables that describe the actions")
+        differences.append("the tables that describe the actions")
     elif one.table_names != other.table_names:
-        told.append(f"names of the tables' columns, {one.table_names} and {other.table_names}")
-    return told
+        differences.append(f"names of the tables' columns, {one.table_names} and {other.table_names}")
+    return differences
 
 
-def _named(features: FeatureMap) -> str:
+def _kind_of_map(features: FeatureMap) -> str:
     return f"of columns {list(features.columns)}" if features.actions is None else "of actions"
 
 
@@ -303,14 +303,14 @@ def _sorted_union(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ..
     try:
         return tuple(sorted({*one, *other}))
     except TypeError as error:
-        kinds = [sorted({type(action).__name__ for action in each}) for each in (one, other)]
+        types = [sorted({type(action).__name__ for action in actions}) for actions in (one, other)]
         raise MismatchError(
-            f"These moments do not combine: their actions are of the types {kinds[0]} and {kinds[1]}, such as "
+            f"These moments do not combine: their actions are of the types {types[0]} and {types[1]}, such as "
             f"{one[0]!r} and {other[0]!r}. Give the column one type, or make both with one feature map."
         ) from error
 
 
-def places_in(whole: FeatureMap, part: FeatureMap) -> Codes:
-    """Position in one map of each action of another, whose actions are all among its own."""
-    known = {action: position for position, action in enumerate(whole.actions or ())}
-    return np.array([known[action] for action in part.actions or ()], dtype=np.int64)
+def action_positions(features: FeatureMap, part: FeatureMap) -> Codes:
+    """Return the position, in ``features``, of each action of ``part``; all of them are among its actions."""
+    positions = {action: position for position, action in enumerate(features.actions or ())}
+    return np.array([positions[action] for action in part.actions or ()], dtype=np.int64)

@@ -19,11 +19,11 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossed(Fingerprinted):
-    """Every action feature times every context feature: phi(x, a) = table[a] (x) (1, x).
+    """The map of every action feature times every context feature: phi(x, a) = table[a] (x) (1, x).
 
     Entry ``i * p + j`` of phi is ``table[a, i]`` times entry j of (1, x), where p = c + 1 with an intercept
-    and p = c without. With an origin, x is measured from there: (1, x - origin); without an intercept,
-    x_j - (origin_j / origin_p) x_p for a pivot p.
+    and p = c without. With an origin, x is relative to it: (1, x - origin); without an intercept,
+    x_j - (origin_j / origin_p) x_p for a reference column p.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class Crossed(Fingerprinted):
     table_names : tuple of e str, optional
         Names of the columns of ``table``.
     origin : tuple of c float, optional
-        Where the context columns are measured from, so that columns far from 0 cost no digits. Default from 0.
-    pivot : str, optional
-        The column p in whose multiples the others are measured; only with an origin and without an intercept.
+        Zero point of the context columns: a large offset of a column then loses no precision. Default 0.
+    reference_column : str, optional
+        The column p relative to which the others are taken; only with an origin and without an intercept.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class Crossed(Fingerprinted):
         No actions or one twice, no features at all, a table of the wrong shape or with an entry that is not
         finite, an origin that does not fit.
     SchemaError
-        A context column named twice, or a pivot that is none.
+        A context column named twice, or a reference column that is no context column.
     """
 
     actions: tuple[Any, ...]
@@ -58,7 +58,7 @@ class Crossed(Fingerprinted):
     intercept: bool = True
     table_names: tuple[str, ...] | None = None
     origin: tuple[float, ...] | None = None
-    pivot: str | None = None
+    reference_column: str | None = None
     _index: Actions = field(init=False, repr=False)
     _fingerprint: str = field(default="", init=False, repr=False)
 
@@ -70,12 +70,13 @@ class Crossed(Fingerprinted):
         put(self, "columns", context_names(self.columns))
         put(self, "intercept", bool(self.intercept))
         put(self, "table_names", _check_table_names(self.table_names, self.table))
-        origin = checked_origin(self.origin, self.pivot, self.columns, intercept=self.intercept)
+        origin = checked_origin(self.origin, self.reference_column, self.columns, intercept=self.intercept)
         put(self, "origin", origin[0])
-        put(self, "pivot", origin[1])
+        put(self, "reference_column", origin[1])
         if not self.columns and not self.intercept:
             raise InputError(
-                "A map without context columns and without an intercept has no features; keep one."
+                "A feature map without context columns and without an intercept has no features. Name a context "
+                "column, or set intercept=True."
             )
 
     @property
@@ -85,13 +86,13 @@ class Crossed(Fingerprinted):
 
     @property
     def dim(self) -> int:
-        """Dimension d = e p."""
+        """The dimension d = e p."""
         e, p = self._widths
         return e * p
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each of the d features: "action feature:context feature"; the intercept adds nothing."""
+        """The name of each of the d features, "action feature:context feature"; the intercept adds nothing."""
         e, _ = self._widths
         rows = self.table_names or tuple(f"feature{i}" for i in range(e))
         if self.table is None:
@@ -100,7 +101,7 @@ class Crossed(Fingerprinted):
         return tuple(row + cell for row in rows for cell in cells)
 
     def phi(self, context: ArrayLike | None, action: ArrayLike | None = None) -> Array:
-        """Features (n, d) of contexts (n, c) and action codes (n,), as ``action_codes`` gives them.
+        """Return the features (n, d) of contexts (n, c) and action codes (n,), as ``action_codes`` gives them.
 
         ``context`` may be None for a map without context columns.
 
@@ -115,7 +116,7 @@ class Crossed(Fingerprinted):
         x = contexts(context, self.columns, rows=codes.size)
         if len(x) != codes.size:
             raise InputError(
-                f"{len(x)} contexts do not fit {codes.size} actions; one of each a row is needed."
+                f"{len(x)} contexts do not fit {codes.size} actions: each row needs one context and one action."
             )
         e, p = self._widths
         if self.table is not None:
@@ -129,7 +130,7 @@ class Crossed(Fingerprinted):
         return out.reshape(len(x), e * p)
 
     def candidates(self, context: ArrayLike) -> Array:
-        """Features (n, K, d) of every action in contexts (n, c).
+        """Return the features (n, K, d) of every action in contexts (n, c).
 
         Raises
         ------
@@ -146,12 +147,12 @@ class Crossed(Fingerprinted):
         return out.reshape(len(x), len(self.actions), e * p)
 
     def action_codes(self, ids: object, *, first_row: int = 0) -> Codes:
-        """Position in ``actions`` of each id (n,).
+        """Return the position in ``actions`` of each id (n,).
 
         Raises
         ------
         UnknownActionError
-            An id is not among the actions; names it, its row (counted from ``first_row``) and the known ones.
+            An id is not among the actions; names it, its row (counted from ``first_row``) and the known actions.
         """
         return self._index.codes(ids, first_row)
 
@@ -166,7 +167,10 @@ class Crossed(Fingerprinted):
 
     def _check_codes(self, action: ArrayLike | None) -> Codes:
         if action is None:
-            raise InputError("phi of this map depends on the action: hand in its codes, action_codes(ids).")
+            raise InputError(
+                "The features of this map depend on the action, and no action codes were handed in. Hand in "
+                "action_codes(ids)."
+            )
         codes = np.asarray(action)
         if codes.ndim != 1 or (codes.dtype.kind not in "iu" and codes.size):
             raise InputError(
@@ -184,7 +188,7 @@ class Crossed(Fingerprinted):
         return codes
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the map as JSON can hold it; floats are exact."""
+        """Return the map as JSON can hold it; floats are exact."""
         return {
             "map": "crossed",
             "actions": [encode_id(action) for action in self.actions],
@@ -197,7 +201,7 @@ class Crossed(Fingerprinted):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Crossed":
-        """Read what :meth:`to_dict` wrote."""
+        """Return the map that :meth:`to_dict` wrote."""
         names = stored["table_names"]
         return cls(
             actions=tuple(decode_id(action) for action in stored["actions"]),
@@ -206,20 +210,22 @@ class Crossed(Fingerprinted):
             intercept=stored["intercept"],
             table_names=None if names is None else tuple(names),
             origin=stored.get("origin"),
-            pivot=stored.get("pivot"),
+            reference_column=stored.get("pivot"),
         )
 
 
 def matrix(table: ArrayLike) -> Array:
-    """Copy a table to float64; raise InputError where it holds anything but numbers."""
+    """Return a float64 copy of a table; raise InputError where it holds anything but numbers."""
     try:
         return np.array(table, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise InputError(f"The table of action features is not a matrix of numbers: {error}.") from error
+        raise InputError(
+            f"The table of action features is not a matrix of numbers: {error}. Give one row of numbers an action."
+        ) from error
 
 
 def _check_table(table: ArrayLike | None, actions: tuple[Any, ...], *, named: bool) -> Array | None:
-    """Freeze a table (K, e); None for an identity matrix whose columns have no names of their own."""
+    """Return a read-only table (K, e); None for an identity matrix whose columns have no names."""
     if table is None:
         return None
     array = matrix(table)
@@ -241,14 +247,18 @@ def _check_table(table: ArrayLike | None, actions: tuple[Any, ...], *, named: bo
     return array
 
 
-def _check_table_names(names: Sequence[str] | None, table: Array | None) -> tuple[str, ...] | None:
-    if names is None:
+def _check_table_names(table_names: Sequence[str] | None, table: Array | None) -> tuple[str, ...] | None:
+    if table_names is None:
         return None
     if table is None:
-        raise InputError("table_names need a table; without one the features are named after the actions.")
-    found = context_names(names)
-    if len(found) != table.shape[1]:
         raise InputError(
-            f"{len(found)} table_names do not fit a table with {table.shape[1]} columns: {list(found)}."
+            "table_names were given without a table of action features; without a table the features are named after "
+            "the actions. Leave table_names out."
         )
-    return found
+    names = context_names(table_names)
+    if len(names) != table.shape[1]:
+        raise InputError(
+            f"{len(names)} table_names do not fit a table with {table.shape[1]} columns: {list(names)}. Name each "
+            "column."
+        )
+    return names

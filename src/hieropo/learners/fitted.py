@@ -44,8 +44,8 @@ class Fitted:
     hierarchy_: Any
     posterior_: Any
     rejected_: Rejected | None
-    _placement: TaskLevels
-    _doubt: HyperUncertainty
+    _task_levels: TaskLevels
+    _hyper_uncertainty: HyperUncertainty
     _noise_told: bool
     _actions_given: bool
     _sketch: RowSketch
@@ -58,7 +58,7 @@ class Fitted:
         self.moments_, self.hierarchy_, self.posterior_ = (
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
-        self._placement, self._doubt, self._sketch, self._noise_told, self._actions_given = (
+        self._task_levels, self._hyper_uncertainty, self._sketch, self._noise_told, self._actions_given = (
             parts[name]
             for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_told", "actions_given")
         )
@@ -111,7 +111,7 @@ class Fitted:
                 "policy_.choose(task, phi=...) or the command line's `decide --request`."
             )
         listed = column_of(eligible, self._listed_in(policy))
-        new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._placement))
+        new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._task_levels))
         columns = self.roles_.task, self.features_.columns, listed
         return chosen(policy, read_requests(requests, *columns, new_tasks=new_tasks), new_tasks)
 
@@ -241,7 +241,7 @@ class Fitted:
             hierarchy=self.hierarchy_,
             hyper=self.posterior_.hyper,
             log_evidence=self.posterior_.log_evidence,
-            hyper_uncertainty=self._doubt,
+            hyper_uncertainty=self._hyper_uncertainty,
             sketch=self._sketch,
             provenance={**about, **(provenance or {})},
         )

@@ -23,7 +23,7 @@ from hieropo.estimation.learning import (
     learning,
     recentred_settings,
 )
-from hieropo.features.maps import FeatureMap, merged_map, places_in
+from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, asked
@@ -32,7 +32,7 @@ from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.recentring import settled
+from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
@@ -198,37 +198,37 @@ class HierOPO(Fitted, Parameters):
         self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        chosen = task, action, reward, pscore, weight, precision, sampling_weight
-        given = (*chosen, columns, levels, metadata, eligible, time)
+        names = task, action, reward, pscore, weight, precision, sampling_weight
+        columns_by_role = (*names, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
-        taker = asked(log, lenient=lenient, file=rejects)
+        bad_rows = asked(log, lenient=lenient, file=rejects)
         if stored is not None:
-            _refuse_taking(taker, checkpoint)
-            return self._fit_moments(stored, dict(zip(Roles.names(), given, strict=True)))
-        roles = Roles(*given)  # type: ignore[arg-type]  # it checks
+            _refuse_row_options(bad_rows, checkpoint)
+            return self._fit_moments(stored, dict(zip(Roles.names(), columns_by_role, strict=True)))
+        roles = Roles(*columns_by_role)  # type: ignore[arg-type]  # it checks
         self._check_roles(roles)
-        source = open_log(log, rereadable=True, lenient=taker is not None)
-        check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
-        watch = TeeSource(source, roles, taker)
-        features, found = features_and_sums(
-            watch,
+        source = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
+        tee = TeeSource(source, roles, bad_rows)
+        features, result = features_and_sums(
+            tee,
             self.features,
             roles,
-            lambda made: self._apart(made, roles),
-            rejects=taker,
+            lambda made: self._per_action(made, roles),
+            rejects=bad_rows,
             checkpoint=checkpoint,
         )
-        self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
+        self._seen, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
         self._actions_given = isinstance(self.features, FeatureMap)
-        moments = found.moments
+        moments = result.moments
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
-            moments, features = settled(moments, features)
-        self._learn(moments, features, roles, found.task_levels, found.sketch)
+            moments, features = at_final_origin(moments, features)
+        self._learn(moments, features, roles, result.task_levels, result.sketch)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
-            self.pessimism_ = best_pessimism(subject_of(self), source, roles, taker)
+            self.pessimism_ = best_pessimism(subject_of(self), source, roles, bad_rows)
             best = self.pessimism_.chosen
             self.policy_ = LCBPolicy(self.posterior_, self.features_, pessimism=best, unseen=self.unseen)
         return self
@@ -243,21 +243,23 @@ class HierOPO(Fitted, Parameters):
         self._check_roles(log.roles)
         self._seconds, self.rejected_, self._seen = {}, None, None
         self._actions_given = isinstance(self.features, FeatureMap)
-        log = log.within(self.features) if has_origin(self.features) else log.settled()  # type: ignore[arg-type]  # a map
-        moments, found = log.for_learning(apart=self._apart(log.features, log.roles)), log.summed
+        log = log.within(self.features) if has_origin(self.features) else log.at_final_origin()  # type: ignore[arg-type]  # a map
+        moments, summed = log.for_learning(per_action=self._per_action(log.features, log.roles)), log.summed
         rare: Iterable[Finding] = ()
         if isinstance(log.moments, UnitMoments):
-            own = self._settings_of().coefficients(log.features)
-            rare = of_counts(log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, own)
-        return self._learn(moments, log.features, log.roles, found.task_levels, found.sketch, rare)
+            coefficients = self._settings_of().coefficients(log.features)
+            rare = of_counts(
+                log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, coefficients
+            )
+        return self._learn(moments, log.features, log.roles, summed.task_levels, summed.sketch, rare)
 
-    def _apart(self, features: FeatureMap, roles: Roles) -> bool:
-        """Say whether sums are kept for each action; refuse features that the settings are not for."""
+    def _per_action(self, features: FeatureMap, roles: Roles) -> bool:
+        """Return True where sums are kept per action; raise for features that do not fit the settings."""
         self._settings_of().check_features(features)
         return self._shares and self._settings_of().crossed(features, roles)
 
     def _bound(self) -> tuple[float | None, float | None]:
-        """Pessimism and level before one is chosen from the log."""
+        """Return pessimism and level as far as they are set before fitting."""
         if self.pessimism == "cv" and self.level is not None:
             raise InputError(
                 "pessimism='cv' chooses the bound from the log, and level= gives it; leave one out."
@@ -265,11 +267,11 @@ class HierOPO(Fitted, Parameters):
         return (None if self.pessimism == "cv" else self.pessimism), self.level
 
     def _check_roles(self, roles: Roles) -> None:
-        """Refuse columns that this learner has no use for."""
+        """Raise InputError for columns that this learner does not use."""
         self._settings_of().check_roles(roles)
 
     def _check_settings(self) -> None:
-        """Before a long pass over the log."""
+        """Raise InputError for wrong settings, before a long pass over the log."""
         check_choice(self.features)
         self._settings_of().check()
         checked_pessimism(*self._bound())
@@ -304,17 +306,17 @@ class HierOPO(Fitted, Parameters):
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, lenient=lenient, rejects=rejects, **columns)
-        strays = [name for name in columns if name not in Roles.names()]
-        if strays:
+        unknown = [name for name in columns if name not in Roles.names()]
+        if unknown:
             raise TypeError(
-                f"partial_fit() got {strays[0]!r}; it takes the names of columns: {list(Roles.names())}."
+                f"partial_fit() got {unknown[0]!r}; it takes the names of columns: {list(Roles.names())}."
             )
         self._check_settings()
         if self.pessimism == "cv":
             raise InputError(
                 "pessimism='cv' needs all rows at once: call fit with all of them, or set a number."
             )
-        if self._apart(self.features_, self.roles_) != isinstance(self.moments_, UnitMoments):
+        if self._per_action(self.features_, self.roles_) != isinstance(self.moments_, UnitMoments):
             raise InputError(
                 "The settings were changed since fit(), and need other sums than those of the rows so far: call fit "
                 "with all rows again."
@@ -326,46 +328,48 @@ class HierOPO(Fitted, Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        taker = asked(log, lenient=lenient, file=rejects)
-        features, found = self._more(log, roles, taker)
-        fresh, before = found.moments, _with_actions_of(features, self.moments_, self.features_)
-        if (self.moments_.keys.locate(fresh.tasks) < 0).all():
-            warn_of_ids(self.moments_.tasks[0], fresh.tasks[0], "new row")
+        bad_rows = asked(log, lenient=lenient, file=rejects)
+        features, more = self._more(log, roles, bad_rows)
+        new_moments, before = more.moments, _with_actions_of(features, self.moments_, self.features_)
+        if (self.moments_.keys.locate(new_moments.tasks) < 0).all():
+            warn_of_ids(self.moments_.tasks[0], new_moments.tasks[0], "new row")
         warn_of_gate(self.policy_)
-        sketch = self._sketch + found.sketch
-        return self._learn(before + fresh, features, roles, found.task_levels, sketch)
+        sketch = self._sketch + more.sketch
+        return self._learn(before + new_moments, features, roles, more.task_levels, sketch)
 
-    def _more(self, log: Any, roles: Roles, taker: Rejects | None) -> tuple[FeatureMap, PassResult]:
-        """Sum over more rows, or take moments of them; where tasks stand is added to what was known."""
-        per_action, stored = self._apart(self.features_, roles), as_moments(log)
+    def _more(self, log: Any, roles: Roles, bad_rows: Rejects | None) -> tuple[FeatureMap, PassResult]:
+        """Return sums over more rows, or given moments of them; groups and metadata of tasks add up."""
+        per_action, stored = self._per_action(self.features_, roles), as_moments(log)
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
-            source = open_log(log, rereadable=joining, lenient=taker is not None)
-            features = joined_actions(self.features_, source, roles, taker) if joining else self.features_
-            if taker is not None:
-                taker.features = features
-            watch = TeeSource(source, roles, taker)
+            source = open_log(log, rereadable=joining, lenient=bad_rows is not None)
+            features = joined_actions(self.features_, source, roles, bad_rows) if joining else self.features_
+            if bad_rows is not None:
+                bad_rows.features = features
+            tee = TeeSource(source, roles, bad_rows)
             offset = _with_actions_of(features, self.moments_, self.features_).offset
-            more: dict[str, Any] = {"apart": per_action, "rejects": taker, "offset": offset}
+            more: dict[str, Any] = {"per_action": per_action, "rejects": bad_rows, "offset": offset}
             try:
-                found = sums(watch, features, roles, self._placement, **more)
+                result = sums(tee, features, roles, self._task_levels, **more)
             except UnknownActionError as error:
                 raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
-            self._seen, self.rejected_ = watch.collected(), None if taker is None else taker.rejected
-            return features, found
-        _refuse_taking(taker)
+            self._seen, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
+            return features, result
+        _refuse_row_options(bad_rows)
         self._seen = None
         common_roles(roles, stored.roles)
         features = merged_map(self.features_, stored.features) if joining else self.features_
         same = stored.within(features)
-        both = self._placement + same.summed.task_levels
-        return features, replace(same.summed, moments=same.for_learning(apart=per_action), task_levels=both)
+        both = self._task_levels + same.summed.task_levels
+        return features, replace(
+            same.summed, moments=same.for_learning(per_action=per_action), task_levels=both
+        )
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
 
     def _findings(self, moments: Any, features: FeatureMap, roles: Roles) -> Iterator[Finding]:
-        """What is said of the log before anything is learned from it."""
+        """Yield the findings about the log that come before learning."""
         learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
         varied = (seen := self._seen) is not None and seen.reward.kind != "constant"
         yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
@@ -375,45 +379,49 @@ class HierOPO(Fitted, Parameters):
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
         more: Iterable[Finding] = (),
     ) -> Self:  # fmt: skip
-        checked = identifiability_inputs(moments, features)
+        identifiable = identifiability_inputs(moments, features)
         if self.known is None:
-            refuse_undetermined(*checked)
+            refuse_undetermined(*identifiable)
         findings = raise_or_warn((*self._findings(moments, features, roles), *more))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
-        with explained(*checked):
-            found = self.learned_from(moments, features, task_levels)
+        with explained(*identifiable):
+            learned = self.learned_from(moments, features, task_levels)
         if self.logging == "unknown":
-            findings += raise_or_warn(of_learning(moments, features, roles, found, self._seen))
+            findings += raise_or_warn(of_learning(moments, features, roles, learned, self._seen))
         policy = LCBPolicy(
-            found.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
+            learned.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.findings_, self._seen = findings, None
         self.moments_ = moments
         self.features_ = features
         self.roles_ = roles
-        self.hierarchy_ = found.hierarchy
-        self.posterior_ = found.posterior
+        self.hierarchy_ = learned.hierarchy
+        self.posterior_ = learned.posterior
         self.policy_ = policy
         for name in ("estimate", "learned"):
             self.__dict__.pop(f"{name}_", None)
-            if getattr(found, name) is not None:
-                setattr(self, f"{name}_", getattr(found, name))
-        self._placement, self._doubt, self._sketch = task_levels, found.hyper_uncertainty, sketch
-        self._noise_told = found.noise_told
+            if getattr(learned, name) is not None:
+                setattr(self, f"{name}_", getattr(learned, name))
+        self._task_levels, self._hyper_uncertainty, self._sketch = (
+            task_levels,
+            learned.hyper_uncertainty,
+            sketch,
+        )
+        self._noise_told = learned.noise_told
         return self
 
     def learned_from(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
-        """Learn the hierarchy from moments that a map made, and condition it; settings are moved to that map."""
+        """Return the hierarchy learned from moments of a feature map, conditioned; settings are moved to that map."""
         return self._measured_by(features)._learning(moments, features, task_levels)
 
     def _measured_by(self, features: FeatureMap) -> Self:
-        """Return this learner, or its like in which settings speak of the coefficients of a map that was moved."""
+        """Return this learner, or a copy whose settings refer to the coefficients of a recentred map."""
         if not has_origin(features) or features == self.features:
             return self
-        said = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
-        return type(self)(**{**recentred_settings(self.get_params(), said, features), "features": features})
+        before = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
+        return type(self)(**{**recentred_settings(self.get_params(), before, features), "features": features})
 
     def _learning(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
         return learning(moments, task_levels, self._settings_of(), features)
@@ -423,14 +431,18 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     """Return moments that one map made for another that has all of its actions."""
     if features is before or features.fingerprint == before.fingerprint:
         return moments
-    return moments.among(places_in(features, before), len(features.actions or ()), features.fingerprint)
+    return moments.among(
+        action_positions(features, before), len(features.actions or ()), features.fingerprint
+    )
 
 
-def _refuse_taking(taker: Rejects | None, checkpoint: object = None) -> None:
-    """Refuse to set rows of moments aside, and to keep how far they were read."""
+def _refuse_row_options(bad_rows: Rejects | None, checkpoint: object = None) -> None:
+    """Raise InputError for options that need rows where moments were handed in."""
     if checkpoint is not None:
-        raise InputError("Moments are read at once, so that there is nothing to keep: leave checkpoint out.")
-    if taker is not None:
+        raise InputError(
+            "Moments are read at once, so that there is no progress to keep. Leave checkpoint out."
+        )
+    if bad_rows is not None:
         raise InputError(
             "Moments hold no rows, so that none can be set aside or listed: leave lenient and rejects out. Rows are "
             "set aside where moments are made."

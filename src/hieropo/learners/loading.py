@@ -61,7 +61,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         posterior = condition_with(moments, hierarchy, stored.hyper_uncertainty)
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
-        task_levels=_placement(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
+        task_levels=_task_levels(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
         noise_told=about.get("noise_told", True), actions_given=about.get("actions_given", False),
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarc
     return found
 
 
-def _placement(roles: Roles, hierarchy: AnyHierarchy) -> TaskLevels:
+def _task_levels(roles: Roles, hierarchy: AnyHierarchy) -> TaskLevels:
     known = {}
     if roles.metadata and hierarchy.metadata is not None:
         ids = hierarchy.metadata.tasks.values.tolist()

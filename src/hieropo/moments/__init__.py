@@ -1,4 +1,4 @@
-"""Sufficient statistics of a log: sums for each task that add and subtract, and their way to another origin.
+"""Sufficient statistics of a log: sums for each task, which add and subtract and can be moved to another origin.
 
 May import ``features`` and below. Sums are made from arrays and batches; the pass over a log is :mod:`hieropo.passes`.
 """

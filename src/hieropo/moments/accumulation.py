@@ -1,4 +1,4 @@
-"""Moments in the making, batch by batch."""
+"""Accumulation of moments from batches of rows."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -19,7 +19,7 @@ from hieropo.rows.keys import Keys, Places
 
 
 class Sums(NamedTuple):
-    """Running sums as compiled loops take them: the address of those of code 0, and how they lie."""
+    """Running sums as compiled loops take them: the address of the sums of code 0, and their layout."""
 
     base: int
     length: int
@@ -32,7 +32,7 @@ class Sums(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Memory of the rows of a block as they are added: z one and a half times, w z, and what goes with them."""
+    """Work space for the rows of a block: z one and a half times, w z, and their codes."""
 
     right: Array
     left: Array
@@ -40,38 +40,38 @@ class Work(NamedTuple):
     places: Codes
 
     @classmethod
-    def of(cls, turns: CirculantLayout) -> Self:
-        """Return memory for rows of z."""
-        right, left = np.zeros(BLOCK * turns.row), np.zeros(BLOCK * turns.row)
+    def of(cls, layout: CirculantLayout) -> Self:
+        """Return work space for rows of z."""
+        right, left = np.zeros(BLOCK * layout.row), np.zeros(BLOCK * layout.row)
         codes, places = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
         return cls(right, left, codes, places)
 
 
 class RunningSums:
-    """Sums of ``w z z'`` in the making, z = (phi, r, 1), ``each`` of them side by side for every task.
+    """Running sums of ``w z z'``, z = (phi, r, 1), in a number of ``blocks`` for every task.
 
-    Sum number a of the task in place s has code ``s each + a``. As long as no row has a precision, the number of rows,
-    sum c q, is the sum of w; from the first one on that and the sum of c q log v are kept beside it. Sums of
+    Block a of the task in slot s has code ``s blocks + a``. As long as no row has a precision, the number of rows,
+    sum c q, is the sum of w; from the first precision on, it and the sum of c q log v are kept apart. Sums of
     ``c (q v)^2 z z'`` are kept from the first sampling weight on.
 
     Parameters
     ----------
     dim : int
         Features of a row.
-    each : int
-        Sums of a task.
+    blocks : int
+        Blocks of sums of a task: one, or one for each action.
     offset : (dim + 1,) array, optional
-        Coefficients of (phi, 1): what they give is taken off the rewards.
+        Coefficients of (phi, 1) that are subtracted from the rewards.
     """
 
     def __init__(
-        self, dim: int, each: int = 1, places: Places | None = None, offset: Array | None = None
+        self, dim: int, blocks: int = 1, places: Places | None = None, offset: Array | None = None
     ) -> None:
-        self.dim, self.each, self.offset = dim, each, offset
+        self.dim, self.blocks, self.offset = dim, blocks, offset
         self.places = Places() if places is None else places
-        self.turns = CirculantLayout(dim + 2)
+        self.layout = CirculantLayout(dim + 2)
         self.squares: RunningSums | None = None
-        self._sums = Region(self.turns.length)
+        self._sums = Region(self.layout.length)
         self._counted: Array | None = None
         self._work: Work | None = None
 
@@ -79,8 +79,8 @@ class RunningSums:
         return len(self.places)
 
     def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, which: Any = 0) -> None:
-        """Add checked rows (n,) of the tasks in these places to the sums number ``which`` (n,) of each."""
-        code = normalised(place * self.each + which)
+        """Add checked rows (n,) to the tasks in the slots ``place`` (n,), in their blocks ``which`` (n,)."""
+        code = normalised(place * self.blocks + which)
         if weights.precision is not None or self._counted is not None:
             self._count(code, weights)
         if self.offset is not None:
@@ -88,18 +88,18 @@ class RunningSums:
         self._add(code, phi, reward, weights.factors())
         if weights.sampling_weight is not None:
             if self.squares is None:
-                self.squares = RunningSums(self.dim, self.each, self.places)
+                self.squares = RunningSums(self.dim, self.blocks, self.places)
             self.squares._add(code, phi, reward, weights.squared())
 
     def _add(self, code: Codes, phi: Array, reward: Array, factors: Array) -> None:
-        self._work = Work.of(self.turns) if self._work is None else self._work
-        loops = backend.rows(code.size * self.turns.length)
+        self._work = Work.of(self.layout) if self._work is None else self._work
+        loops = backend.rows(code.size * self.layout.length)
         loops.add_matrix(
             code, normalised(phi), normalised(reward), normalised(factors), self.running(), self._work
         )
 
     def _count(self, code: Codes, weights: RowWeights) -> None:
-        """Keep the number of rows and the sum of c q log v of each code."""
+        """Add to the number of rows and the sum of c q log v of each code."""
         counted = self._counts()
         counts = weights.counts(code.size)
         counted[:, 0] += np.bincount(code, counts, len(counted))
@@ -108,78 +108,78 @@ class RunningSums:
         self._counted = counted
 
     def _counts(self) -> Array:
-        """Return both numbers of all codes, (len * each, 2), before more rows are added."""
-        codes = len(self) * self.each
+        """Return the number of rows and the sum of c q log v of all codes, (len * blocks, 2)."""
+        codes = len(self) * self.blocks
         if self._counted is None:
-            pairs = np.zeros((len(self), 2 * self.each))
+            pairs = np.zeros((len(self), 2 * self.blocks))
             self.add_counts(pairs, np.arange(len(self)))
             return pairs.reshape(codes, 2)
         return np.concatenate([self._counted, np.zeros((codes - len(self._counted), 2))])
 
     def running(self) -> Sums:
-        """Return the sums of all places for a compiled loop to add rows to."""
-        self._sums.reach(len(self) * self.each, fill=self.each == 1)
-        turns = self.turns
+        """Return the sums of all slots for a compiled loop to add rows to."""
+        self._sums.reach(len(self) * self.blocks, fill=self.blocks == 1)
+        layout = self.layout
         return Sums(
             self._sums.address,
-            turns.length, turns.whole, turns.width, turns.last, turns.count, turns.again, turns.row,
+            layout.length, layout.whole, layout.width, layout.last, layout.count, layout.again, layout.row,
         )  # fmt: skip
 
     @property
     def size(self) -> int:
-        """Bytes of the sums of all places."""
-        return 8 * self.turns.length * len(self) * self.each
+        """The bytes of the sums of all slots."""
+        return 8 * self.layout.length * len(self) * self.blocks
 
     def in_large_pages(self) -> None:
-        """Ask for large pages, which random access needs."""
+        """Ask the system for large pages, which speed random access up."""
         self._sums.in_large_pages()
 
     def add_sums(
-        self, table: Array, rows: Codes, spots: Slots, *, threads: int = 1, drop: bool = False
+        self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
-        """Add the sums of the task in place s to ``table[rows[s]]``; return whether the results are finite.
+        """Add the sums of the task in slot s to ``table[rows[s]]``; return whether the results are finite.
 
-        ``drop`` gives their memory back on the way.
+        ``drop`` gives their memory back to the system on the way.
         """
-        self._sums.reach(len(self) * self.each)
-        return self._sums.add_to(table, rows, spots, threads=threads, drop=drop)
+        self._sums.reach(len(self) * self.blocks)
+        return self._sums.add_to(table, rows, slots, threads=threads, drop=drop)
 
     @property
-    def own_spots(self) -> Slots:
-        """Return where sums, one a task, go in packed triangles."""
-        return packed_slots(self.turns.count)
+    def triangle_slots(self) -> Slots:
+        """The slots of sums, one block a task, in packed triangles."""
+        return packed_slots(self.layout.count)
 
     def packed_sums(self, tasks: int, wanted: int) -> tuple[Array, bool]:
-        """Turn the sums of so many tasks, one each, into packed triangles (wanted, q) where they lie; uses them up.
+        """Turn the sums of so many tasks, one block each, into packed triangles (wanted, q) in place; uses them up.
 
         Also returns whether all of them are finite.
         """
-        return self._sums.packed(self.own_spots.source[0], tasks, wanted)
+        return self._sums.packed(self.triangle_slots.source[0], tasks, wanted)
 
     def add_counts(self, table: Array, rows: Codes) -> None:
-        """Add rows and sum of c q log v of sum number a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
+        """Add rows and sum of c q log v of block a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
         if self._counted is not None:
-            table[rows] += self._counts().reshape(len(self), 2 * self.each)
+            table[rows] += self._counts().reshape(len(self), 2 * self.blocks)
             return
-        ones = np.full((self.each, 1), self.turns.count - 1)
-        self.add_sums(table, rows, Slots(ones, 2 * np.arange(self.each)[:, None]))
+        ones = np.full((self.blocks, 1), self.layout.count - 1)
+        self.add_sums(table, rows, Slots(ones, 2 * np.arange(self.blocks)[:, None]))
 
-    def start(self, keys: Keys, table: Array, squares: Array | None, spots: Slots, pairs: Array) -> None:
-        """Go on after sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
+    def start(self, keys: Keys, table: Array, squares: Array | None, slots: Slots, pairs: Array) -> None:
+        """Continue from sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
         rows = np.arange(len(keys))
         self.places = Places.after(keys)
-        self._sums.take(table, rows, spots)
+        self._sums.take(table, rows, slots)
         if squares is not None:
-            self.squares = RunningSums(self.dim, self.each, self.places)
-            self.squares._sums.take(squares, rows, spots)
+            self.squares = RunningSums(self.dim, self.blocks, self.places)
+            self.squares._sums.take(squares, rows, slots)
         counts = np.zeros_like(pairs)
         self.add_counts(counts, rows)
         if (counts != pairs).any():
-            self._counted = pairs.reshape(len(keys) * self.each, 2).copy()
+            self._counted = pairs.reshape(len(keys) * self.blocks, 2).copy()
 
 
 class Merged(NamedTuple):
-    """The m tasks, sums (m, width), whether these are finite, rows and sums of c q log v (m, each, 2), squares."""
+    """The m tasks, sums (m, width), whether these are finite, rows and sums of c q log v (m, blocks, 2), squares."""
 
     keys: Keys
     sums: Array
@@ -188,49 +188,51 @@ class Merged(NamedTuple):
     squares: Array | None
 
     def refuse_overflow(self) -> None:
-        """Raise where squares of very large values went beyond float64."""
+        """Raise LogError where a sum of squares overflowed."""
         if not self.finite:
             refuse_overflow(self.keys, self.sums)
 
 
-def merged(lanes: Sequence[RunningSums], spots: Slots | None, width: int, *, drop: bool) -> Merged:
-    """Put running sums together, one lane after the other.
+def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, drop: bool) -> Merged:
+    """Add the running sums of all workers, in their order.
 
     Parameters
     ----------
-    lanes : sequence of RunningSums
-    spots : Spots, optional
-        Where sums go; by default there is one a task, and it goes to its packed triangle.
+    workers : sequence of RunningSums
+    slots : Slots, optional
+        Where sums go in the table; by default there is one block a task, and it goes to its packed triangle.
     width : int
         Columns of the table.
     drop : bool
-        Whether the lanes may be used up, so that hardly more than they themselves is in memory at once.
+        Use the workers up, so that hardly more than their own memory is taken.
     """
-    first = lanes[0].places if drop else Places.after(lanes[0].places.keys())
-    rows = [np.arange(len(lanes[0])), *(first.of_places(lane.places) for lane in lanes[1:])]
-    keys, each = first.keys(), lanes[0].each
-    pairs = np.zeros((len(keys), 2 * each))
-    for lane, place in zip(lanes, rows, strict=True):
-        lane.add_counts(pairs, place)
+    first = workers[0].places if drop else Places.after(workers[0].places.keys())
+    rows = [np.arange(len(workers[0])), *(first.of_places(worker.places) for worker in workers[1:])]
+    keys, blocks = first.keys(), workers[0].blocks
+    pairs = np.zeros((len(keys), 2 * blocks))
+    for worker, task_rows in zip(workers, rows, strict=True):
+        worker.add_counts(pairs, task_rows)
     squares = None
-    if any(lane.squares is not None for lane in lanes):
+    if any(worker.squares is not None for worker in workers):
         squares = np.zeros((len(keys), width))
-        for lane, place in zip(lanes, rows, strict=True):
-            sampled = lane if lane.squares is None else lane.squares
-            sampled.add_sums(squares, place, spots or lane.own_spots)
-    others, finite = list(zip(lanes, rows, strict=True)), True
-    if drop and spots is None:
-        table, finite = lanes[0].packed_sums(rows[0].size, len(keys))
-        others = others[1:]
+        for worker, task_rows in zip(workers, rows, strict=True):
+            sampled = worker if worker.squares is None else worker.squares
+            sampled.add_sums(squares, task_rows, slots or worker.triangle_slots)
+    rest, finite = list(zip(workers, rows, strict=True)), True
+    if drop and slots is None:
+        table, finite = workers[0].packed_sums(rows[0].size, len(keys))
+        rest = rest[1:]
     else:
         table = np.zeros((len(keys), width))
-    for lane, place in others:
-        finite &= lane.add_sums(table, place, spots or lane.own_spots, threads=len(lanes), drop=drop)
-    return Merged(keys, table, finite, pairs.reshape(len(keys), each, 2), squares)
+    for worker, task_rows in rest:
+        finite &= worker.add_sums(
+            table, task_rows, slots or worker.triangle_slots, threads=len(workers), drop=drop
+        )
+    return Merged(keys, table, finite, pairs.reshape(len(keys), blocks, 2), squares)
 
 
 class Accumulator:
-    """Moments in the making, batch by batch; the mutable edge of a pass over a log.
+    """Moments in the making, from batches of rows; the mutable edge of a pass over a log.
 
     Parameters
     ----------
@@ -261,21 +263,22 @@ class Accumulator:
         tasks = id_array(task, "task")
         if table.shape[1] != self._dim or tasks.size != values.size:
             raise InputError(
-                f"A batch of phi {table.shape}, {tasks.size} task ids and {values.size} rewards does not fit "
-                f"{self._dim} features."
+                f"A batch of phi {table.shape}, {tasks.size} task ids and {values.size} rewards does not fit an "
+                f"accumulator of {self._dim} features: phi ({values.size}, {self._dim}) and one task id a row are "
+                "needed."
             )
         self.running.add(self.running.places.of_checked(tasks), table, values, weights)
 
     @classmethod
     def after(cls, moments: Moments) -> Self:
-        """Go on after these moments: the next row is added as if theirs had been added here."""
-        found = cls(moments.dim, features=moments.features, offset=moments.offset)
+        """Return an accumulator that continues from these moments, as if their rows had been added to it."""
+        accumulator = cls(moments.dim, features=moments.features, offset=moments.offset)
         pairs = np.stack([moments.rows, moments.log_precision], axis=1)
         squares = None if moments.squares is None else np.array(moments.squares)
-        found.running.start(
+        accumulator.running.start(
             moments.keys, np.array(moments.sums), squares, packed_slots(moments.dim + 2), pairs
         )
-        return found
+        return accumulator
 
     def __len__(self) -> int:
         return len(self.running)
@@ -285,20 +288,20 @@ class Accumulator:
         return self.together([self], drop=False)
 
     @staticmethod
-    def together(lanes: "Sequence[Accumulator]", *, drop: bool) -> Moments:
-        """Return the moments of the batches of all these; ``drop`` uses them up and saves memory.
+    def together(workers: "Sequence[Accumulator]", *, drop: bool) -> Moments:
+        """Return the moments of the batches of all workers; ``drop`` uses these up and saves memory.
 
         Raises
         ------
         LogError
-            Squares of very large values went beyond float64.
+            A sum of squares overflowed: values are too large for a float64.
         """
-        dim = lanes[0]._dim
-        running = [lane.running for lane in lanes]
-        found = merged(running, None, packed_size(dim + 2), drop=drop)
-        found.refuse_overflow()
-        rows, log_precision = np.ascontiguousarray(found.pairs[:, 0].T)
-        one = lanes[0]
+        dim = workers[0]._dim
+        running = [worker.running for worker in workers]
+        total = merged(running, None, packed_size(dim + 2), drop=drop)
+        total.refuse_overflow()
+        rows, log_precision = np.ascontiguousarray(total.pairs[:, 0].T)
+        first = workers[0]
         return Moments(
-            found.keys, dim, found.sums, rows, log_precision, one._features, found.squares, one._offset
+            total.keys, dim, total.sums, rows, log_precision, first._features, total.squares, first._offset
         )

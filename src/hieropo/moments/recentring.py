@@ -1,16 +1,16 @@
 """Origins of columns and of rewards: maps and moments are moved there, so that large offsets do not lose precision.
 
-Two maps of one family see a row by features phi and phi~ = T phi, T = I (x) T_p with the same block T_p (p, p) for
-every feature of the action. Moments are moved by the congruence S -> T S T', exact up to rounding.
+Two equivalent maps give a row features phi and phi~ = T phi, T = I (x) T_p with the same block T_p (p, p) for every
+feature of the action. Moments are moved by the congruence S -> T S T', exact up to rounding.
 
-A block of a map without an origin is z = (1, x), or x without an intercept. One with the origin o, a point (1, origin),
-or origin, sees ``z - k s`` with s = z_p for p the intercept, or the pivot, and k = o / o_p. An origin of a log is about
-``k = <s, z> / <s, s>`` over its rows, so that what is left of a column is orthogonal to s. Sums around 0 lose
-(|k| |s| / |z - k s|)^2 units of the last place of what is left.
+A block of a map without an origin is z = (1, x), or x without an intercept. With the origin o, a point (1, origin), or
+origin, the block is ``z - k s`` with s = z_p for p the intercept, or the reference column, and k = o / o_p. The origin
+for a log is about ``k = <s, z> / <s, s>`` over its rows, so that the remainder of a column is orthogonal to s. Sums
+around 0 lose (|k| |s| / |z - k s|)^2 units of the last place of the remainder.
 
-Sums of squares of r around 0 lose (mean / sd)^2 units of the last place of what residuals say. Where features of every
-row have a v with v' phi = 1, such as the sum of the intercepts, rewards r - r_0 move the population mean by r_0 v and
-nothing else. So moments take r - o' phi with o = r_0 v, which is exact for any o, and give o back with every mean.
+Sums of squares of r around 0 lose (mean / sd)^2 units of the last place of the residuals' squares. Where features of
+every row have a v with v' phi = 1, such as the sum of the intercepts, rewards r - r_0 move the population mean by r_0 v
+and nothing else. So moments take r - o' phi with o = r_0 v, which is exact for any o; every mean gets o added back.
 """
 
 import math
@@ -34,134 +34,143 @@ Exact = NDArray[np.object_]
 AnyMoments = TypeVar("AnyMoments", bound=Moments | UnitMoments)
 Movable = Columns | Crossed
 
-FAR = 100.0  # |k| |s| / |z - k s| from which on a column is moved: around 0 it would lose more than 1e4 units
-_LOST = 1e-12  # |z - k s| in units of |k| |s| up to which it is rounding
+FAR = (
+    100.0  # |k| |s| / |z - k s| above which a column is recentred: around 0 it would lose more than 1e4 units
+)
+_LOST = 1e-12  # |z - k s| in units of |k| |s| up to which it is rounding error
 _NOISE = 1e-13  # share of a sum of squares that is the rounding of it
 _STEADY = 1e7  # |mean| / sd beyond which a column is as good as constant
-_ALIKE = 4.0  # times as steady as the first of them: then another column is the pivot
-_FIRST = 8192  # rows that are looked at before the sums are taken
-_PIECE = 256  # tasks moved at once
+_ALIKE = 4.0  # another column is the reference column only if it is so many times as steady as the first
+_FIRST = 8192  # rows that choose the first origin
+_PIECE = 256  # tasks worked on at once
 
 
 class _Origin(NamedTuple):
-    """A point (p,) in the coordinates z of a block, and the place of s in it; zeros but there are no origin."""
+    """An origin: a point (p,) in the coordinates z of a block, and the place of s in it."""
 
     point: Array
-    spot: int
+    place: int
 
     @classmethod
     def of(cls, features: Movable) -> "_Origin":
         first = _intercept(features)
         point = np.zeros(len(features.columns) + first)
-        spot = 0 if features.pivot is None else features.columns.index(features.pivot)
-        point[spot] = 1.0
+        place = 0 if features.reference_column is None else features.columns.index(features.reference_column)
+        point[place] = 1.0
         if features.origin is not None:
             point[first:] = features.origin
-        return cls(point, spot)
+        return cls(point, place)
 
     @property
     def k(self) -> Array:
-        """Multiples (p,) of s; 0 for s itself."""
-        k: Array = self.point / self.point[self.spot]
-        k[self.spot] = 0.0
+        """The multiples k (p,) of s; 0 for s itself."""
+        k: Array = self.point / self.point[self.place]
+        k[self.place] = 0.0
         return k
 
     def exact(self) -> list[Fraction]:
         """Return k, without rounding."""
-        s = Fraction(float(self.point[self.spot]))
+        s = Fraction(float(self.point[self.place]))
         return [
-            Fraction(0) if j == self.spot else Fraction(float(each)) / s for j, each in enumerate(self.point)
+            Fraction(0) if j == self.place else Fraction(float(value)) / s
+            for j, value in enumerate(self.point)
         ]
 
     def back(self) -> Array:
-        """Matrix (p, p) that makes z of z - k s."""
-        whole = np.eye(self.point.size)
-        whole[:, self.spot] += self.k
-        return whole
+        """Return the matrix (p, p) that maps z - k s to z."""
+        matrix = np.eye(self.point.size)
+        matrix[:, self.place] += self.k
+        return matrix
 
     def of_map(self, features: Movable) -> Any:
-        """Return the map of the family that has this origin."""
+        """Return the equivalent map that has this origin."""
         first = _intercept(features)
-        return features.recentred(self.point[first:].tolist(), None if first else features.columns[self.spot])
+        return features.recentred(
+            self.point[first:].tolist(), None if first else features.columns[self.place]
+        )
 
 
 def _intercept(features: Movable) -> int:
     return int(getattr(features, "intercept", False))
 
 
-def movable(features: FeatureMap) -> bool:
-    """Return whether a map has columns that it can measure from elsewhere."""
+def has_movable_origin(features: FeatureMap) -> bool:
+    """Return True for a map with context columns whose origin can be changed."""
     return isinstance(features, Movable) and bool(features.columns)
 
 
-def near(features: FeatureMap, context: Array) -> FeatureMap:
-    """Return the map measured from near the first rows of a log, contexts (n, c), where they lie far from 0.
+def near_first_rows(features: FeatureMap, context: Array) -> FeatureMap:
+    """Return the map with an origin near the first rows of a log, contexts (n, c), where they lie far from 0.
 
-    Sums are taken with it; :func:`settled` then moves them to where the whole log lies. A map with an origin is
-    returned as it is.
+    Sums are taken with it; :func:`at_final_origin` then moves them to the origin for the whole log. A map that has an
+    origin is returned unchanged.
     """
     x = context[:_FIRST]
-    if not (isinstance(features, Movable) and movable(features)) or features.origin is not None or not len(x):
+    if (
+        not (isinstance(features, Movable) and has_movable_origin(features))
+        or features.origin is not None
+        or not len(x)
+    ):
         return features
     z = np.column_stack([np.ones((len(x), _intercept(features))), x])
-    away = z - z[0]
-    mean, sd = z[0] + away.mean(axis=0), away.std(axis=0)
-    spot = 0 if _intercept(features) else _steadiest(mean, sd)
-    if spot is None or not z[0, spot]:
+    shifted = z - z[0]
+    mean, sd = z[0] + shifted.mean(axis=0), shifted.std(axis=0)
+    place = 0 if _intercept(features) else _steadiest(mean, sd)
+    if place is None or not z[0, place]:
         return features
-    here = _Origin(z[0], spot)
-    shift = away - away[:, [spot]] * here.k
-    shift[:, spot] = z[:, spot]
-    s = 1.0 if _intercept(features) else _steady(mean[spot], sd[spot])
-    found: FeatureMap = _chosen(shift.T @ shift, here, spot, s, constant=True).of_map(features)
-    return found
+    here = _Origin(z[0], place)
+    shift = shifted - shifted[:, [place]] * here.k
+    shift[:, place] = z[:, place]
+    s = 1.0 if _intercept(features) else _steady(mean[place], sd[place])
+    recentred_map: FeatureMap = _chosen(shift.T @ shift, here, place, s, constant=True).of_map(features)
+    return recentred_map
 
 
-def settled(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMoments, FeatureMap]:
-    """Move moments that a map made to an origin that depends on the rows alone, not on their order.
+def at_final_origin(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMoments, FeatureMap]:
+    """Return moments and their map at the final origin, which depends on the rows alone and not on their order.
 
-    Columns of which sums around 0 lose less than 1e4 units of the last place are measured from 0, the others from
+    Columns whose sums around 0 lose less than 1e4 units of the last place have the origin 0, the others about
     their mean, rounded to the power of ten below their standard deviation.
 
     Returns
     -------
     moments, features
-        Both as they are, where the map has that origin already.
+        Unchanged where the map has that origin already.
     """
-    if not isinstance(features, Movable) or not movable(features):
+    if not isinstance(features, Movable) or not has_movable_origin(features):
         return moments, features
     block, first = _blocks(moments, features)
     here = _Origin.of(features)
-    spot: int | None = here.spot
-    s = float(here.point[here.spot])
+    place: int | None = here.place
+    s = float(here.point[here.place])
     if not _intercept(features) and first is not None:  # else that of the first rows has to do
         mean = here.back() @ first
         sd = _sds(here.back() @ block @ here.back().T, mean)
-        spot = _steadiest(mean, sd)
-        s = s if spot is None else _steady(mean[spot], sd[spot])
+        place = _steadiest(mean, sd)
+        s = s if place is None else _steady(mean[place], sd[place])
     there = features.recentred(None)
-    if spot is not None:
-        there = _chosen(block, here, spot, s).of_map(features)
+    if place is not None:
+        there = _chosen(block, here, place, s).of_map(features)
     return recentred(moments, features, there), there
 
 
-def remote(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[str, ...]:
-    """Return the columns that lie far from where a map measures them, of which its sums have lost digits."""
-    if not isinstance(features, Movable) or not movable(features):
+def far_columns(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[str, ...]:
+    """Return the columns that lie far from the origin of a map, so that its sums have lost precision."""
+    if not isinstance(features, Movable) or not has_movable_origin(features):
         return ()
     block, first = _blocks(moments, features)
-    spot: int | None = 0
+    place: int | None = 0
     if not _intercept(features):
-        spot = None if first is None else _steadiest(first, _sds(block, first))
-    if spot is None:
+        place = None if first is None else _steadiest(first, _sds(block, first))
+    if place is None:
         return ()
-    around = _Origin(np.eye(len(block))[spot], spot)
-    away = _chosen(block, around, spot, 1.0).k[_intercept(features) :]
-    return tuple(column for column, far in zip(features.columns, away.tolist(), strict=True) if far)
+    around = _Origin(np.eye(len(block))[place], place)
+    k = _chosen(block, around, place, 1.0).k[_intercept(features) :]
+    return tuple(column for column, far in zip(features.columns, k.tolist(), strict=True) if far)
 
 
 def _blocks(moments: Moments | UnitMoments, features: Movable) -> tuple[Array, Array | None]:
-    """Mean products (p, p) of the features of a block, and their means (p,) where the sums tell these."""
+    """Return mean products (p, p) of the features of a block, and their means (p,), or None with a table of actions."""
     sums: Array = (moments.units if isinstance(moments, UnitMoments) else moments).sums
     d = moments.unit_dim if isinstance(moments, UnitMoments) else moments.dim
     p = len(features.columns) + _intercept(features)
@@ -177,7 +186,7 @@ def _sds(block: Array, mean: Array) -> Array:
 
 
 def _steadiest(mean: Array, sd: Array) -> int | None:
-    """Column of which others are multiples, but for a little: the first of those with the largest |mean| / sd."""
+    """Return the column that is steadiest, by |mean| / sd, as the reference column; None where none is steady."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(mean != 0, np.minimum(np.abs(mean) / sd, _STEADY), 0.0)
     most = ratio.max()
@@ -185,39 +194,41 @@ def _steadiest(mean: Array, sd: Array) -> int | None:
 
 
 def _steady(mean: float, sd: float) -> float:
-    """A round number near the values of a pivot."""
+    """Return a round number near_first_rows the values of the reference column."""
     return rounded(float(mean), max(float(sd), abs(float(mean)) / _STEADY))
 
 
-def _chosen(block: Array, here: _Origin, spot: int, s_value: float, *, constant: bool = False) -> _Origin:
-    """Origin for s in another spot, from products (p, p) of features around ``here``; 0 for columns not far.
+def _chosen(block: Array, here: _Origin, place: int, s_value: float, *, constant: bool = False) -> _Origin:
+    """Return the origin with s at ``place``, from products (p, p) of features around ``here``; 0 for near columns.
 
-    ``s_value`` is about the size of s. With ``constant`` a column that is a multiple of s is moved, too.
+    ``s_value`` is about the size of s. With ``constant`` a column that is a multiple of s is recentred too.
     """
     z = here.back()
-    s = z[spot]
+    s = z[place]
     size = float(s @ block @ s)
     if size <= 0:
-        return _Origin(np.eye(len(z))[spot], spot)
-    k = z[:, here.spot] / s[here.spot] if s[here.spot] else np.zeros(len(z))
+        return _Origin(np.eye(len(z))[place], place)
+    k = z[:, here.place] / s[here.place] if s[here.place] else np.zeros(len(z))
     rest = z - np.outer(k, s)
-    if s[here.spot]:
-        rest[:, here.spot] = 0.0
-    own = [here.spot] if spot == here.spot else [here.spot, spot]  # in all other columns rest is the identity
-    product = block + (rest - np.eye(len(z)))[:, own] @ block[own]
+    if s[here.place]:
+        rest[:, here.place] = 0.0
+    changed = (
+        [here.place] if place == here.place else [here.place, place]
+    )  # in all other columns rest is the identity
+    product = block + (rest - np.eye(len(z)))[:, changed] @ block[changed]
     more = product @ s / size
-    whole = (product * rest).sum(axis=1) / size
-    left = np.sqrt(np.maximum(whole - more**2, 0.0))
-    known = (left > _LOST * np.abs(k + more)) & (left**2 > _NOISE * whole)
+    total = (product * rest).sum(axis=1) / size
+    remainder = np.sqrt(np.maximum(total - more**2, 0.0))
+    known = (remainder > _LOST * np.abs(k + more)) & (remainder**2 > _NOISE * total)
     k = np.where(known, k + more, k)
-    far = np.abs(k) > FAR * left
-    far[spot] = False
+    far = np.abs(k) > FAR * remainder
+    far[place] = False
     if not constant:
         far &= known
-    points = zip(far, s_value * k, abs(s_value) * left, strict=True)
-    point = np.array([rounded(*each) if moves else 0.0 for moves, *each in points])
-    point[spot] = s_value
-    return _Origin(point, spot)
+    points = zip(far, s_value * k, abs(s_value) * remainder, strict=True)
+    point = np.array([rounded(*pair) if moves else 0.0 for moves, *pair in points])
+    point[place] = s_value
+    return _Origin(point, place)
 
 
 def rounded(value: float, spread: float) -> float:
@@ -230,7 +241,7 @@ def rounded(value: float, spread: float) -> float:
 
 
 def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMoments:
-    """Return what the moments of one map would be, had another map of its family made them.
+    """Return the moments of one map as those of an equivalent map.
 
     Raises
     ------
@@ -242,62 +253,68 @@ def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> Any
     change = change_of(first, second).astype(np.float64)
     if moments.features not in (None, first.fingerprint):
         raise MismatchError(
-            f"The moments were made by the map {moments.features}, not by {first.fingerprint}."
+            f"The moments were made by the feature map {moments.features}, not by {first.fingerprint}. Hand in the "
+            "map that made them."
         )
-    whole = moments.units if isinstance(moments, UnitMoments) else moments
-    assert isinstance(whole, Moments)
-    squares = None if whole.squares is None else _turned(whole.squares, whole.dim, change)
-    sums = _turned(whole.sums, whole.dim, change)
-    offset = whole.offset
+    units = moments.units if isinstance(moments, UnitMoments) else moments
+    assert isinstance(units, Moments)
+    squares = None if units.squares is None else _block_transformed(units.squares, units.dim, change)
+    sums = _block_transformed(units.sums, units.dim, change)
+    offset = units.offset
     if offset is not None:  # coefficients of phi~ = T phi are T^-T times those of phi
         blocks = offset.reshape(-1, len(change))
         offset = (blocks + blocks @ change_of(second, first).astype(np.float64)).reshape(-1)
-    made = replace(whole, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
+    made = replace(units, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
     return cast("AnyMoments", replace(moments, units=made) if isinstance(moments, UnitMoments) else made)
 
 
 def change_of(first: FeatureMap, second: FeatureMap) -> Exact:
-    """T_p - I (p, p), as fractions, of phi~ = I (x) T_p phi between the features of two maps of one family.
+    """Return T_p - I (p, p), as fractions, of phi~ = I (x) T_p phi between the features of two equivalent maps.
 
-    z - k' s' = z - k s + (k - k_q k') s - k' (z_q - k_q s), where s' = z_q, so that the column in the place of s is
-    k - k_q k' and that in the place of s' is -k'.
+    z - k' s' = z - k s + (k - k_q k') s - k' (z_q - k_q s), where s' = z_q, so that the column at the place of s is
+    k - k_q k' and that at the place of s' is -k'.
 
     Raises
     ------
     MismatchError
         The maps differ by more than their origin.
     """
-    if not (isinstance(first, Movable) and isinstance(second, Movable) and first.family == second.family):
+    if not (
+        isinstance(first, Movable)
+        and isinstance(second, Movable)
+        and first.equivalence_id == second.equivalence_id
+    ):
         raise MismatchError(
-            f"The feature maps {first.fingerprint[:12]} and {second.fingerprint[:12]} differ by more than where they "
-            "measure their columns from, so that what was made with one cannot be moved to the other."
+            f"The feature maps {first.fingerprint[:12]} and {second.fingerprint[:12]} differ by more than the origin "
+            "of their columns, so that moments, priors or policies of one cannot be moved to the other. Make them "
+            "again."
         )
     here, there = _Origin.of(first), _Origin.of(second)
     k, other = here.exact(), there.exact()
     change = np.full((len(k), len(k)), Fraction(0), dtype=object)
     for j, (mine, theirs) in enumerate(zip(k, other, strict=True)):
-        change[j, here.spot] += mine - k[there.spot] * theirs
-        change[j, there.spot] -= theirs
+        change[j, here.place] += mine - k[there.place] * theirs
+        change[j, there.place] -= theirs
     return change
 
 
-def _turned(sums: Array, d: int, change: Array) -> Array:
-    """Packed sums (m, q) of (T phi, r, 1) from those of (phi, r, 1), T = I (x) (I + change), change (p, p) sparse."""
+def _block_transformed(sums: Array, d: int, change: Array) -> Array:
+    """Return packed sums (m, q) of (T phi, r, 1) from those of (phi, r, 1), T = I (x) (I + change), change (p, p)."""
     p, size = len(change), d + 2
-    at = np.flatnonzero(change.any(axis=0))
+    columns = np.flatnonzero(change.any(axis=0))
     low, high = triangle(size)
-    found = np.empty_like(sums)
+    transformed = np.empty_like(sums)
 
-    def left(whole: Array) -> Array:
-        rows = whole[:d].reshape(d // p, p, size, -1)
-        whole[:d] += np.einsum("jk,ikbn->ijbn", change[:, at], rows[:, at]).reshape(d, size, -1)
-        return np.ascontiguousarray(whole.swapaxes(0, 1))
+    def left_product(S: Array) -> Array:
+        rows = S[:d].reshape(d // p, p, size, -1)
+        S[:d] += np.einsum("jk,ikbn->ijbn", change[:, columns], rows[:, columns]).reshape(d, size, -1)
+        return np.ascontiguousarray(S.swapaxes(0, 1))
 
     for start in range(0, len(sums), _PIECE):
         part = slice(start, start + _PIECE)
-        whole = np.ascontiguousarray(np.moveaxis(unpack(sums[part], size), 0, -1))
-        found[part] = left(left(whole))[low, high].T
-    return found
+        S = np.ascontiguousarray(np.moveaxis(unpack(sums[part], size), 0, -1))
+        transformed[part] = left_product(left_product(S))[low, high].T
+    return transformed
 
 
 _FAR_REWARDS = 1.0  # |mean| / sd from which on there is an offset; below, sums of squares are at most doubled
@@ -305,20 +322,20 @@ _ROUNDING = 1e-12
 
 
 def offset_near(features: FeatureMap, reward: Array, contexts: Callable[[], Array | None]) -> Array | None:
-    """Return the offset (d,) that the rewards (n,) of the first rows ask for; None for none.
+    """Return the offset (d,) for the rewards (n,) of the first rows; None where they are not far from 0.
 
     Parameters
     ----------
     features : FeatureMap
     reward : (n,) array
     contexts : callable
-        Gives contexts (k, c) of first rows, in the columns that the map reads, where these are needed.
+        Returns contexts (k, c) of first rows, in the columns that the map reads; called only where they are needed.
     """
     r = reward[:_FIRST]
     if not r.size or not r[0]:
         return None
-    away = r - r[0]
-    mean, sd = float(r[0] + away.mean()), float(away.std())
+    shifted = r - r[0]
+    mean, sd = float(r[0] + shifted.mean()), float(shifted.std())
     if abs(mean) <= _FAR_REWARDS * sd:
         return None
     v = _constant(features, contexts)
@@ -326,26 +343,26 @@ def offset_near(features: FeatureMap, reward: Array, contexts: Callable[[], Arra
 
 
 def _constant(features: FeatureMap, contexts: Callable[[], Array | None]) -> Array | None:
-    """Return v (d,) with v' phi = 1 in these rows; None where there is none, or the map is of another kind."""
+    """Return v (d,) with v' phi = 1 in these rows; None where none exists, or the map is of another kind."""
     if not isinstance(features, Columns | Crossed):
         return None
-    block, each = None, np.ones(1)
+    block, per_table = None, np.ones(1)
     if isinstance(features, Crossed):
         table = features.table
-        found = np.ones(len(features.actions)) if table is None else _solved(table)
-        if found is None:
+        solved = np.ones(len(features.actions)) if table is None else _solved(table)
+        if solved is None:
             return None
-        each = found
+        per_table = solved
         if features.intercept:
             block = np.eye(1 + len(features.columns))[0]
     if block is None:
         x = contexts()
         block = None if x is None else _solved(features.measured(x[:_FIRST]))
-    return None if block is None else np.asarray(np.kron(each, block), dtype=np.float64)
+    return None if block is None else np.asarray(np.kron(per_table, block), dtype=np.float64)
 
 
 def _solved(table: Array) -> Array | None:
-    """Return v with table v = 1, table (n, k); one entry of v alone where a column is 1 in every row."""
+    """Return v with table v = 1, table (n, k), or None; v has one entry where a column is 1 in every row."""
     if not len(table):
         return None
     ones = np.flatnonzero((table == 1.0).all(axis=0))

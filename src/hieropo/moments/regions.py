@@ -1,4 +1,4 @@
-"""Running sums in memory that grows without being copied, and their way to a table and back."""
+"""Memory for running sums that grows without a copy, and the transfer of sums to a table and back."""
 
 import mmap
 import sys
@@ -20,9 +20,9 @@ _MOVES = sys.platform == "linux"  # the system can move pages to a larger region
 
 
 class Slots(NamedTuple):
-    """Where the sums of a task go in a table with a row for each task.
+    """The columns of the sums of a task in a table with a row for each task.
 
-    Entry ``source[a, e]`` of its sums number a is column ``target[a, e]``.
+    Entry ``source[a, e]`` of its block a is column ``target[a, e]``.
     """
 
     source: Codes
@@ -30,13 +30,13 @@ class Slots(NamedTuple):
 
 
 def packed_slots(count: int) -> Slots:
-    """Return the spots of the packed triangle of z z', z with ``count`` entries, one sum a task."""
+    """Return the slots of the packed triangle of z z', z with ``count`` entries, one block a task."""
     source = CirculantLayout(count).places()
     return Slots(source[None], np.arange(source.size)[None])
 
 
 class _Memory:
-    """Bytes, zero at first, that begin with a page; the system gives them when they are first written to."""
+    """Page-aligned bytes, zero at first; the system provides a page when it is first written to."""
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
@@ -44,7 +44,7 @@ class _Memory:
         self._filled = 0
 
     def grow(self, size: int) -> None:
-        """Take ``size`` bytes altogether; what was written stays.
+        """Grow to ``size`` bytes; the contents stay.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class _Memory:
         self._map = fresh
 
     def fill(self, size: int) -> None:
-        """Take all pages of the first ``size`` bytes at once, which costs less than one after the other."""
+        """Request all pages of the first ``size`` bytes at once, which costs less than one after the other."""
         start = self._filled // mmap.PAGESIZE * mmap.PAGESIZE
         if self._map is None or size <= self._filled or not _MOVES:
             return
@@ -76,24 +76,24 @@ class _Memory:
         self._filled = size
 
     def doubles(self) -> Array:
-        """All of it; while this array is kept, it cannot grow."""
+        """Return all of it as float64; while this array is kept, the memory cannot grow."""
         return np.zeros(0) if self._map is None else np.frombuffer(self._map, dtype=np.float64)
 
-    def give_back(self, start: int, stop: int) -> None:
-        """Forget whole pages between two bytes."""
+    def release(self, start: int, stop: int) -> None:
+        """Release the whole pages between two bytes."""
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = stop // mmap.PAGESIZE * mmap.PAGESIZE
         if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def in_large_pages(self) -> None:
-        """Ask for large pages, which random access needs."""
+        """Ask the system for large pages, which speed random access up."""
         if self._map is not None and hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
 
 
 class Region:
-    """So many doubles for each code, zero at first; more codes come without a copy.
+    """A number of doubles for each code, zero at first; it grows to more codes without a copy.
 
     Parameters
     ----------
@@ -107,11 +107,11 @@ class Region:
 
     @property
     def address(self) -> int:
-        """Where code 0 lies; it changes when the region grows."""
+        """The address of code 0; it changes when the region grows."""
         return int(self._memory.doubles().ctypes.data)
 
     def reach(self, codes: int, *, fill: bool = False) -> None:
-        """Make room for so many codes; with ``fill`` take their memory now, at once, as all of them will be written."""
+        """Make room for so many codes; ``fill`` requests their memory at once, for codes that will all be written."""
         need = max(8 * self.length * codes, 1)
         if need > self._memory.size:
             self._memory.grow(-(-max(need, 2 * self._memory.size, _LEAST) // _LEAST) * _LEAST)
@@ -119,59 +119,58 @@ class Region:
             self._memory.fill(need)
 
     def add_to(
-        self, table: Array, rows: Codes, spots: Slots, *, threads: int = 1, drop: bool = False
+        self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
-        """Add sums to ``table[rows[s]]``, s being the place of a task; return whether the results are finite.
+        """Add the sums of the task in slot s to ``table[rows[s]]``; return whether the results are finite.
 
-        ``drop`` gives their memory back on the way.
+        ``drop`` releases their memory on the way.
         """
-        pieces = self._pieces(rows.size * len(spots.source))
+        pieces = self._pieces(rows.size * len(slots.source))
 
         def move(piece: tuple[int, int]) -> bool:
-            finite = self._move(piece, table, rows, spots, back=False)
+            finite = self._move(piece, table, rows, slots, back=False)
             if drop:
                 size = 8 * self.length
-                self._memory.give_back(size * piece[0], size * (piece[0] + piece[1]))
+                self._memory.release(size * piece[0], size * (piece[0] + piece[1]))
             return finite
 
-        return all(in_threads(move, pieces, threads if len(spots.source) == 1 else 1))
+        return all(in_threads(move, pieces, threads if len(slots.source) == 1 else 1))
 
-    def take(self, table: Array, rows: Codes, spots: Slots) -> None:
-        """Set sums to what :meth:`add_to` would add."""
-        self.reach(rows.size * len(spots.source))
-        for piece in self._pieces(rows.size * len(spots.source)):
-            self._move(piece, table, rows, spots, back=True)
+    def take(self, table: Array, rows: Codes, slots: Slots) -> None:
+        """Set the sums from a table, the inverse of :meth:`add_to`."""
+        self.reach(rows.size * len(slots.source))
+        for piece in self._pieces(rows.size * len(slots.source)):
+            self._move(piece, table, rows, slots, back=True)
 
     def _pieces(self, codes: int) -> Sequence[tuple[int, int]]:
         step = max(1, _PIECE // (8 * self.length))
         return [(first, min(step, codes - first)) for first in range(0, codes, step)]
 
-    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, spots: Slots, *, back: bool) -> bool:
+    def _move(self, piece: tuple[int, int], table: Array, rows: Codes, slots: Slots, *, back: bool) -> bool:
         first, count = piece
         loops = backend.rows(count * self.length)
-        place, source, target = normalised(rows), normalised(spots.source), normalised(spots.target)
+        place, source, target = normalised(rows), normalised(slots.source), normalised(slots.target)
         address = self.address + 8 * self.length * first
         return bool(loops.move_sums(address, self.length, first, count, place, source, target, table, back))
 
     def packed(self, source: Codes, codes: int, wanted: int) -> tuple[Array, bool]:
-        """Turn the region into a table (wanted, q) whose first ``codes`` rows are entries ``source`` (q,) of each code.
+        """Turn the region into a table (wanted, q): its first ``codes`` rows are entries ``source`` (q,) of each code.
 
-        The sums lie there as they were added; no other memory is taken, and the region is used up. Also returns whether
-        all of them are finite.
+        The table takes over the memory of the sums, and the region is used up. Also returns True if all are finite.
         """
         q = source.size
         self.reach(codes)
         finite = backend.rows(codes * self.length).pack_sums(
             self.address, self.length, codes, normalised(source)
         )
-        self._memory.give_back(8 * q * codes, self._memory.size)
+        self._memory.release(8 * q * codes, self._memory.size)
         if 8 * q * wanted > self._memory.size:
             self._memory.grow(8 * q * wanted)
-        whole = self._memory.doubles()
-        whole[q * codes : min(q * wanted, self.length * codes)] = 0.0
+        doubles = self._memory.doubles()
+        doubles[q * codes : min(q * wanted, self.length * codes)] = 0.0
         self._memory = _Memory()
-        return whole[: q * wanted].reshape(wanted, q), bool(finite)
+        return doubles[: q * wanted].reshape(wanted, q), bool(finite)
 
     def in_large_pages(self) -> None:
-        """Ask for large pages, which random access needs."""
+        """Ask the system for large pages, which speed random access up."""
         self._memory.in_large_pages()

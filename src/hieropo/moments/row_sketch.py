@@ -1,9 +1,9 @@
-"""A small fingerprint of the rows of a log, by which it is seen whether another log has the same rows.
+"""A bottom-k sketch of the rows of a log, which estimates the share of rows that two logs have in common.
 
-Of a 64-bit hash of every row the smallest are kept (a bottom-k sketch: Beyer, Haas, Reinwald, Sismanis and Gemulla,
-SIGMOD 2007). Below the smaller of two sketches' limits both are complete, so that the share of common hashes there
-estimates the share of common rows. What is hashed of a row are its reward, its contexts and the id of its action, so
-that it does not matter which other actions the feature map lists, nor where the row stands.
+The smallest 64-bit hashes of the rows are kept (Beyer, Haas, Reinwald, Sismanis and Gemulla, SIGMOD 2007). Below the
+smaller of two sketches' limits both are complete, so that the share of common hashes there estimates the share of
+common rows. The hash of a row is that of its reward, its contexts and the id of its action: the other actions of the
+feature map and the position of the row do not matter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from hieropo.rows.ids import hashed
 
 SIZE = 1024
 WHOLE = 2**64 - 1  # the limit of a sketch that has all hashes
-_TELLING = 0.5  # share of distinct rows below which equal rows are no sign of a common origin
+_INFORMATIVE = 0.5  # share of distinct rows below which equal rows are no sign of a common origin
 _FEW = 8  # hashes that are compared, at the least
 
 
@@ -34,7 +34,7 @@ class RowSketch:
     rows : int
         Rows of the log.
     limit : int
-        Every hash of the rows up to here is in ``hashes``; 0 where nothing is known of them.
+        Every hash of the rows up to this limit is in ``hashes``; 0 where the hashes are unknown.
     """
 
     hashes: Hashes
@@ -54,7 +54,7 @@ class RowSketch:
 
     @classmethod
     def unknown(cls, rows: int) -> Self:
-        """Return a sketch of rows of which nothing is known; whatever is added to it, it tells nothing."""
+        """Return a sketch of rows with unknown hashes; its sum with any other sketch is unknown too."""
         return cls(np.zeros(0, dtype=np.uint64), rows, 0)
 
     def __add__(self, other: "RowSketch") -> "RowSketch":
@@ -62,13 +62,13 @@ class RowSketch:
         return RowSketch(np.union1d(self.hashes, other.hashes), self.rows + other.rows, limit)
 
     def __sub__(self, other: "RowSketch") -> "RowSketch":
-        """Return what is left without the rows of the other; a row that also stands elsewhere in this log goes too."""
-        left = np.setdiff1d(self.hashes, other.hashes, assume_unique=True)
-        return RowSketch(left, max(self.rows - other.rows, 0), min(self.limit, other.limit))
+        """Return the sketch without the rows of the other; of equal rows in this log all are removed."""
+        remaining = np.setdiff1d(self.hashes, other.hashes, assume_unique=True)
+        return RowSketch(remaining, max(self.rows - other.rows, 0), min(self.limit, other.limit))
 
     @property
     def distinct(self) -> float:
-        """About how many rows are distinct."""
+        """The estimated number of distinct rows."""
         if self.limit == WHOLE:
             return float(self.hashes.size)
         if not self.limit:
@@ -77,12 +77,12 @@ class RowSketch:
         return (self.hashes.size - full) / (float(self.limit) / 2.0**64)
 
     def share_in(self, other: "RowSketch") -> float | None:
-        """About what share of these rows is among the ``other`` ones; None where that cannot be told.
+        """Return the estimated share of these rows that is among the ``other`` ones; None where it is not identified.
 
-        It cannot where rows are often equal by chance, as clicks without contexts are, or where too few are compared.
+        It is not where rows are often equal by chance, as clicks without contexts are, or where too few are compared.
         """
-        for each in (self, other):
-            if not each.rows or each.distinct < _TELLING * each.rows:
+        for sketch in (self, other):
+            if not sketch.rows or sketch.distinct < _INFORMATIVE * sketch.rows:
                 return None
         mine = self.hashes[self.hashes <= np.uint64(min(self.limit, other.limit))]
         if mine.size < _FEW:
@@ -91,21 +91,21 @@ class RowSketch:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
-        hashes = "".join(f"{each:016x}" for each in self.hashes.tolist())
+        hashes = "".join(f"{value:016x}" for value in self.hashes.tolist())
         return {"rows": self.rows, "limit": f"{self.limit:016x}", "hashes": hashes}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
+        """Return the sketch that :meth:`to_dict` wrote."""
         text = str(values["hashes"])
-        found = [int(text[start : start + 16], 16) for start in range(0, len(text), 16)]
-        return cls(np.array(found, dtype=np.uint64), int(values["rows"]), int(values["limit"], 16))
+        hashes = [int(text[start : start + 16], 16) for start in range(0, len(text), 16)]
+        return cls(np.array(hashes, dtype=np.uint64), int(values["rows"]), int(values["limit"], 16))
 
 
 def action_marks(actions: Iterable[Any] | None) -> Codes | None:
-    """Return what stands for each action in the hash of a row, (K,); None without actions.
+    """Return the hash of each action id (K,), the part of an action in the hash of a row; None without actions.
 
-    It follows from the id alone, so that maps that list other actions, or in another order, give the same hashes.
+    It depends on the id alone, so that maps that list other actions, or in another order, give the same hashes.
     """
     if actions is None:
         return None
@@ -113,12 +113,12 @@ def action_marks(actions: Iterable[Any] | None) -> Codes | None:
 
 
 class RowSketcher:
-    """A sketch in the making, batch by batch, from an earlier one on.
+    """A sketch in the making, from batches of rows.
 
     Parameters
     ----------
     actions : sequence of K ids, optional
-        Those of the feature map, whose codes are added.
+        The actions of the feature map, to which action codes refer.
     start : RowSketch, optional
     """
 
@@ -136,33 +136,35 @@ class RowSketcher:
         """
         n = reward.size
         if len(context) != n or (codes is not None and codes.size != n):
-            raise InputError(f"{len(context)} contexts do not fit {n} rewards; one of each a row is needed.")
+            raise InputError(
+                f"{len(context)} contexts do not fit {n} rewards: each row needs one context and one reward."
+            )
         marks = None if codes is None or self._marks is None else self._marks[codes]
-        found = row_hashes(reward, context, marks)
-        here = self._sketch
-        if here.hashes.size == SIZE:
-            found = found[found < here.hashes[-1]]
-        elif found.size > 4 * SIZE:
-            found = np.partition(found, 4 * SIZE - 1)[: 4 * SIZE]
-            if np.unique(found).size < SIZE:  # many equal rows
-                found = row_hashes(reward, context, marks)
-        self._sketch = RowSketch(np.union1d(here.hashes, found), here.rows + n, here.limit)
+        hashes = row_hashes(reward, context, marks)
+        sketch = self._sketch
+        if sketch.hashes.size == SIZE:
+            hashes = hashes[hashes < sketch.hashes[-1]]
+        elif hashes.size > 4 * SIZE:
+            hashes = np.partition(hashes, 4 * SIZE - 1)[: 4 * SIZE]
+            if np.unique(hashes).size < SIZE:  # many equal rows
+                hashes = row_hashes(reward, context, marks)
+        self._sketch = RowSketch(np.union1d(sketch.hashes, hashes), sketch.rows + n, sketch.limit)
 
     @property
     def marks(self) -> Codes:
-        """What stands for each action in the hash of a row, (K,); empty without actions."""
+        """The hash of each action id (K,); empty without actions."""
         return np.zeros(0, dtype=np.int64) if self._marks is None else self._marks
 
     @property
     def limit(self) -> np.uint64:
-        """A row whose hash is larger changes nothing but the number of rows."""
+        """The largest hash that can enter the sketch; other rows only count."""
         return np.uint64(self._sketch.limit)
 
     def take(self, hashes: Hashes, rows: int) -> None:
-        """Add so many rows by those of their hashes that are not above the limit."""
-        here = self._sketch
-        both = np.union1d(here.hashes, hashes) if hashes.size else here.hashes
-        self._sketch = RowSketch(both, here.rows + rows, here.limit)
+        """Add a number of rows, by their hashes that are not above the limit."""
+        sketch = self._sketch
+        union = np.union1d(sketch.hashes, hashes) if hashes.size else sketch.hashes
+        self._sketch = RowSketch(union, sketch.rows + rows, sketch.limit)
 
     def sketch(self) -> RowSketch:
         """Return the sketch of all batches so far."""
@@ -170,7 +172,7 @@ class RowSketcher:
 
 
 def row_hashes(reward: Array, context: Array, marks: Codes | None) -> Hashes:
-    """Hash rows: multiples of the bits of all numbers, and of the marks of actions, added modulo 2^64 and mixed."""
+    """Return a hash of each row: multiples of the bits of its numbers and mark, added modulo 2^64 and mixed."""
     out = np.empty(reward.size, dtype=np.int64)
     marked = np.zeros(0, dtype=np.int64) if marks is None else normalised(marks)
     backend.statistics(reward.size + context.size).hash_rows(_bits(reward), _bits(context), marked, out)

@@ -1,4 +1,4 @@
-"""Variances of rewards, wherever they have their zero: about their mean, and about one fit to all rows."""
+"""Variances of rewards about their mean and about one fit to all rows; both ignore an offset of the rewards."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def mean_reward(moments: Moments) -> float:
 def about_fit(moments: Moments) -> float:
     """Return the residual variance of one least-squares fit to all rows, in squared reward units.
 
-    At least 1e-13 of :func:`about_mean`, which is as much as rounding leaves.
+    At least 1e-13 of :func:`about_mean`, the size of rounding errors.
     """
     d, n = moments.dim, moments.n_rows
     joint = unpack(moments.sums.sum(axis=0), d + 2)
@@ -44,9 +44,9 @@ def about_fit(moments: Moments) -> float:
 
 
 def constant(moments: Moments) -> Array | None:
-    """Return v (d,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where features have none.
+    """Return v (d,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where none exists.
 
-    An affine change of rewards is one of the population mean along v alone.
+    Adding a constant to all rewards moves the population mean along v, and nothing else.
     """
     d = moments.dim
     joint = unpack(moments.sums.sum(axis=0), d + 2)
@@ -59,6 +59,6 @@ def constant(moments: Moments) -> Array | None:
 
 
 def sizes(gram: Array) -> Array:
-    """Root of the sum of squares of each feature (d,); 1 where it is zero."""
+    """Return the root of the sum of squares of each feature (d,); 1 where it is zero."""
     size = np.sqrt(np.diagonal(gram))
     return np.where(size > 0, size, 1.0)

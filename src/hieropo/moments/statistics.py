@@ -1,4 +1,4 @@
-"""Moments: everything about each task that the model needs, as sums that add, subtract and scale."""
+"""Moments: the sufficient statistics of each task, as sums that add, subtract and scale."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,13 +14,13 @@ from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.rows.columns import check_rows
 from hieropo.rows.keys import Keys
 
-_PIECE = 1024  # tasks that are looked at together, while they are in the cache
-_LEFT = 1e-9  # of what is taken away: more than rounding leaves behind
+_PIECE = 1024  # tasks worked on together, while they are in the cache
+_ROUNDING = 1e-9  # share of subtracted sums, above their rounding error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """The additive statistics of every task.
+    """The additive sufficient statistics of every task.
 
     For task s, ``S_s = sum_t w_t z_t z_t'`` with ``z = (phi, r, 1)``: it holds sum w phi phi', sum w phi r,
     sum w r^2, sum w phi, sum w r and sum w, where w = c q v is the product of the row's weight c, sampling weight q and
@@ -40,12 +40,12 @@ class Moments:
     log_precision : (m,) array
         Sum of c q log v.
     features : str or None
-        Fingerprint of the feature map that made phi; None where phi was handed in.
+        Fingerprint of the feature map that made phi; None where phi was given directly.
     squares : array like ``sums``, or None
         Sum of c (q v)^2 z z'; only of rows that have sampling weights.
     offset : (d,) array or None
         Coefficients o, such as the same number for each intercept: all sums are of z = (phi, r - o' phi, 1), so that
-        rewards far from 0 keep their digits. None is 0.
+        rewards far from 0 lose no precision. None is 0.
     """
 
     keys: Keys
@@ -82,7 +82,7 @@ class Moments:
         sampling_weight: ArrayLike | None = None,
         features: str | None = None,
     ) -> Self:
-        """Sum over rows in one pass.
+        """Return the sums over rows.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Moments:
         reward : (n,) array
             Larger is better.
         weight : (n,) array, optional
-            Count or discount, not negative; default 1. A row of weight k equals the row k times, one of weight 0 is
+            Count or discount, not negative; default 1. A row of weight k equals k copies of it; a row of weight 0 is
             absent.
         precision : (n,) array, optional
             Above 0; the variance of the reward is ``noise_var / precision``. Default 1. The row counts once.
@@ -114,7 +114,7 @@ class Moments:
         keys, codes = Keys.factorize(task)
         if codes.size != values.size:
             raise InputError(
-                f"{codes.size} task ids do not fit {values.size} rewards; one of each a row is needed."
+                f"{codes.size} task ids do not fit {values.size} rewards: each row needs one task id and one reward."
             )
         dim = table.shape[1]
         shape = (len(keys), packed_size(dim + 2))
@@ -133,12 +133,12 @@ class Moments:
 
     @property
     def tasks(self) -> NDArray[Any]:
-        """The ids of the tasks, as given, shape (m,)."""
+        """The ids of the tasks, as they were given, shape (m,)."""
         return self.keys.values
 
     @property
     def n_rows(self) -> float:
-        """Rows of all tasks together, by their weights: sum c q."""
+        """The number of rows of all tasks, by their weights: sum c q."""
         return float(self.rows.sum())
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ class Moments:
         Raises
         ------
         UnknownTaskError
-            A task is not here.
+            These moments do not have a task.
         InputError
             A task is named twice.
         """
@@ -185,7 +185,7 @@ class Moments:
         return self.at(rows)
 
     def at(self, rows: Any) -> Self:
-        """Return the moments of the tasks at some places of ``keys``."""
+        """Return the moments of the tasks in some rows of ``keys``."""
         return replace(
             self,
             keys=Keys(self.keys.values[rows]),
@@ -196,7 +196,7 @@ class Moments:
         )
 
     def covering(self, keys: Keys) -> Self:
-        """Return these moments with every task of ``keys`` present, without rows where it had none."""
+        """Return these moments with every task of ``keys``; tasks that are new have no rows."""
         union, _ = self.keys.union(keys)
         extra = len(union) - len(self)
         if not extra:
@@ -222,9 +222,9 @@ class Moments:
         return False
 
     def scale(self, factor: float) -> Self:
-        """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""
+        """Return the moments with every weight c multiplied by a positive ``factor``."""
         if not (np.isfinite(factor) and factor > 0):
-            raise InputError(f"Moments can be scaled by a positive finite factor; got {factor!r}.")
+            raise InputError(f"The factor of moments is {factor!r}; a positive finite factor is needed.")
         return self._times(float(factor))
 
     def _times(self, factor: float) -> Self:
@@ -239,9 +239,9 @@ class Moments:
 
     def transformed(self, T: Array) -> Self:
         """Return the moments of the features T phi, T (d, d) regular: S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
-        squares = None if self.squares is None else turned(self.squares, T)
+        squares = None if self.squares is None else transformed_sums(self.squares, T)
         offset = None if self.offset is None else np.asarray(np.linalg.solve(T.T, self.offset))
-        sums = turned(self.sums, T)
+        sums = transformed_sums(self.sums, T)
         return replace(self, dim=len(T), sums=sums, features=None, squares=squares, offset=offset)
 
     def around(self, offset: Array | None) -> Self:
@@ -250,8 +250,8 @@ class Moments:
         change = (zero if offset is None else offset) - (zero if self.offset is None else self.offset)
         if not change.any():
             return replace(self, offset=offset)
-        squares = None if self.squares is None else less_offset(self.squares, change)
-        return replace(self, sums=less_offset(self.sums, change), squares=squares, offset=offset)
+        squares = None if self.squares is None else subtract_offset(self.squares, change)
+        return replace(self, sums=subtract_offset(self.sums, change), squares=squares, offset=offset)
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() of moments works
@@ -270,28 +270,28 @@ class Moments:
             return NotImplemented
         features = self._common_features(other)
         offset = self.offset if sign < 0 or self.n_rows >= other.n_rows else other.offset
-        left, other = self.covering(other.keys).around(offset), other.around(offset)
-        place = left.keys.locate(other.keys.values)
-        sums, rows, log_precision = left.sums.copy(), left.rows.copy(), left.log_precision.copy()
-        sums[place] += sign * other.sums
-        rows[place] += sign * other.rows
-        log_precision[place] += sign * other.log_precision
+        first, other = self.covering(other.keys).around(offset), other.around(offset)
+        slots = first.keys.locate(other.keys.values)
+        sums, rows, log_precision = first.sums.copy(), first.rows.copy(), first.log_precision.copy()
+        sums[slots] += sign * other.sums
+        rows[slots] += sign * other.rows
+        log_precision[slots] += sign * other.log_precision
         squares = None
-        if left.sampled or other.sampled:
-            squares = left.all_squares().copy()
-            squares[place] += sign * other.all_squares()
+        if first.sampled or other.sampled:
+            squares = first.all_squares().copy()
+            squares[slots] += sign * other.all_squares()
         if sign < 0:
-            gone = place[_emptied(sums[place], rows[place], other)]
+            emptied = slots[_emptied(sums[slots], rows[slots], other)]
             for table in (sums, rows, log_precision, *(() if squares is None else (squares,))):
-                table[gone] = 0.0
-            _clear_rounding(sums, place, other.sums, self.dim + 2)
+                table[emptied] = 0.0
+            _clear_rounding(sums, slots, other.sums, self.dim + 2)
         if not np.isfinite(sums).all():
-            refuse_overflow(left.keys, sums)
-        return type(self)(left.keys, self.dim, sums, rows, log_precision, features, squares, offset)
+            refuse_overflow(first.keys, sums)
+        return type(self)(first.keys, self.dim, sums, rows, log_precision, features, squares, offset)
 
     @property
     def sampled(self) -> bool:
-        """Return whether rows have sampling weights: chance kept them of more."""
+        """True where rows have sampling weights: they are a random sample of more rows."""
         return self.squares is not None
 
     def all_squares(self) -> Array:
@@ -300,7 +300,7 @@ class Moments:
         Raises
         ------
         MismatchError
-            The rows have precisions and no sampling weights, so that these sums were not made.
+            The rows have precisions and no sampling weights, so that these sums do not exist.
         """
         if self.squares is not None:
             return self.squares
@@ -320,15 +320,15 @@ class Moments:
         marks = {self.features, other.features} - {None}
         if len(marks) > 1:
             raise MismatchError(
-                f"Moments made by the feature maps {self.features} and {other.features} do not combine. Columns or "
-                "actions differ, or their order does; make both again with one map."
+                f"Moments of the feature maps {self.features} and {other.features} do not combine: their columns, "
+                "their actions or the order of these differ. Make both again with one map."
             )
         return next(iter(marks), None)
 
     def allclose(self, other: "Moments", rtol: float = 1e-12) -> bool:
-        """Return whether both hold the same tasks, in any order, with the same rows and sums to rounding.
+        """Return True where both hold the same tasks, in any order, with the same rows and sums to rounding.
 
-        The sums of a task are compared to ``rtol`` of sqrt(S_ii S_jj), the scale that rounding has.
+        The sums of a task are compared to ``rtol`` of sqrt(S_ii S_jj), the scale of rounding errors.
         """
         if self.dim != other.dim or len(self) != len(other) or self.features != other.features:
             return False
@@ -336,62 +336,62 @@ class Moments:
         if (place < 0).any() or not np.allclose(self.rows, other.rows[place], rtol=rtol, atol=0.0):
             return False
         size = self.dim + 2
-        mine, theirs = unpack(self.sums, size), unpack(other.around(self.offset).sums[place], size)
-        spread = np.sqrt(np.maximum(np.diagonal(np.abs(mine), axis1=1, axis2=2), 0.0))
-        near = np.abs(mine - theirs) <= rtol * spread[:, :, None] * spread[:, None, :]
+        first, second = unpack(self.sums, size), unpack(other.around(self.offset).sums[place], size)
+        spread = np.sqrt(np.maximum(np.diagonal(np.abs(first), axis1=1, axis2=2), 0.0))
+        near = np.abs(first - second) <= rtol * spread[:, :, None] * spread[:, None, :]
         logs = np.isclose(self.log_precision, other.log_precision[place], rtol=rtol, atol=rtol)
         return bool(near.all() and logs.all())
 
 
-def turned(sums: Array, T: Array) -> Array:
-    """Packed sums of z = (T phi, r, 1) from those of z = (phi, r, 1), T (k, d): [T 0; 0 I] S [T 0; 0 I]'."""
+def transformed_sums(sums: Array, T: Array) -> Array:
+    """Return packed sums of z = (T phi, r, 1) from those of z = (phi, r, 1), T (k, d): [T 0; 0 I] S [T 0; 0 I]'."""
     k, d = T.shape
-    whole = np.zeros((k + 2, d + 2))
-    whole[:k, :d] = T
-    whole[k, d] = whole[k + 1, d + 1] = 1.0
-    found = np.empty((len(sums), packed_size(k + 2)))
+    full = np.zeros((k + 2, d + 2))
+    full[:k, :d] = T
+    full[k, d] = full[k + 1, d + 1] = 1.0
+    transformed = np.empty((len(sums), packed_size(k + 2)))
     for start in range(0, len(sums), 4096):
         part = slice(start, start + 4096)
-        found[part] = pack(whole @ unpack(sums[part], d + 2) @ whole.T)
-    return found
+        transformed[part] = pack(full @ unpack(sums[part], d + 2) @ full.T)
+    return transformed
 
 
-def less_offset(sums: Array, o: Array) -> Array:
-    """Packed sums of z = (phi, r - o' phi, 1) from those of z = (phi, r, 1), o (d,)."""
-    d, found = o.size, np.empty_like(sums)
+def subtract_offset(sums: Array, o: Array) -> Array:
+    """Return packed sums of z = (phi, r - o' phi, 1) from those of z = (phi, r, 1), o (d,)."""
+    d, shifted = o.size, np.empty_like(sums)
     for start in range(0, len(sums), _PIECE):
         part = slice(start, start + _PIECE)
-        whole = unpack(sums[part], d + 2)
-        whole[:, d] -= o @ whole[:, :d]
-        whole[:, :, d] -= whole[:, :, :d] @ o
-        found[part] = pack(whole)
-    return found
+        S = unpack(sums[part], d + 2)
+        S[:, d] -= o @ S[:, :d]
+        S[:, :, d] -= S[:, :, :d] @ o
+        shifted[part] = pack(S)
+    return shifted
 
 
 def _emptied(sums: Array, rows: Array, taken: Moments) -> NDArray[np.bool_]:
-    """Return which tasks (n,) have nothing but rounding left after what was ``taken`` from them."""
+    """Return True for tasks (n,) that have only rounding errors left after ``taken`` was subtracted."""
     rest = np.abs(sums).max(axis=1, initial=0.0)
-    few = np.abs(rows) <= _LEFT * np.abs(taken.rows)
-    return np.asarray(few & (rest <= _LEFT * np.abs(taken.sums).max(axis=1, initial=0.0)))
+    few = np.abs(rows) <= _ROUNDING * np.abs(taken.rows)
+    return np.asarray(few & (rest <= _ROUNDING * np.abs(taken.sums).max(axis=1, initial=0.0)))
 
 
 def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:
-    """Clear rounding below 0 in sums of squares: that entry of z is then 0 in all rows that are left.
+    """Set sums of squares that are below 0 by rounding to 0, with their products: that entry of z is 0 in all rows.
 
-    More below 0 than that is left as it is, to be refused: more was taken away than there was.
+    Sums further below 0 stay, to be refused: more was subtracted than was added.
     """
     squares = [packed_size(j + 1) - 1 for j in range(size)]
-    left = sums[place[:, None], squares]
-    below = (left < 0) & (left >= -_LEFT * taken[:, squares])
-    some = np.flatnonzero(below.any(axis=1))
-    if some.size:
+    diagonal = sums[place[:, None], squares]
+    below = (diagonal < 0) & (diagonal >= -_ROUNDING * taken[:, squares])
+    affected = np.flatnonzero(below.any(axis=1))
+    if affected.size:
         i, j = triangle(size)
-        gone = below[some]
-        sums[place[some]] = np.where(gone[:, i] | gone[:, j], 0.0, sums[place[some]])
+        cleared = below[affected]
+        sums[place[affected]] = np.where(cleared[:, i] | cleared[:, j], 0.0, sums[place[affected]])
 
 
 def refuse_overflow(keys: Keys, sums: Array) -> None:
-    """Raise where squares of very large values went beyond float64."""
+    """Raise LogError where a sum of squares overflowed."""
     for start in range(0, len(sums), _PIECE):
         bad = ~np.isfinite(sums[start : start + _PIECE]).all(axis=1)
         if not bad.any():
@@ -404,7 +404,7 @@ def refuse_overflow(keys: Keys, sums: Array) -> None:
 
 
 def add_rows(codes: Codes, phi: Array, reward: Array, factors: Array, sums: Array) -> None:
-    """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2) by a compiled pass; factors w (n,), or empty for 1."""
+    """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2); factors w (n,), or empty for 1."""
     backend.statistics(codes.size * sums.shape[1]).accumulate(
         normalised(codes), normalised(phi), normalised(reward), normalised(factors), sums
     )

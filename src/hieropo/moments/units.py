@@ -1,4 +1,4 @@
-"""Moments of units: a unit is one action within one task, with features (1, x) of its own."""
+"""Moments of units: a unit is one action within one task, with its own features (1, x)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from hieropo.rows.keys import Keys
 
 
 def one_action(features: FeatureMap | None) -> Crossed | None:
-    """Return the map of the features (1, x) that a map with coefficients for each action repeats; None for others.
+    """Return the map of the features (1, x) of one action; None for maps that do not give each action coefficients.
 
     Examples
     --------
@@ -39,8 +39,8 @@ def one_action(features: FeatureMap | None) -> Crossed | None:
 class UnitMoments:
     """The additive statistics of every unit, in m K (p + 2)(p + 3) / 2 numbers.
 
-    They form a commutative group under ``+`` and ``-`` as :class:`hieropo.moments.statistics.Moments` do, and hold what
-    the moments of d = K p features hold: those of features of two actions are zero.
+    They form a commutative group under ``+`` and ``-`` as :class:`hieropo.moments.statistics.Moments` do, and are the
+    moments of d = K p features without the products of features of two actions, which are zero.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class UnitMoments:
         squares: Array | None = None,
         offset: Array | None = None,
     ) -> Self:
-        """Put together from arrays, as the properties give them.
+        """Return unit moments from arrays, shaped as the properties.
 
         ``sums`` and ``squares`` are (m, K, .), ``rows`` and ``log_precision`` (m, K), ``offset`` (p,) that of a unit.
         """
@@ -88,58 +88,58 @@ class UnitMoments:
 
     @property
     def tasks(self) -> NDArray[Any]:
-        """The ids of the tasks, as given, shape (m,)."""
+        """The ids of the tasks, as they were given, shape (m,)."""
         return self.keys.values
 
     @property
     def features(self) -> str | None:
-        """Fingerprint of the feature map."""
+        """The fingerprint of the feature map."""
         return self.units.features
 
     @property
     def offset(self) -> Array | None:
-        """Offset (d,) of the features of the map: that of the units, the same for each action."""
+        """The offset (d,) for the features of the map: that of the units, repeated for each action."""
         return None if self.units.offset is None else np.tile(self.units.offset, self.n_actions)
 
     @property
     def unit_dim(self) -> int:
-        """Features p of one action."""
+        """The number p of features of one action."""
         return self.units.dim
 
     @property
     def dim(self) -> int:
-        """Features d = K p of the feature map."""
+        """The number d = K p of features of the feature map."""
         return self.n_actions * self.units.dim
 
     @property
     def sums(self) -> Array:
-        """Packed sums of w z z', z = (1, x, r, 1), shape (m, K, (p + 2)(p + 3) / 2)."""
+        """The packed sums of w z z', z = (1, x, r, 1), shape (m, K, (p + 2)(p + 3) / 2)."""
         return self.units.sums.reshape(len(self), self.n_actions, self.units.sums.shape[1])
 
     @property
     def squares(self) -> Array | None:
-        """Packed sums of c (q v)^2 z z', shaped as ``sums``; only of rows that have sampling weights."""
-        found = self.units.squares
-        return None if found is None else found.reshape(self.sums.shape)
+        """The packed sums of c (q v)^2 z z', shaped as ``sums``; None for rows without sampling weights."""
+        squares = self.units.squares
+        return None if squares is None else squares.reshape(self.sums.shape)
 
     @property
     def sampled(self) -> bool:
-        """Return whether rows have sampling weights: chance kept them of more."""
+        """True where rows have sampling weights: they are a random sample of more rows."""
         return self.units.sampled
 
     @property
     def rows(self) -> Array:
-        """Rows of each unit, sum c q, shape (m, K)."""
+        """The number of rows of each unit, sum c q, shape (m, K)."""
         return self.units.rows.reshape(len(self), self.n_actions)
 
     @property
     def log_precision(self) -> Array:
-        """Sum of c q log v of each unit, shape (m, K)."""
+        """The sum of c q log v of each unit, shape (m, K)."""
         return self.units.log_precision.reshape(len(self), self.n_actions)
 
     @property
     def n_rows(self) -> float:
-        """Rows of all units together, by their weights: sum c q."""
+        """The number of rows of all units, by their weights: sum c q."""
         return self.units.n_rows
 
     def __len__(self) -> int:
@@ -153,16 +153,16 @@ class UnitMoments:
 
     def select(self, tasks: object) -> Self:
         """Return the moments of these tasks only, in this order; raises as :meth:`Moments.select`."""
-        at = self.keys.require(tasks)
-        if np.unique(at).size != at.size:
-            twice = self.keys.values[np.flatnonzero(np.bincount(at) > 1)[:1]].tolist()[0]
+        rows = self.keys.require(tasks)
+        if np.unique(rows).size != rows.size:
+            twice = self.keys.values[np.flatnonzero(np.bincount(rows) > 1)[:1]].tolist()[0]
             raise InputError(
                 f"Task {twice!r} is selected twice; its rows would count twice. Name each task once."
             )
-        return self.at(at)
+        return self.at(rows)
 
     def at(self, rows: Any) -> Self:
-        """Return the moments of the tasks at some places of ``keys``."""
+        """Return the moments of the tasks in some rows of ``keys``."""
         squares = None if self.squares is None else self.squares[rows]
         return type(self).of(
             Keys(self.keys.values[rows]), self.unit_dim, self.sums[rows], self.rows[rows],
@@ -170,26 +170,26 @@ class UnitMoments:
         )  # fmt: skip
 
     def covering(self, keys: Keys) -> Self:
-        """Return these moments with every task of ``keys`` present, without rows where it had none."""
+        """Return these moments with every task of ``keys``; tasks that are new have no rows."""
         union, _ = self.keys.union(keys)
         if len(union) == len(self):
             return self
         units = self.units.covering(Keys(np.arange(len(union) * self.n_actions)))
         return type(self)(union, self.n_actions, units)
 
-    def among(self, place: Codes, n_actions: int, features: str | None) -> Self:
-        """Return the moments for a map that has these actions at ``place`` (K,) among its ``n_actions``.
+    def with_actions(self, position: Codes, n_actions: int, features: str | None) -> Self:
+        """Return the moments for a map with ``n_actions`` actions, these at the positions ``position`` (K,).
 
-        The others have no rows. ``features`` is the fingerprint of that map.
+        The other actions have no rows. ``features`` is the fingerprint of that map.
         """
 
-        def spread(values: Array) -> Array:
+        def expanded(values: Array) -> Array:
             table = np.zeros((len(self), n_actions, *values.shape[2:]))
-            table[:, place] = values
+            table[:, position] = values
             return table
 
-        sums, rows, log_precision = spread(self.sums), spread(self.rows), spread(self.log_precision)
-        squares = None if self.squares is None else spread(self.squares)
+        sums, rows, log_precision = expanded(self.sums), expanded(self.rows), expanded(self.log_precision)
+        squares = None if self.squares is None else expanded(self.squares)
         return type(self).of(
             self.keys, self.unit_dim, sums, rows, log_precision, features, squares, self.units.offset
         )
@@ -209,7 +209,7 @@ class UnitMoments:
         return True
 
     def scale(self, factor: float) -> Self:
-        """Multiply every weight c by a positive ``factor``: rows count for less, or for more."""
+        """Return the moments with every weight c multiplied by a positive ``factor``."""
         return type(self)(self.keys, self.n_actions, self.units.scale(factor))
 
     def __radd__(self, other: object) -> Self:
@@ -236,30 +236,30 @@ class UnitMoments:
         renumbered = replace(other.units, keys=Keys(_numbers(place, self.n_actions)))
         try:
             units = self.units + renumbered if sign > 0 else self.units - renumbered
-        except LogError as error:  # it names a unit, by a number that nobody gave
+        except LogError as error:  # it names a unit, by an internal number
             raise LogError(
-                "Two moments do not add: a sum would not fit a float64. Rescale the columns of large values."
+                "These moments do not add: a sum is too large for a float64. Rescale the columns of large values."
             ) from error
         return type(self)(keys, self.n_actions, units)
 
     def allclose(self, other: "UnitMoments", rtol: float = 1e-12) -> bool:
-        """Return whether both hold the same tasks, in any order, with the same rows and sums to rounding."""
+        """Return True where both hold the same tasks, in any order, with the same rows and sums to rounding."""
         if self.n_actions != other.n_actions or len(self) != len(other):
             return False
         place = other.keys.locate(self.keys.values)
         return not (place < 0).any() and self.units.allclose(other.at(place).units, rtol)
 
     def dense(self) -> Moments:
-        """Return the moments of all d = K p features of the map, of (d + 2)(d + 3) / 2 numbers a task."""
+        """Return the moments of all d = K p features of the map, with (d + 2)(d + 3) / 2 numbers a task."""
         p, d, K = self.unit_dim, self.dim, self.n_actions
         i, j = triangle(p + 2)
 
         def dense(table: Array) -> Array:
-            whole = np.zeros((len(self), packed_size(d + 2)))
+            full = np.zeros((len(self), packed_size(d + 2)))
             for action in range(K):
-                place = np.concatenate([action * p + np.arange(p), [d, d + 1]])
-                whole[:, place[j] * (place[j] + 1) // 2 + place[i]] += table[:, action]
-            return whole
+                entries = np.concatenate([action * p + np.arange(p), [d, d + 1]])
+                full[:, entries[j] * (entries[j] + 1) // 2 + entries[i]] += table[:, action]
+            return full
 
         squares = None if self.squares is None else dense(self.squares)
         rows, log_precision = self.rows.sum(axis=1), self.log_precision.sum(axis=1)
@@ -269,44 +269,44 @@ class UnitMoments:
 
     def around(self, offset: Array | None) -> Self:
         """Return the same moments with sums around another offset (d,), the same for each action."""
-        own = None if offset is None else offset[: self.unit_dim].copy()
-        return replace(self, units=self.units.around(own))
+        unit_offset = None if offset is None else offset[: self.unit_dim].copy()
+        return replace(self, units=self.units.around(unit_offset))
 
 
 def _numbers(rows: Codes, n_actions: int) -> Codes:
-    """Numbers of the units of the tasks in these rows."""
+    """Return the numbers of the units of the tasks in these rows."""
     return (rows[:, None] * n_actions + np.arange(n_actions)).reshape(-1)
 
 
 def _of_rows(offset: Array | None, row: Crossed) -> Array | None:
-    """An offset of (1, x), or of x, as one of (x, 1)."""
+    """Return an offset of (1, x), or of x, as an offset of (x, 1)."""
     if offset is None:
         return None
     return np.roll(offset, -1) if row.intercept else np.append(offset, 0.0)
 
 
 class UnitAccumulator:
-    """Moments of units in the making, batch by batch; the mutable edge of a pass over a log.
+    """Moments of units in the making, from batches of rows; the mutable edge of a pass over a log.
 
     Parameters
     ----------
     features : Crossed
-        With coefficients of its own for each action: ``per_action(...)`` or ``indicator(...)``.
+        Gives each action its own coefficients: ``per_action(...)`` or ``indicator(...)``.
     offset : (d,) array, optional
-        Of the moments; the same for each action.
+        Offset of the moments, the same for each action.
 
     Raises
     ------
     InputError
-        The map is another one.
+        The map does not give each action its own coefficients.
     """
 
     def __init__(self, features: FeatureMap, *, offset: Array | None = None) -> None:
         row = one_action(features)
         if row is None or features.actions is None:
             raise InputError(
-                f"{features!r} does not give each action coefficients of its own, so that its moments do not fall "
-                "apart into those of actions. Use per_action(...) or indicator(...), or an Accumulator."
+                f"The feature map {features!r} does not give each action its own coefficients, so that moments of "
+                "single actions do not exist. Use per_action(...) or indicator(...), or an Accumulator."
             )
         self._row = row
         self._features = features.fingerprint
@@ -334,20 +334,20 @@ class UnitAccumulator:
         action : (n,) int
             Codes, as the map's ``action_codes`` gives them.
         context : (n, c) array or None
-            Of the columns that the map reads.
+            The columns that the map reads.
         reward, weight, precision, sampling_weight : (n,) array
             As in :meth:`Moments.from_arrays`.
 
         Raises
         ------
         InputError, LogError
-            Lengths differ; a code is none of an action; a value is missing or not finite.
+            Lengths differ; a code is of no action; a value is missing or not finite.
         """
         tasks = id_array(task, "task")
         actions = self._check(action, tasks.size)
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
-        own = phi[:, int(self._row.intercept) :]
-        table, values, weights = check_rows(own, reward, weight, precision, sampling_weight)
+        x = phi[:, int(self._row.intercept) :]
+        table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
         self.running.add(self.running.places.of_checked(tasks), table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
@@ -361,11 +361,14 @@ class UnitAccumulator:
         bad = (codes < 0) | (codes >= self._n_actions)
         if bad.any():
             row = int(bad.argmax())
-            raise InputError(f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}.")
+            raise InputError(
+                f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}. Ids become codes by the "
+                "feature map's action_codes(ids)."
+            )
         return codes
 
-    def _spots(self) -> Slots:
-        """Return where the sums of units lie in tables (m, K, (p + 2)(p + 3) / 2)."""
+    def _unit_slots(self) -> Slots:
+        """Return the slots of the sums of units in tables (m, K, (p + 2)(p + 3) / 2)."""
         p, count = self._row.dim, self._row.dim + 2
         entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
         if self._row.intercept:
@@ -376,27 +379,27 @@ class UnitAccumulator:
         target = np.arange(self._n_actions * source.size).reshape(self._n_actions, source.size)
         return Slots(np.tile(source, (self._n_actions, 1)), target)
 
-    def _dense_spots(self) -> Slots:
-        """Return where the sums of units lie in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
+    def _dense_slots(self) -> Slots:
+        """Return the slots of the sums of units in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
         p, K = self._row.dim, self._n_actions
         i, j = triangle(p + 2)
-        spots = self._spots()
-        target = np.empty_like(spots.target)
+        slots = self._unit_slots()
+        target = np.empty_like(slots.target)
         for action in range(K):
-            place = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
-            target[action] = place[j] * (place[j] + 1) // 2 + place[i]
-        return Slots(spots.source, target)
+            entries = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
+            target[action] = entries[j] * (entries[j] + 1) // 2 + entries[i]
+        return Slots(slots.source, target)
 
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
-        """Go on after these moments: the next row is added as if theirs had been added here."""
-        found = cls(features, offset=moments.offset)
-        spots, m = found._spots(), len(moments)
-        sums = moments.sums.reshape(m, spots.target.size).copy()
+        """Return an accumulator that continues from these moments, as if their rows had been added to it."""
+        accumulator = cls(features, offset=moments.offset)
+        slots, m = accumulator._unit_slots(), len(moments)
+        sums = moments.sums.reshape(m, slots.target.size).copy()
         squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
         pairs = np.stack([moments.rows, moments.log_precision], axis=2).reshape(m, 2 * moments.n_actions)
-        found.running.start(moments.keys, sums, squares, spots, pairs)
-        return found
+        accumulator.running.start(moments.keys, sums, squares, slots, pairs)
+        return accumulator
 
     def __len__(self) -> int:
         return len(self.running)
@@ -406,27 +409,36 @@ class UnitAccumulator:
         return self.together([self], drop=False)
 
     @staticmethod
-    def together(lanes: "Sequence[UnitAccumulator]", *, drop: bool) -> UnitMoments:
-        """Return the moments of the batches of all these; as :meth:`Accumulator.together`."""
-        one = lanes[0]
-        spots = one._spots()
-        found = merged([lane.running for lane in lanes], spots, spots.target.size, drop=drop)
-        found.refuse_overflow()
-        keys, sums, pairs = found.keys, found.sums, found.pairs
-        shape = (len(keys), *spots.target.shape)
+    def together(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> UnitMoments:
+        """Return the moments of the batches of all workers; as :meth:`Accumulator.together`."""
+        first = workers[0]
+        slots = first._unit_slots()
+        total = merged([worker.running for worker in workers], slots, slots.target.size, drop=drop)
+        total.refuse_overflow()
+        keys, sums, pairs = total.keys, total.sums, total.pairs
+        shape = (len(keys), *slots.target.shape)
         rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
-        squares = None if found.squares is None else found.squares.reshape(shape)
+        squares = None if total.squares is None else total.squares.reshape(shape)
         return UnitMoments.of(
-            keys, one._row.dim, sums.reshape(shape), rows, log_precision, one._features, squares, one._offset
+            keys,
+            first._row.dim,
+            sums.reshape(shape),
+            rows,
+            log_precision,
+            first._features,
+            squares,
+            first._offset,
         )
 
     @staticmethod
-    def together_dense(lanes: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
+    def together_dense(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
         """Return the moments of all d = K p features; as :meth:`Accumulator.together`."""
-        one = lanes[0]
-        d = one._n_actions * one._row.dim
-        found = merged([lane.running for lane in lanes], one._dense_spots(), packed_size(d + 2), drop=drop)
-        found.refuse_overflow()
-        rows, log_precision = np.ascontiguousarray(found.pairs.sum(axis=1).T)
-        offset = None if one._offset is None else np.tile(one._offset, one._n_actions)
-        return Moments(found.keys, d, found.sums, rows, log_precision, one._features, found.squares, offset)
+        first = workers[0]
+        d = first._n_actions * first._row.dim
+        total = merged(
+            [worker.running for worker in workers], first._dense_slots(), packed_size(d + 2), drop=drop
+        )
+        total.refuse_overflow()
+        rows, log_precision = np.ascontiguousarray(total.pairs.sum(axis=1).T)
+        offset = None if first._offset is None else np.tile(first._offset, first._n_actions)
+        return Moments(total.keys, d, total.sums, rows, log_precision, first._features, total.squares, offset)

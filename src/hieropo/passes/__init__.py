@@ -1,4 +1,4 @@
-"""The one pass over a log: its moments, the places of its tasks and a fingerprint of its rows, on all processors.
+"""The one parallel pass over a log: moments, groups and metadata of tasks, and a sketch of the rows.
 
 May import ``logs``, ``storage`` and below.
 """

@@ -1,8 +1,8 @@
-"""A pass over a log that may be killed at any moment and goes on after the last file that was read whole.
+"""A pass over a log that can be killed at any moment and resumes after the last file that was read completely.
 
-Before the first row and after every file a checkpoint is written: what each lane has summed, the feature map, and what
-the log is. A pass that finds one goes on after it with as many lanes, so that it ends with the same bits as one that
-was never stopped. Files that were read must be as they were then; those that come after them are read anyway.
+Before the first row and after every file a checkpoint is written: the sums of each worker, the feature map, and the
+files of the log. A pass that finds a checkpoint resumes with the same number of workers, and so ends with the same bits
+as a pass that was never stopped. Files that were read must be unchanged; files that come after them are read anyway.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import LogSource, files_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.model.task_levels import TaskLevels
-from hieropo.passes.feature_choice import FeatureChoice, feature_map, measured_near, reward_offset
+from hieropo.passes.feature_choice import FeatureChoice, feature_map, reward_offset, with_first_origin
 from hieropo.passes.summing import sums
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
@@ -34,15 +34,15 @@ def features_and_sums(
     source: LogSource,
     choice: FeatureChoice,
     roles: Roles,
-    apart: Callable[[FeatureMap], bool],
+    per_action: Callable[[FeatureMap], bool],
     *,
     rejects: Rejects | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
 ) -> tuple[FeatureMap, PassResult]:
-    """Choose the feature map of a log, and sum over its rows; a checkpoint that was written stays where it is.
+    """Return the feature map of a log and the sums over its rows; a checkpoint that was written is kept.
 
-    The map measures its columns from near the first rows, where they lie far from 0 and it has no origin of its own.
+    A map without an origin gets one near the first rows, where its columns lie far from 0.
 
     Parameters
     ----------
@@ -50,19 +50,19 @@ def features_and_sums(
     choice : FeatureMap or name of one, optional
         As :func:`feature_choice.feature_map` takes it.
     roles : Roles
-    apart : callable
-        Says of the map whether actions are kept apart, or refuses it.
+    per_action : callable
+        Returns True for a map whose sums are kept per action; raises for a map that is refused.
     rejects : Rejects, optional
-        Takes rows that cannot be used.
+        Collects the rows that cannot be used.
     checkpoint : path, optional
-        Directory in which to keep how far the pass has come, and from which to go on.
+        Directory in which the progress of the pass is kept, and from which it resumes.
     threads : int, optional
         As of :func:`summing.sums`.
 
     Raises
     ------
     InputError
-        A checkpoint of a log that does not lie in files, or with ``rejects``.
+        A checkpoint of a log that is not in files, or together with ``rejects``.
     MismatchError
         The checkpoint is of another log, of other columns or settings, or a file that was read has changed.
     ArtifactError
@@ -71,100 +71,116 @@ def features_and_sums(
         The log cannot be used.
     """
     if checkpoint is not None:
-        return _with_checkpoints(source, choice, roles, apart, rejects, Path(checkpoint), threads)
-    features = _chosen(source, choice, roles, rejects)
+        return _with_checkpoints(source, choice, roles, per_action, rejects, Path(checkpoint), threads)
+    features = _chosen_map(source, choice, roles, rejects)
     if rejects is not None:
         rejects.features = features
-    kept, offset = apart(features), reward_offset(features, source, roles.reward)
+    is_per_action, offset = per_action(features), reward_offset(features, source, roles.reward)
     return features, sums(
-        source, features, roles, apart=kept, rejects=rejects, threads=threads, offset=offset
+        source, features, roles, per_action=is_per_action, rejects=rejects, threads=threads, offset=offset
     )
 
 
-def _chosen(
+def _chosen_map(
     source: LogSource, choice: FeatureChoice, roles: Roles, rejects: Rejects | None = None
 ) -> FeatureMap:
-    return measured_near(feature_map(choice, source, roles, rejects), source)
+    return with_first_origin(feature_map(choice, source, roles, rejects), source)
 
 
 def _with_checkpoints(
     source: LogSource,
     choice: FeatureChoice,
     roles: Roles,
-    apart: Callable[[FeatureMap], bool],
+    per_action: Callable[[FeatureMap], bool],
     rejects: Rejects | None,
     path: Path,
     threads: int | None,
 ) -> tuple[FeatureMap, PassResult]:
     files = _files(source, rejects)
-    marks = [_mark(file) for file in files]
-    log = {"schema": {name: str(source.schema.field(name).type) for name in roles.columns}, "files": marks}
-    named = choice if choice is None or isinstance(choice, str) else choice.fingerprint
-    asked = {**roles.to_dict(), "features": named, "filter": getattr(source, "where", None)}
+    identities = [_identity(file) for file in files]
+    description = {
+        "schema": {name: str(source.schema.field(name).type) for name in roles.columns},
+        "files": identities,
+    }
+    map_id = choice if choice is None or isinstance(choice, str) else choice.fingerprint
+    settings = {**roles.to_dict(), "features": map_id, "filter": getattr(source, "where", None)}
     check_replaceable(path, CHECKPOINT)
-    with _beginning_anew(path):
-        found = read_checkpoint(path)
-        if found is not None:
-            _check_same(found, log, asked)
-        features = _features(found, log, lambda: _chosen(source, choice, roles))
-        kept = apart(features)
+    with _with_remedy(path):
+        checkpoint = read_checkpoint(path)
+        if checkpoint is not None:
+            _check_same(checkpoint, description, settings)
+        features = _features(checkpoint, description, lambda: _chosen_map(source, choice, roles))
+        is_per_action = per_action(features)
 
-    def keep(done: int, lanes: Sequence[PassResult]) -> None:
+    def keep(done: int, workers: Sequence[PassResult]) -> None:
         if done:
-            _refuse_changed(marks[done - 1], files[done - 1])
+            _refuse_changed(identities[done - 1], files[done - 1])
         write_checkpoint(
-            path, StoredCheckpoint(log, done, asked, features, [stored_sums(lane) for lane in lanes])
+            path,
+            StoredCheckpoint(
+                description, done, settings, features, [stored_sums(worker) for worker in workers]
+            ),
         )
 
     start = None
-    if found is None:
+    if checkpoint is None:
         keep(0, [])
-    elif found.lanes:
-        start = found.files, [summed_from(lane, roles) for lane in found.lanes]
+    elif checkpoint.lanes:
+        start = checkpoint.files, [summed_from(worker, roles) for worker in checkpoint.lanes]
     offset = reward_offset(features, source, roles.reward) if start is None else None
     summed = sums(
-        source, features, roles, apart=kept, threads=threads, start=start, after_file=keep, offset=offset
+        source,
+        features,
+        roles,
+        per_action=is_per_action,
+        threads=threads,
+        start=start,
+        after_file=keep,
+        offset=offset,
     )
     return features, summed
 
 
 def _files(source: LogSource, rejects: Rejects | None) -> Sequence[Path]:
-    """Return the files of a log, where there can be checkpoints."""
+    """Return the files of a log; raise where checkpoints are not possible."""
     files = files_of(source)
     if files is None:
         raise InputError(
-            f"Checkpoints are for logs in files (with a filter: in Parquet files), and this is the {source.name}: how "
-            "much of it was read cannot be told later. Leave the checkpoint out, or write the rows to files."
+            f"The log is the {source.name}, and a checkpoint needs a log in files (with a filter: in Parquet files): "
+            "only of files is it known later how much was read. Leave the checkpoint out, or write the rows to "
+            "files."
         )
     if rejects is not None:
         raise InputError(
-            "A checkpoint does not keep which rows were set aside: leave lenient and rejects out, or the checkpoint."
+            "A checkpoint was asked for together with lenient or rejects, and a checkpoint does not keep the rows "
+            "that were set aside. Leave lenient and rejects out, or the checkpoint."
         )
     return files
 
 
-def _mark(file: Path) -> dict[str, Any]:
-    """Return the marks of a file: names of folders and file, length, time of change, a hash of its end."""
+def _identity(file: Path) -> dict[str, Any]:
+    """Return the identity of a file: names of folders and file, length, time of change, a hash of its end."""
     status = file.stat()
     with file.open("rb") as opened:
         opened.seek(max(0, status.st_size - _END))
         end = hashlib.sha256(opened.read(_END)).hexdigest()
-    named = [part for part in file.parent.parts if "=" in part]  # folders that name a column
+    columns = [part for part in file.parent.parts if "=" in part]  # folders that name a column
     return {
-        "path": str(file), "name": "/".join([*named, file.name]), "bytes": status.st_size,
+        "path": str(file), "name": "/".join([*columns, file.name]), "bytes": status.st_size,
         "modified": status.st_mtime_ns, "end": end,
     }  # fmt: skip
 
 
-def _refuse_changed(mark: Mapping[str, Any], file: Path) -> None:
-    """Refuse a file that changed while it was read."""
-    if _mark(file) != mark:
+def _refuse_changed(identity: Mapping[str, Any], file: Path) -> None:
+    """Raise LogError where a file changed while it was read."""
+    if _identity(file) != identity:
         raise LogError(
-            f"{str(file)!r} changed while it was read. Is it still being written? Begin again when it is whole."
+            f"The file {str(file)!r} changed while it was read, so that its rows may be incomplete. Is it still "
+            "being written? Begin again when it is complete."
         )
 
 
-_SAID = {
+_CHANGES = {
     "name": "is another file",
     "bytes": "has another length",
     "modified": "was changed",
@@ -172,38 +188,42 @@ _SAID = {
 }
 
 
-def _check_same(found: StoredCheckpoint, log: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that another pass has left."""
-    for name, then in found.settings.items():
-        if asked.get(name) != then:
+def _check_same(
+    checkpoint: StoredCheckpoint, description: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Raise MismatchError for the checkpoint of another pass."""
+    for name, then in checkpoint.settings.items():
+        if settings.get(name) != then:
             raise MismatchError(
-                f"The checkpoint was made with {name}={then!r}, and now it is {asked.get(name)!r}."
+                f"The checkpoint was made with {name}={then!r}, and this pass has {name}={settings.get(name)!r}."
             )
-    for column, then in found.log["schema"].items():
-        now = log["schema"][column]
+    for column, then in checkpoint.log["schema"].items():
+        now = description["schema"][column]
         if now != then:
             raise MismatchError(
-                f"The checkpoint is of a log whose column {column!r} is {then}, and now it is {now}."
+                f"The checkpoint is of a log whose column {column!r} has the type {then}; in this "
+                f"log it is {now}."
             )
-    _check_read(found.log["files"][: found.files], log["files"])
+    _check_read(checkpoint.log["files"][: checkpoint.files], description["files"])
 
 
 def _check_read(read: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a log whose first files are not those that were read."""
+    """Raise MismatchError for a log whose first files are not those that were read."""
     for then, now in zip(read, files, strict=False):
-        for part, said in _SAID.items():
-            if then[part] != now[part]:
+        for key, change in _CHANGES.items():
+            if then[key] != now[key]:
                 raise MismatchError(
-                    f"The checkpoint is of another log: {now['path']!r} {said} since it was read as {then['path']!r}."
+                    f"The checkpoint is of another log: {now['path']!r} {change} since it was read as "
+                    f"{then['path']!r}."
                 )
     if len(read) > len(files):
         lost = read[len(files)]["path"]
-        raise MismatchError(f"The checkpoint is of another log: {lost!r} was read and is not here.")
+        raise MismatchError(f"The checkpoint is of another log: {lost!r} was read and is missing now.")
 
 
 @contextmanager
-def _beginning_anew(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say what to do about a checkpoint that cannot be gone on from."""
+def _with_remedy(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Add the remedy to errors about a checkpoint from which the pass cannot resume."""
     try:
         yield
     except (ArtifactError, MismatchError) as error:
@@ -212,28 +232,28 @@ def _beginning_anew(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _features(
-    found: StoredCheckpoint | None, log: Mapping[str, Any], choose: Callable[[], FeatureMap]
+    checkpoint: StoredCheckpoint | None, description: Mapping[str, Any], choose: Callable[[], FeatureMap]
 ) -> FeatureMap:
-    """Return the map of the checkpoint, where need be after a look at whether it is still that of the log."""
-    if found is None:
+    """Return the map of the checkpoint; where files changed, check that it is still that of the log."""
+    if checkpoint is None:
         return choose()
-    if found.log["files"] == log["files"]:
-        return found.features
+    if checkpoint.log["files"] == description["files"]:
+        return checkpoint.features
     features = choose()
-    if found.lanes and features != found.features:
+    if checkpoint.lanes and features != checkpoint.features:
         raise MismatchError(
-            "Files were added or changed since the checkpoint was made, and with them the actions: "
-            f"{list(features.actions or ())} are not {list(found.features.actions or ())}."
+            "Files were added or changed since the checkpoint was made, and the actions with them: the log has "
+            f"{list(features.actions or ())}, the checkpoint {list(checkpoint.features.actions or ())}."
         )
     return features
 
 
-def stored_sums(summed: PassResult) -> Sums:
-    """Return what is written to disk."""
-    levels = list(summed.task_levels.levels().values())
-    return Sums(summed.moments, summed.sketch, levels, summed.task_levels.known)
+def stored_sums(result: PassResult) -> Sums:
+    """Return the sums of a pass as they are stored."""
+    levels = list(result.task_levels.levels().values())
+    return Sums(result.moments, result.sketch, levels, result.task_levels.known)
 
 
 def summed_from(stored: Sums, roles: Roles) -> PassResult:
-    """Return what was written to disk."""
+    """Return the sums of a pass from stored sums."""
     return PassResult(stored.moments, TaskLevels.of(roles, stored.levels, stored.known), stored.sketch)

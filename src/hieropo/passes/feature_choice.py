@@ -1,4 +1,4 @@
-"""Choose the feature map of a log: the one that was handed in, or one made for the log's columns and actions."""
+"""The choice of the feature map of a log: a given map, or one made from the log's columns and actions."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, merged_map, per_action
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import distinct_values, first_contexts, usable_actions
-from hieropo.moments.recentring import movable, near, offset_near
+from hieropo.moments.recentring import has_movable_origin, near_first_rows, offset_near
 from hieropo.rows.batches import Roles
 
 FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
@@ -16,24 +16,24 @@ _NAMED = ("per-action", "indicator", "columns")
 
 
 def check_choice(choice: object) -> None:
-    """Refuse what is no feature map and no name of one.
+    """Raise InputError for a value that is no feature map and no name of one.
 
     Raises
     ------
     InputError
-        Says what it is.
+        The message has the value.
     """
     named = choice in _NAMED if isinstance(choice, str) else isinstance(choice, FeatureMap)
     if choice is not None and not named:
         raise InputError(
-            f"features={choice!r}; a feature map, 'per-action', 'indicator' or 'columns' is needed."
+            f"features={choice!r} is not known; a feature map, 'per-action', 'indicator' or 'columns' is needed."
         )
 
 
 def feature_map(
     choice: FeatureChoice, source: Any, roles: Roles, rejects: Rejects | None = None
 ) -> FeatureMap:
-    """Return the map itself, or make one of the log's columns and of the distinct actions in it.
+    """Return a given map, or the named map of the log's columns and its distinct actions.
 
     None means "columns" without an action column; "per-action" where context columns are named; else "indicator". With
     ``rejects`` its actions are those of the rows that are not set aside.
@@ -41,18 +41,18 @@ def feature_map(
     Raises
     ------
     SchemaError
-        The columns that are named do not fit the map.
+        The named columns do not fit the map.
     LogError
         The column of actions holds a null, or there is no row.
     """
     if choice is None:
         choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
     if not isinstance(choice, str):
-        return _fitting(choice, roles)
+        return _checked_map(choice, roles)
     if choice == "columns":
         if not roles.context:
             raise SchemaError(
-                "There is no column to make features of. "
+                "No column is named that features can be made of. "
                 + (
                     "Name action='...', the column of the actions, or context=[...], columns that describe the "
                     "action taken."
@@ -78,22 +78,22 @@ def joined_actions(
     features: FeatureMap, source: Any, roles: Roles, rejects: Rejects | None = None
 ) -> FeatureMap:
     """Return the map with the actions of a log besides its own; errors as :func:`feature_map`."""
-    more = feature_map(kind_of_map(features), source, roles, rejects)  # type: ignore[arg-type]  # a name
+    more = feature_map(choice_name(features), source, roles, rejects)  # type: ignore[arg-type]  # a name
     if set(more.actions or ()) <= set(features.actions or ()):
         return features
     return merged_map(features, more)
 
 
-def measured_near(features: FeatureMap, source: Any) -> FeatureMap:
-    """Return the map with which the sums of a log are taken: from near its first rows, where these lie far from 0."""
-    if not movable(features):
+def with_first_origin(features: FeatureMap, source: Any) -> FeatureMap:
+    """Return the map for the sums of a log: with an origin near its first rows, where these lie far from 0."""
+    if not has_movable_origin(features):
         return features
     rows = first_contexts(source, features.columns)
-    return features if rows is None else near(features, rows)
+    return features if rows is None else near_first_rows(features, rows)
 
 
 def reward_offset(features: FeatureMap, source: Any, reward: str) -> Array | None:
-    """Return the offset with which the sums of a log are taken, where its first rewards lie far from 0."""
+    """Return the offset for the sums of a log, where its first rewards lie far from 0; else None."""
     rewards = first_contexts(source, (reward,))
     if rewards is None:
         return None
@@ -101,47 +101,49 @@ def reward_offset(features: FeatureMap, source: Any, reward: str) -> Array | Non
 
 
 def has_origin(features: object) -> bool:
-    """Return whether a map says itself where it measures its columns from, so that a log does not choose."""
+    """Return True for a map that has an origin, so that the log does not choose one."""
     return getattr(features, "origin", None) is not None
 
 
 def measured_from(features: Any) -> dict[str, str]:
-    """Return what a map takes for each context column that it does not measure from 0, such as "stamp - 1.7e+09"."""
-    origin, pivot = getattr(features, "origin", None), getattr(features, "pivot", None)
+    """Return the expression for each context column whose origin is not 0, such as "stamp - 1.7e+09"."""
+    origin, reference = getattr(features, "origin", None), getattr(features, "reference_column", None)
     if origin is None:
         return {}
     points = dict(zip(features.columns, origin, strict=True))
-    found = {}
+    expressions = {}
     for column, value in points.items():
-        if value and column != pivot:
-            share, of = (value, "") if pivot is None else (value / points[pivot], f" {pivot}")
-            found[column] = f"{column} {'-' if share > 0 else '+'} {abs(share):.12g}{of}"
-    return found
+        if value and column != reference:
+            share, of = (value, "") if reference is None else (value / points[reference], f" {reference}")
+            expressions[column] = f"{column} {'-' if share > 0 else '+'} {abs(share):.12g}{of}"
+    return expressions
 
 
 def origin_note(features: Any) -> str:
-    """Say in a sentence where a map measures its columns from; nothing where that is 0."""
-    found = measured_from(features)
-    if not found:
+    """Return a sentence about the origin of the columns; "" where the origin is 0."""
+    expressions = measured_from(features)
+    if not expressions:
         return ""
-    there = "" if features.pivot else " The coefficient of an action alone is its reward there."
-    return f"Columns that lie far from 0 would cost digits, so the features are {', '.join(found.values())}.{there}"
+    intercept = (
+        "" if features.reference_column else " The intercept of an action is its mean reward at that origin."
+    )
+    return f"Columns far from 0 would lose precision, so the features are {', '.join(expressions.values())}.{intercept}"
 
 
-def _fitting(features: FeatureMap, roles: Roles) -> FeatureMap:
+def _checked_map(features: FeatureMap, roles: Roles) -> FeatureMap:
     if tuple(features.columns) != roles.context:
         raise SchemaError(
             f"context={list(roles.context)} differs from the columns of the feature map, {list(features.columns)}."
         )
     if features.actions is not None and roles.action is None:
         raise SchemaError(
-            "This feature map knows action ids, so the log needs an action column: action='...'."
+            "The feature map has action ids, and no column of actions is named. Name it: action='...'."
         )
     return features
 
 
-def kind_of_map(features: FeatureMap) -> str:
-    """Name of the choice that makes such a map."""
+def choice_name(features: FeatureMap) -> str:
+    """Return the name of the choice that makes such a map."""
     if isinstance(features, Columns):
         return "columns"
     if isinstance(features, Crossed) and features.table is None:

@@ -1,4 +1,4 @@
-"""Coefficients that a log does not determine, and the columns or actions at fault."""
+"""Identifiability: coefficients that a log does not determine, and the columns or actions that cause it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,89 +17,93 @@ _SHOWN = 6
 
 
 class Undetermined(NamedTuple):
-    """Coefficients that a log leaves open, and the remedy."""
+    """Coefficients that a log does not determine, and the remedy."""
 
-    said: str
-    cure: str
+    problem: str
+    remedy: str
 
 
 def refuse_undetermined(moments: Moments, features: FeatureMap, tolerance: float | None = None) -> None:
-    """Refuse a log that leaves a coefficient open; with a flat hyper-prior nothing else would tell it.
+    """Raise NumericalError for a log that does not determine a coefficient; a flat hyper-prior does not either.
 
     Raises
     ------
     NumericalError
-        Names the features concerned, the likely cause and what to do.
+        The message names the features, the likely cause and the remedy.
     """
     found = undetermined(gram_blocks(moments, features), moments.n_rows, features, tolerance)
     if found is not None:
-        raise NumericalError(f"{found.said} {found.cure}")
+        raise NumericalError(f"{found.problem} {found.remedy}")
 
 
 def gram_blocks(moments: Moments, features: FeatureMap) -> NDArray[np.float64]:
-    """Sum of w phi phi' over all rows, one block (p, p) for each action that has coefficients of its own, else one."""
+    """Return sum w phi phi' over all rows: one block (p, p), or one for each action with its own coefficients."""
     d = moments.dim
     gram = unpack(moments.sums.sum(axis=0), d + 2)[:d, :d]
-    blocks = len(features.actions or ()) if _apart(features) else 1
+    blocks = len(features.actions or ()) if _is_per_action(features) else 1
     p = d // blocks
-    at = np.arange(blocks)
-    return np.asarray(gram.reshape(blocks, p, blocks, p)[at, :, at, :])
+    block = np.arange(blocks)
+    return np.asarray(gram.reshape(blocks, p, blocks, p)[block, :, block, :])
 
 
 def open_actions(moments: Moments, features: FeatureMap, size: NDArray[np.float64]) -> list[int]:
-    """Return the codes of actions with coefficients of their own that rows leave open.
+    """Return the codes of actions with their own coefficients that some rows do not determine.
 
     Parameters
     ----------
     moments : Moments
-        Of some rows of a log, as what is left of the moments of all.
+        Moments of some rows of a log, such as all rows but a fold.
     features : FeatureMap
     size : (K, p) array
-        :func:`sizes` of all rows, beside which a row is told from rounding.
+        :func:`sizes` of all rows, the scale of rounding errors.
     """
-    if not _apart(features):
+    if not _is_per_action(features):
         return []
     safe = np.where(size > 0, size, 1.0)
     values = np.linalg.eigvalsh(gram_blocks(moments, features) / (safe[:, :, None] * safe[:, None, :]))
-    found: list[int] = np.flatnonzero(values[:, 0] < _room(features)).tolist()
-    return found
+    open_codes: list[int] = np.flatnonzero(values[:, 0] < _zero_eigenvalue(features)).tolist()
+    return open_codes
 
 
 def sizes(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return roots of the sums of squares of features (K, p), from :func:`gram_blocks`."""
+    """Return the roots of the sums of squares of features (K, p), from :func:`gram_blocks`."""
     return np.asarray(np.sqrt(np.diagonal(blocks, axis1=1, axis2=2)))
 
 
-def _room(features: FeatureMap) -> float:
-    """Eigenvalue of a scaled Gram matrix below which it is as good as 0."""
+def _zero_eigenvalue(features: FeatureMap) -> float:
+    """Return the eigenvalue of a scaled Gram matrix below which it counts as 0."""
     return 1e3 * features.dim * float(np.finfo(np.float64).eps)
 
 
-def _apart(features: FeatureMap) -> bool:
+def _is_per_action(features: FeatureMap) -> bool:
     return features.actions is not None and getattr(features, "table", 0) is None
 
 
 def undetermined(
     blocks: NDArray[np.float64], rows: float, features: FeatureMap, tolerance: float | None = None
 ) -> Undetermined | None:
-    """Say which coefficients ``rows`` rows with these :func:`gram_blocks` leave open; None where they leave none.
+    """Return the coefficients that ``rows`` rows with these :func:`gram_blocks` do not determine; None for none.
 
-    The scaled Gram matrix of all rows together then has an eigenvalue of zero, up to ``tolerance``.
+    The scaled Gram matrix of all rows then has an eigenvalue of zero, up to ``tolerance``.
     """
     size = sizes(blocks)
     safe = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(blocks / (safe[:, :, None] * safe[:, None, :]))
-    room = _room(features) if tolerance is None else tolerance
-    free = values < room
+    threshold = _zero_eigenvalue(features) if tolerance is None else tolerance
+    free = values < threshold
     if not free.any():
         return None
     weight = np.sqrt((vectors**2 * free[:, None, :]).sum(axis=2))
     concerned = np.flatnonzero(weight.reshape(-1) > 1e-3)
-    seen = concerned.size - int(np.count_nonzero(free))
-    vary = f"only {seen} combination{'s' * (seen > 1)} of these {concerned.size}" if seen else "none of them"
+    identified = concerned.size - int(np.count_nonzero(free))
+    vary = (
+        f"only {identified} combination{'s' * (identified > 1)} of these {concerned.size}"
+        if identified
+        else "none of them"
+    )
     return Undetermined(
-        f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: in its "
-        f"rows {vary} can be told.",
+        f"This log does not determine the coefficients of {_listed([features.names[j] for j in concerned])}: its "
+        f"rows identify {vary}.",
         f"{_cause(rows, size.reshape(-1), concerned, features)} In Python, a hyper-prior can fill the gap: "
         "known=Hierarchy(hyper=Gaussian(mean, cov), ...).",
     )
@@ -107,12 +111,12 @@ def undetermined(
 
 @contextmanager
 def explained(moments: Moments, features: FeatureMap) -> Iterator[None]:
-    """Say failures of factorizations in the words of the log, where it leaves a coefficient all but open.
+    """Replace errors of factorizations by the coefficients that the log hardly determines, where it has such.
 
     Raises
     ------
     NumericalError
-        Always in place of numpy's own error.
+        Always, in place of numpy's own error.
     """
     try:
         yield
@@ -135,21 +139,22 @@ def _cause(rows: float, size: NDArray[np.float64], concerned: NDArray[np.int64],
     actions, intercept = features.actions, bool(getattr(features, "intercept", False))
     if actions is None:
         return _tied([features.names[j] for j in concerned], intercept=False)
-    if not _apart(features):
+    if not _is_per_action(features):
         return (
             "Columns, of the log or of the table of actions, are copies or sums of each other: leave one out."
         )
-    each = features.dim // len(actions)
-    rare = sorted({actions[k] for k in concerned // each}, key=actions.index)
+    width = features.dim // len(actions)
+    rare = sorted({actions[k] for k in concerned // width}, key=actions.index)
     if len(rare) < len(actions):
         return (
             f"Too few rows, or too few different contexts, come with the action {_listed(rare)}: leave it out of the "
             "log, put rare actions together, use the features 'indicator', or let actions borrow from each "
             "other, task_cov='crossed'."
         )
-    spots = sorted(set((concerned % each).tolist()))
+    positions = sorted(set((concerned % width).tolist()))
     return _tied(
-        [features.columns[k - intercept] for k in spots if k >= intercept], intercept=intercept and 0 in spots
+        [features.columns[k - intercept] for k in positions if k >= intercept],
+        intercept=intercept and 0 in positions,
     )
 
 

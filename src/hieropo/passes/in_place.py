@@ -1,4 +1,4 @@
-"""Rows of a record batch that compiled loops can read where they lie, without a copy."""
+"""Rows of a record batch that compiled loops read in place, without a copy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from hieropo.rows.ids import Ids
 from hieropo.rows.texts import Text
 
 _KINDS = {pa.float32(): "f4", pa.float64(): "f8", pa.int32(): "i4", pa.int64(): "i8"}
-_EXACT = {  # types that are rarely columns of numbers, and those that hold all of theirs
+_EXACT = {  # rare types of numbers, and the types that hold all of their values
     pa.float16(): pa.float32(), pa.int8(): pa.float32(), pa.int16(): pa.float32(), pa.uint8(): pa.float32(),
     pa.uint16(): pa.float32(), pa.uint32(): pa.float64(), pa.uint64(): pa.int64(),
 }  # fmt: skip
 
 
 class Encoded(NamedTuple):
-    """Ids of n rows: the entries of a dictionary, and which each row has; or one a row, and ``which`` is None."""
+    """Ids of n rows: the entries of a dictionary, and the entry of each row; or one id a row, and ``which`` is None."""
 
     ids: Text | Ids
     which: NDArray[np.int32] | None
@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InPlace:
-    """Rows of which only the values are not known to be good.
+    """Rows in memory whose types are known to be good; only their values are not checked yet.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ class InPlace:
     task : Encoded
     action : Encoded or None
     columns : tuple of Column
-        The reward, the contexts, the weight where there is one, and what is only checked.
+        The reward, the contexts, the weight where there is one, and columns that are only checked.
     weighted : bool
     owners : tuple of pa.Array
-        They keep the memory.
+        The arrays that own the memory.
     """
 
     n: int
@@ -55,38 +55,38 @@ class InPlace:
     owners: tuple[pa.Array, ...]
 
 
-def in_place(found: pa.RecordBatch, roles: Roles) -> InPlace | None:
-    """Rows as they lie in memory; None where they have to be taken one by one.
+def in_place(batch: pa.RecordBatch, roles: Roles) -> InPlace | None:
+    """Return the rows in place; None where they have to be copied to a batch.
 
-    That is where a column has nulls or a rare type, and where groups, metadata, lists of actions, precisions or
+    They are copied where a column has nulls or a rare type, and where groups, metadata, lists of actions, precisions or
     sampling weights are read.
     """
-    if roles.levels or roles.metadata or not found.num_rows:
+    if roles.levels or roles.metadata or not batch.num_rows:
         return None
-    if any(each is not None for each in (roles.eligible, roles.precision, roles.sampling_weight)):
+    if any(column is not None for column in (roles.eligible, roles.precision, roles.sampling_weight)):
         return None
-    if any(found.column(column).null_count for column in roles.columns):
+    if any(batch.column(column).null_count for column in roles.columns):
         return None
-    task = _encoded(found.column(roles.task), roles.task)
-    action = None if roles.action is None else _encoded(found.column(roles.action), roles.action)
+    task = _encoded(batch.column(roles.task), roles.task)
+    action = None if roles.action is None else _encoded(batch.column(roles.action), roles.action)
     if task is None or (action is None and roles.action is not None):
         return None
-    numbers = [(role, _numbers(found.column(column))) for role, column in _checked(found, roles)]
+    numbers = [(role, _numbers(batch.column(column))) for role, column in _checked(batch, roles)]
     columns = tuple(
-        _column(array, role) for role, array in numbers if array is not None and _lies_well(array)
+        _column(array, role) for role, array in numbers if array is not None and _is_aligned(array)
     )
     if len(columns) < len(numbers):
         return None
     owners = tuple(array for _, array in numbers)
-    return InPlace(found.num_rows, task, action, columns, roles.weight is not None, owners)
+    return InPlace(batch.num_rows, task, action, columns, roles.weight is not None, owners)
 
 
-def _checked(found: pa.RecordBatch, roles: Roles) -> Iterator[tuple[str, str]]:
-    """Role and column of all numbers, in the order of `InPlace.columns`."""
+def _checked(batch: pa.RecordBatch, roles: Roles) -> Iterator[tuple[str, str]]:
+    """Yield role and column of all numbers, in the order of `InPlace.columns`."""
     yield "reward", roles.reward
     yield from (("context", column) for column in roles.context)
     for role, column in (("weight", roles.weight), ("pscore", roles.pscore), ("time", roles.time)):
-        if column is not None and not kinds.is_temporal(found.column(column).type):
+        if column is not None and not kinds.is_temporal(batch.column(column).type):
             yield role, column
 
 
@@ -108,7 +108,7 @@ def _address(array: pa.Array) -> int:
     return address
 
 
-def _lies_well(array: pa.Array) -> bool:
+def _is_aligned(array: pa.Array) -> bool:
     return bool(_address(array) % (array.type.bit_width // 8) == 0)
 
 
@@ -142,5 +142,5 @@ def _text(entries: pa.Array) -> Text:
     if not kinds.is_large_string(entries.type):
         entries = entries.cast(pa.large_string())
     _, ends, data = entries.buffers()
-    whole = np.frombuffer(ends, dtype=np.int64)[entries.offset : entries.offset + len(entries) + 1]
-    return Text(np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8), whole)
+    offsets = np.frombuffer(ends, dtype=np.int64)[entries.offset : entries.offset + len(entries) + 1]
+    return Text(np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8), offsets)

@@ -1,4 +1,4 @@
-"""The moments of a log, with all that a fit needs beside them: they add, subtract, and lie on disk."""
+"""The moments of a log with all that a fit needs beside them: values that add, subtract, and can be stored."""
 
 import os
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
-from hieropo.features.maps import FeatureMap, at_origin, merged_map, places_in
+from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
 from hieropo.logs.bad_rows.rejects import Rejected, asked
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
-from hieropo.moments.recentring import recentred, settled
+from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments, one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
-from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin, kind_of_map
+from hieropo.passes.feature_choice import FeatureChoice, check_choice, choice_name, has_origin
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import abbreviate, plain
 from hieropo.storage.moments import holds_moments, read_moments_file, write_moments_file
 
-_SOME, _MOST = 0.02, 0.9  # shares of common rows that are no coincidence, and that are all of them
+_SOME, _MOST = 0.02, 0.9  # shares of common rows above chance, and that count as all rows
 _CHECKED = (
     "pscore",
     "time",
@@ -37,22 +37,22 @@ _CHECKED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogMoments:
-    """Sums of a log that a learner needs in place of its rows; those made on different days, machines or sites add.
+    """The sums of a log that a learner needs in place of its rows; sums of different days, machines or sites add.
 
-    ``+`` is associative and commutative to rounding, and keeps the union of the tasks. Where each action has
-    coefficients of its own, the actions are united too; any other difference between the feature maps, or between the
-    columns that were summed, is refused. ``-`` takes rows out again.
+    ``+`` is associative and commutative to rounding, and keeps the union of the tasks. Where each action has its own
+    coefficients, the union of the actions is kept too; any other difference between the feature maps, or between the
+    columns that were summed, is refused. ``-`` removes rows.
 
     Attributes
     ----------
     features : FeatureMap
     roles : Roles
         The columns.
-    summed : Summed
-        Moments (UnitMoments where each action has coefficients of its own), groups and metadata of the tasks, and a
-        fingerprint of the rows.
+    summed : PassResult
+        Moments (UnitMoments where each action has its own coefficients), groups and metadata of the tasks, and a sketch
+        of the rows.
     rejected : Rejected or None
-        What was set aside of the log that they were made of; None of moments that were put together, or come from disk.
+        The rows of the log that were set aside; None of moments that were added, or read from disk.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class LogMoments:
         features : FeatureMap or {"per-action", "indicator", "columns"}, optional
             As of :class:`HierOPO`.
         lenient, rejects
-            What becomes of rows that cannot be used, as of :meth:`HierOPO.fit`.
+            Treatment of rows that cannot be used, as of :meth:`HierOPO.fit`.
         checkpoint : path, optional
             As of :meth:`HierOPO.fit`.
         **columns
@@ -101,67 +101,69 @@ class LogMoments:
         Raises
         ------
         InputError, SchemaError, LogError, UnknownActionError
-            The log cannot be used; says why, where, and what to do.
+            The log cannot be used; the message says why, where, and what to do.
         """
         check_choice(features)
-        strays = [name for name in columns if name not in Roles.names()]
-        if strays:
-            raise TypeError(f"of() got {strays[0]!r}; it takes the names of columns: {list(Roles.names())}.")
-        named = {"task": None, "action": None, "reward": None, **columns}
-        named["context"] = named.get("context") or getattr(features, "columns", ())
-        roles = Roles(**named)
-        taker = asked(log, lenient=lenient, file=rejects)
-        source = open_log(log, rereadable=True, lenient=taker is not None)
-        check_log(source, roles, lenient=taker is not None)  # before a pass that finds the actions
-        made, summed = features_and_sums(
-            source, features, roles, falls_apart, rejects=taker, checkpoint=checkpoint
+        unknown = [name for name in columns if name not in Roles.names()]
+        if unknown:
+            raise TypeError(
+                f"of() got {unknown[0]!r}; it takes the names of columns by role: {list(Roles.names())}."
+            )
+        columns_by_role = {"task": None, "action": None, "reward": None, **columns}
+        columns_by_role["context"] = columns_by_role.get("context") or getattr(features, "columns", ())
+        roles = Roles(**columns_by_role)
+        bad_rows = asked(log, lenient=lenient, file=rejects)
+        source = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
+        feature_map, summed = features_and_sums(
+            source, features, roles, has_per_action_sums, rejects=bad_rows, checkpoint=checkpoint
         )
-        found = cls(made, roles, summed, None if taker is None else taker.rejected)
-        return found if has_origin(features) else found.settled()
+        result = cls(feature_map, roles, summed, None if bad_rows is None else bad_rows.rejected)
+        return result if has_origin(features) else result.at_final_origin()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Open what :meth:`save` wrote; every byte is checked.
+        """Return the moments that :meth:`save` wrote; every byte is checked.
 
         Raises
         ------
         ArtifactError
-            There are no moments, or they are torn, edited or of a newer format; names the file.
+            The directory holds no moments, or they are torn, edited or of a newer format; names the file.
         """
         stored = read_moments_file(path)
         return cls(stored.features, stored.roles, summed_from(stored.sums, stored.roles))
 
     def save(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:
-        """Write to a directory, in place of the moments that stand there, atomically.
+        """Write the moments to a directory, atomically replacing moments that are there.
 
         Parameters
         ----------
         path : path
-            Its parent must exist; what stands there must be moments, empty or nothing.
+            Its parent must exist; the directory must hold moments, be empty or not exist.
         provenance : mapping, optional
             Anything that JSON can hold, for the reader.
 
         Raises
         ------
         ArtifactError
-            Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+            Something else is at ``path``, or it cannot be written; the old contents stay.
         """
         return write_moments_file(path, self.features, self.roles, stored_sums(self.summed), provenance or {})
 
     @property
     def moments(self) -> Moments | UnitMoments:
-        """The sums of every task; of every action of a task where each has coefficients of its own."""
-        found: Moments | UnitMoments = self.summed.moments
-        return found
+        """The sums of every task; of every action of a task where each action has its own coefficients."""
+        moments: Moments | UnitMoments = self.summed.moments
+        return moments
 
     @property
     def tasks(self) -> NDArray[Any]:
-        """The ids of the tasks, as given, shape (m,)."""
+        """The ids of the tasks, as they were given, shape (m,)."""
         return self.moments.tasks
 
     @property
     def n_rows(self) -> float:
-        """Rows of all tasks together, by their weights."""
+        """The number of rows of all tasks, by their weights."""
         return self.moments.n_rows
 
     def __len__(self) -> int:
@@ -185,18 +187,18 @@ class LogMoments:
         share = right.summed.sketch.share_in(left.summed.sketch)
         if share is not None and share > _SOME:
             warn(
-                f"About {share:.0%} of the rows of the second moments are among those of the first, and count twice "
+                f"About {share:.0%} of the rows of the second moments are also in the first, and count twice "
                 "now. Were the same rows summed at two places?"
             )
         return type(self)(features, roles, left.summed + right.summed)
 
     def __sub__(self, other: Self) -> Self:
-        """Return the moments without the rows of the other; tasks of which no row is left stay, without rows.
+        """Return the moments without the rows of the other; tasks that lose all rows stay, without rows.
 
         Raises
         ------
         MismatchError
-            Made with other features or columns; or some of these rows are not in here, as far as numbers tell.
+            Features or columns differ; or rows are subtracted that were never added, as far as the sums show.
         """
         if not isinstance(other, LogMoments):
             return NotImplemented
@@ -205,8 +207,8 @@ class LogMoments:
         share = right.sketch.share_in(left.sketch)
         if share is not None and share < _MOST:
             raise MismatchError(
-                f"Only about {share:.0%} of the rows that are subtracted are among those of the first moments. Are the "
-                "two in the wrong order, or were they taken out before?"
+                f"Only about {share:.0%} of the subtracted rows are among the rows of the first moments. Are the two "
+                "in the wrong order, or were these rows subtracted before?"
             )
         moments = left.moments - right.moments
         _refuse_negative(moments, left.moments)
@@ -217,18 +219,18 @@ class LogMoments:
         )
 
     def on(self, features: FeatureMap) -> Self:
-        """Return the same for a map that :func:`united` made of this one and another."""
-        here = at_origin(self.features, features)
+        """Return the same for a map that :func:`merged_map` made of this map and another."""
+        here = with_origin_of(self.features, features)
         moments: Moments | UnitMoments = recentred(self.moments, self.features, here)
         if features.fingerprint != here.fingerprint:
             assert isinstance(moments, UnitMoments)
-            place = places_in(features, here)
-            moments = moments.among(place, len(features.actions or ()), features.fingerprint)
+            place = action_positions(features, here)
+            moments = moments.with_actions(place, len(features.actions or ()), features.fingerprint)
         return replace(self, features=features, summed=replace(self.summed, moments=moments))
 
-    def settled(self) -> Self:
-        """Return the same measured from where these rows lie, as :func:`moving.settled` chooses it."""
-        moments, features = settled(self.moments, self.features)
+    def at_final_origin(self) -> Self:
+        """Return the same at the final origin of these rows, as :func:`recentring.at_final_origin` chooses it."""
+        moments, features = at_final_origin(self.moments, self.features)
         return replace(self, features=features, summed=replace(self.summed, moments=moments))
 
     def within(self, features: FeatureMap) -> Self:
@@ -237,31 +239,31 @@ class LogMoments:
         Raises
         ------
         MismatchError
-            It has not, or differs otherwise.
+            The map lacks an action, or differs otherwise.
         """
         merged_map(features, self.features)
         more = [action for action in self.features.actions or () if action not in (features.actions or ())]
         if more:
             raise MismatchError(
-                f"These moments have actions that what was learned so far does not have: {abbreviate(more)}. Put all "
+                f"These moments have actions that the policy so far does not have: {abbreviate(more)}. Add all "
                 "moments together and fit them."
             )
         return self.on(features)
 
     def scale(self, factor: float) -> Self:
-        """Multiply every weight by a positive ``factor``: below 1, what lies back counts for less."""
+        """Return the moments with every weight multiplied by a positive ``factor``; below 1 it discounts old rows."""
         return replace(self, summed=replace(self.summed, moments=self.moments.scale(factor)))
 
     def without(self, tasks: object) -> Self:
-        """Return the moments without these tasks: nothing that was made of their rows is left.
+        """Return the moments without these tasks; no sum of their rows remains.
 
-        The fingerprint of rows does not know their tasks and is given up; whether a log was learned from is then told
-        by the sums of tasks.
+        The sketch of rows does not know their tasks and becomes unknown. Rows that are added twice are then recognised
+        by the sums of tasks alone.
 
         Raises
         ------
         UnknownTaskError
-            A task is not here.
+            The moments do not have a task.
         """
         moments = self.moments
         gone = moments.keys.require(tasks)
@@ -270,81 +272,84 @@ class LogMoments:
         task_levels = self.summed.task_levels.without(moments.tasks[gone].tolist())
         return replace(self, summed=PassResult(left, task_levels, RowSketch.unknown(round(left.n_rows))))
 
-    def for_learning(self, *, apart: bool) -> Moments | UnitMoments:
-        """Return the moments of units where ``apart``, else of all features of the map.
+    def for_learning(self, *, per_action: bool) -> Moments | UnitMoments:
+        """Return the moments of units where ``per_action``, else of all features of the map.
 
         Raises
         ------
         InputError
-            They take more memory than there is, or actions have no coefficients of their own.
+            They need more memory than this machine has, or actions do not have their own coefficients.
         """
         moments = self.moments
-        if isinstance(moments, UnitMoments) and not apart:
+        if isinstance(moments, UnitMoments) and not per_action:
             refuse_too_large(len(moments), moments.dim)
             return moments.dense()
-        if apart and not isinstance(moments, UnitMoments):
+        if per_action and not isinstance(moments, UnitMoments):
             raise InputError(
-                "These moments do not keep actions apart: each action needs coefficients of its own."
+                "These moments have no sums per action: each action needs its own coefficients, as with the features "
+                "'per-action' or 'indicator'."
             )
         return moments
 
     def check(self, features: FeatureChoice, columns: Mapping[str, Any]) -> None:
-        """Refuse features or columns, where some are named, that these moments were not made of.
+        """Raise MismatchError for named features or columns that differ from those of these moments.
 
         Raises
         ------
         MismatchError
-            Names the first that differs.
+            The message names the first difference.
         """
         for role, given in columns.items():
-            own = getattr(self.roles, role)
+            current = getattr(self.roles, role)
             if (
                 given
-                and (tuple(given) if isinstance(own, tuple) and not isinstance(given, str) else given) != own
+                and (tuple(given) if isinstance(current, tuple) and not isinstance(given, str) else given)
+                != current
             ):
                 raise MismatchError(
-                    f"These moments were made with {role}={own!r}; {role}={given!r} cannot be learned from them. Leave "
-                    "it out, or make moments of the log again."
+                    f"These moments were made with {role}={current!r}; {role}={given!r} cannot be learned from them. "
+                    "Leave it out, or make moments of the log again."
                 )
-        named = kind_of_map(self.features)
-        if features is not None and not (features == named or _one_family(features, self.features)):
+        named = choice_name(self.features)
+        if features is not None and not (features == named or _are_equivalent(features, self.features)):
             raise MismatchError(
-                f"These moments were made with other features ({named}, of the columns {list(self.features.columns)}) "
-                f"than features={features!r}. Leave it out, or make moments of the log again."
+                f"These moments were made with other features ({named}, of the columns "
+                f"{list(self.features.columns)}) than features={features!r}. Leave it out, or make moments of the "
+                "log again."
             )
 
 
-def falls_apart(features: FeatureMap) -> bool:
-    """Return whether each action has coefficients of its own, so that sums are kept for each."""
+def has_per_action_sums(features: FeatureMap) -> bool:
+    """Return True where each action has its own coefficients, so that sums are kept per action."""
     return features.actions is not None and one_action(features) is not None
 
 
-def _one_family(one: object, other: FeatureMap) -> bool:
-    """Return whether two maps are one but for where they measure their columns from."""
-    return one == other or getattr(one, "family", None) == getattr(other, "family", 0)
+def _are_equivalent(one: object, other: FeatureMap) -> bool:
+    """Return True for maps that differ at most in the origin of their columns."""
+    return one == other or getattr(one, "equivalence_id", None) == getattr(other, "equivalence_id", 0)
 
 
 def as_moments(source: object) -> LogMoments | None:
-    """Return moments that were handed in, themselves or by their path; None for a log."""
+    """Return given moments, or the moments at a path; None for a log."""
     if isinstance(source, LogMoments):
         return source
     return LogMoments.load(source) if holds_moments(source) else None  # type: ignore[arg-type]  # it is a path
 
 
 def common_roles(one: Roles, other: Roles) -> Roles:
-    """Return the roles of both; those of columns that are only checked go where they differ."""
-    told = [
+    """Return the roles of both; roles of columns that are only checked are dropped where they differ."""
+    differences = [
         f"{role}={getattr(one, role)!r} and {role}={getattr(other, role)!r}"
         for role in Roles.names()
         if role not in _CHECKED and getattr(one, role) != getattr(other, role)
     ]
-    if told:
+    if differences:
         raise MismatchError(
-            f"These moments do not combine, since they were made of different columns: {'; '.join(told)}. Make both "
-            "again of the same columns; rename those of one log where only the names differ."
+            f"These moments do not combine, since they were made of different columns: {'; '.join(differences)}. "
+            "Make both again of the same columns; rename those of one log where only the names differ."
         )
-    lost = {role: None for role in _CHECKED if getattr(one, role) != getattr(other, role)}
-    return replace(one, **lost)  # type: ignore[arg-type]  # they may be None
+    dropped = {role: None for role in _CHECKED if getattr(one, role) != getattr(other, role)}
+    return replace(one, **dropped)  # type: ignore[arg-type]  # they may be None
 
 
 def _refuse_negative(moments: Moments | UnitMoments, before: Moments | UnitMoments) -> None:
@@ -355,6 +360,6 @@ def _refuse_negative(moments: Moments | UnitMoments, before: Moments | UnitMomen
         known = before.keys.find(task)
         have = "none" if known < 0 else thousands(float(before.rows[known].sum()))
         raise MismatchError(
-            f"What is subtracted holds rows of task {plain(task)!r} that the first moments, with {have} of it, do not. "
-            "Are the two in the wrong order, or were they taken out before?"
+            f"The subtracted moments have more rows of task {plain(task)!r} than the first moments, which have {have}. "
+            "Are the two in the wrong order, or were these rows subtracted before?"
         )

@@ -11,7 +11,7 @@ from hieropo.rows.keys import Keys
 
 
 def constant_reward(moments: Moments) -> float | None:
-    """Return the reward that all rows have, up to rounding; None where they differ, or there are none."""
+    """Return the reward that all rows share, up to rounding; None where rewards differ or there are no rows."""
     if not len(moments):
         return None
     last = unpack(moments.sums.sum(axis=0), moments.dim + 2)[
@@ -24,66 +24,72 @@ def constant_reward(moments: Moments) -> float | None:
 
 
 def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: float | None = None) -> Rejected:
-    """Say what was set aside of a log, and refuse what is left where it cannot stand for the whole.
+    """Return and warn about the rows that were set aside; raise where the other rows cannot stand for the log.
 
     Parameters
     ----------
     rejects : Rejects
-        What took the rows; its file is written here.
+        The collector of these rows; its file is written here.
     roles : Roles
     kept : int
-        Rows that are left.
+        Rows that are kept.
     tasks : Keys
         Their tasks.
     constant : float, optional
-        The reward of all of them, where they have one only.
+        The reward of all kept rows, where it is the same.
 
     Raises
     ------
     LogError
-        Rows had to be set aside and may not be; more than half were; rows without a reward were, and all others have
-        the same one.
+        Rows cannot be used and may not be set aside; more than half were set aside; or rows without a reward were, and
+        all others have the same reward.
 
     Warns
     -----
     HieropoWarning
-        Rows were set aside: how many and why, and whether those that are left may differ from them.
+        Rows were set aside: how many and why, and whether the kept rows may differ from them.
     """
-    found = rejects.found(kept, tasks)
-    told = {each.column for each in found.reasons if each.reason == NO_NUMBER}
-    for column in found.texts:
-        if column not in told:
-            warn(f"Column {column!r} is text, and was read as the numbers that it holds.")
-    if not found.rows:
-        return found
-    found.check(lenient=rejects.lenient)
-    nothing, were = (*NOTHING, NO_NUMBER), agreeing(found.rows, "was", "were")
-    unrewarded = [each for each in found.reasons if each.column == roles.reward and each.reason in nothing]
+    rejected = rejects.found(kept, tasks)
+    reported = {reason.column for reason in rejected.reasons if reason.reason == NO_NUMBER}
+    for column in rejected.texts:
+        if column not in reported:
+            warn(f"Column {column!r} is of type text, and its values were read as numbers.")
+    if not rejected.rows:
+        return rejected
+    rejected.check(lenient=rejects.lenient)
+    missing, were = (*NOTHING, NO_NUMBER), agreeing(rejected.rows, "was", "were")
+    unrewarded = [
+        reason for reason in rejected.reasons if reason.column == roles.reward and reason.reason in missing
+    ]
     if unrewarded and constant is not None:
         raise LogError(
-            f"{found.counted()} {were} set aside, and all others have the reward {constant:g}, of which nothing can be "
-            f"learned.{found.listed} Does a missing reward stand for another one, such as 0? Then write that in column "
-            f"{roles.reward!r}."
+            f"{rejected.counted()} {were} set aside, and all others have the reward {constant:g}, from which missing "
+            f"can be learned.{rejected.listed} Does a missing reward mean another value, such as 0? Then write that "
+            f"value in column {roles.reward!r}."
         )
-    warn(" ".join([f"{found.counted()} {were} set aside.{found.listed}", *_doubts(found, bool(unrewarded))]))
-    return found
-
-
-def _doubts(found: Rejected, unrewarded: bool) -> list[str]:  # noqa: FBT001 - private
-    """Reasons why the rows that are left may differ from those that are not."""
-    told = []
-    if unrewarded:
-        told.append(
-            "If a row without a reward is one of which nothing came, its reward is 0 and has to be written; else all "
-            "that is learned is too good."
+    warn(
+        " ".join(
+            [f"{rejected.counted()} {were} set aside.{rejected.listed}", *_doubts(rejected, bool(unrewarded))]
         )
-    told.extend(
-        f"Of action {each.action!r} {counted(each.rows, 'row')} {agreeing(each.rows, 'was', 'were')} set aside, where "
-        f"{each.expected:,.0f} are expected if that had nothing to do with the action: what is left of it may differ "
-        "from what is gone."
-        for each in found.uneven[:3]
     )
-    if found.lost:
-        names = ", ".join(repr(task) for task in found.lost_tasks) + (", ..." if found.lost > 3 else "")
-        told.append(f"No row is left of {counted(found.lost, 'task')} ({names}).")
-    return told
+    return rejected
+
+
+def _doubts(rejected: Rejected, unrewarded: bool) -> list[str]:  # noqa: FBT001 - private
+    """Return reasons why the kept rows may differ from the rows that were set aside."""
+    doubts = []
+    if unrewarded:
+        doubts.append(
+            "If a row without a reward is a decision without an outcome, its reward is 0 and has to be written as "
+            "0; else all estimates of rewards are too high."
+        )
+    doubts.extend(
+        f"Of action {each.action!r} {counted(each.rows, 'row')} {agreeing(each.rows, 'was', 'were')} set aside, "
+        f"where {each.expected:,.0f} are expected if that had nothing to do with the action: what is left of it may "
+        "differ from what is gone."
+        for each in rejected.uneven[:3]
+    )
+    if rejected.lost:
+        names = ", ".join(repr(task) for task in rejected.lost_tasks) + (", ..." if rejected.lost > 3 else "")
+        doubts.append(f"No row is left of {counted(rejected.lost, 'task')} ({names}).")
+    return doubts

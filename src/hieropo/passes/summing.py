@@ -1,8 +1,8 @@
-"""The one pass over a log: its moments, where its tasks stand, and a fingerprint of its rows.
+"""The one pass over a log: its moments, the groups and metadata of its tasks, and a sketch of its rows.
 
-The parts of the log are dealt out to lanes, one thread each, by their sizes alone; every lane adds its rows in order,
-and at the end the lanes are added in order. So the same log on the same number of threads gives the same sums to the
-last bit, whichever thread was faster, and so does a pass that goes on from what all lanes held after some file.
+The parts of the log are assigned to workers, one thread each, by their sizes alone. Every worker adds its rows in
+order, and at the end the workers are added in order. So the same log on the same number of threads gives the same sums
+to the last bit, whichever thread was faster. So does a pass that resumes from the sums of all workers after a file.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from hieropo.passes.rejection import constant_reward, settle
 from hieropo.passes.worker import PassResult, Worker
 from hieropo.rows.batches import Roles
 
-Lanes = Sequence[PassResult]
+Results = Sequence[PassResult]
 
 
 def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who takes bad rows
@@ -35,86 +35,86 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     roles: Roles,
     before: TaskLevels | None = None,
     *,
-    apart: bool = False,
+    per_action: bool = False,
     threads: int | None = None,
-    start: tuple[int, Lanes] | None = None,
-    after_file: Callable[[int, Lanes], None] | None = None,
+    start: tuple[int, Results] | None = None,
+    after_file: Callable[[int, Results], None] | None = None,
     rejects: Rejects | None = None,
     offset: Array | None = None,
 ) -> PassResult:
-    """Sum over all rows of a log; where tasks stand is added to what was known ``before``.
+    """Return the sums over all rows of a log; groups and metadata of tasks are added to those known ``before``.
 
     Parameters
     ----------
     source : LogSource or anything that ``open_log`` takes
     features : FeatureMap
     roles : Roles
-    before : Placement, optional
-    apart : bool
-        Whether to keep actions apart, as :class:`UnitMoments` do.
+    before : TaskLevels, optional
+    per_action : bool
+        Keep sums per action, as :class:`UnitMoments` do.
     threads : int, optional
-        Lanes; by default as many as there are processors or parts.
-    start : (files, sums of each lane), optional
-        Goes on after so many files, with as many lanes as there are sums; ``threads`` and ``before`` are not used.
+        Workers; by default as many as there are processors or parts.
+    start : (files, sums of each worker), optional
+        Resumes after so many files, with as many workers as there are sums; ``threads`` and ``before`` are not used.
     after_file : callable, optional
-        Called in this thread with the number of files done and the sums of each lane, as ``start`` takes them, after
-        every file. Those sums are copied when they are asked for, which has to be before it returns; their moments keep
-        actions apart wherever each has coefficients of its own. Files are read one after the other then.
+        Called in this thread with the number of files done and the sums of each worker, as ``start`` takes them, after
+        every file. The sums are copied when they are asked for, which has to be before the callable returns; their
+        moments are per action wherever the map allows that. Files are then read one after the other.
     rejects : Rejects, optional
-        Takes the rows that cannot be used; what it took is judged by :func:`rejection.settle`.
+        Collects the rows that cannot be used, which :func:`rejection.settle` judges.
     offset : (d,) array, optional
-        Of the moments; ``start`` has its own.
+        Offset of the moments; ``start`` has its own.
 
     Raises
     ------
     SchemaError
         A column is missing, there twice, or of a type that cannot play its role.
     LogError, UnknownActionError, InputError
-        A row cannot be used: the first one, however many threads read; or there is none.
+        A row cannot be used (the first such row, however many threads read), or there is no row.
     """
     log = open_log(source, lenient=rejects is not None)
     check_log(log, roles, lenient=rejects is not None)
     parts = parts_of(log, roles.columns)
-    done, held = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
-    shares = _dealt(parts, len(held))
-    lanes = [
+    done, starts = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
+    shares = _assigned(parts, len(starts))
+    workers = [
         Worker(
-            features, roles, apart=apart, before=before, start=each, rejects=rejects, offset=offset,
+            features, roles, per_action=per_action, before=before, start=worker_start, rejects=rejects, offset=offset,
             expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
         )
-        for each, share in zip(held, shares, strict=True)
+        for worker_start, share in zip(starts, shares, strict=True)
     ]  # fmt: skip
     if after_file is None:
-        _run(lanes, parts, [[p for p in share if parts[p].file >= done] for share in shares])
+        _run(workers, parts, [[p for p in share if parts[p].file >= done] for share in shares])
     else:
         files = [file for file, _ in groupby(part.file for part in parts)]
         for file in files:
             if file >= done:
-                _run(lanes, parts, [[p for p in share if parts[p].file == file] for share in shares])
-                with closing(_States(lanes)) as states:
+                _run(workers, parts, [[p for p in share if parts[p].file == file] for share in shares])
+                with closing(_States(workers)) as states:
                     after_file(file + 1, states)
-    found = _together(log, roles, before, lanes, apart, rejects)
+    result = _together(log, roles, before, workers, per_action, rejects)
     if rejects is not None:
-        moments = found.moments
+        moments = result.moments
         rows = moments.units if isinstance(moments, UnitMoments) else moments
-        settle(rejects, roles, found.sketch.rows, moments.keys, constant_reward(rows))
-    _refuse_nothing(found, log, roles)
-    return found
+        settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(rows))
+    _refuse_nothing(result, log, roles)
+    return result
 
 
-def _dealt(parts: Sequence[Part], lanes: int) -> list[list[int]]:
-    """Return which parts each lane reads: the next one goes to the lane that has the fewest rows."""
-    shares: list[list[int]] = [[] for _ in range(lanes)]
-    rows = [0] * lanes
+def _assigned(parts: Sequence[Part], workers: int) -> list[list[int]]:
+    """Return the parts that each worker reads: the next part goes to the worker with the fewest rows."""
+    shares: list[list[int]] = [[] for _ in range(workers)]
+    rows = [0] * workers
     for p, part in enumerate(parts):
-        lane = rows.index(min(rows))
-        shares[lane].append(p)
-        rows[lane] += max(1, part.n_rows)
+        worker = rows.index(min(rows))
+        shares[worker].append(p)
+        rows[worker] += max(1, part.n_rows)
     return shares
 
 
-class _Trouble:
-    """The first part, in the order of the log, that cannot be read, and why."""
+class _FirstError:
+    """The first part, in the order of the log, that cannot be read, and its error."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.first = len(parts)
@@ -128,74 +128,74 @@ class _Trouble:
                 self.first, self.error = p, error
 
 
-def _run(lanes: Sequence[Worker], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
-    """Let every lane read its share; raise for the first part that cannot be read."""
-    trouble = _Trouble(parts)
+def _run(workers: Sequence[Worker], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
+    """Let every worker read its share; raise the error of the first part that cannot be read."""
+    failure = _FirstError(parts)
 
-    def work(lane: int) -> None:
-        for p in shares[lane]:
+    def work(worker: int) -> None:
+        for p in shares[worker]:
             try:
-                _read(lanes[lane], parts[p], lambda: p <= trouble.first)  # noqa: B023 - called before p moves on
+                _read(workers[worker], parts[p], lambda: p <= failure.first)  # noqa: B023 - called before p moves on
             except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
-                trouble.add(p, error)
+                failure.add(p, error)
 
-    busy = [lane for lane, share in enumerate(shares) if share]
+    busy = [worker for worker, share in enumerate(shares) if share]
     if len(busy) == 1:
         work(busy[0])
     elif busy:
-        _in_threads(work, busy, trouble)
-    if trouble.error is not None:
-        if isinstance(trouble.error, HieropoError) and len(parts) > 1:
-            trouble.error.add_note(f"In {parts[trouble.first].name}.")
-        raise trouble.error
+        _in_threads(work, busy, failure)
+    if failure.error is not None:
+        if isinstance(failure.error, HieropoError) and len(parts) > 1:
+            failure.error.add_note(f"In {parts[failure.first].name}.")
+        raise failure.error
 
 
-def _read(lane: Worker, part: Part, wanted: Callable[[], bool]) -> None:
-    """Read a part while it is wanted."""
+def _read(worker: Worker, part: Part, wanted: Callable[[], bool]) -> None:
+    """Read a part as long as it is wanted."""
     if wanted():
-        for _ in lane.read(part):
+        for _ in worker.read(part):
             if not wanted():
                 return
 
 
-def _in_threads(work: Callable[[int], None], busy: Sequence[int], trouble: _Trouble) -> None:
+def _in_threads(work: Callable[[int], None], busy: Sequence[int], failure: _FirstError) -> None:
     with ThreadPoolExecutor(len(busy)) as pool:
         try:
-            for each in [pool.submit(work, lane) for lane in busy]:
-                each.result()
-        except BaseException:  # an interrupt: no lane goes on
-            trouble.first = -1
+            for future in [pool.submit(work, lane) for lane in busy]:
+                future.result()
+        except BaseException:  # an interrupt: no worker goes on
+            failure.first = -1
             raise
 
 
 class _States(Sequence[PassResult]):
-    """The sums of each lane, copied when they are asked for: one lane's copy at a time is in memory."""
+    """The sums of each worker, copied when they are asked for: one copy at a time is in memory."""
 
-    def __init__(self, lanes: Sequence[Worker]) -> None:
-        self._lanes = lanes
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._workers)
 
-    def __getitem__(self, lane: Any) -> Any:
-        return self._lanes[lane].summed()
+    def __getitem__(self, worker: Any) -> Any:
+        return self._workers[worker].summed()
 
     def close(self) -> None:
-        """Nothing can be asked for any more: the lanes go on."""
-        self._lanes = []
+        """Drop the workers, which go on to read."""
+        self._workers = []
 
 
 def _together(
     log: LogSource,
     roles: Roles,
     before: TaskLevels | None,
-    lanes: Sequence[Worker],
-    apart: bool,  # noqa: FBT001 - as `sums` has it
+    workers: Sequence[Worker],
+    per_action: bool,  # noqa: FBT001 - as `sums` has it
     rejects: Rejects | None,
 ) -> PassResult:
-    """Add the lanes; where they contradict each other, say in which row."""
+    """Return the sum of the workers; where they contradict each other, name the row."""
     try:
-        return Worker.together(lanes, apart=apart)
+        return Worker.together(workers, per_action=per_action)
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             task_levels = TaskLevels(roles) if before is None else before.copy()
@@ -204,10 +204,10 @@ def _together(
         raise
 
 
-def _refuse_nothing(found: PassResult, log: LogSource, roles: Roles) -> None:
-    if not found.sketch.rows:
+def _refuse_nothing(result: PassResult, log: LogSource, roles: Roles) -> None:
+    if not result.sketch.rows:
         raise empty(log.name)
-    if not found.moments.n_rows:
+    if not result.moments.n_rows:
         raise LogError(
-            f"Column {roles.weight!r}: the weight is 0 in every row, so no row counts. Name another column."
+            f"Column {roles.weight!r}, the weight, is 0 in every row, so that no row counts. Name another column."
         )

@@ -1,4 +1,4 @@
-"""One lane of the pass over a log: the running sums of one thread."""
+"""One worker of the pass over a log: the running sums of one thread."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,9 @@ from hieropo.rows.batches import Batch, Roles
 from hieropo.rows.numbering import Numbering
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
-_FEW = 100_000  # fewer rows of a lane become batches: compiling what reads them in place takes longer
+_FEW = (
+    100_000  # fewer rows of a worker become batches: compiling the loop that reads them in place takes longer
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,11 +39,11 @@ class PassResult:
     Parameters
     ----------
     moments : Moments or UnitMoments
-        UnitMoments where actions are kept apart.
-    placement : Placement
+        UnitMoments where sums are kept per action.
+    task_levels : TaskLevels
         Groups and metadata of the tasks.
     sketch : RowSketch
-        A fingerprint of the rows.
+        A sketch of the rows.
     """
 
     moments: Any
@@ -55,27 +57,27 @@ class PassResult:
 
 
 class Worker:
-    """Sums in the making, over the parts of a log that one thread reads.
+    """Running sums over the parts of a log that one thread reads.
 
-    Rows that lie in memory as numbers, and keep all rules, are added where they lie; all others become batches, which
-    say what is wrong with them, or set them aside.
+    Rows whose columns are numbers in memory, and whose values are allowed, are added in place. All others become
+    batches, which raise an error for a bad row or set it aside.
 
     Parameters
     ----------
     features : FeatureMap
     roles : Roles
-    apart : bool
-        Whether to keep actions apart at the end, as :class:`UnitMoments` do.
-    before : Placement, optional
-        Where tasks stand, as was known before.
-    start : Summed, optional
-        What this lane held before, from which it goes on as if it had never stopped.
+    per_action : bool
+        Keep sums per action at the end, as :class:`UnitMoments` do.
+    before : TaskLevels, optional
+        Groups and metadata of tasks that are known already.
+    start : PassResult, optional
+        Earlier sums of this worker, from which it resumes.
     rejects : Rejects, optional
-        Takes the rows that cannot be used.
+        Collects the rows that cannot be used.
     expected : int
-        Rows that will at most come, as far as that is known.
+        Upper bound of the rows to come, as far as it is known.
     offset : (d,) array, optional
-        Of the moments, unless they go on from ``start``.
+        Offset of the moments, unless they resume from ``start``.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Worker:
         features: FeatureMap,
         roles: Roles,
         *,
-        apart: bool,
+        per_action: bool,
         before: TaskLevels | None = None,
         start: PassResult | None = None,
         rejects: Rejects | None = None,
@@ -91,25 +93,25 @@ class Worker:
         offset: Array | None = None,
     ) -> None:
         self._features, self._roles, self._rejects = features, roles, rejects
-        self._wide = features.dim > _WIDE and not apart
+        self._wide = features.dim > _WIDE and not per_action
         if start is None:
-            self._total = accumulator(features, apart=one_action(features) is not None, offset=offset)
-            self._placement = TaskLevels(roles) if before is None else before.copy()
+            self._total = accumulator(features, per_action=one_action(features) is not None, offset=offset)
+            self._task_levels = TaskLevels(roles) if before is None else before.copy()
             self._sketcher = RowSketcher(features.actions)
         else:
-            self._total = _going_on(features, start.moments)
-            self._placement = start.task_levels.copy()
+            self._total = _resumed(features, start.moments)
+            self._task_levels = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
-        find, places = features.action_codes, self._total.running.places
+        codes_of, places = features.action_codes, self._total.running.places
         self._tasks = Numbering(places.of_text, places.of_checked)
-        self._actions = Numbering(lambda texts, which: find(texts.take(which)), find)
+        self._actions = Numbering(lambda texts, which: codes_of(texts.take(which)), codes_of)
         self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
 
     def read(self, part: Part) -> Iterator[int]:
-        """Add the rows of a part; yield how many after each batch.
+        """Add the rows of a part; yield the number of rows after each batch.
 
         Raises
         ------
@@ -117,31 +119,33 @@ class Worker:
             A row cannot be used.
         """
         row = part.first_row
-        for found in part.batches():
+        for batch in part.batches():
             start = 0
-            while start < found.num_rows:
-                added = self._add_in_place(found.slice(start))
+            while start < batch.num_rows:
+                added = self._add_in_place(batch.slice(start))
                 if not added:
-                    piece = found.slice(start, BATCH_ROWS)
-                    batch = checked(piece, self._roles, row + start, self._rejects, part.path or part.name)
+                    piece = batch.slice(start, BATCH_ROWS)
+                    checked_rows = checked(
+                        piece, self._roles, row + start, self._rejects, part.path or part.name
+                    )
                     added = piece.num_rows
-                    if len(batch):
-                        self._add(batch)
+                    if len(checked_rows):
+                        self._add(checked_rows)
                 start += added
                 self._rows += added
                 yield added
-            row += found.num_rows
-            del found  # before the next one is decoded
+            row += batch.num_rows
+            del batch  # before the next one is decoded
 
-    def _add_in_place(self, found: Any) -> int:
-        """Add the first rows of a record batch, as far as they keep all rules; return how many."""
+    def _add_in_place(self, batch: Any) -> int:
+        """Add the first rows of a record batch in place, up to the first bad value; return their number."""
         if self._columns is None or max(self._rows, self._expected) < _FEW:
             return 0
-        rows = in_place(found, self._roles)
+        rows = in_place(batch, self._roles)
         if rows is not None and self._rejects is not None:  # a row that is set aside brings no task with it
             clean = clean_rows(rows.columns, rows.n)
             if clean < rows.n:
-                rows = in_place(found.slice(0, clean), self._roles)
+                rows = in_place(batch.slice(0, clean), self._roles)
         codes = None if rows is None else self._codes(rows)
         if rows is None or codes is None:
             return 0
@@ -150,7 +154,7 @@ class Worker:
         return self._columns.add(rows.columns, code, action, weighted=rows.weighted)
 
     def _codes(self, rows: InPlace) -> tuple[Codes, Codes | None] | None:
-        """Return which sums each row goes to, and its action; None where an action is unknown."""
+        """Return the code of the sums that each row is added to, and its action; None where an action is unknown."""
         action = None
         if self._features.actions is not None and rows.action is not None:
             try:
@@ -160,7 +164,7 @@ class Worker:
         running = self._total.running
         place = self._tasks.codes(*rows.task)
         self._refuse_too_large(len(running))
-        return (place if running.each == 1 or action is None else place * running.each + action), action
+        return (place if running.blocks == 1 or action is None else place * running.blocks + action), action
 
     def _refuse_too_large(self, tasks: int) -> None:
         if self._wide:
@@ -174,7 +178,7 @@ class Worker:
         self._finish()
         if self._wide:
             self._refuse_too_large(len(self._total) + len(set(batch.task.tolist())))
-        self._placement.add(batch)
+        self._task_levels.add(batch)
         codes = None
         with placed(batch):
             if self._features.actions is not None:
@@ -183,47 +187,49 @@ class Worker:
         self._sketcher.add(batch.reward, batch.context, codes)
 
     def summed(self) -> PassResult:
-        """Return what was found so far, from which another lane can go on; actions that can be kept apart are."""
+        """Return the sums so far, from which another worker can resume; per action where the map allows that."""
         self._finish()
-        return PassResult(self._total.moments(), self._placement.copy(), self._sketcher.sketch())
+        return PassResult(self._total.moments(), self._task_levels.copy(), self._sketcher.sketch())
 
     @staticmethod
-    def together(lanes: "Sequence[Worker]", *, apart: bool) -> PassResult:
-        """Return what all lanes found, one after the other; they are used up.
+    def together(workers: "Sequence[Worker]", *, per_action: bool) -> PassResult:
+        """Return the sum of all workers, in their order; they are used up.
 
         Raises
         ------
         LogError
-            Two lanes found different groups or metadata of one task; squares of very large values do not fit.
+            Two workers read different groups or metadata of one task; a sum of squares overflowed.
         """
         in_threads(
-            ColumnPass.close, [lane._columns for lane in lanes if lane._columns is not None], len(lanes)
+            ColumnPass.close,
+            [worker._columns for worker in workers if worker._columns is not None],
+            len(workers),
         )
-        task_levels = reduce(add, (lane._placement for lane in lanes))
-        sketch = reduce(add, (lane._sketcher.sketch() for lane in lanes))
-        totals = [lane._total for lane in lanes]
-        return PassResult(_together(totals, apart=apart), task_levels, sketch)
+        task_levels = reduce(add, (worker._task_levels for worker in workers))
+        sketch = reduce(add, (worker._sketcher.sketch() for worker in workers))
+        totals = [worker._total for worker in workers]
+        return PassResult(_together(totals, per_action=per_action), task_levels, sketch)
 
 
-def _together(totals: Sequence[Accumulator | UnitAccumulator], *, apart: bool) -> Moments | UnitMoments:
+def _together(totals: Sequence[Accumulator | UnitAccumulator], *, per_action: bool) -> Moments | UnitMoments:
     units = [total for total in totals if isinstance(total, UnitAccumulator)]
     if not units:
         return Accumulator.together([total for total in totals if isinstance(total, Accumulator)], drop=True)
-    join = UnitAccumulator.together if apart else UnitAccumulator.together_dense
+    join = UnitAccumulator.together if per_action else UnitAccumulator.together_dense
     return join(units, drop=True)
 
 
-def _going_on(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
+def _resumed(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
     if isinstance(moments, UnitMoments):
         return UnitAccumulator.after(features, moments)
     return Accumulator.after(moments)
 
 
 def accumulator(
-    features: FeatureMap, *, apart: bool, offset: Array | None = None
+    features: FeatureMap, *, per_action: bool, offset: Array | None = None
 ) -> Accumulator | UnitAccumulator:
-    """Return what sums over the rows of a log, with an offset (d,); ``apart`` keeps its actions apart."""
-    if apart:
+    """Return an accumulator for the rows of a log, with an offset (d,); ``per_action`` keeps sums per action."""
+    if per_action:
         return UnitAccumulator(features, offset=offset)
     return Accumulator(features.dim, features=features.fingerprint, offset=offset)
 
@@ -235,20 +241,20 @@ def add_rows(
     codes: Codes | None,
     rows: Any = slice(None),
 ) -> None:
-    """Add some rows of a batch, whose actions have these codes (n,)."""
+    """Add some rows of a batch, with the action codes (n,) of the batch, to an accumulator."""
     weights = batch.weights.some(rows)
-    own = None if codes is None else codes[rows]
+    action = None if codes is None else codes[rows]
     task, context, reward = batch.task[rows], batch.context[rows], batch.reward[rows]
     if isinstance(total, UnitAccumulator):
-        assert own is not None
-        total.add(task, own, context, reward, *weights)
+        assert action is not None
+        total.add(task, action, context, reward, *weights)
     else:
-        total.add(task, features.phi(context, own), reward, *weights)
+        total.add(task, features.phi(context, action), reward, *weights)
 
 
 @contextmanager
 def placed(batch: Batch) -> Iterator[None]:
-    """Note on errors in which rows of the log they are."""
+    """Add the rows of the log to errors that are raised inside."""
     try:
         yield
     except HieropoError as error:

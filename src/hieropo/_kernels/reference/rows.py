@@ -198,7 +198,7 @@ def _keep(hashes: NDArray[np.uint64], sketch: Any) -> None:
 
 def _features(contexts: Array, action: Codes, phi: Any) -> Array:
     """Return table[a] (x) (1, x - origin), (n, d); an empty table stands for 1, without the intercept."""
-    x = _measured(contexts, phi.origin, phi.pivot).T
+    x = _measured(contexts, phi.origin, phi.reference).T
     if not phi.table.size:
         return x
     if phi.intercept:

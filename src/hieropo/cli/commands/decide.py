@@ -103,7 +103,7 @@ def _new_tasks(stored: Any) -> Any:
 
     def known() -> tuple[Any, Any]:
         learner = load_learner(stored.path)
-        return learner.posterior_, learner._placement
+        return learner.posterior_, learner._task_levels
 
     columns = _columns(stored)
     return NewTasks.of(Roles(**columns), known) if columns else None

@@ -47,8 +47,8 @@ def features(stats: LogStatistics) -> Iterator[Finding]:
             "stops",
             "undetermined coefficients",
             "context columns",
-            open_coefficients.said,
-            open_coefficients.cure,
+            open_coefficients.problem,
+            open_coefficients.remedy,
         )
         return
     yield from alike(stats.roles.context, totals.sum(axis=0)[: width + 1, : width + 1])

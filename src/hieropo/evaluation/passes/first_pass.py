@@ -224,7 +224,7 @@ def first_pass(
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     places = Places()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
-    total = accumulator(features, apart=apart, offset=offset)
+    total = accumulator(features, per_action=apart, offset=offset)
     sketcher = RowSketcher(features.actions)
     logged, taken = LoggedPscores(features.actions or ()), None
     if estimating:
@@ -330,7 +330,7 @@ def fold_moments(
     offset: Array | None = None,
 ) -> list[AnyMoments]:
     """Sum over the rows of each fold."""
-    parts = [accumulator(features, apart=apart, offset=offset) for _ in range(folds)]
+    parts = [accumulator(features, per_action=apart, offset=offset) for _ in range(folds)]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
         for k, part in enumerate(parts):
