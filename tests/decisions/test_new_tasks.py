@@ -83,7 +83,7 @@ def test_requests_of_new_tasks_have_to_say_where_they_belong(learner: HierOPO) -
     assert known.tolist() == [best(learner, learner.posterior_.task(store)) for store in (3, 4)]
     recentred = requests(town=TOWNS["town"], region=["north", "south", "north", "north"])
     with pytest.raises(
-        LogError, match=r"Column 'region', row 0: 'town 1' of column 'town' is in 'north' here and was"
+        LogError, match=r"Column 'region', row 0: 'town 1' of column 'town' is in 'north' here and in"
     ):
         learner.predict(recentred)
     twice = pa.table(

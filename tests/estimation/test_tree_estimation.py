@@ -268,7 +268,7 @@ def test_metadata_that_cannot_be_used_are_refused(make, error, says) -> None:
 def test_a_task_without_metadata_or_place_is_named() -> None:
     log = Log(10, 12, 3)
     some = Metadata(range(11), log.values[:11])
-    with pytest.raises(UnknownTaskError, match="Task 11 has rows but no metadata"):
+    with pytest.raises(UnknownTaskError, match="Task 11 has rows and no metadata"):
         estimate_levels(log.moments(), metadata=some)
     with pytest.raises(InputError, match="11 has no node at level 'store'"):
         estimate_levels(log.moments(), levels={"store": dict.fromkeys(range(11), 0)})

@@ -280,7 +280,7 @@ def test_a_hundred_thousand_tasks_take_seconds_and_every_piece_counts() -> None:
     began = time.process_time()
     found = total(post, v)
     assert time.process_time() - began < 10.0
-    covs, gains = post.stages[0].alone(slice(0, m))
+    covs, gains = post.tree_levels[0].given_parents(slice(0, m))
     own = np.einsum("jsi,sik,lsk->jl", v, np.array([_full(c, d) for c in covs]), v, optimize=True)
     pull = np.einsum("jsi,sik->jk", v, gains)
     np.testing.assert_allclose(found.covs[0], own + pull @ post.hyper.cov @ pull.T, rtol=1e-10)

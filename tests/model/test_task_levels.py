@@ -78,13 +78,17 @@ def recentred(log: pa.Table, column: str, value: object) -> pa.Table:
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        (("store", "s3"), LogError, "row 719: 59 of column 'user' is in 's3' here and was in 's11' before"),
+        (
+            ("store", "s3"),
+            LogError,
+            "row 719: 59 of column 'user' is in 's3' here and in 's11' in an earlier row",
+        ),
         (
             ("region", "north"),
             LogError,
-            "row 719: 's11' of column 'store' is in 'north' here and was in 'south'",
+            "row 719: 's11' of column 'store' is in 'north' here and in 'south'",
         ),
-        (("size", 7.0), LogError, "row 719: 7.0 for task 59, of which an earlier row has 1.0"),
+        (("size", 7.0), LogError, "row 719: 7.0 for task 59, and 1.0 in an earlier row"),
         (("size", float("nan")), LogError, "row 719: nan for task 59. Metadata are finite"),
         (("store", None), LogError, "Column 'store', row 719: null"),
     ],

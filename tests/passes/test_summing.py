@@ -220,9 +220,11 @@ def test_placements_that_differ_do_not_add():
     roles = Roles("store", None, "margin", context=("age",), levels=("region",), metadata=("size",))
     one = TaskLevels.of(roles, [{"s": "north"}], {"s": [1.0]})
     assert (one + one).levels() == {"region": {"s": "north"}}
-    with pytest.raises(LogError, match="'s' of column 'store' is in 'south' here and was in 'north' before"):
+    with pytest.raises(
+        LogError, match="'s' of column 'store' is in 'south' here and in 'north' in an earlier row"
+    ):
         one + TaskLevels.of(roles, [{"s": "south"}], {})
-    with pytest.raises(LogError, match=r"Column 'size': 2.0 for task 's', of which an earlier row has 1.0"):
+    with pytest.raises(LogError, match=r"Column 'size': 2.0 for task 's', and 1.0 in an earlier row"):
         one + TaskLevels.of(roles, [{}], {"s": [2.0]})
 
 

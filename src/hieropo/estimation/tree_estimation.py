@@ -92,7 +92,7 @@ class Tree:
 
     def turned(self, T: Array, back: Array) -> "Tree":
         """Return the tree of the features T phi; ``back`` is T^-T."""
-        design = None if self.design is None else self.design.turned(back)
+        design = None if self.design is None else self.design.transformed(back)
         return replace(self, rows=transformed_sums(self.rows, T), design=design)
 
 
@@ -159,7 +159,7 @@ def tree_likelihood(
         log_det += part
         above = int(tree.parents[k + 1].size) if k + 1 < len(tree.parents) else 1
         if k == 0 and tree.design is not None:
-            rows = tree.design.lifted(said, parent, above)
+            rows = tree.design.parent_messages(said, parent, above)
         else:
             rows = summed(said, parent, above)
     joint = unpack(rows[0], D + 1)
@@ -235,7 +235,7 @@ def _level(
         A, a, at = unpack(said[part], size), said[part, q : q + size], parent[part]
         m, V = means[at], covs[at]
         if design is not None:
-            m, V = design.spread(m, V, part)
+            m, V = design.project(m, V, part)
         u = a - np.einsum("nij,nj->ni", A, m)
         R = A - A @ V @ A
         slope -= u.T @ u / noise_var

@@ -17,7 +17,7 @@ def frozen(values: ArrayLike) -> Array:
 
 
 def check_covariance(cov: ArrayLike, name: str) -> Array:
-    """Return ``cov`` symmetrised, frozen; raise where it is not a finite symmetric PSD matrix.
+    """Return ``cov`` symmetrised and read-only; raise where it is not a finite symmetric PSD matrix.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def check_covariance(cov: ArrayLike, name: str) -> Array:
     """
     matrix = np.asarray(cov, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"{name} has shape {matrix.shape}; a square (d, d) matrix is needed.")
+        raise InputError(f"{name} has the shape {matrix.shape}; a square (d, d) matrix is needed.")
     if not np.isfinite(matrix).all():
         i, j = np.argwhere(~np.isfinite(matrix))[0]
         raise InputError(f"{name}[{i}, {j}] is {matrix[i, j]}; every entry must be finite.")
@@ -53,19 +53,19 @@ def plus(vectors: Array, shift: Array | None) -> Array:
     """Return vectors (..., d) with ``shift`` (k,), k <= d, added to their first k entries; None adds nothing."""
     if shift is None:
         return vectors
-    found = vectors.copy()
-    found[..., : shift.size] += shift
-    return found
+    shifted = vectors.copy()
+    shifted[..., : shift.size] += shift
+    return shifted
 
 
 def minus(shift: Array | None) -> Array | None:
-    """Return what undoes a shift."""
+    """Return the shift that undoes another one."""
     return None if shift is None else -shift
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:
-    """The law N(mean, cov).
+    """The distribution N(mean, cov).
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Gaussian:
 
     @classmethod
     def trusted(cls, mean: Array, cov: Array) -> "Gaussian":
-        """Build from arrays that are known to be right, without the checks (the caller gives them away)."""
+        """Return a Gaussian of arrays that are known to be valid, without checks; the arrays become read-only."""
         self = object.__new__(cls)
         mean.flags.writeable = False
         cov.flags.writeable = False
@@ -104,29 +104,31 @@ class Gaussian:
         return self
 
     def plus(self, shift: Array | None) -> "Gaussian":
-        """Return the law of x + (shift, 0), shift (k,) for the first k <= d coordinates; None moves nothing."""
+        """Return the distribution of x + (shift, 0), shift (k,) for the first k <= d coordinates; None is no shift."""
         return self if shift is None else Gaussian.trusted(plus(self.mean, shift), self.cov)
 
     @property
     def dim(self) -> int:
-        """Dimension d."""
+        """The dimension d."""
         return self.mean.size
 
     @property
     def sd(self) -> Array:
-        """Standard deviation of each coordinate, shape (d,)."""
+        """The standard deviation of each coordinate, shape (d,)."""
         return np.sqrt(np.maximum(np.diagonal(self.cov), 0.0))
 
     def project(self, phi: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of ``phi' theta``; phi (..., d) gives two arrays of shape (...)."""
+        """Return mean and variance of ``phi' theta``; phi (..., d) gives two arrays of shape (...)."""
         direction = np.asarray(phi, dtype=np.float64)
         if direction.ndim == 0 or direction.shape[-1] != self.dim:
-            raise InputError(f"phi has shape {direction.shape}; its last axis must be {self.dim} long.")
+            raise InputError(
+                f"phi has the shape {direction.shape}; its last axis must have the length {self.dim}."
+            )
         var = np.einsum("...i,...i->...", direction @ self.cov, direction)
         return direction @ self.mean, np.maximum(var, 0.0)
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
-        """Draw n vectors, shape (n, d); works for singular covariances."""
+        """Return n random draws, shape (n, d); the covariance may be singular."""
         values, vectors = np.linalg.eigh(self.cov)
         factor = vectors * np.sqrt(np.maximum(values, 0.0))
         draws: Array = self.mean + rng.standard_normal((n, self.dim)) @ factor.T

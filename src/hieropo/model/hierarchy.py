@@ -41,7 +41,7 @@ class Level:
         Child id to the id of its node at this level. Children of the first level are tasks, of a higher level the
         nodes of the level below.
     name : str
-        For messages, such as ``"store"``.
+        Name for messages, such as ``"store"``.
     """
 
     cov: Array
@@ -91,7 +91,7 @@ class Hierarchy:
         object.__setattr__(self, "noise_var", _positive(self.noise_var))
         if self.hyper is not None and self.hyper.dim != self.root_dim:
             more = "" if self.metadata is None else f", and with kappa of the metadata {self.root_dim}"
-            raise MismatchError(f"hyper has dimension {self.hyper.dim}; task_cov has {self.dim}{more}.")
+            raise MismatchError(f"hyper has the dimension {self.hyper.dim}; task_cov has {self.dim}{more}.")
         for below, level in zip((None, *self.levels), self.levels, strict=False):
             if level.cov.shape != cov.shape:
                 raise MismatchError(
@@ -102,34 +102,37 @@ class Hierarchy:
 
     @property
     def dim(self) -> int:
-        """Features d."""
+        """The number of features d."""
         return int(self.task_cov.shape[0])
 
     @property
     def root_dim(self) -> int:
-        """Coefficients of the root: d, and those of the metadata."""
+        """The number of coefficients of the root: d, and those of the metadata."""
         return self.dim if self.metadata is None else self.metadata.root_dim(self.dim)
 
     @property
     def known_mean(self) -> bool:
-        """Whether mu is known: its hyper-prior has no variance."""
+        """True where mu is known: its hyper-prior has no variance."""
         return self.hyper is not None and not self.hyper.cov.any()
 
     def flat(self) -> "Hierarchy":
-        """Return FlatOPO's prior: every task alone, theta_s ~ N(mu_q, Sigma_0 + ... + Sigma_q).
+        """Return the prior of FlatOPO, no sharing: theta_s ~ N(mu_q, Sigma_0 + ... + Sigma_q) independently.
 
         Raises
         ------
         InputError
-            The hyper-prior is flat, so a task alone has no proper prior.
+            The hyper-prior is flat, so that a single task has no proper prior.
         """
         if self.hyper is None:
             raise InputError(
-                "FlatOPO gives every task the prior N(mu_q, Sigma_0 + Sigma_q); this hierarchy has a flat hyper-prior "
-                "(hyper=None), which is no proper prior for one task. Hand in hyper=Gaussian(mean, cov)."
+                "FlatOPO gives every task the prior N(mu_q, Sigma_0 + Sigma_q); this hierarchy has a flat "
+                "hyper-prior (hyper=None), which is no proper prior for one task. Hand in hyper=Gaussian(mean, "
+                "cov)."
             )
         if self.metadata is not None:
-            raise InputError("FlatOPO takes every task alone and has no use for metadata; leave them out.")
+            raise InputError(
+                "FlatOPO shares nothing between tasks and does not use metadata. Leave the metadata out."
+            )
         total: NDArray[np.float64] = self.task_cov + self.hyper.cov
         for level in self.levels:
             total = total + level.cov
@@ -137,11 +140,11 @@ class Hierarchy:
         return Hierarchy(hyper=known, task_cov=total, noise_var=self.noise_var)
 
     def oracle(self, mu: ArrayLike) -> "Hierarchy":
-        """Return OracleOPO's prior: mu (with metadata: mu and kappa) is known."""
+        """Return the prior of OracleOPO: mu (with metadata, mu and kappa) is known."""
         return replace(self, hyper=Gaussian(np.asarray(mu, dtype=np.float64), np.zeros((self.root_dim,) * 2)))
 
     def pooled(self) -> "Hierarchy":
-        """Return complete pooling: all tasks share theta = mu, up to what metadata say."""
+        """Return the prior of complete pooling: theta_s = mu, or mu + X_s kappa with metadata."""
         return replace(self, task_cov=np.zeros_like(self.task_cov), levels=())
 
 
@@ -149,8 +152,8 @@ def _positive(noise_var: float) -> float:
     value = float(noise_var)
     if not (np.isfinite(value) and value > 0):
         raise InputError(
-            f"noise_var is {noise_var!r}; a positive finite variance is needed. Where rewards are without noise, use "
-            "a variance far below their own, such as 1e-6 of it."
+            f"noise_var is {noise_var!r}; a positive finite variance is needed. For rewards without noise, use "
+            "a variance far below that of the rewards, such as 1e-6 of it."
         )
     return value
 
@@ -167,7 +170,7 @@ class Grouping:
 
 
 def checked_parents(parent: Mapping[Node, Node], name: str) -> Mapping[Node, Node]:
-    """Return the parents of a level, which nobody can change; raise InputError where an id is missing."""
+    """Return the parents of a level, read-only; raise InputError where an id is missing."""
     parents = dict(parent)
     if any(is_null(node) or is_null(child) for child, node in parents.items()):
         raise InputError(f"Level {name!r} has a missing id among its children or nodes; name every one.")
@@ -180,6 +183,6 @@ def check_parents(below: Grouped, level: Grouped) -> None:
     if orphans:
         orphan = min(orphans, key=repr)
         raise InputError(
-            f"Node {orphan!r} of level {below.name!r} has no parent at level {level.name!r} ({len(orphans)} such). "
-            "Every node below the top needs one."
+            f"Node {orphan!r} of level {below.name!r} has no parent at level {level.name!r} ({len(orphans)} such "
+            "nodes). Every node below the top needs one: add it to Level(parent=...)."
         )

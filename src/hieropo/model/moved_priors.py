@@ -22,7 +22,7 @@ from hieropo.moments.recentring import Exact, change_of
 
 
 def recentred_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: FeatureMap) -> Hierarchy:
-    """Return the same hierarchy of the coefficients of another map of the family.
+    """Return the hierarchy of the coefficients of an equivalent feature map.
 
     Raises
     ------
@@ -30,7 +30,10 @@ def recentred_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: Feature
         The maps differ by more than their origin.
     """
     back = change_of(second, first)
-    levels = tuple(Level(_congruent(level.cov, back), level.parent, level.name) for level in hierarchy.levels)
+    levels = tuple(
+        Level(_transformed_covariance(level.cov, back), level.parent, level.name)
+        for level in hierarchy.levels
+    )
     known, crossed = hierarchy.metadata, True
     if known is not None and known.values.ndim == 3:
         values, centre = (_coefficients(each, back, axis=-2) for each in (known.values, known.centre))
@@ -41,7 +44,11 @@ def recentred_hierarchy(hierarchy: Hierarchy, first: FeatureMap, second: Feature
         else recentred_gaussian(hierarchy.hyper, first, second, crossed=crossed)
     )
     return replace(
-        hierarchy, hyper=hyper, task_cov=_congruent(hierarchy.task_cov, back), levels=levels, metadata=known
+        hierarchy,
+        hyper=hyper,
+        task_cov=_transformed_covariance(hierarchy.task_cov, back),
+        levels=levels,
+        metadata=known,
     )
 
 
@@ -60,8 +67,8 @@ def moved_crossed(hierarchy: CrossedHierarchy, first: FeatureMap, second: Featur
     def sent(values: Exact) -> Exact:
         rest = values[p:]
         if known is not None and known.values.ndim == 2:
-            rest = _sent(rest.reshape(p, -1), back).reshape(rest.shape)
-        return np.concatenate([_sent(values[:p], back), rest])
+            rest = _transformed(rest.reshape(p, -1), back).reshape(rest.shape)
+        return np.concatenate([_transformed(values[:p], back), rest])
 
     def recentred(cov: Array) -> Array:
         return np.asarray(sent(sent(_exact(cov)).T).T.astype(np.float64))
@@ -82,53 +89,53 @@ def moved_crossed(hierarchy: CrossedHierarchy, first: FeatureMap, second: Featur
 def recentred_gaussian(
     law: Gaussian, first: FeatureMap, second: FeatureMap, *, crossed: bool = True
 ) -> Gaussian:
-    """Return the law of the coefficients of another map, and of those of metadata behind them.
+    """Return the distribution of the coefficients of an equivalent map, followed by those of metadata.
 
     With ``crossed`` there is a coefficient of metadata for each feature, which is moved like that of the feature.
     """
     back, d = change_of(second, first), first.dim
 
-    def sent(values: Exact) -> Exact:
+    def transformed(values: Exact) -> Exact:
         rest = values[d:]
         if crossed and rest.size:
-            rest = _sent(rest.reshape(d, -1), back).reshape(rest.shape)
-        return np.concatenate([_sent(values[:d], back), rest])
+            rest = _transformed(rest.reshape(d, -1), back).reshape(rest.shape)
+        return np.concatenate([_transformed(values[:d], back), rest])
 
-    mean, cov = sent(_exact(law.mean)[:, None])[:, 0], sent(sent(_exact(law.cov)).T).T
+    mean, cov = transformed(_exact(law.mean)[:, None])[:, 0], transformed(transformed(_exact(law.cov)).T).T
     return Gaussian(mean.astype(np.float64), cov.astype(np.float64))
 
 
 def recentred_coefficients(theta: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
-    """Return coefficients (d,) of one map as those of another."""
+    """Return coefficients (d,) of one map as those of an equivalent map."""
     return _coefficients(np.asarray(theta, dtype=np.float64), change_of(second, first))
 
 
 def recentred_covariance(cov: ArrayLike, first: FeatureMap, second: FeatureMap) -> Array:
-    """Return a covariance (d, d) of coefficients of one map as that of another."""
-    return _congruent(np.asarray(cov, dtype=np.float64), change_of(second, first))
+    """Return a covariance (d, d) of coefficients of one map as that of an equivalent map."""
+    return _transformed_covariance(np.asarray(cov, dtype=np.float64), change_of(second, first))
 
 
 def _coefficients(theta: Array, back: Exact, axis: int = 0) -> Array:
-    recentred = _sent(np.moveaxis(_exact(theta), axis, 0), back)
+    recentred = _transformed(np.moveaxis(_exact(theta), axis, 0), back)
     return np.moveaxis(recentred, 0, axis).astype(np.float64)
 
 
-def _congruent(cov: Array, back: Exact) -> Array:
-    found: Array = _sent(_sent(_exact(cov), back).T, back).T.astype(np.float64)
-    return found
+def _transformed_covariance(cov: Array, back: Exact) -> Array:
+    moved: Array = _transformed(_transformed(_exact(cov), back).T, back).T.astype(np.float64)
+    return moved
 
 
 def _exact(values: Array) -> Exact:
-    found: Exact = np.frompyfunc(Fraction, 1, 1)(values.astype(object))
-    return found
+    exact: Exact = np.frompyfunc(Fraction, 1, 1)(values.astype(object))
+    return exact
 
 
-def _sent(values: Exact, back: Exact) -> Exact:
-    """B values (d, ...), with B = I (x) (I + back)', for every block of as many rows as ``back`` (p, p) has."""
+def _transformed(values: Exact, back: Exact) -> Exact:
+    """Return B values (d, ...), with B = I (x) (I + back)' of blocks as large as ``back`` (p, p)."""
     p = len(back)
     before: Any = values.reshape(len(values) // p, p, *values.shape[1:])
-    found = before.copy()
+    moved = before.copy()
     for j, i in np.argwhere(back):
-        found[:, i] = found[:, i] + back[j, i] * before[:, j]
-    exact: Exact = found.reshape(values.shape)
+        moved[:, i] = moved[:, i] + back[j, i] * before[:, j]
+    exact: Exact = moved.reshape(values.shape)
     return exact

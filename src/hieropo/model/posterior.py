@@ -1,4 +1,4 @@
-"""The posterior of a hierarchy given a log, as a value with views."""
+"""The exact posterior of a hierarchy given the moments of a log."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Grouped, Hierarchy
 from hieropo.model.metadata import Design
 from hieropo.model.protocol import ParentMessages
-from hieropo.model.steps import Parents, down, square_roots, up, upper_factor
+from hieropo.model.steps import Parents, TreeLevel, down, square_roots, up, upper_factor
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import is_null, plain
 from hieropo.rows.keys import Keys
@@ -25,7 +25,7 @@ from hieropo.rows.keys import Keys
 Unseen = Literal["prior", "error"]
 
 _PIECE = 65_536  # tasks with metadata worked on at once
-_UNSEEN = 6e4  # units of the last place that are rounding of the steps up; each feature adds 1e3
+_UNSEEN = 6e4  # units of the last place that are rounding errors of the steps up; each feature adds 1e3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,9 +40,9 @@ class PosteriorTable:
     covs : (m, d (d + 1) / 2) array
         Upper triangles packed by columns.
     rows : (m,) array
-        Rows that each task has in the log, by their weights.
+        Number of rows of each task, by their weights.
     prior : Gaussian
-        Posterior of a task that the log does not have.
+        Posterior of a task that is not in the log.
     """
 
     keys: Keys
@@ -53,53 +53,56 @@ class PosteriorTable:
 
     @property
     def dim(self) -> int:
-        """Features d."""
+        """The number of features d."""
         return int(self.means.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
-    """The nodes of one level: what they know, how they vary, where they hang."""
+class LinkedLevel(TreeLevel):
+    """The nodes of one level of the tree with their ids and parents.
+
+    Attributes
+    ----------
+    keys : Keys
+        Ids of the nodes.
+    parent : (n,) int array
+        Row of each node's parent at the level above.
+    design : Design or None
+        Metadata of the nodes.
+    """
 
     keys: Keys
-    rows: Array
-    scale: float
-    factor: Array
-    regular: bool
     parent: Codes
     design: Design | None = None
 
-    def _hung(self, means: Array, roots: Array, part: slice) -> tuple[Parents, Index]:
-        """Gaussians of the parents of some nodes, and which of them each hangs on."""
-        if self.design is not None:  # each node sees its parent in its own way
-            at = self.parent[part]
-            means, roots = self.design.roots(means[at], roots[at], part)
-            return Parents.of(means, roots, self.factor, regular=self.regular), np.arange(len(at))
+    def _parents_of(self, means: Array, roots: Array, part: slice) -> tuple[Parents, Index]:
+        """Return the Gaussians of the parents of some nodes, and the row of each node's parent among them."""
+        if self.design is not None:  # each node has its own projection of its parent
+            parent_rows = self.parent[part]
+            means, roots = self.design.project_roots(means[parent_rows], roots[parent_rows], part)
+            return Parents.of(means, roots, self.factor, regular=self.regular), np.arange(len(parent_rows))
         if part.stop - part.start == 1:
-            at = self.parent[part]
-            return self._parents(means[at], roots[at]), np.zeros(1, dtype=np.int64)
+            parent_rows = self.parent[part]
+            return self._parents(means[parent_rows], roots[parent_rows]), np.zeros(1, dtype=np.int64)
         return self._parents(means, roots), self.parent[part]
 
     def _parents(self, means: Array, roots: Array) -> Parents:
         return Parents.of(means, roots, self.factor, regular=self.regular)
 
     def posteriors(self, means: Array, roots: Array, part: slice) -> tuple[Array, Array]:
-        """Means and packed covariances of some nodes."""
-        parents, at = self._hung(means, roots, part)
-        found, covs, _ = down(self.rows[part], self.scale, self.factor, at, parents)
-        return found, covs
+        """Return means and packed covariances of some nodes."""
+        parents, parent_rows = self._parents_of(means, roots, part)
+        node_means, covs, _ = down(self.rows[part], self.scale, self.factor, parent_rows, parents)
+        return node_means, covs
 
-    def alone(self, part: slice) -> tuple[Array, Array]:
-        """Packed covariances Sigma~ of some nodes given their parents, and M Z (n, d, D), M = (I + Sigma_0 G)^-1."""
+    def given_parents(self, part: slice) -> tuple[Array, Array]:
+        """Return packed covariances Sigma~ of some nodes given their parents, and M Z (n, d, D), M the shrinkage."""
         d, rows = self.factor.shape[0], self.rows[part]
         zero, known = np.zeros(len(rows), dtype=np.int64), (np.zeros((1, d)), np.zeros((1, d, d)))
         fixed = Parents(*known, np.zeros((0, d, d)), lower=True)
         covs = down(rows, self.scale, self.factor, zero, fixed)[1]
-        parents = self._parents(known[0], np.eye(d)[None])
-        # C = F inner with inner triangular is a rotation of I, so undo it: M C C' = M
-        whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
-        gains = down(rows, self.scale, self.factor, zero, parents, gains=True)[2] @ whole.T
-        return covs, gains if self.design is None else gains @ self.design.matrix(part)
+        shrinkage = self.shrinkage(part)
+        return covs, shrinkage if self.design is None else shrinkage @ self.design.matrix(part)
 
 
 class Posterior:
@@ -113,42 +116,47 @@ class Posterior:
         The same of mu less the offset of the moments, as the steps along the tree take all coefficients.
     log_evidence : float
         log p(rewards | phi, hierarchy); with a flat hyper-prior the REML one (mu integrated over Lebesgue measure).
-    stages : list of Stage
+    tree_levels : list of LinkedLevel
         The levels of the tree, tasks first.
     """
 
     def __init__(
-        self, moments: Moments, hierarchy: Hierarchy, stages: list[Stage], root: Gaussian, log_evidence: float
+        self,
+        moments: Moments,
+        hierarchy: Hierarchy,
+        tree_levels: list[LinkedLevel],
+        root: Gaussian,
+        log_evidence: float,
     ) -> None:
         self.moments = moments
         self.hierarchy = hierarchy
         self.root = root
         self.hyper = root.plus(moments.offset)
         self.log_evidence = log_evidence
-        self.stages = stages
+        self.tree_levels = tree_levels
 
     @property
     def dim(self) -> int:
-        """Features d."""
+        """The number of features d."""
         return self.hierarchy.dim
 
     @property
     def weights(self) -> Array:
-        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        """The weight 1 of the one hierarchy, (1,)."""
         return np.ones(1)
 
     @property
     def noise_variances(self) -> Array:
-        """Noise variance of all rows, (1,)."""
+        """The noise variance of all rows, (1,)."""
         return np.atleast_1d(self.hierarchy.noise_var)
 
     @property
     def central_hierarchy(self) -> Hierarchy:
-        """The hierarchy, as a mixture has one that stands for all."""
+        """The hierarchy itself."""
         return self.hierarchy
 
     def parts(self) -> Iterator["Posterior"]:
-        """Give the posterior under each hierarchy: this one."""
+        """Yield the posterior under each hierarchy: this one."""
         yield self
 
     def central(self) -> "Posterior":
@@ -156,30 +164,30 @@ class Posterior:
         return self
 
     def task_slices(self, width: int) -> Iterator[slice]:
-        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
         return pieces(len(self.moments.keys), width)
 
     @cached_property
     def _above(self) -> list[tuple[Array, Array]]:
-        """For each stage, tasks first, means and square roots of the covariances of all its parents."""
-        found: list[tuple[Array, Array]] = []
+        """For each level, tasks first, means and square roots of the covariances of all parents."""
+        above: list[tuple[Array, Array]] = []
         means, covs = self.root.mean[None], self.root.cov[None]
-        for stage in reversed(self.stages):
-            found.append((means, square_roots(covs)))
-            if stage is not self.stages[0]:
-                means, packed = stage.posteriors(*found[-1], slice(0, len(stage.keys)))
-                covs = unpack(packed, stage.factor.shape[0])
-        return found[::-1]
+        for level in reversed(self.tree_levels):
+            above.append((means, square_roots(covs)))
+            if level is not self.tree_levels[0]:
+                means, packed = level.posteriors(*above[-1], slice(0, len(level.keys)))
+                covs = unpack(packed, level.factor.shape[0])
+        return above[::-1]
 
-    def _gaussian(self, stage: int, row: int) -> Gaussian:
-        """Posterior of a node, less the offset."""
-        mean, cov = self.stages[stage].posteriors(*self._above[stage], slice(row, row + 1))
+    def _gaussian(self, level: int, row: int) -> Gaussian:
+        """Return the posterior of a node, less the offset."""
+        mean, cov = self.tree_levels[level].posteriors(*self._above[level], slice(row, row + 1))
         return Gaussian.trusted(mean[0], unpack(cov[0], mean.shape[1]))
 
     def task(self, task: object, *, unseen: Unseen = "prior") -> Gaussian:
         """Return the posterior of theta of one task, equation (4) of arXiv 2212.04720.
 
-        A task that the log does not have gets :meth:`new_task`'s answer, or an error, as ``unseen`` says.
+        A task that is not in the log gets the result of :meth:`new_task`, or an error, by ``unseen``.
 
         Raises
         ------
@@ -187,10 +195,10 @@ class Posterior:
             The task is not in the log and ``unseen`` is ``"error"``.
         """
         if unseen not in ("prior", "error"):
-            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
+            raise InputError(f"unseen={unseen!r} is not known; 'prior' or 'error' is needed.")
         row = self.moments.keys.find(task)
         if row < 0 and is_null(task):
-            raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
+            raise InputError(f"The task is {task!r}, and a missing id is no new task. Name the task.")
         if row >= 0:
             return self._gaussian(0, row).plus(self.moments.offset)
         if unseen == "error":
@@ -205,28 +213,30 @@ class Posterior:
         Parameters
         ----------
         parent : node, optional
-            The group that the task belongs to, where the hierarchy has groups; without it the task may hang anywhere.
+            The group of the task, where the hierarchy has groups; without it the group is unknown.
         level : int
-            Of the group: 0 is the level just above the tasks. Of a higher one, the groups between are new too.
+            Level of the group: 0 is the level just above the tasks. With a higher one, the groups between are new too.
         metadata : (c,) array, optional
-            What is known of the task, where the hierarchy has metadata; without them they are drawn from those of the
-            tasks of the log.
+            Metadata of the task, where the hierarchy has metadata; without them they are drawn from those of the tasks
+            of the log.
         """
-        above, cov = self.root, self.hierarchy.task_cov
+        parent_posterior, cov = self.root, self.hierarchy.task_cov
         if parent is not None:
-            above = self._node(level, parent)
-        for new in self.hierarchy.levels[: None if parent is None else level]:
-            cov = cov + new.cov
-        known, design = self.hierarchy.metadata, self.stages[0].design
-        if known is None or design is None:
+            parent_posterior = self._node(level, parent)
+        for new_level in self.hierarchy.levels[: None if parent is None else level]:
+            cov = cov + new_level.cov
+        metadata_of_log, design = self.hierarchy.metadata, self.tree_levels[0].design
+        if metadata_of_log is None or design is None:
             if metadata is not None:
-                raise InputError("This hierarchy has no metadata, so that those of a task cannot be used.")
-            mean, between = above.mean.copy(), above.cov
+                raise InputError(
+                    "This hierarchy has no metadata, so that metadata of a task cannot be used. Leave them out."
+                )
+            mean, between = parent_posterior.mean.copy(), parent_posterior.cov
         elif metadata is None:
-            mean, between = design.average(above.mean, above.cov)
+            mean, between = design.average(parent_posterior.mean, parent_posterior.cov)
         else:
-            Z = known.one(self.dim, metadata)
-            mean, between = Z @ above.mean, Z @ above.cov @ Z.T
+            Z = metadata_of_log.one(self.dim, metadata)
+            mean, between = Z @ parent_posterior.mean, Z @ parent_posterior.cov @ Z.T
         return Gaussian.trusted(mean, between + cov).plus(self.moments.offset)
 
     def node(self, level: int, node: object) -> Gaussian:
@@ -241,14 +251,14 @@ class Posterior:
         """
         if not 0 <= level < len(self.hierarchy.levels):
             raise InputError(
-                f"There is no level {level}: this hierarchy has {len(self.hierarchy.levels)} above tasks."
+                f"There is no level {level}: this hierarchy has {len(self.hierarchy.levels)} levels above the tasks."
             )
-        whole, d = self._node(level, node), self.dim
-        return Gaussian.trusted(whole.mean[:d].copy(), whole.cov[:d, :d].copy()).plus(self.moments.offset)
+        group, d = self._node(level, node), self.dim
+        return Gaussian.trusted(group.mean[:d].copy(), group.cov[:d, :d].copy()).plus(self.moments.offset)
 
     def _node(self, level: int, node: object) -> Gaussian:
-        """Posterior of a group's coefficients, less the offset, and of those of the metadata."""
-        return self._gaussian(level + 1, int(self.stages[level + 1].keys.require([node])[0]))
+        """Return the posterior of a group's coefficients, less the offset, and of those of the metadata."""
+        return self._gaussian(level + 1, int(self.tree_levels[level + 1].keys.require([node])[0]))
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d): M_s cov(ancestor) M_z' through the tree.
@@ -261,21 +271,22 @@ class Posterior:
         rows = [int(row) for row in self.moments.keys.require([first, second])]
         if rows[0] == rows[1]:
             return self._gaussian(0, rows[0]).cov.copy()
-        gains = [np.eye(self.dim), np.eye(self.dim)]
-        for k, stage in enumerate(self.stages):
-            each = [stage.alone(slice(row, row + 1))[1][0] for row in rows]
-            gains = [gain @ step for gain, step in zip(gains, each, strict=True)]
-            rows = [int(stage.parent[row]) for row in rows]
+        paths = [np.eye(self.dim), np.eye(self.dim)]  # products of the shrinkages up to the common ancestor
+        for k, level in enumerate(self.tree_levels):
+            steps = [level.given_parents(slice(row, row + 1))[1][0] for row in rows]
+            paths = [path @ step for path, step in zip(paths, steps, strict=True)]
+            rows = [int(level.parent[row]) for row in rows]
             if rows[0] == rows[1]:
-                shared = self._gaussian(k + 1, rows[0]).cov if k + 1 < len(self.stages) else self.hyper.cov
-                return gains[0] @ shared @ gains[1].T
+                last = k + 1 == len(self.tree_levels)
+                ancestor = self.hyper.cov if last else self._gaussian(k + 1, rows[0]).cov
+                return paths[0] @ ancestor @ paths[1].T
         raise AssertionError("two tasks without a common root")  # pragma: no cover
 
     def tasks(self, part: slice) -> tuple[Array, Array]:
-        """Return means (n, d) and packed covariances of some tasks, from the table where that was made before."""
+        """Return means (n, d) and packed covariances of some tasks, from the table where it exists already."""
         if "_table" in self.__dict__:
             return self._table.means[part], self._table.covs[part]
-        means, covs = self.stages[0].posteriors(*self._above[0], part)
+        means, covs = self.tree_levels[0].posteriors(*self._above[0], part)
         return plus(means, self.moments.offset), covs
 
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
@@ -299,30 +310,30 @@ class Posterior:
         """Return mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks, for vectors (J, m, d).
 
         Given its parent a task is independent of all others. So one pass up the tree carries the vectors along: every
-        node adds v' Sigma~ v to the variance and hands Z' M' v to its parent, where the vectors of the children are
-        added up; at the root k' Sigma-bar k is left.
+        node adds v' Sigma~ v to the variance and sends Z' M' v to its parent, where the vectors of the children are
+        summed; the root adds k' Sigma-bar k.
         """
         J, m, d = vectors.shape
         mean, cov = np.zeros(J), np.zeros((J, J))
         for part in pieces(m, d * (d + J)):
             means, _ = self.tasks(part)
             mean += np.einsum("jsi,si->j", vectors[:, part], means)
-        below = vectors
-        for k, stage in enumerate(self.stages):
-            top = k + 1 == len(self.stages)
-            above = np.zeros((1 if top else len(self.stages[k + 1].keys), J, self.hyper.dim))
-            for part in pieces(len(stage.keys), self.hyper.dim * (d + J)):
-                covs, gains = stage.alone(part)
-                v = below[:, part].swapaxes(0, 1)  # (n, J, d)
+        child_vectors = vectors
+        for k, level in enumerate(self.tree_levels):
+            top = k + 1 == len(self.tree_levels)
+            parent_vectors = np.zeros((1 if top else len(self.tree_levels[k + 1].keys), J, self.hyper.dim))
+            for part in pieces(len(level.keys), self.hyper.dim * (d + J)):
+                covs, shrinkage = level.given_parents(part)
+                v = child_vectors[:, part].swapaxes(0, 1)  # (n, J, d)
                 cov += np.tensordot(v @ unpack(covs, v.shape[2]), v, axes=([0, 2], [0, 2]))
-                np.add.at(above, stage.parent[part], v @ gains)
-            below = above.swapaxes(0, 1)
-        root = below[:, 0]
+                np.add.at(parent_vectors, level.parent[part], v @ shrinkage)
+            child_vectors = parent_vectors.swapaxes(0, 1)
+        root = child_vectors[:, 0]
         return mean, cov + root @ self.hyper.cov @ root.T
 
     def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
         """Yield the messages of all tasks to their parents, ``step`` tasks at a time."""
-        tasks = self.stages[0]
+        tasks = self.tree_levels[0]
         means, roots = self._above[0]
         for start in range(0, len(tasks.keys), step):
             part = slice(start, min(start + step, len(tasks.keys)))
@@ -330,7 +341,7 @@ class Posterior:
             rows, _ = up(tasks.rows[part], tasks.scale, tasks.factor, np.arange(n), n)
             parents = means[tasks.parent[part]], roots[tasks.parent[part]]
             if tasks.design is not None:
-                parents = tasks.design.roots(*parents, part)
+                parents = tasks.design.project_roots(*parents, part)
             yield part, ParentMessages(rows, *parents)
 
     def table(self) -> PosteriorTable:
@@ -340,11 +351,11 @@ class Posterior:
     @cached_property
     def _table(self) -> PosteriorTable:
         m = len(self.moments)
-        if self.stages[0].design is None or m <= _PIECE:
+        if self.tree_levels[0].design is None or m <= _PIECE:
             means, covs = self.tasks(slice(0, m))
         else:
-            found = [self.tasks(slice(start, min(start + _PIECE, m))) for start in range(0, m, _PIECE)]
-            means, covs = (np.concatenate(each) for each in zip(*found, strict=True))
+            tables = [self.tasks(slice(start, min(start + _PIECE, m))) for start in range(0, m, _PIECE)]
+            means, covs = (np.concatenate(column) for column in zip(*tables, strict=True))
         return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
 
     def __repr__(self) -> str:
@@ -359,7 +370,7 @@ def projected(means: Array, covs: Array, vectors: Array) -> tuple[Array, Array]:
 
 
 def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
-    """Condition the hierarchy on the log: one pass over the tasks upwards; the way down is taken when asked for.
+    """Return the posterior given the log: one pass up the tree; the pass down is taken when a view needs it.
 
     Parameters
     ----------
@@ -373,9 +384,9 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     MismatchError
         Dimensions differ.
     InputError
-        A task of the log hangs nowhere in the tree.
+        A task of the log has no parent in the tree.
     NumericalError
-        Sums that no rows can have; a flat hyper-prior and a direction that no task's rows show.
+        Sums that no rows can have; or a flat hyper-prior with a direction in which no features vary.
     """
     if moments.dim != hierarchy.dim:
         raise MismatchError(
@@ -389,36 +400,38 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         moments = moments.covering(hierarchy.metadata.tasks)
         design = hierarchy.metadata.design(hierarchy.dim, moments.keys)
     _refuse_negative(moments)
-    stages: list[Stage] = []
+    tree_levels: list[LinkedLevel] = []
     keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
     log_det = 0.0
     covs = [hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]
     for k, cov in enumerate(covs):
         factor, regular = upper_factor(cov if k == 0 else padded(cov, hierarchy.root_dim))
-        above, parent = parents_of(keys, hierarchy.levels, k)
-        stages.append(Stage(keys, rows, scale, factor, regular, parent, design if k == 0 else None))
+        parents_keys, parent = parents_of(keys, hierarchy.levels, k)
+        tree_levels.append(
+            LinkedLevel(rows, scale, factor, regular, keys, parent, design if k == 0 else None)
+        )
         if k == 0 and design is not None:
-            said, part = up(rows, scale, factor, np.arange(len(keys)), len(keys))
-            rows = design.lifted(said, parent, len(above))
+            messages, part_log_det = up(rows, scale, factor, np.arange(len(keys)), len(keys))
+            rows = design.parent_messages(messages, parent, len(parents_keys))
         else:
-            rows, part = up(rows, scale, factor, parent, len(above))
-        keys, scale, log_det = above, 1.0, log_det + part
+            rows, part_log_det = up(rows, scale, factor, parent, len(parents_keys))
+        keys, scale, log_det = parents_keys, 1.0, log_det + part_log_det
     root, rest = _root(rows[0], hierarchy, moments.offset)
     noise = moments.n_rows * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
-    return Posterior(moments, hierarchy, stages, root, -0.5 * float(noise + log_det + rest))
+    return Posterior(moments, hierarchy, tree_levels, root, -0.5 * float(noise + log_det + rest))
 
 
 def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys, Codes]:
-    """Nodes above those of ``keys``, and which of them each hangs on."""
+    """Return the parents of the nodes ``keys``, and the row of each node's parent among them."""
     if level == len(levels):
         return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)
-    here = levels[level]
+    grouping = levels[level]
     try:
-        ids = [here.parent[key] for key in keys.values.tolist()]
+        ids = [grouping.parent[key] for key in keys.values.tolist()]
     except KeyError as error:
         raise InputError(
-            f"{error.args[0]!r} has no node at level {here.name or level!r}: every task of the log needs a place in "
-            "the tree. Add it to Level(parent=...), or leave its rows out."
+            f"{error.args[0]!r} has no parent at level {grouping.name or level!r}, and every task of the log needs "
+            "one at each level. Add it to Level(parent=...), or leave its rows out."
         ) from None
     return Keys.factorize(_objects(ids))
 
@@ -430,7 +443,7 @@ def _objects(ids: list[Any]) -> NDArray[Any]:
 
 
 def _root(packed: Array, hierarchy: Hierarchy, offset: Array | None) -> tuple[Gaussian, float]:
-    """Hyper-posterior of mu less the offset, and minus twice what it adds to the log evidence."""
+    """Return the hyper-posterior of mu less the offset, and -2 times its part of the log evidence."""
     d = hierarchy.root_dim
     joint = unpack(packed, d + 1)
     P, b, c = joint[:d, :d], joint[:d, d], float(joint[d, d])
@@ -447,12 +460,12 @@ def _root(packed: Array, hierarchy: Hierarchy, offset: Array | None) -> tuple[Ga
     e = b - P @ prior.mean
     shifted[0, packed_size(d) : packed_size(d) + d] = e
     shifted[0, -1] = c - float((b + e) @ prior.mean)
-    left, log_det = up(shifted, 1.0, factor, zero, 1)
-    return root, float(left[0, -1]) + log_det
+    remainder, log_det = up(shifted, 1.0, factor, zero, 1)
+    return root, float(remainder[0, -1]) + log_det
 
 
 def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
-    """N(P^-1 b, P^-1), and log|P|, with columns of any scale.
+    """Return N(P^-1 b, P^-1), and log|P|, accurate for columns of any scale.
 
     Raises
     ------
@@ -488,6 +501,7 @@ def _refuse_negative(moments: Moments) -> None:
     if bad.any():
         task = plain(moments.tasks[bad][0])
         raise NumericalError(
-            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]:g} rows, smallest sum of squares "
-            f"{diagonal[bad][0].min():.3g}. More was subtracted than was ever added; subtract only rows that are in."
+            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]:g} rows, smallest sum of "
+            f"squares {diagonal[bad][0].min():.3g}. Rows were subtracted that had not been added. Subtract only rows "
+            "that were added."
         )

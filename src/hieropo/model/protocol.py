@@ -53,22 +53,22 @@ class TaskPosterior(Protocol):
 
     @property
     def dim(self) -> int:
-        """Features d."""
+        """The number of features d."""
         ...
 
     @property
     def weights(self) -> Array:
-        """Weights (H,) of the hierarchies, in the order of :meth:`parts`."""
+        """The weights (H,) of the hierarchies, in the order of :meth:`parts`."""
         ...
 
     @property
     def noise_variances(self) -> Array:
-        """Noise variances of the actions (K,), or of all rows (1,), averaged over the hierarchies."""
+        """The noise variances of the actions (K,), or of all rows (1,), averaged over the hierarchies."""
         ...
 
     @property
     def central_hierarchy(self) -> Any:
-        """The hierarchy that stands for the mixture where one must."""
+        """The one hierarchy that represents the mixture."""
         ...
 
     def parts(self) -> Iterable[GaussianPart]:
@@ -80,7 +80,7 @@ class TaskPosterior(Protocol):
         ...
 
     def task_slices(self, width: int) -> Iterator[slice]:
-        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
         ...
 
     def table(self) -> Any:

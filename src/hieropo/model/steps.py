@@ -1,4 +1,4 @@
-"""One step up and one step down the tree, for all nodes of a level: the only derivation of the posterior.
+"""One step up and one step down the tree for all nodes of a level, from which every posterior is computed.
 
 With F F' = Sigma_0 (any rank), L L' = I + F'G F, V = L^-1 F' and W = V [B G], nothing is ever inverted:
 
@@ -11,8 +11,9 @@ subtraction that cancels:
     up      H H' = I + (R F)(R F)',  X = H^-1 [y R],  [P b; b' c'] = X'X, c' += c - |y|^2
     down    L from reflections of [I; R F]
 
-``[[P, b], [b', c']]`` of a node stands to its parent as ``[[G, B], [B', sum w r^2 / sigma^2]]`` stands to the node:
-the same step serves every level, and the evidence is what is left at the root.
+``[[P, b], [b', c']]`` is the message of a node to its parent; ``[[G, B], [B', sum w r^2 / sigma^2]]`` is that of the
+rows to the node. The same step serves every level, and the scalar at the root is the evidence. The shrinkage of a node
+is M = (I + Sigma_0 G)^-1, the weight of its parent's coefficients in its posterior mean.
 """
 
 from collections.abc import Callable
@@ -36,22 +37,22 @@ _REGULAR = 1e-6  # smallest singular value of a factor, in units of the largest,
 
 
 def pivot_tolerance(d: int) -> float:
-    """Share of a diagonal entry below which a pivot is rounding, not information."""
+    """Return the share of a diagonal entry below which a pivot is a rounding error."""
     return 8.0 * d * float(np.finfo(np.float64).eps)
 
 
 def upper_factor(cov: Array) -> tuple[Array, bool]:
-    """F upper triangular with F F' = cov (d, d), and whether F is regular enough to be divided by."""
+    """Return F upper triangular with F F' = cov (d, d), and True where F is well conditioned."""
     (root,) = square_roots(cov[None])
-    turned: Array = np.asarray(np.linalg.qr(root[::-1].T, mode="r"))
-    factor = np.ascontiguousarray(turned.T[::-1, ::-1])
+    triangular: Array = np.asarray(np.linalg.qr(root[::-1].T, mode="r"))
+    factor = np.ascontiguousarray(triangular.T[::-1, ::-1])
     sizes = np.linalg.norm(factor, axis=1)
     values = np.linalg.svd(factor / np.where(sizes > 0, sizes, 1.0)[:, None], compute_uv=False)
     return factor, bool(values.size and values[-1] > _REGULAR * values[0])
 
 
 def square_roots(covs: Array) -> Array:
-    """C with C C' = cov for covs (k, d, d), singular or not, accurate for columns of any scale."""
+    """Return C with C C' = cov for covs (k, d, d), singular or not, accurate for columns of any scale."""
     scale = np.sqrt(np.maximum(np.diagonal(covs, axis1=1, axis2=2), 0.0))
     safe = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(covs / (safe[:, :, None] * safe[:, None, :]))
@@ -60,9 +61,9 @@ def square_roots(covs: Array) -> Array:
 
 
 def pivoted_roots(covs: Array) -> Array:
-    """C with C C' = cov for covs (k, d, d) as :func:`square_roots`, by Cholesky with pivots: a tenth of its time.
+    """Return C with C C' = cov for covs (k, d, d), by Cholesky with pivots: in a tenth of the time of `square_roots`.
 
-    What a covariance has below rounding in some direction is left out.
+    Variances below rounding are left out.
     """
     from scipy.linalg.lapack import dpstrf
 
@@ -89,13 +90,13 @@ class Parents:
 
     @classmethod
     def of(cls, means: Array, roots: Array, factor: Array, *, regular: bool) -> "Parents":
-        """Split C of each parent: means (k, d), roots (k, d, d), factor F (d, d)."""
+        """Return parents from means (k, d) and roots C (k, d, d), in terms of the factor F (d, d)."""
         k, d = means.shape
         if regular:
             whitened = np.linalg.solve(factor, roots)
-            triangular = np.linalg.qr(np.swapaxes(whitened, 1, 2), mode="r")
+            lower_root = np.linalg.qr(np.swapaxes(whitened, 1, 2), mode="r")
             return cls(
-                means, np.ascontiguousarray(np.swapaxes(triangular, 1, 2)), np.zeros((0, d, d)), lower=True
+                means, np.ascontiguousarray(np.swapaxes(lower_root, 1, 2)), np.zeros((0, d, d)), lower=True
             )
         side_by_side = np.swapaxes(roots, 0, 1).reshape(d, k * d)
         solution = np.linalg.lstsq(factor, side_by_side, rcond=None)[0]
@@ -112,14 +113,14 @@ class Split(NamedTuple):
 
     @classmethod
     def of(cls, cov: Array) -> "Split":
-        """Factor a covariance (d, d)."""
+        """Return the split of a covariance (d, d)."""
         factor, regular = upper_factor(cov)
-        one = np.eye(len(factor))
+        identity = np.eye(len(factor))
         if regular:
-            inner: Array = np.asarray(np.linalg.solve(factor, one), dtype=np.float64)
+            inner: Array = np.asarray(np.linalg.solve(factor, identity), dtype=np.float64)
             return cls(factor.ravel(), inner.ravel(), np.zeros(0))
-        inner = np.ascontiguousarray(np.linalg.lstsq(factor, one, rcond=None)[0], dtype=np.float64)
-        return cls(factor.ravel(), inner.ravel(), (one - factor @ inner).ravel())
+        inner = np.ascontiguousarray(np.linalg.lstsq(factor, identity, rcond=None)[0], dtype=np.float64)
+        return cls(factor.ravel(), inner.ravel(), (identity - factor @ inner).ravel())
 
 
 def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
@@ -128,7 +129,7 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
 
 
 def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
-    """Take what the nodes' packed rows (m, >= q) say to their parents: (n_parents, q), and sum log|I + G Sigma_0|."""
+    """Return messages summed by parent (n_parents, q), from packed rows (m, >= q), and sum log|I + G Sigma_0|."""
     d = factor.shape[0]
     q = packed_size(d + 1)
     rows, tolerance, loops = normalised(rows), pivot_tolerance(d), backend.steps(rows.shape[0] * q)
@@ -147,17 +148,65 @@ def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) 
 
 
 def down(
-    rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, gains: bool = False
+    rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, shrinkage: bool = False
 ) -> tuple[Array, Array, Array]:
-    """Posterior of each node given its parent's: means (m, d), packed covs (m, d (d + 1) / 2), gains M C or empty."""
+    """Return the posteriors of nodes: means (m, d), packed covariances (m, d (d + 1) / 2), and M C (m, d, d).
+
+    M C is the shrinkage times the root of the parent's covariance; it is computed with ``shrinkage``, else empty.
+    """
     m, d = rows.shape[0], factor.shape[0]
     rows, tolerance, loops = normalised(rows), pivot_tolerance(d), backend.steps(m * packed_size(d + 1))
     means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
-    gain = np.empty((m if gains else 0, d, d))
-    known = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
+    MC = np.empty((m if shrinkage else 0, d, d))
+    parent_arrays = (normalised(parents.means), parents.inner, parents.outer, parents.lower)
 
     def work(first: int, last: int) -> None:
-        loops.step_down(rows, first, last, scale, factor, tolerance, parent, known, (means, covs, gain))
+        outputs = (means, covs, MC)
+        loops.step_down(rows, first, last, scale, factor, tolerance, parent, parent_arrays, outputs)
 
     _over_chunks(m, work)
-    return means, covs, gain
+    return means, covs, MC
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeLevel:
+    """The nodes of one level, N(parent, F F') each, with the packed messages that reach them from below.
+
+    Attributes
+    ----------
+    rows : (n, >= q) array
+        Packed messages [[G, B], [B', c]] of the nodes' rows, or of their children.
+    scale : float
+        Multiple in which the messages are taken: 1 / sigma^2 for sums of rows, else 1.
+    factor : (d, d) array
+        F, a root of the covariance of the nodes around their parents.
+    regular : bool
+        True where F is well conditioned.
+    """
+
+    rows: Array
+    scale: float
+    factor: Array
+    regular: bool
+
+    @classmethod
+    def of(cls, rows: Array, scale: float, cov: Array) -> "TreeLevel":
+        """Return the level with this covariance (d, d) of nodes around their parents."""
+        return TreeLevel(rows, scale, *upper_factor(cov))
+
+    def given(self, means: Array, part: slice) -> tuple[Array, Array]:
+        """Return means and packed covariances of some nodes whose parents are known to be ``means`` (n, d)."""
+        n, d = means.shape
+        known = Parents(means, np.zeros((n, d, d)), np.zeros((0, d, d)), lower=True)
+        means, covs, _ = down(self.rows[part], self.scale, self.factor, np.arange(n), known)
+        return means, covs
+
+    def shrinkage(self, part: slice) -> Array:
+        """Return M = (I + Sigma G)^-1 of some nodes, (n, d, d): their shrinkage towards their parents."""
+        d, rows = len(self.factor), self.rows[part]
+        parents = Parents.of(np.zeros((1, d)), np.eye(d)[None], self.factor, regular=self.regular)
+        # C = F inner + outer with inner triangular is a rotation of I, so undo it: M C C' = M
+        root = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
+        first = np.zeros(len(rows), dtype=np.int64)
+        shrinkage: Array = down(rows, self.scale, self.factor, first, parents, shrinkage=True)[2] @ root.T
+        return shrinkage

@@ -1,4 +1,4 @@
-"""Where each task of a log stands: the groups that it belongs to, and what is known of it."""
+"""The groups and the metadata of each task of a log."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from hieropo.rows.keys import Keys
 
 
 class TaskLevels:
-    """Groups and metadata of tasks in the making, batch by batch.
+    """Groups and metadata of tasks in the making, from batches of rows.
 
     Parameters
     ----------
@@ -29,21 +29,21 @@ class TaskLevels:
 
     @classmethod
     def of(cls, roles: Roles, levels: Sequence[Mapping[Any, Any]], known: Mapping[Any, Any]) -> "TaskLevels":
-        """Return what was known: the parents of each level from the tasks upwards, and the metadata of each task."""
-        found = cls(roles)
-        found._parents = [dict(parents) for parents in levels]
-        found._known = {task: np.asarray(values, dtype=np.float64) for task, values in known.items()}
-        return found
+        """Return task levels from the parents of each level, from the tasks upwards, and the metadata of each task."""
+        task_levels = cls(roles)
+        task_levels._parents = [dict(parents) for parents in levels]
+        task_levels._known = {task: np.asarray(values, dtype=np.float64) for task, values in known.items()}
+        return task_levels
 
     def copy(self) -> "TaskLevels":
-        """Return a copy that can grow on its own."""
-        twin = TaskLevels(self._roles)
-        twin._parents = [dict(parents) for parents in self._parents]
-        twin._known = dict(self._known)
-        return twin
+        """Return an independent copy."""
+        copied = TaskLevels(self._roles)
+        copied._parents = [dict(parents) for parents in self._parents]
+        copied._known = dict(self._known)
+        return copied
 
     def __add__(self, other: "TaskLevels") -> "TaskLevels":
-        """Put together what was found in different rows; where both know something, it has to be the same.
+        """Return the task levels of both; where both have an entry, it has to be the same.
 
         Raises
         ------
@@ -55,8 +55,8 @@ class TaskLevels:
         for k, parents in enumerate(other._parents):
             for child, group in parents.items():
                 if both._parents[k].setdefault(child, group) != group:
-                    there = both._parents[k][child]
-                    raise LogError(_two_groups(f"Column {columns[k + 1]!r}", columns[k], child, group, there))
+                    here = both._parents[k][child]
+                    raise LogError(_two_groups(f"Column {columns[k + 1]!r}", columns[k], child, group, here))
         for task, values in other._known.items():
             known = both._known.setdefault(task, values)
             if not np.array_equal(known, values):
@@ -75,17 +75,17 @@ class TaskLevels:
         """
         children = batch.task
         for k, nodes in enumerate(reversed(batch.levels)):
-            self._hang(k, children, nodes, batch)
+            self._add_parents(k, children, nodes, batch)
             children = nodes
         if batch.metadata is not None:
-            self._know(batch)
+            self._add_metadata(batch)
 
-    def _hang(self, k: int, children: NDArray[Any], nodes: NDArray[Any], batch: Batch) -> None:
+    def _add_parents(self, k: int, children: NDArray[Any], nodes: NDArray[Any], batch: Batch) -> None:
         parents = self._parents[k]
         keys, code = Keys.factorize(children)
-        above, node = Keys.factorize(nodes)
-        _, rows = np.unique(code * len(above) + node, return_index=True)
-        ids, groups = keys.values.tolist(), above.values.tolist()
+        node_keys, node = Keys.factorize(nodes)
+        _, rows = np.unique(code * len(node_keys) + node, return_index=True)
+        ids, groups = keys.values.tolist(), node_keys.values.tolist()
         for row in np.sort(rows):
             child, group = ids[code[row]], groups[node[row]]
             if parents.setdefault(child, group) != group:
@@ -93,7 +93,7 @@ class TaskLevels:
                 place = f"Column {columns[k + 1]!r}, row {batch.number(row)}"
                 raise LogError(_two_groups(place, columns[k], child, group, parents[child]))
 
-    def _know(self, batch: Batch) -> None:
+    def _add_metadata(self, batch: Batch) -> None:
         assert batch.metadata is not None
         keys, code = Keys.factorize(batch.task)
         first = np.unique(code, return_index=True)[1]
@@ -104,29 +104,29 @@ class TaskLevels:
         if other.any():
             row, column = (int(k) for k in np.argwhere(other)[0])
             task = plain(keys.values[code[row]])
-            here, before = batch.metadata[row, column], expected[code[row], column]
+            value, first_value = batch.metadata[row, column], expected[code[row], column]
             place = (
-                f"Column {self._roles.metadata[column]!r}, row {batch.number(row)}: {here} for task {task!r}"
+                f"Column {self._roles.metadata[column]!r}, row {batch.number(row)}: {value} for task {task!r}"
             )
             raise LogError(
-                _differs(place, before)
-                if np.isfinite(here)
+                _differs(place, first_value)
+                if np.isfinite(value)
                 else f"{place}. Metadata are finite: fill such values in, or leave the column out."
             )
 
     def without(self, tasks: Collection[Any]) -> "TaskLevels":
-        """Return what is known without these tasks, and without groups that hold no other."""
-        left = TaskLevels(self._roles)
-        gone = set(tasks)
-        left._known = {task: values for task, values in self._known.items() if task not in gone}
+        """Return the task levels without these tasks, and without groups that have no other task."""
+        remaining = TaskLevels(self._roles)
+        removed = set(tasks)
+        remaining._known = {task: values for task, values in self._known.items() if task not in removed}
         for k, parents in enumerate(self._parents):
-            left._parents[k] = {child: group for child, group in parents.items() if child not in gone}
-            gone = set(parents.values()) - set(left._parents[k].values())
-        return left
+            remaining._parents[k] = {child: group for child, group in parents.items() if child not in removed}
+            removed = set(parents.values()) - set(remaining._parents[k].values())
+        return remaining
 
     @property
     def known(self) -> Mapping[Any, NDArray[np.float64]]:
-        """Numbers (c,) known of each task; none without columns of metadata."""
+        """The metadata (c,) of each task; empty without columns of metadata."""
         return dict(self._known)
 
     def levels(self) -> Mapping[str, Mapping[Any, Any]]:
@@ -134,7 +134,7 @@ class TaskLevels:
         return dict(zip(reversed(self._roles.levels), self._parents, strict=True))
 
     def metadata(self) -> Metadata | None:
-        """Return what is known of the tasks; None without columns of metadata."""
+        """Return the metadata of the tasks; None without columns of metadata."""
         if not self._roles.metadata:
             return None
         return Metadata(list(self._known), np.array(list(self._known.values())), self._roles.metadata)
@@ -142,14 +142,14 @@ class TaskLevels:
 
 def _two_groups(place: str, column: str, child: Any, here: Any, before: Any) -> str:
     return (
-        f"{place}: {plain(child)!r} of column {column!r} is in {plain(here)!r} here and was in {plain(before)!r} "
-        "before. Each has to belong to one. Are names used again in other groups? Make them unique, such as "
-        "'group/name'. Has it moved? Take the last group for all its rows."
+        f"{place}: {plain(child)!r} of column {column!r} is in {plain(here)!r} here and in {plain(before)!r} in an "
+        "earlier row, and it has to belong to one group. Are names used again in other groups? Make them unique, "
+        "such as 'group/name'. Did it change its group? Use the last group for all its rows."
     )
 
 
 def _differs(place: str, before: Any) -> str:
     return (
-        f"{place}, of which an earlier row has {before}. Metadata are the same in all rows of a task; what "
-        "changes from row to row is a context column."
+        f"{place}, and {before} in an earlier row. Metadata have to be the same in all rows of a task. Name a column "
+        "that changes from row to row as context."
     )

@@ -208,15 +208,15 @@ def _features(contexts: Array, action: Codes, phi: Any) -> Array:
     return np.asarray((phi.table[action][:, :, None] * x[:, None]).reshape(len(x), -1))
 
 
-def _measured(contexts: Array, origin: Array, pivot: int) -> Array:
-    """Measure the first columns from an origin, or in multiples of the pivot."""
+def _measured(contexts: Array, origin: Array, reference: int) -> Array:
+    """Measure the first columns from an origin, or in multiples of the reference column."""
     found = contexts.copy()
     for j, away in enumerate(origin.tolist()):
-        if pivot < 0:
+        if reference < 0:
             found[j] -= away
-        elif j != pivot:
-            ratio = away / origin[pivot]
-            found[j] = (found[j] - away) - (contexts[pivot] - origin[pivot]) * ratio
+        elif j != reference:
+            ratio = away / origin[reference]
+            found[j] = (found[j] - away) - (contexts[reference] - origin[reference]) * ratio
     return found
 
 

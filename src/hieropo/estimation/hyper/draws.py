@@ -276,7 +276,7 @@ class Collapsed:
             for k, (parent, above) in enumerate(self._parents):
                 if k == 0 and self._design is not None:
                     said, part = up(rows, scale, factors[0][h], np.arange(len(rows)), len(rows))
-                    rows = self._design.lifted(said, parent, above)
+                    rows = self._design.parent_messages(said, parent, above)
                 else:
                     factor = factors[k][h] if k == 0 else padded(factors[k][h], D)
                     rows, part = up(rows, scale, factor, parent, above)

@@ -183,7 +183,7 @@ def proof_step(posterior: Posterior) -> ProofStep:
     d, cov, m = posterior.dim, posterior.hyper.cov, len(posterior.moments)
     spread, norm, ratio = widest(cov), np.empty(m), np.zeros(m)
     for part in pieces(m):
-        M = posterior.stages[0].alone(part)[1]
+        M = posterior.tree_levels[0].given_parents(part)[1]
         norm[part] = np.sqrt(np.maximum(largest_eigenvalue(M @ M.swapaxes(1, 2)), 0.0))
         if spread > 0:
             ratio[part] = largest_eigenvalue(M @ cov @ M.swapaxes(1, 2)) / (d * spread)
@@ -617,7 +617,7 @@ def _relative(under: Array, over: Array) -> float:
 
 def _widths(posterior: Posterior) -> tuple[Array, Array]:
     """Largest eigenvalues of Sigma_0 + Sigma-bar_-s and of cov theta_s, of all m tasks and then of a new one."""
-    stage, table, d, m = posterior.stages[0], posterior.table(), posterior.dim, len(posterior.moments)
+    stage, table, d, m = posterior.tree_levels[0], posterior.table(), posterior.dim, len(posterior.moments)
     said = up(stage.rows, stage.scale, stage.factor, np.arange(m), m)[0][:, : packed_size(d)]
     # sums over all others as what is before and what is behind, since a difference to the whole would cancel
     others = np.zeros((m + 1, packed_size(d)))

@@ -8,8 +8,8 @@ from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo._utils.threads import in_threads, processors
-from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, Nodes, ObservedUnits, Root, UnitMessages
-from hieropo.model.steps import Split
+from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, ObservedUnits, Root, UnitMessages
+from hieropo.model.steps import Split, TreeLevel
 
 
 class BlockMarginals(NamedTuple):
@@ -35,8 +35,8 @@ class BlockMarginals(NamedTuple):
         u, p = len(units.rows), units.dim
         if not interaction_cov.any():
             return cls(np.zeros((u, p)), np.zeros((u, packed_size(p))), np.broadcast_to(np.eye(p), (u, p, p)))
-        nodes, every = Nodes.of(units.rows, 1.0, interaction_cov), slice(0, u)
-        return cls(*nodes.given(np.zeros((u, p)), every), nodes.gains(every))
+        nodes, every = TreeLevel.of(units.rows, 1.0, interaction_cov), slice(0, u)
+        return cls(*nodes.given(np.zeros((u, p)), every), nodes.shrinkage(every))
 
 
 class TaskBlock(NamedTuple):

@@ -31,46 +31,13 @@ from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.threads import in_threads, processors
 from hieropo._utils.ties import first_largest
 from hieropo.errors import NumericalError
-from hieropo.model.steps import Parents, Split, down, pivot_tolerance, up, upper_factor
+from hieropo.model.steps import Split, TreeLevel, pivot_tolerance, up, upper_factor
 from hieropo.moments.units import UnitMoments
 
 _DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
 _ROOM = 2**21  # doubles of one array while tasks are worked on
 UNITS = 8_192  # a piece of work: results do not depend on the number of threads
 SMALL_UNITS = 65_536  # the same, of units of one coefficient
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Nodes:
-    """The sums of the rows of each node of one level, and a root of its covariance around its parent."""
-
-    rows: Array
-    scale: float
-    factor: Array
-    regular: bool
-
-    @classmethod
-    def of(cls, rows: Array, scale: float, cov: Array) -> "Nodes":
-        """Factor the covariance of the level."""
-        return cls(rows, scale, *upper_factor(cov))
-
-    def given(self, means: Array, part: slice) -> tuple[Array, Array]:
-        """Means and packed covariances of some nodes, each with a parent of its own that is known."""
-        n, p = means.shape
-        known = Parents(means, np.zeros((n, p, p)), np.zeros((0, p, p)), lower=True)
-        means, covs, _ = down(self.rows[part], self.scale, self.factor, np.arange(n), known)
-        return means, covs
-
-    def gains(self, part: slice) -> Array:
-        """M = (I + Sigma G)^-1 of some nodes, (n, p, p)."""
-        p = len(self.factor)
-        parents = Parents.of(np.zeros((1, p)), np.eye(p)[None], self.factor, regular=self.regular)
-        # C = F inner + outer with inner triangular is a rotation of I, so undo it: M C C' = M
-        whole = self.factor @ parents.inner[0] + (parents.outer[0] if parents.outer.size else 0.0)
-        rows = self.rows[part]
-        zero = np.zeros(len(rows), dtype=np.int64)
-        turned: Array = down(rows, self.scale, self.factor, zero, parents, gains=True)[2] @ whole.T
-        return turned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,9 +288,9 @@ class TaskMessages:
         p, t = units.dim, len(units.tasks)
         rows, every = units.by_task(messages.packed), slice(0, t)
         if level_cov.any():
-            nodes = Nodes.of(rows, 1.0, level_cov)
+            nodes = TreeLevel.of(rows, 1.0, level_cov)
             shift, packed = nodes.given(np.zeros((t, p)), every)
-            cov, gains = unpack(packed, p), nodes.gains(every)
+            cov, gains = unpack(packed, p), nodes.shrinkage(every)
         else:
             shift, cov = np.zeros((t, p)), np.zeros((t, p, p))
             gains = np.broadcast_to(np.eye(p), (t, p, p))

@@ -30,7 +30,6 @@ from hieropo.model.crossed.posterior import (
     parent_messages,
 )
 from hieropo.model.crossed.steps import (
-    Nodes,
     ObservedUnits,
     Root,
     RootSums,
@@ -41,7 +40,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouped
 from hieropo.model.posterior import Unseen, parents_of
 from hieropo.model.protocol import ParentMessages
-from hieropo.model.steps import square_roots, up
+from hieropo.model.steps import TreeLevel, square_roots, up
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
@@ -152,7 +151,7 @@ def group_cov(level_cov: Array, interaction_cov: Array, n_actions: int) -> Array
 
 def climb(
     messages: GroupMessages, tree: Tree, covs: Sequence[tuple[Array, Array]], n_actions: int
-) -> tuple[RootSums, list[Nodes]]:
+) -> tuple[RootSums, list[TreeLevel]]:
     """Integrate all groups out: the message to the root, and the groups of each level.
 
     ``covs`` are (L_g, M_g) of each level.
@@ -161,7 +160,7 @@ def climb(
     p = len(covs[0][0])
     for parent, (level_cov, interaction_cov) in zip(tree.parents[1:], covs, strict=True):
         count = int(parent.max(initial=0)) + 1
-        groups = Nodes.of(rows, 1.0, group_cov(level_cov, interaction_cov, n_actions))
+        groups = TreeLevel.of(rows, 1.0, group_cov(level_cov, interaction_cov, n_actions))
         nodes.append(groups)
         rows, more = up(rows, 1.0, groups.factor, parent, count)
         log_det += more
@@ -182,12 +181,12 @@ class _Laws(NamedTuple):
         )
 
 
-def _descended(nodes: Nodes, cov: Array, parent: Codes, above: _Laws) -> _Laws:
+def _descended(nodes: TreeLevel, cov: Array, parent: Codes, above: _Laws) -> _Laws:
     """Laws of groups from those of their parents; own columns stand behind those of the parent."""
     n, d = len(parent), len(cov)
     every = slice(0, n)
     shift, packed = nodes.given(np.zeros((n, d)), every)
-    gains = nodes.gains(every)
+    gains = nodes.shrinkage(every)
     still = np.flatnonzero(np.diagonal(cov) == 0)
     gains[:, still] = np.eye(d)[still]  # exactly as the parent
     means = shift + np.einsum("nij,nj->ni", gains, above.means[parent])
