@@ -431,7 +431,7 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     """Return moments that one map made for another that has all of its actions."""
     if features is before or features.fingerprint == before.fingerprint:
         return moments
-    return moments.among(
+    return moments.with_actions(
         action_positions(features, before), len(features.actions or ()), features.fingerprint
     )
 
