@@ -409,7 +409,11 @@ def test_a_doubt_that_was_changed_is_refused(way: str, change, tmp_path: Path) -
         ({"hyper": "wide"}, InputError, "hyper='wide'; 'flat' or a Gaussian"),
         ({"hyper": np.eye(2)}, InputError, "'flat' or a Gaussian is needed"),
         ({"hyper": "shared"}, InputError, "hyper='shared' is gone: the crossed prior .*Leave hyper out"),
-        ({"hyper": Gaussian(np.zeros(3), np.eye(3))}, MismatchError, "hyper has the dimension 3; task_cov has 4"),
+        (
+            {"hyper": Gaussian(np.zeros(3), np.eye(3))},
+            MismatchError,
+            "hyper has the dimension 3; task_cov has 4",
+        ),
         ({"uncertainty": "none"}, InputError, "uncertainty='none'; one of 'auto', 'integrated'"),
         ({"task_cov": "round"}, InputError, "task_cov='round'; one of 'auto'.*'block', 'crossed'"),
         ({"task_cov": None}, InputError, "task_cov=None"),

@@ -186,7 +186,12 @@ def test_columns_that_describe_the_action_themselves() -> None:
         (edited(margin=["high"] * 1500), {}, hieropo.SchemaError, "margin"),
         (edited(age=[0.0] * 1500), {}, hieropo.NumericalError, "0 in every row"),
         (edited(margin=[0.0] * 70 + [1e300] + [0.0] * 1429), {}, hieropo.LogError, "row 70: 1e\\+300"),
-        (LOG.append_column("w", pa.array([0.0] * 1500)), {"weight": "w"}, hieropo.LogError, "the weight, is 0"),
+        (
+            LOG.append_column("w", pa.array([0.0] * 1500)),
+            {"weight": "w"},
+            hieropo.LogError,
+            "the weight, is 0",
+        ),
         (LOG.drop_columns("store"), {}, hieropo.SchemaError, "store"),
         (LOG, {"action": None, "context": ()}, hieropo.SchemaError, "Name action"),
         (LOG, {"action": None, "context": ["age"], "reward": "margn"}, hieropo.SchemaError, "margin"),
