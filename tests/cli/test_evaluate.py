@@ -45,7 +45,7 @@ def test_it_says_what_the_policy_is_worth_and_whom_it_would_hurt(shop: Path) -> 
     for part in (
         "1,500 rows of 12 tasks",
         "by the model, a row",
-        "by weighted rewards",
+        "importance-weighted",
         "most likely harmed",
         "SNDR",
     ):

@@ -113,7 +113,7 @@ def test_the_first_sentence_says_which_of_three_it_is() -> None:
     alone = learner.evaluate(table, propensities="none")
     assert alone.verdict is None
     assert str(alone).startswith(
-        "The log shows nothing of the gain over the incumbent. It was not asked for."
+        "The log gives no verdict on the gain over the incumbent. Importance weighting was turned off"
     )
     told = found.to_dict()
     assert (told["verdict"], told["claim"]["by"]) == ("shown", "DR")

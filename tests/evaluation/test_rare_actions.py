@@ -57,7 +57,8 @@ def test_an_action_that_the_policy_avoids_leaves_weighted_rewards(
     assert found.learned_from == "yes"
     assert {"IPS", "SNIPS", "DR", "SNDR"} <= shown(found)
     lost = (
-        f"the action 'z' ({rare} row{'s' * (rare > 1)}) are left open: weighted rewards are those of policies"
+        f"the action 'z' ({rare} row{'s' * (rare > 1)}) are not identified: importance-weighted estimates are of "
+        "policies"
     )
     assert [lost in each for each in found.limits] == [True]
     plain = log.filter(pa.compute.not_equal(log["offer"], "z"))
@@ -174,7 +175,7 @@ def test_a_fit_warns_of_rare_actions(cov: Any) -> None:
     for rare in (1, 2, 3):
         log = logged(rare)
         with pytest.warns(
-            HieropoWarning, match=rf"'z' \({rare} row.* of 400 rows is so rare that chance decides"
+            HieropoWarning, match=rf"'z' \({rare} row.* of 400 rows is so rare that noise decides"
         ):
             learner.fit(log, **COLUMNS)
     learner.fit(logged(4), **COLUMNS)

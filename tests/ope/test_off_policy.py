@@ -314,19 +314,19 @@ def few_large(d: dict[str, Any]) -> dict[str, Any]:
     [
         (
             lambda d: {**d, "p": d["p"] ** 0, "pi": np.where(np.arange(3000) < 9, 0.8, 0.0)},
-            "5 largest weights hold 56%",
+            "5 largest weights make up 56%",
         ),
         (
             lambda d: {**d, "p": d["p"] ** 0, "pi": np.where(np.arange(3000) < 29, 0.8, 0.0)},
-            "rows count as 29.0",
+            "effective sample size of the .* is 29.0",
         ),
         (lambda d: {**d, "pi": d["pi"] * 0.4}, "the weights average 0.[34]"),
         (lambda d: {**d, "r": (np.arange(3000) < 6) * 1.0}, "rarer rewards"),
         (lambda d: {**d, "r": (np.arange(3000) >= 6) * 1.0}, "rarer rewards"),
         (lambda d: {**d, "r": np.where(np.arange(3000) == 7, 1e6, d["r"])}, "rarer rewards"),
-        (pareto_weights, "Pareto tail 0.[789]|Pareto tail 1"),
-        (halved_weights, r"the squares of the weights count as [1-4]\.\d rows"),
-        (few_large, r"the squares of the weights count as 3\.\d rows"),
+        (pareto_weights, "Pareto index 0.[789]|Pareto index 1"),
+        (halved_weights, r"the squared weights is [1-4]\.\d,"),
+        (few_large, r"the squared weights is 3\.\d,"),
     ],
 )
 def test_what_cannot_be_trusted_is_withheld_with_the_reason(

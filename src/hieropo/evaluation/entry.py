@@ -1,4 +1,4 @@
-"""From a fitted learner and a log to an evaluation, in two or three passes."""
+"""Evaluate a fitted learner on a log, in two or three passes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,12 +76,12 @@ Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
 
 _BEFORE = "learned from the rows that the policy was learned from"
-_CONTEXTS = 16  # that stand for a task in its certificate
+_CONTEXTS = 16  # contexts a task in its certificate
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to evaluate.
+    """Options of an evaluation.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class Options:
     max_harm : float
         Probability of harm up to which a task counts as safe.
     propensities : {"auto", "logged", "estimated", "none"}
-        "auto" takes logged ones where there are any, else estimates them; with "none" the model alone is asked.
+        "auto" takes logged ones where there are any and estimates them otherwise; "none" evaluates by the model alone.
     show_all : bool
-        Whether to show estimates that cannot be trusted, too.
+        True to show withheld estimates too.
     compare : bool or mapping
         True compares with one action for all, a pooled regression and one for each task; a mapping with what it names,
         too, as :func:`rivals.named_rivals` reads it; False with nothing.
@@ -102,7 +102,7 @@ class Options:
     Raises
     ------
     InputError
-        None of the choices.
+        An option has an impossible value.
     """
 
     level: float = 0.95
@@ -116,7 +116,7 @@ class Options:
         for name in ("level", "max_harm"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0.0 < value < 1.0):
-                raise InputError(f"{name}={value!r} is not a probability in (0, 1); 95 % is 0.95.")
+                raise InputError(f"{name}={value!r} is not a probability in (0, 1). For 95 % give 0.95.")
         if self.propensities not in get_args(Source):
             raise InputError(
                 f"propensities={self.propensities!r}; one of {', '.join(map(repr, get_args(Source)))} is needed."
@@ -137,9 +137,9 @@ def evaluate(
         Gives the batches of the log, from the first row on, each time that it is called.
     options : Options
     pscored : bool
-        Whether the log has a column of propensities.
+        True where the log has a column of propensities.
     named : sequence of Named
-        What the user compares with.
+        Policies that the user compares with.
 
     Raises
     ------
@@ -147,75 +147,73 @@ def evaluate(
         A row cannot be used; the policy lists no actions.
     """
     features = subject.features
-    apart = subject.moments.per_action
+    per_action = subject.moments.per_action
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
     kept = KeptRows(len(features.actions or ()), len(features.columns), options.seed)
-    glance = first_pass(
+    first = first_pass(
         batches(), features,
-        apart=apart, estimating=estimating, seed=options.seed, offset=subject.moments.offset, kept=kept,
+        apart=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, kept=kept,
     )  # fmt: skip
-    new_tasks = _new_tasks(subject, glance)
-    seen = learned_from(glance, subject.moments, subject.sketch)
-    posterior = subject.covering(glance.keys)
-    chances = propensities_of(options.propensities, glance, options.seed)
-    refused = chances.refused or _gate_on_own_rows(subject, seen)
+    new_tasks = _new_tasks(subject, first)
+    overlap = learned_from(first, subject.moments, subject.sketch)
+    posterior = subject.covering(first.keys)
+    propensities = propensities_of(options.propensities, first, options.seed)
+    refused = propensities.refused or _gate_on_own_rows(subject, overlap)
 
-    chosen, actions = glance.moments.sampled, glance.counts.sum(axis=0)
-    sums = FeatureSums(features, len(glance.keys))
-    contexts = Contexts(glance.counts.sum(axis=1), _CONTEXTS)
-    means = np.asarray(posterior.table().means)[
-        np.asarray(posterior.moments.keys.require(glance.keys.values))
-    ]
-    reacting = Reacting(glance.counts, Predictions(means, features))
+    sampled, actions = first.moments.sampled, first.counts.sum(axis=0)
+    sums = FeatureSums(features, len(first.keys))
+    contexts = Contexts(first.counts.sum(axis=1), _CONTEXTS)
+    means = np.asarray(posterior.table().means)[np.asarray(posterior.moments.keys.require(first.keys.values))]
+    reacting = Reacting(first.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    if seen != "partly" and not chosen:  # some rows learned from and some not are told neither way
-        checking = Checking(posterior, features, glance.keys, learned_from=seen == "yes")
+    if overlap != "partly" and not sampled:  # rows of both kinds cannot be told apart
+        checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
-    terms = OffPolicySums(glance.low, glance.high, float(glance.weight.sum()), sampled=chosen)
+    terms = OffPolicySums(first.low, first.high, float(first.weight.sum()), sampled=sampled)
     fitted = CrossFit((), refused=refused)
     if refused is None:
-        fitted = _fitted(subject, seen, glance, batches, posterior, options)
+        fitted = _fitted(subject, overlap, first, batches, posterior, options)
         refused = fitted.refused
     weighing, comparing = None, None
-    if refused is None and chances.of is not None:
-        judges = [Judge(each, glance.keys, features) for each in fitted.policies]
-        sums.shift = ActionFeatures(features, len(glance.keys)) if len(judges) > 1 else None
-        comparing = _comparing(subject, options, named, glance, kept.kept(), fitted)
+    if refused is None and propensities.of is not None:
+        judges = [Judge(each, first.keys, features) for each in fitted.policies]
+        sums.shift = ActionFeatures(features, len(first.keys)) if len(judges) > 1 else None
+        comparing = _comparing(subject, options, named, first, kept.kept(), fitted)
         fitted = replace(fitted, rests=())  # sums of all tasks, no longer needed
-        weighing = Weighing(terms, chances.of, judges, options.seed, fitted.lost, sums.shift, comparing)
+        weighing = Weighing(terms, propensities.of, judges, options.seed, fitted.lost, sums.shift, comparing)
         readers.append(weighing)
-    judge(batches(), subject.policy, glance.keys, readers)
+    judge(batches(), subject.policy, first.keys, readers)
 
     rng = np.random.default_rng(options.seed)
     model = by_model(
-        posterior, features, glance.keys, sums, contexts,
+        posterior, features, first.keys, sums, contexts,
         pessimism=subject.plain.pessimism, level=options.level, rng=rng,
     )  # fmt: skip
     weighted = _Weighted()
     if weighing is not None:
-        weighted = _weighted(terms.moments(), glance, chances.kind, options.level, rng)
-        astray = weighing.lost_rows(len(glance.keys))
+        weighted = _weighted(terms.moments(), first, propensities.kind, options.level, rng)
+        astray = weighing.lost_rows(len(first.keys))
         if astray.any():
             weighted = weighted.withheld(fitted.withheld(features, actions, int(astray.sum())), astray > 0)
     estimates = weighted.estimates
     return Evaluation(
         policy=subject.policy,
-        rows=float(glance.weight.sum()),
+        rows=float(first.weight.sum()),
         new_tasks=new_tasks,
-        counts=glance.weight,
+        counts=first.weight,
         model=model,
         comparisons=_compared(comparing, estimates, options, rng),
-        randomisation=_tests(subject, kept, chances, glance, options),
-        claim=claim(estimates, refused, model.judged, seen, options.level),
+        randomisation=_tests(subject, kept, propensities, first, options),
+        claim=claim(estimates, refused, model.judged, overlap, options.level),
         estimates=tuple(each.shown() for each in estimates) if options.show_all else estimates,
         refused=refused,
         any_n=weighted.any_n,
         task_estimates=weighted.tasks,
-        propensities="none" if refused else chances.kind,
-        learned_from=seen,
+        propensities="none" if refused else propensities.kind,
+        learned_from=overlap,
         checks=None if checking is None else checking.checks(),
-        limits=(*_limits(subject, chances, reacting, seen, model), *fitted.limits(features, actions)),
+        limits=(*_limits(subject, propensities, reacting, overlap, model), *fitted.limits(features, actions)),
         max_harm=options.max_harm,
     )
 
@@ -235,54 +233,54 @@ class _Weighted(NamedTuple):
 
 
 def _weighted(
-    sums: OffPolicyMoments, glance: FirstPass, kind: Kind, level: float, rng: np.random.Generator
+    sums: OffPolicyMoments, first: FirstPass, kind: Kind, level: float, rng: np.random.Generator
 ) -> _Weighted:
     any_n = None
-    if kind == "logged" and glance.logged is not None and not glance.moments.sampled:
-        any_n = bernstein(sums, 1.0 / glance.logged.low, level=level)
-    return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, glance, level))
+    if kind == "logged" and first.logged is not None and not first.moments.sampled:
+        any_n = bernstein(sums, 1.0 / first.logged.low, level=level)
+    return _Weighted(values(sums, level=level, rng=rng), any_n, _task_estimates(sums, first, level))
 
 
 def _comparing(
     subject: Subject,
     options: Options,
     named: Sequence[Named],
-    glance: FirstPass,
+    first: FirstPass,
     kept: Kept,
     fitted: CrossFit,
 ) -> Comparing | None:
-    """Put together what the policy is compared with."""
+    """Return the other policies of the comparison; None without one."""
     if options.compare is False:
         return None
-    features, keys = subject.features, glance.keys
+    features, keys = subject.features, first.keys
     chance = kept.pscore
-    if glance.estimated is not None:
-        context = kept.context if glance.estimated.columns else None
-        chance = glance.estimated.taken(kept.place, kept.action, context, kept.eligible, fold=kept.fold)
-    rivals: dict[str, Rival] = {ONE: OneAction(action_scores(kept, chance, glance.counts.shape[1]))}
+    if first.estimated is not None:
+        context = kept.context if first.estimated.columns else None
+        chance = first.estimated.taken(kept.place, kept.action, context, kept.eligible, fold=kept.fold)
+    rivals: dict[str, Rival] = {ONE: OneAction(action_scores(kept, chance, first.counts.shape[1]))}
     notes = {
-        ONE: "in each fifth of the rows the action that is worth most in the others, by weighted rewards"
+        ONE: "in each fifth of the rows the action with the largest importance-weighted mean reward in the others"
     }
     rests = fitted.rests or (subject.moments,)
-    learned = "learned without the fifth of the rows that it is judged on" if fitted.rests else _BEFORE
-    if float(glance.weight.sum()) * features.dim <= MOST:
-        tables = [ridge(blocks_of(each, features, together=True)).reshape(1, -1) for each in rests]
+    learned = "learned without the fifth of the rows that it is evaluated on" if fitted.rests else _BEFORE
+    if float(first.weight.sum()) * features.dim <= MOST:
+        tables = [ridge(blocks_of(rest, features, together=True)).reshape(1, -1) for rest in rests]
         everywhere = np.zeros(len(keys), dtype=np.int64)
         rivals[POOLED] = Regressions(features, tables, [everywhere] * len(rests))
         notes[POOLED] = f"one regression for all tasks, {learned}"
         if work_of(features, len(rests[0].keys)) <= WORK:
             rivals[SEPARATE] = _separate(rests, features, keys, tables)
             notes[SEPARATE] = f"a ridge regression for each task, {learned}"
-    for each in named:
-        rivals[each.name] = each.rival(keys)
-        notes[each.name] = "as it was given; rows that it was learned from would flatter it"
-    return Comparing(rivals, notes, glance.low, options.seed)
+    for rest in named:
+        rivals[rest.name] = rest.rival(keys)
+        notes[rest.name] = "as given; it is flattered by rows that it was learned from"
+    return Comparing(rivals, notes, first.low, options.seed)
 
 
 def _separate(
     rests: Sequence[AnyMoments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]
 ) -> Rival:
-    """A regression of each task by itself; of all tasks together for tasks that it does not know."""
+    """Return a regression of each task by itself, with the pooled one for unknown tasks."""
     tables, places = [], []
     for rest, table in zip(rests, pooled, strict=True):
         own = ridge(blocks_of(rest, features)).reshape(len(rest.keys), -1)
@@ -301,80 +299,84 @@ def _compared(
     """Return the figures of other policies; withheld with the doubly robust estimate."""
     if comparing is None:
         return ()
-    why = next((each.withheld for each in estimates if each.name == "DR"), None)
-    found = comparing.comparisons(options.level, rng)
-    if why is not None:
-        found = tuple(replace(each, withheld=why) for each in found)
-    return tuple(replace(each, withheld=None) for each in found) if options.show_all else found
+    withheld = next((comparison.withheld for comparison in estimates if comparison.name == "DR"), None)
+    comparisons = comparing.comparisons(options.level, rng)
+    if withheld is not None:
+        comparisons = tuple(replace(comparison, withheld=withheld) for comparison in comparisons)
+    return (
+        tuple(replace(comparison, withheld=None) for comparison in comparisons)
+        if options.show_all
+        else comparisons
+    )
 
 
 def _tests(
-    subject: Subject, kept: KeptRows, chances: Propensities, glance: FirstPass, options: Options
+    subject: Subject, kept: KeptRows, propensities: Propensities, first: FirstPass, options: Options
 ) -> RandomisationTests:
-    if glance.moments.sampled:
+    if first.moments.sampled:
         return RandomisationTests(
-            refused="Rows were kept by chance (sampling_weight), which actions drawn anew would have to go through."
+            refused="Rows are a random sample (sampling_weight), and redrawn actions would change the sample."
         )
     return randomisation_tests(
-        kept.kept(), chances, glance.estimated,
-        n_actions=glance.counts.shape[1], adaptive=subject.logging == "adaptive", seed=options.seed,
+        kept.kept(), propensities, first.estimated,
+        n_actions=first.counts.shape[1], adaptive=subject.logging == "adaptive", seed=options.seed,
     )  # fmt: skip
 
 
-def _new_tasks(subject: Subject, glance: FirstPass) -> int:
-    new = np.flatnonzero(np.asarray(subject.moments.keys.locate(glance.keys.values)) < 0)
-    if new.size and subject.placed:
-        task = glance.keys.values[new[:1]].tolist()[0]
+def _new_tasks(subject: Subject, first: FirstPass) -> int:
+    unknown = np.flatnonzero(np.asarray(subject.moments.keys.locate(first.keys.values)) < 0)
+    if unknown.size and subject.placed:
+        task = first.keys.values[unknown[:1]].tolist()[0]
         raise LogError(
-            f"Task {task!r} is not known to the policy ({counted(new.size, 'such task')}), and with levels or "
-            "metadata a new task has no place in its hierarchy. Leave their rows out, or fit again with them."
+            f"Task {task!r} is not known to the policy ({counted(unknown.size, 'such task')}). With levels or "
+            "metadata a new task has no place in the hierarchy. Leave its rows out, or fit again with them."
         )
-    return int(new.size)
+    return int(unknown.size)
 
 
-def _gate_on_own_rows(subject: Subject, seen: Seen) -> str | None:
-    if seen == "no" or not isinstance(subject.policy, GatedPolicy):
+def _gate_on_own_rows(subject: Subject, overlap: Seen) -> str | None:
+    if overlap == "no" or not isinstance(subject.policy, GatedPolicy):
         return None
     return (
-        "The gate was set by these rows, and weighted rewards of the tasks that passed would be those of the lucky "
-        "ones. Evaluate the gated policy on rows that came later."
+        "The gate was set on these rows, so that importance-weighted estimates of the tasks that passed it are biased "
+        "upwards by selection. Evaluate the gated policy on later rows."
     )
 
 
 def _fitted(
-    subject: Subject, seen: Seen, glance: FirstPass, batches: Batches, posterior: Any, options: Options
+    subject: Subject, overlap: Seen, first: FirstPass, batches: Batches, posterior: Any, options: Options
 ) -> CrossFit:
-    """Policies whose predictions weigh the rows: one, or those learned without each fold."""
-    if seen == "no":
+    """Return the policies that importance weighting evaluates: the policy, or one per fold, learned without it."""
+    if overlap == "no":
         return CrossFit((LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism),))
-    apart = subject.moments.per_action
+    per_action = subject.moments.per_action
     offset = subject.moments.offset
-    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=apart, offset=offset)
-    base: AnyMoments = subject.moments if seen == "yes" else glance.moments
-    return cross_fit(subject, parts, glance.counts.sum(axis=0), base)
+    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=per_action, offset=offset)
+    base: AnyMoments = subject.moments if overlap == "yes" else first.moments
+    return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
 
-def _task_estimates(weighted: OffPolicyMoments, glance: FirstPass, level: float) -> Array:
+def _task_estimates(weighted: OffPolicyMoments, first: FirstPass, level: float) -> Array:
     gain, se, ess = task_gains(weighted)
     if not np.isfinite(gain).all():  # the policy takes none of the actions that were logged
         return np.full((len(gain), 4), np.nan)
-    found = shrink(gain, se, level=level)
-    order = np.asarray(weighted.moments.keys.require(np.arange(len(glance.keys))))
-    return np.stack([found.value, found.low, found.high, ess], axis=1)[order]
+    shrunken = shrink(gain, se, level=level)
+    order = np.asarray(weighted.moments.keys.require(np.arange(len(first.keys))))
+    return np.stack([shrunken.value, shrunken.low, shrunken.high, ess], axis=1)[order]
 
 
 def _limits(
-    subject: Subject, chances: Propensities, reacting: Reacting, seen: Seen, model: ByModel
+    subject: Subject, propensities: Propensities, reacting: Reacting, overlap: Seen, model: ByModel
 ) -> tuple[str, ...]:
-    found = [finding(subject, reacting.reacted())]
-    if seen == "no":
-        found.append(
+    findings = [finding(subject, reacting.reacted())]
+    if overlap == "no":
+        findings.append(
             reacting.misfit(typical_noise(subject.posterior.noise_variances) ** 0.5, model.incumbent.sd)
         )
-    told = [*(each for each in found if each is not None), *chances.findings]
+    limits = [*(finding for finding in findings if finding is not None), *propensities.findings]
     if isinstance(subject.policy, GatedPolicy):
-        told.extend(each for each in subject.policy.limits if each not in told)
-    return tuple(told)
+        limits.extend(finding for finding in subject.policy.limits if finding not in limits)
+    return tuple(limits)
 
 
 def subject_of(learner: Any) -> Subject:
@@ -423,7 +425,7 @@ def evaluated(
     options : mapping
         Fields of :class:`assemble.Options`.
     rejects : Rejects, optional
-        Takes the rows that cannot be used.
+        Collects the rows that cannot be used.
     usual_time : str, optional
         The column of times of the log of the fit, which is read where this log has it and ``roles`` name none.
 
@@ -432,9 +434,11 @@ def evaluated(
     InputError
         An option is unknown, and what :func:`assemble.evaluate` refuses.
     """
-    strays = [name for name in options if name not in Options.__slots__]
-    if strays:
-        raise InputError(f"evaluate() has no option {strays[0]!r}; it has {list(Options.__slots__)}.")
+    unknown = [name for name in options if name not in Options.__slots__]
+    if unknown:
+        raise InputError(
+            f"evaluate() has no option {unknown[0]!r}. Its options are {list(Options.__slots__)}."
+        )
     settings = Options(**options)
     if settings.propensities in ("estimated", "none"):
         roles = replace(roles, pscore=None)
@@ -445,22 +449,22 @@ def evaluated(
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
-    found = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
-    found = replace(found, eligible=roles.eligible)
+    evaluation = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
+    evaluation = replace(evaluation, eligible=roles.eligible)
     if rejects is None:
-        return found
-    return replace(found, rejected=settle(rejects, roles, passes.kept, found.keys))
+        return evaluation
+    return replace(evaluation, rejected=settle(rejects, roles, passes.kept, evaluation.keys))
 
 
 class _Passes:
-    """Passes over one log, of which the first keeps account of the rows that cannot be used."""
+    """Passes over one log; the first records the rows that cannot be used."""
 
     def __init__(self, source: Any, roles: Roles, rejects: Rejects | None) -> None:
         self._source, self._roles, self._rejects = source, roles, rejects
         self._begun, self.kept = False, 0
 
     def batches(self) -> Iterator[Batch]:
-        """Read the log from its first row on, each row as often as its weight says."""
+        """Yield the batches of the log from its first row on, each row repeated by its weight."""
         return unit_rows(self._read())
 
     def _read(self) -> Iterator[Batch]:
@@ -480,15 +484,15 @@ class _Passes:
 def best_pessimism(
     subject: Subject, log: Any, roles: Roles, rejects: Rejects | None = None
 ) -> PessimismChoice:
-    """Choose a pessimism by what each is worth on rows of the log that were not learned from.
+    """Choose a pessimism by cross-fitted doubly robust values.
 
     Raises
     ------
     InputError
-        The actions of the log were chosen without chance, so that weighted rewards say nothing.
+        The log has no overlap, so that importance weighting is not possible.
     """
     source = open_log(log, rereadable=True)
-    features, apart = subject.features, subject.moments.per_action
+    features, per_action = subject.features, subject.moments.per_action
     roles = replace(roles, levels=(), metadata=())
     estimating = roles.pscore is None
 
@@ -496,18 +500,18 @@ def best_pessimism(
         return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.silent()))
 
     offset = subject.moments.offset
-    glance = first_pass(rows(), features, apart=apart, estimating=estimating, offset=offset)
-    chances = propensities_of("auto", glance, 0)
-    if chances.of is None:
+    first = first_pass(rows(), features, apart=per_action, estimating=estimating, offset=offset)
+    propensities = propensities_of("auto", first, 0)
+    if propensities.of is None:
         raise InputError(
-            f"A pessimism cannot be chosen from this log. {chances.refused} Give pessimism a number."
+            f"A pessimism cannot be chosen from this log. {propensities.refused} Give pessimism a number."
         )
-    parts = fold_moments(rows(), features, FOLDS, 0, apart=apart, offset=offset)
-    actions = glance.counts.sum(axis=0)
+    parts = fold_moments(rows(), features, FOLDS, 0, apart=per_action, offset=offset)
+    actions = first.counts.sum(axis=0)
     fitted = cross_fit(subject, parts, actions)
     if fitted.refused is not None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {fitted.refused} Or give pessimism a number."
         )
-    found = choose_pessimism(fitted, rows(), features, chances.of, glance.keys)
-    return replace(found, limits=fitted.limits(features, actions))
+    choice = choose_pessimism(fitted, rows(), features, propensities.of, first.keys)
+    return replace(choice, limits=fitted.limits(features, actions))

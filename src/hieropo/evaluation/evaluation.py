@@ -1,4 +1,4 @@
-"""An evaluation as a value, with its words and tables: the value of a policy, whom it hurts, and what limits trust."""
+"""The result of an evaluation, and its text: value of a policy, harm to tasks, and limits of the conclusions."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -31,52 +31,52 @@ _TEN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What a log says of a policy and of the incumbent that made the log; made by ``learner.evaluate(log)``.
+    """Evaluation of a policy, and of the incumbent that wrote the log; made by ``learner.evaluate(log)``.
 
     Print it, or read its fields.
 
     Attributes
     ----------
     policy : LCBPolicy or GatedPolicy
-        What was evaluated.
+        The evaluated policy.
     rows : float
         Rows of the log, by their weights.
     new_tasks : int
-        How many of its tasks the policy does not know.
+        Number of its tasks that are new to the policy.
     counts : (m,) array
         Rows of each task, by their weights.
     model : ByModel
-        By the posterior: in all, and task by task in the order of ``model.keys``.
+        Values by the posterior: over the log, and of each task in the order of ``model.keys``.
     claim : Claim
-        What the log shows of the gain, by the doubly robust estimate, and how the model's figure compares with it.
+        Verdict on the gain by the doubly robust estimate, and the comparison with the model's gain.
     randomisation : RandomisationTests
-        P-values that actions have no effect, and the same in all tasks, by drawing actions anew.
+        P-values of two nulls: actions have no effect; their effect is the same in all tasks.
     comparisons : tuple of Comparison
-        Other policies on the same rows, by doubly robust estimates; empty where there are no weighted rewards.
+        Other policies on the same rows, by doubly robust estimates; empty without propensities.
     estimates : tuple of ValueEstimate
-        By weighted rewards, without belief in the model; empty where there are none.
+        Importance-weighted estimates, which do not rest on the model; empty where there are none.
     refused : str or None
-        Why there are none.
+        Reason why there are none.
     any_n : two pairs of float, or None
-        Intervals of IPS, of value and gain, by empirical Bernstein bounds: they hold for any number of independent rows
-        whose propensities are no lower than the lowest of the log. Where propensities were logged.
+        Empirical Bernstein intervals of IPS, for value and gain, where propensities are logged: valid for any number of
+        independent rows whose propensities are no lower than the lowest of the log.
     task_estimates : (m, 4) array or None
-        The gain of each task by weighted rewards, shrunken to that of all tasks, with the ends of its interval, and the
-        effective number of rows.
+        Importance-weighted gain of each task, shrunken towards that of all tasks, the ends of its interval, and the
+        effective sample size.
     propensities : {"logged", "estimated", "none"}
     learned_from : {"no", "yes", "partly"}
-        Whether the policy was learned from rows of this log; weighted rewards are then those of policies and
-        predictions that were learned without the rows that they are applied to.
+        Overlap of this log with the rows that the policy was learned from; with such rows, importance-weighted
+        estimates are cross-fitted.
     checks : PredictiveChecks or None
-        Whether rewards are as the model predicts.
+        Predictive checks of the model on these rows.
     limits : tuple of str
-        What limits trust, in words.
+        Sentences about the limits of the conclusions.
     max_harm : float
         Probability of harm up to which a task counts as safe.
     rejected : Rejected or None
-        What was set aside of the log, where that was asked for.
+        Rows that were set aside, in a lenient reading.
     eligible : str or None
-        The column that listed the actions that could be taken.
+        The column that lists the eligible actions.
     """
 
     policy: AnyPolicy
@@ -106,7 +106,7 @@ class Evaluation:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the log shows of the gain: "shown", "not shown" or "worse"; None where it shows nothing.
+        """Verdict on the gain: "shown", "not shown" or "worse"; None without a trusted doubly robust estimate.
 
         It rests on the cross-fitted doubly robust difference to the incumbent: its interval is above 0, holds 0, or is
         below 0. ``claim.reason`` says why there is none.
@@ -263,7 +263,7 @@ class Evaluation:
         }
 
     def shares(self) -> dict[str, float]:
-        """Shares of tasks that the policy improves, leaves as they are, and that a gate would hold back."""
+        """Return the shares of tasks that the policy improves, leaves unchanged, and that a gate would hold back."""
         return {
             "improved": float(self.improved.mean()),
             "unchanged": float((~self.changed).mean()),
@@ -293,129 +293,139 @@ class Evaluation:
 
 
 _SHOWN = 5  # tasks at either end
-_SOME = 0.005  # probability that is worth a word
+_SOME = 0.005  # smallest probability that the text mentions
 
 _SEEN = {
     "yes": (
-        "The policy was learned from these rows. The figures by weighted rewards are therefore those of policies that "
-        "were learned in the same way without the rows that they are judged on."
+        "The policy was learned from these rows. Importance-weighted estimates are therefore cross-fitted: they are of "
+        "policies that were learned in the same way without the rows that they are evaluated on."
     ),
     "partly": (
-        "Some of these rows are among those that the policy was learned from. The figures by weighted rewards are "
-        "therefore those of policies that were learned in the same way from the other rows of this log."
+        "The policy was learned from some of these rows. Importance-weighted estimates are therefore cross-fitted: "
+        "they "
+        "are of policies that were learned in the same way from the other rows of this log."
     ),
 }
 
 
-def worded(found: Evaluation) -> str:
-    """Write an evaluation for a person."""
+def worded(evaluation: Evaluation) -> str:
+    """Return the text of an evaluation."""
     parts = [
-        _verdict(found), _randomisation(found), _by_model(found), _opening(found), _fleet(found), _weighted(found),
-        _compared(found), _tasks(found), _limits(found),
+        _verdict(evaluation), _randomisation(evaluation), _by_model(evaluation), _opening(evaluation),
+        _fleet(evaluation), _weighted(evaluation), _compared(evaluation), _tasks(evaluation), _limits(evaluation),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
 
-def _opening(found: Evaluation) -> str:
-    new = f", {found.new_tasks:,} of them new to the policy" if found.new_tasks else ""
-    text = f"{counted(found.rows, 'row')} of {counted(len(found.keys), 'task')}{new}. "
-    gate = "The policy has a gate. " if isinstance(found.policy, GatedPolicy) else ""
+def _opening(evaluation: Evaluation) -> str:
+    new = f", {evaluation.new_tasks:,} of them new to the policy" if evaluation.new_tasks else ""
+    text = f"{counted(evaluation.rows, 'row')} of {counted(len(evaluation.keys), 'task')}{new}. "
+    gate = "The policy has a gate. " if isinstance(evaluation.policy, GatedPolicy) else ""
     return paragraph(
-        text + gate + _SEEN.get(found.learned_from, "The policy was not learned from these rows.")
+        text + gate + _SEEN.get(evaluation.learned_from, "The policy was not learned from these rows.")
     )
 
 
-def _fleet(found: Evaluation) -> str:
-    model = found.model
+def _fleet(evaluation: Evaluation) -> str:
+    model = evaluation.model
     share = f"{100 * model.level:g} %"
     rows = [["by the model, a row", "value", f"{share} from", "to"]]
-    for name, worth in (("policy", model.new), ("incumbent", model.incumbent), ("gain", model.difference)):
-        width = worth.high - worth.low
-        rows.append([name, *(resolved(value, width) for value in (worth.mean, worth.low, worth.high))])
-    if not isinstance(found.policy, GatedPolicy):
-        worth = found.gated_gain()
-        rows.append([f"gain with a gate at {found.max_harm:g}", *_numbers(worth.mean, worth.low, worth.high)])
+    for name, summary in (("policy", model.new), ("incumbent", model.incumbent), ("gain", model.difference)):
+        width = summary.high - summary.low
+        rows.append([name, *(resolved(value, width) for value in (summary.mean, summary.low, summary.high))])
+    if not isinstance(evaluation.policy, GatedPolicy):
+        summary = evaluation.gated_gain()
+        rows.append(
+            [
+                f"gain with a gate at {evaluation.max_harm:g}",
+                *_numbers(summary.mean, summary.low, summary.high),
+            ]
+        )
     return table(rows)
 
 
-def _weighted(found: Evaluation) -> str:
-    if not found.estimates:
-        return paragraph(f"By weighted rewards: nothing. {found.refused}")
-    share = f"{100 * found.model.level:g} %"
-    rows = [["by weighted rewards", "value", "gain", f"{share} from", "to", "effective rows", ""]]
-    for each in found.estimates:
-        note = "" if each.withheld is None else "withheld"
+def _weighted(evaluation: Evaluation) -> str:
+    if not evaluation.estimates:
+        return paragraph(f"There are no importance-weighted estimates. {evaluation.refused}")
+    share = f"{100 * evaluation.model.level:g} %"
+    rows = [["importance-weighted", "value", "gain", f"{share} from", "to", "effective n", ""]]
+    for estimate in evaluation.estimates:
+        note = "" if estimate.withheld is None else "withheld"
         figures = (
-            _with_gain(each.value, each.gain, each.gain_low, each.gain_high) if not note else ["", "", "", ""]
+            _with_gain(estimate.value, estimate.gain, estimate.gain_low, estimate.gain_high)
+            if not note
+            else ["", "", "", ""]
         )
-        rows.append([each.name, *figures, f"{each.ess:,.0f}", note])
+        rows.append([estimate.name, *figures, f"{estimate.ess:,.0f}", note])
     text = table(rows)
-    for reason in dict.fromkeys(each.withheld for each in found.estimates if each.withheld):
-        names = ", ".join(each.name for each in found.estimates if each.withheld == reason)
+    for reason in dict.fromkeys(estimate.withheld for estimate in evaluation.estimates if estimate.withheld):
+        names = ", ".join(estimate.name for estimate in evaluation.estimates if estimate.withheld == reason)
         text += "\n" + paragraph(f"Withheld ({names}): {reason}")
-    if found.propensities == "estimated":
-        text += "\n" + paragraph("Propensities were estimated, since the log has none: see the limits below.")
+    if evaluation.propensities == "estimated":
+        text += "\n" + paragraph("The log has no propensities; they were estimated. See the limits below.")
     return text
 
 
-def _verdict(found: Evaluation) -> str:
-    """Say what the log shows of the gain."""
-    claim, share = found.claim, f"{100 * found.model.level:g} %"
+def _verdict(evaluation: Evaluation) -> str:
+    """Return the verdict on the gain as a sentence."""
+    claim, share = evaluation.claim, f"{100 * evaluation.model.level:g} %"
     if claim.estimate is None:
-        return paragraph(f"The log shows nothing of the gain over the incumbent. {claim.reason}")
+        return paragraph(f"The log gives no verdict on the gain over the incumbent. {claim.reason}")
     gain = claim.estimate
     interval = f"{share} interval {gain.gain_low:.4g} to {gain.gain_high:.4g}"
-    said = {
+    sentences = {
         "shown": f"The log shows a gain over the incumbent: {gain.gain:.4g} a row ({interval}",
-        "not shown": "The log does not show a gain over the incumbent, nor a loss: the interval of the gain holds 0 "
+        "not shown": "The log does not show a gain over the incumbent, nor a loss: the interval of the gain includes 0 "
         f"({gain.gain:.4g} a row, {interval}",
         "worse": "The log shows the policy to be worse than the incumbent: a gain of "
         f"{gain.gain:.4g} a row ({interval}",
     }[claim.verdict or "not shown"]
-    return paragraph(f"{said}, doubly robust{'' if found.learned_from == 'no' else ' and cross-fitted'}).")
+    return paragraph(
+        f"{sentences}, doubly robust{'' if evaluation.learned_from == 'no' else ' and cross-fitted'})."
+    )
 
 
-def _randomisation(found: Evaluation) -> str:
-    """Say what actions drawn anew tell."""
-    tests = found.randomisation
+def _randomisation(evaluation: Evaluation) -> str:
+    """Return the result of the randomisation tests as sentences."""
+    tests = evaluation.randomisation
     if tests.refused is not None:
         return ""
-    at, said = 1 - found.model.level, []
+    alpha, sentences = 1 - evaluation.model.level, []
     for p, refuted, kept in (
         (tests.no_effect, "Actions have an effect", "The log does not show that actions have any effect"),
         (
             tests.tasks_alike,
             "Their effect differs between tasks"
-            if tests.no_effect is None or tests.no_effect <= at
+            if tests.no_effect is None or tests.no_effect <= alpha
             else "Taken alone, the test of equal effects says that they differ between tasks",
             "The log does not show that tasks differ in it",
         ),
     ):
         if p is not None:
-            said.append(f"{refuted if p <= at else kept} (p = {p:.3g}).")
-    if not said:
-        return paragraph("Randomisation tests: this log has nothing that could tell an effect of actions.")
-    rows = "" if tests.rows >= found.rows else f" and {tests.rows:,} of the rows"
+            sentences.append(f"{refuted if p <= alpha else kept} (p = {p:.3g}).")
+    if not sentences:
+        return paragraph("Randomisation tests of an effect of actions are not possible on this log.")
+    rows = "" if tests.rows >= evaluation.rows else f" and {tests.rows:,} of the rows"
     exact = (
-        "The p-value of no effect is exact if chance drew the actions by the logged propensities; the other is "
-        "approximate"
+        "The p-value of no effect is exact if actions were drawn with the logged propensities; the other is approximate"
         if tests.exact
         else "Both p-values are approximate"
     )
     return paragraph(
-        f"{' '.join(said)} These are randomisation tests with {tests.draws} draws{rows}; no p-value is below "
+        f"{' '.join(sentences)} These are randomisation tests with {tests.draws} draws{rows}; no p-value is below "
         f"{1 / (1 + tests.draws):.2g}. {tests.how} {exact}."
     )
 
 
-def _by_model(found: Evaluation) -> str:
-    """Say what the model claims, and how that compares with what the log shows."""
-    model, shares = found.model, found.shares()
+def _by_model(evaluation: Evaluation) -> str:
+    """Return the model's gain, its agreement with the doubly robust one, and its harm, as sentences."""
+    model, shares = evaluation.model, evaluation.shares()
     harm = (
-        f"A gate at a probability of harm of {found.max_harm:g} by the model gives the policy to "
-        f"{shares['improved']:.0%} of the tasks, and leaves {shares['held_back']:.0%} to the incumbent; in "
-        f"{shares['unchanged']:.0%} both do the same. Without a gate the policy is expected to be worse than the "
-        f"incumbent in {found.expected_harm:.1%} of the tasks."
+        f"A gate at a probability of harm of {evaluation.max_harm:g} by the model gives the policy to "
+        f"{shares['improved']:.0%} of the tasks and leaves {shares['held_back']:.0%} to the incumbent; in "
+        f"{shares['unchanged']:.0%} both take the same actions. Without a gate the policy is expected to be worse than "
+        "the "
+        f"incumbent in {evaluation.expected_harm:.1%} of the tasks."
     )
     below = model.difference.below
     chance = "below 0.0001" if below < 1e-4 else f"{below:.2g}"
@@ -423,109 +433,123 @@ def _by_model(found: Evaluation) -> str:
     odds = f"its probability of a loss is {chance}"
     if zero >= _SOME:
         odds = f"the probability that actions have no effect at all is {zero:.2g}, that of a loss {chance}"
-    gain = f"The model's own figure is a gain of {_worth(model.difference)}; {odds}."
-    return paragraph(" ".join(part for part in (gain, _agreement(found), _updated(found), harm) if part))
+    gain = f"The model estimates a gain of {_worth(model.difference)}; {odds}."
+    return paragraph(
+        " ".join(part for part in (gain, _agreement(evaluation), _updated(evaluation), harm) if part)
+    )
 
 
-def _agreement(found: Evaluation) -> str:
-    """Say how the model's figure compares with the doubly robust one, of the same policies."""
-    claim, model = found.claim, found.model
+def _agreement(evaluation: Evaluation) -> str:
+    """Return the comparison of the model's gain with the doubly robust gain of the same policies as sentences."""
+    claim, model = evaluation.claim, evaluation.model
     if claim.estimate is None:
-        return "No weighted estimate supports it."
+        return "No importance-weighted estimate supports it."
     if claim.unlike is not None:
         return claim.unlike
     assert claim.model is not None
-    refitted, name = found.learned_from == "yes", claim.estimate.name
+    refitted, name = evaluation.learned_from == "yes", claim.estimate.name
     figure = (
-        f"For the policies that {name} judges, which were learned without a fifth of the rows, it is "
-        f"{_worth(claim.model)}, and it "
+        f"For the cross-fitted policies that {name} evaluates, its estimate is {_worth(claim.model)}, and it "
         if refitted
         else "It "
     )
-    said = {
-        "agrees": f"agrees with {name}: both leave out 0 on the same side.",
+    sentences = {
+        "agrees": f"agrees with {name}: both intervals exclude 0 on the same side.",
         "does not contradict": f"does not contradict {name}, but does not confirm it either: the two intervals do "
-        "not leave out 0 on the same side.",
+        "not exclude 0 on the same side.",
         "contradicts": f"contradicts {name}, {claim.estimate.gain:.4g}. "
-        "Do not trust the model here until you know why.",
+        "Do not trust the model here before the reason is known.",
     }[claim.agreement or "does not contradict"]
-    more = model.difference.mean - claim.model.mean
-    size = f"{abs(more):.2g} a row {'more' if more > 0 else 'less'} than they do"
-    if abs(more) < 1e-9 * abs(model.difference.mean):
+    excess = model.difference.mean - claim.model.mean
+    size = f"{abs(excess):.2g} a row {'more' if excess > 0 else 'less'} than they do"
+    if abs(excess) < 1e-9 * abs(model.difference.mean):
         size = "as much as they do"
-    learned = f" The policy itself, which was learned from all rows, gains {size} by the model."
-    return figure + said + (learned if refitted else "")
+    learned = f" By the model, the policy itself, learned from all rows, gains {size}."
+    return figure + sentences + (learned if refitted else "")
 
 
-def _updated(found: Evaluation) -> str:
-    """Say that rows that are new do not update the model's claim."""
-    if found.learned_from != "no":
+def _updated(evaluation: Evaluation) -> str:
+    """Return the sentence that new rows do not update the model's estimate; empty where rows are not new."""
+    if evaluation.learned_from != "no":
         return ""
-    return "These rows do not update it: it is the claim of the rows that the policy was learned from."
+    return "These rows do not update it: it rests on the rows that the policy was learned from."
 
 
-def _worth(worth: ValueSummary) -> str:
-    return f"{worth.mean:.4g} a row ({worth.low:.4g} to {worth.high:.4g})"
+def _worth(summary: ValueSummary) -> str:
+    return f"{summary.mean:.4g} a row ({summary.low:.4g} to {summary.high:.4g})"
 
 
-def _compared(found: Evaluation) -> str:
-    """Other policies on the same rows."""
-    if not found.comparisons:
+def _compared(evaluation: Evaluation) -> str:
+    """Return the table of other policies on the same rows."""
+    if not evaluation.comparisons:
         return ""
-    share = f"{100 * found.model.level:g} %"
+    share = f"{100 * evaluation.model.level:g} %"
     rows = [["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy less this", "se", ""]]
-    if found.claim.estimate is not None:
-        own = found.claim.estimate
+    if evaluation.claim.estimate is not None:
+        this_policy = evaluation.claim.estimate
         rows.append(
-            ["this policy", *_with_gain(own.value, own.gain, own.gain_low, own.gain_high), "", "", ""]
+            [
+                "this policy",
+                *_with_gain(this_policy.value, this_policy.gain, this_policy.gain_low, this_policy.gain_high),
+                "",
+                "",
+                "",
+            ]
         )
-    for each in found.comparisons:
-        shown = [""] * 6
-        if not each.withheld:
-            shown = _with_gain(each.value, each.gain, each.gain_low, each.gain_high)
-            shown += _numbers(each.lead, each.lead_se if each.lead_se > 1e-9 * abs(each.gain) else 0.0)
-        rows.append([each.name, *shown, "withheld" if each.withheld else ""])
-    notes = [f"{each.name}: {each.note}." for each in found.comparisons]
-    names = [each.name for each in found.comparisons]
+    for comparison in evaluation.comparisons:
+        cells = [""] * 6
+        if not comparison.withheld:
+            cells = _with_gain(comparison.value, comparison.gain, comparison.gain_low, comparison.gain_high)
+            cells += _numbers(
+                comparison.lead,
+                comparison.lead_se if comparison.lead_se > 1e-9 * abs(comparison.gain) else 0.0,
+            )
+        rows.append([comparison.name, *cells, "withheld" if comparison.withheld else ""])
+    notes = [f"{comparison.name}: {comparison.note}." for comparison in evaluation.comparisons]
+    names = [comparison.name for comparison in evaluation.comparisons]
     notes += [f"{name}: left out, since this log is too large for it." for name in USUAL if name not in names]
-    reasons = dict.fromkeys(each.withheld for each in found.comparisons if each.withheld)
+    reasons = dict.fromkeys(
+        comparison.withheld for comparison in evaluation.comparisons if comparison.withheld
+    )
     notes += [f"Withheld, since {reason}." for reason in reasons]
     return table(rows) + "\n" + "\n".join(paragraph(note) for note in notes)
 
 
-def _tasks(found: Evaluation) -> str:
-    told = found.to_dict(extremes=_SHOWN)
+def _tasks(evaluation: Evaluation) -> str:
+    report = evaluation.to_dict(extremes=_SHOWN)
     parts = []
     for name, heading in (("worst_tasks", "most likely harmed"), ("best_tasks", "least likely harmed")):
         head = [heading, "rows", "gain", "sd", "P(harm)"]
-        parts.append(table([head, *(_task(each) for each in told[name])]))
+        parts.append(table([head, *(_task(row) for row in report[name])]))
     return "\n\n".join(parts)
 
 
-def _task(each: dict[str, Any]) -> list[str]:
+def _task(row: dict[str, Any]) -> list[str]:
     return [
-        str(each["task"]),
-        thousands(each["rows"]),
-        *_numbers(each["gain"], each["gain_sd"]),
-        f"{each['harm']:.3f}",
+        str(row["task"]),
+        thousands(row["rows"]),
+        *_numbers(row["gain"], row["gain_sd"]),
+        f"{row['harm']:.3f}",
     ]
 
 
-def _limits(found: Evaluation) -> str:
-    lines = list(found.limits)
-    if found.rejected is not None and found.rejected.rows:
-        lines.append(f"{found.rejected.counted()} {agreeing(found.rejected.rows, 'was', 'were')} set aside.")
-    if found.checks is not None:
-        lines.extend(found.checks.findings)
+def _limits(evaluation: Evaluation) -> str:
+    lines = list(evaluation.limits)
+    if evaluation.rejected is not None and evaluation.rejected.rows:
+        lines.append(
+            f"{evaluation.rejected.counted()} {agreeing(evaluation.rejected.rows, 'was', 'were')} set aside."
+        )
+    if evaluation.checks is not None:
+        lines.extend(evaluation.checks.findings)
     if not lines:
-        if found.claim.agreement == "contradicts":
-            return "What limits trust: weighted rewards and the model differ, see above."
-        return "Nothing else was found that limits trust."
-    return "What limits trust:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
+        if evaluation.claim.agreement == "contradicts":
+            return "Limits of these conclusions: the model contradicts the importance-weighted estimate, see above."
+        return "No other limits of these conclusions were found."
+    return "Limits of these conclusions:\n" + "\n".join(paragraph(f"- {line}") for line in lines)
 
 
 def _with_gain(value: float, gain: float, low: float, high: float) -> list[str]:
-    """Write a value, to the digits that its gain has, and the gain with its interval."""
+    """Return a value, rounded as its gain is, and the gain with its interval, as text."""
     width = high - low if isfinite(high - low) else gain
     return [resolved(value, width) if isfinite(value) else "", *_numbers(gain, low, high)]
 

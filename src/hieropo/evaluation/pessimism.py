@@ -1,4 +1,4 @@
-"""Pessimism chosen from a log: what each amount of it is worth, on rows that the policy did not see."""
+"""Choose the pessimism of a policy by cross-fitted doubly robust values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True, eq=False)
 class PessimismChoice(Report):
-    """What each pessimism is worth; made by :func:`choose_pessimism`.
+    """Value of the policy by its pessimism; made by :func:`choose_pessimism`.
 
     Attributes
     ----------
@@ -33,12 +33,12 @@ class PessimismChoice(Report):
     value : (g,) array
         Cross-fitted doubly robust value of the policy with each pessimism, in reward units.
     se : (g,) array
-        Of its difference to the largest value, by tasks; 0 for that itself.
+        Standard error of the difference to the largest value, by tasks; 0 for the largest itself.
     chosen : float
-        The smallest whose value is within one standard error of the largest: acting on the mean is best on average
-        where the model is right, so that more pessimism has to earn its place.
+        The smallest pessimism whose value is within one standard error of the largest. Acting on the mean is best on
+        average where the model is right, so that more pessimism needs evidence.
     limits : tuple of str
-        What limits trust in it.
+        Sentences about the limits of the choice.
     """
 
     grid: Array
@@ -50,17 +50,18 @@ class PessimismChoice(Report):
     def __str__(self) -> str:
         best = float(self.value.max())
         rows = [["pessimism", "value", "less than the best by", "se"]]
-        for each, value, se in zip(self.grid, self.value, self.se, strict=True):
-            rows.append([f"{each:g}", f"{value:.4g}", f"{best - value:.3g}", f"{se:.2g}"])
-        near = self.grid[(best - self.value) <= 1.96 * self.se]
-        told = (
-            "All are within 1.96 standard errors of the best: the log does not say which it is."
-            if near.size == self.grid.size
-            else f"Not told from the best: {', '.join(f'{each:g}' for each in near)}."
+        for alpha, value, se in zip(self.grid, self.value, self.se, strict=True):
+            rows.append([f"{alpha:g}", f"{value:.4g}", f"{best - value:.3g}", f"{se:.2g}"])
+        near_best = self.grid[(best - self.value) <= 1.96 * self.se]
+        indistinct = (
+            "All are within 1.96 standard errors of the best: the log does not distinguish them."
+            if near_best.size == self.grid.size
+            else f"Not distinguishable from the best: {', '.join(f'{alpha:g}' for alpha in near_best)}."
         )
         return f"{table(rows)}\n\n" + paragraph(
-            f"Chosen: {self.chosen:g}, the smallest within one standard error of the best, by doubly robust values on "
-            f"rows that were not learned from. {' '.join([told, *self.limits])}"
+            f"Chosen: {self.chosen:g}, the smallest within one standard error of the best, by cross-fitted doubly "
+            "robust "
+            f"values. {' '.join([indistinct, *self.limits])}"
         )
 
 
@@ -82,7 +83,8 @@ def choose_pessimism(
     Parameters
     ----------
     fitted : CrossFit
-        Policies that were learned without each fold, as :func:`survey.fold_moments` cuts the log for the same seed.
+        Policies that were learned without each fold, as :func:`first_pass.fold_moments` splits the log for the same
+        seed.
     batches : iterable of Batch
         The log, once more.
     features : FeatureMap
@@ -101,47 +103,51 @@ def choose_pessimism(
         The grid is empty.
     """
     if not len(grid):
-        raise InputError("The grid of pessimisms is empty; name at least one.")
+        raise InputError("The grid of pessimisms is empty. Give at least one number.")
     folded = [
-        [Judge(LCBPolicy(each.table, each.features, pessimism=alpha), keys, features) for alpha in grid]
-        for each in fitted.policies
+        [Judge(LCBPolicy(policy.table, policy.features, pessimism=alpha), keys, features) for alpha in grid]
+        for policy in fitted.policies
     ]
     total, base = Accumulator(len(grid)), None
     for batch in batches:
-        base = float(batch.reward.mean()) if base is None else base  # so that far from 0 no digits are lost
+        base = float(batch.reward.mean()) if base is None else base  # a large offset would lose precision
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         mask = eligible(features, batch, codes)
         place = np.asarray(keys.require(batch.task))
         chance = propensity(batch, place, codes, mask)
         fold = fold_of(batch.first_row, len(batch), len(folded), seed)
-        worth = np.zeros((len(batch), len(grid)))
+        values = np.zeros((len(batch), len(grid)))
         for k, judges in enumerate(folded):
-            own = np.flatnonzero(fold == k)
-            if not own.size:
+            of_fold = np.flatnonzero(fold == k)
+            if not of_fold.size:
                 continue
-            tasks, context, at = batch.task[own], batch.context[own], place[own]
-            allowed = None if mask is None else mask[own]
-            miss = (batch.reward[own] - judges[0].predict(at, context, codes[own])) / chance[own]
+            tasks, context, task_rows = batch.task[of_fold], batch.context[of_fold], place[of_fold]
+            allowed = None if mask is None else mask[of_fold]
+            correction = (
+                batch.reward[of_fold] - judges[0].predict(task_rows, context, codes[of_fold])
+            ) / chance[of_fold]
             for j, judge in enumerate(judges):
                 index = judge.choose(tasks, context, allowed)
-                same = index == codes[own]
-                worth[own, j] = judge.predict(at, context, index) + np.where(same, miss, 0.0)
-        total.add(batch.task, worth - base, batch.reward, batch.weights.counts(len(batch)))
-    found = _chosen(np.asarray(grid, dtype=np.float64), total.moments())
-    return replace(found, value=found.value + (base or 0.0))
+                taken = index == codes[of_fold]
+                values[of_fold, j] = judge.predict(task_rows, context, index) + np.where(
+                    taken, correction, 0.0
+                )
+        total.add(batch.task, values - base, batch.reward, batch.weights.counts(len(batch)))
+    choice = _chosen(np.asarray(grid, dtype=np.float64), total.moments())
+    return replace(choice, value=choice.value + (base or 0.0))
 
 
 def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
     g = grid.size
     sums = np.asarray(moments.sums)
-    last = sums[:, packed_size(g + 1) :]  # sum w (c, r, 1) of each task
-    weight = last[:, g + 1]
-    value = last[:, :g].sum(axis=0) / weight.sum()
+    task_sums = sums[:, packed_size(g + 1) :]  # sum w (c, r, 1) of each task
+    weight = task_sums[:, g + 1]
+    value = task_sums[:, :g].sum(axis=0) / weight.sum()
     best = int(first_largest(value))
-    away = last[:, :g] - last[:, best : best + 1] - weight[:, None] * (value - value[best])
-    m = len(away)
+    deviations = task_sums[:, :g] - task_sums[:, best : best + 1] - weight[:, None] * (value - value[best])
+    m = len(deviations)
     if m >= 2:
-        se = np.sqrt((away**2).sum(axis=0) * m / (m - 1)) / weight.sum()
+        se = np.sqrt((deviations**2).sum(axis=0) * m / (m - 1)) / weight.sum()
     else:  # one task: by rows
         joint = unpack(sums.sum(axis=0), g + 2)[:g, :g]
         spread = np.diagonal(joint) - 2 * joint[best] + joint[best, best]

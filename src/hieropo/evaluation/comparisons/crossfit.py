@@ -1,4 +1,4 @@
-"""Policies that were learned without some rows of a log, by which those rows are judged."""
+"""Cross-fitting: policies learned without a fold of the rows, for the evaluation of that fold."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
 _SHOWN = 5
-_PIECE = 2048  # tasks that are marginalised together
-_ROUNDING = 1e-9  # of the scaled sums of squares of an action in a task
-CURE = "Leave rare actions out, put them together, use task_cov='crossed', or judge on rows that came later."
+_PIECE = 2048  # tasks marginalised at once
+_ROUNDING = 1e-9  # rounding error of the scaled sums of squares of an action in a task
+CURE = "Leave rare actions out, merge them, use task_cov='crossed', or evaluate on later rows."
 
 
 class Judge:
@@ -34,7 +34,7 @@ class Judge:
     ----------
     policy : LCBPolicy
     log : Keys
-        The tasks of the log, all of which it knows.
+        The tasks of the log, all known to the policy.
     features : FeatureMap
         The map whose codes are used.
     """
@@ -52,50 +52,58 @@ class Judge:
             self._own[self._kept] = np.arange(self._kept.size)
 
     def choose(self, tasks: Any, context: Array, mask: Mask | None) -> Codes:
-        """Return the action (n,) that it takes; the first eligible one in rows where it knows none of them."""
+        """Return the chosen actions (n,); the first eligible one in rows where the policy has no eligible action."""
         if self._kept is None:
             return np.asarray(self.policy.choose_many(tasks, context, eligible=mask).index[:, 0])
         if mask is None:
             return np.asarray(self._kept[self.policy.choose_many(tasks, context).index[:, 0]])
-        known = mask[:, self._kept]
-        found: Codes = mask.argmax(axis=1)
-        rows = np.flatnonzero(known.any(axis=1))
+        mask_of_known = mask[:, self._kept]
+        chosen: Codes = mask.argmax(axis=1)
+        rows = np.flatnonzero(mask_of_known.any(axis=1))
         if rows.size:
-            best = self.policy.choose_many(tasks[rows], context[rows], eligible=known[rows]).index[:, 0]
-            found[rows] = self._kept[best]
-        return found
+            best = self.policy.choose_many(tasks[rows], context[rows], eligible=mask_of_known[rows]).index[
+                :, 0
+            ]
+            chosen[rows] = self._kept[best]
+        return chosen
 
     def predict(self, place: Codes, context: Array, codes: Codes) -> Array:
         """Predict the rewards of actions (n,) in contexts (n, c) of the log's tasks at ``place`` (n,).
 
-        Of an action that it lacks, the mean prediction of all others.
+        An action that the policy lacks gets the mean prediction of all others.
         """
-        at = self._at[place]
+        table_rows = self._at[place]
         if self._kept is None:
-            return self._predictions.of(at, context, codes)
-        own = self._own[codes]
-        found, lost = self._predictions.of(at, context, np.maximum(own, 0)), np.flatnonzero(own < 0)
-        if lost.size:
-            every = range(self._kept.size)
-            others = [self._predictions.of(at[lost], context[lost], np.full(lost.size, k)) for k in every]
-            found[lost] = np.mean(others, axis=0)
-        return found
+            return self._predictions.of(table_rows, context, codes)
+        codes_of_policy = self._own[codes]
+        predictions, missing = (
+            self._predictions.of(table_rows, context, np.maximum(codes_of_policy, 0)),
+            np.flatnonzero(codes_of_policy < 0),
+        )
+        if missing.size:
+            known_codes = range(self._kept.size)
+            others = [
+                self._predictions.of(table_rows[missing], context[missing], np.full(missing.size, k))
+                for k in known_codes
+            ]
+            predictions[missing] = np.mean(others, axis=0)
+        return predictions
 
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Policies of which each was learned without one part of some rows.
+    """Policies, each learned without one fold of the rows.
 
     Attributes
     ----------
     policies : tuple of LCBPolicy
-        One for each part; none where they could not be learned.
+        One for each fold; none where they could not be learned.
     lost : tuple of int
-        Codes of actions that no policy has, since the rows without a part leave their coefficients open.
+        Codes of actions that no policy has, since the rows outside some fold do not identify their coefficients.
     refused : str or None
-        Why there are no policies.
+        Reason why there are no policies.
     rests : tuple of Moments or UnitMoments
-        Sums of the rows that each was learned from.
+        Moments of the rows that each was learned from.
     """
 
     policies: tuple[LCBPolicy, ...]
@@ -104,17 +112,17 @@ class CrossFit:
     rests: tuple[AnyMoments, ...] = ()
 
     def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
-        """Say what it means for weighted rewards that actions are lost, of which the log has ``counts`` (K,) rows."""
+        """Return sentences about lost actions, of which the log has ``counts`` (K,) rows."""
         if not self.lost or self.refused is not None:
             return ()
         text = (
-            f"Without a fifth of the rows the coefficients of {named(features, self.lost, counts)} are left open: "
-            f"weighted rewards are those of policies that were learned without {self._them}. {CURE}"
+            f"Without a fifth of the rows the coefficients of {named(features, self.lost, counts)} are not identified: "
+            f"importance-weighted estimates are of policies that were learned without {self._them}. {CURE}"
         )
         return (text,)
 
     def withheld(self, features: FeatureMap, counts: Codes, rows: int) -> str:
-        """Say why no weighted reward tells the value of a policy that takes lost actions in so many rows."""
+        """Return the reason to withhold estimates of a policy that takes lost actions in ``rows`` rows."""
         return (
             f"in {counted(rows, 'row')} the policy takes {named(features, self.lost, counts)}, and policies that were "
             f"learned without a fifth of the rows cannot take {self._them}"
@@ -128,9 +136,9 @@ class CrossFit:
 def cross_fit(
     subject: Subject, parts: Sequence[AnyMoments], counts: Codes, base: AnyMoments | None = None
 ) -> CrossFit:
-    """Learn, for each part of the rows of ``base``, a policy from the others alone.
+    """Learn, for each fold of the rows of ``base``, a policy from the other folds.
 
-    Where these leave the coefficients of some actions open, all policies are learned without those actions.
+    Where these do not identify the coefficients of some actions, all policies are learned without those actions.
 
     Parameters
     ----------
@@ -139,27 +147,27 @@ def cross_fit(
     counts : (K,) int array
         Rows of each action, for messages.
     base : Moments or UnitMoments, optional
-        Those that the policy was learned from, unless others are given.
+        Default: the moments that the policy was learned from.
     """
-    whole: Any = subject.moments if base is None else base
+    all_moments: Any = subject.moments if base is None else base
     features = subject.features
-    rests: list[Any] = [whole - part for part in parts]
-    given = tuple(rests)
+    rests: list[Any] = [all_moments - part for part in parts]
+    without_fold = tuple(rests)
     lost: tuple[int, ...] = ()
     try:
-        if not whole.per_action:
-            size = sizes(gram_blocks(whole, features))
+        if not all_moments.per_action:
+            size = sizes(gram_blocks(all_moments, features))
             lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
             if lost:
                 rests, features = _without(rests, subject, lost, size)
-        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost, rests=given)
+        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost, rests=without_fold)
     except NumericalError as error:
         return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
 
 
 def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPolicy:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HieropoWarning)  # they were told when the policy was learned
+        warnings.simplefilter("ignore", HieropoWarning)  # given when the policy was learned
         posterior = subject.relearn(rest, features)
     return LCBPolicy(posterior, features, pessimism=subject.plain.pessimism)
 
@@ -170,25 +178,27 @@ def _without(
     features = subject.features
     assert isinstance(features, Crossed)
     if not subject.by_words:
-        raise NumericalError("Settings that were given as numbers are for all actions.")
+        raise NumericalError("Settings that are arrays over features need all actions.")
     if len(lost) == len(features.actions):
-        raise NumericalError("No action is left.")
+        raise NumericalError("No action has enough rows.")
     fewer = [without_actions(rest, features, lost, size) for rest in rests]
     return [moments for moments, _ in fewer], fewer[0][1]
 
 
 def _refusal(features: FeatureMap, lost: tuple[int, ...], counts: Codes, error: NumericalError) -> str:
-    needed = "Weighted rewards of rows that were learned from need policies that were learned without them"
+    needed = (
+        "Importance-weighted estimates on rows that the policy was learned from need cross-fitted policies"
+    )
     if lost:
         return (
-            f"{needed}, and without a fifth of the rows the coefficients of {named(features, lost, counts)} are left "
-            f"open. {error} {CURE}"
+            f"{needed}, and without a fifth of the rows the coefficients of {named(features, lost, counts)} are not "
+            f"identified. {error} {CURE}"
         )
     return f"{needed}, and without a fifth of the rows none could be learned. {error}"
 
 
 def named(features: FeatureMap, codes: tuple[int, ...], counts: Codes) -> str:
-    """Name actions, with the rows that each has."""
+    """Return the names of actions, each with its number of rows, as text."""
     actions = features.actions or ()
     texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_SHOWN]]
     more = f", ... ({len(codes) - _SHOWN} more)" if len(codes) > _SHOWN else ""
@@ -200,46 +210,49 @@ def without_actions(
 ) -> tuple[Moments, Crossed]:
     """Return the moments of d = K p features, and the map, without actions that have coefficients of their own.
 
-    The coefficients of action a in a task are taken out as free ones, S - S_.a S_aa^+ S_a.: rows that they fit exactly
-    leave no trace, and others what they say of the noise.
+    The coefficients of action a in a task are eliminated as free parameters, S - S_.a S_aa^+ S_a. What remains of rows
+    of these actions informs the noise variance alone.
 
     Parameters
     ----------
     moments : Moments
     features : Crossed
-        That made them, with coefficients of its own for each action.
+        Their feature map, with separate coefficients for each action.
     actions : sequence of int
-        Codes of the actions that go.
+        Codes of the actions to leave out.
     size : (K, p) array
-        Roots of the sums of squares of each action's features in a log that holds these rows, beside which a row is
-        told from rounding.
+        Roots of the sums of squares of each action's features in a log with these rows, as the scale for rounding.
     """
     count, d = len(features.actions), moments.dim
     p, kept = d // count, np.setdiff1d(np.arange(count), actions)
     fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
-    place = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
+    positions = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
     sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
     for start in range(0, len(moments), _PIECE):
         part = slice(start, start + _PIECE)
-        whole = unpack(moments.sums[part], d + 2)
+        matrices = unpack(moments.sums[part], d + 2)
         for action in actions:
-            own = np.arange(action * p, (action + 1) * p)
-            said, rank = _said(whole[:, own[:, None], own], whole[:, own[:, None], [d, d + 1]], size[action])
-            whole[:, d:, d:] -= said
+            coefficients = np.arange(action * p, (action + 1) * p)
+            explained, rank = _explained(
+                matrices[:, coefficients[:, None], coefficients],
+                matrices[:, coefficients[:, None], [d, d + 1]],
+                size[action],
+            )
+            matrices[:, d:, d:] -= explained
             rows[part] -= rank
-        sums[part] = pack(whole[:, place[:, None], place])
-    offset = None if moments.offset is None else moments.offset[place[:-2]]
-    left = Moments(
+        sums[part] = pack(matrices[:, positions[:, None], positions])
+    offset = None if moments.offset is None else moments.offset[positions[:-2]]
+    remaining = Moments(
         moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint, offset=offset
     )
-    return left, fewer
+    return remaining, fewer
 
 
-def _said(gram: Array, c: Array, size: Array) -> tuple[Array, Codes]:
+def _explained(gram: Array, c: Array, size: Array) -> tuple[Array, Codes]:
     """Return c' G^+ c (n, 2, 2) for G (n, p, p) in units of ``size`` (p,) and c (n, p, 2); and the ranks (n,)."""
     safe = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(gram / np.outer(safe, safe))
-    told = values > _ROUNDING
-    along = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
-    scaled = along * np.where(told, 1.0 / np.where(told, values, 1.0), 0.0)[:, :, None]
-    return np.swapaxes(along, 1, 2) @ scaled, told.sum(axis=1)
+    determined = values > _ROUNDING
+    rotated = np.swapaxes(vectors, 1, 2) @ (c / safe[:, None])
+    scaled = rotated * np.where(determined, 1.0 / np.where(determined, values, 1.0), 0.0)[:, :, None]
+    return np.swapaxes(rotated, 1, 2) @ scaled, determined.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What the posterior says a policy is worth: in all, for each task, and how likely it does harm."""
+"""Value, gain and probability of harm of a policy under the posterior, over the log and for each task."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +12,17 @@ from hieropo.evaluation.by_posterior.certificates import certificates, rows_need
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.evaluation.passes.judging import Contexts, FeatureSums
 from hieropo.features.maps import FeatureMap
+from hieropo.model.protocol import TaskPosterior
 from hieropo.rows.keys import Keys
 
-_TASKS = 2_000  # of which certificates are drawn
+_TASKS = 2_000  # tasks that get certificates
 _DRAWS = 1_000
 _SAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSummary(Report):
-    """A value in reward units: its posterior mean and sd, an equal-tailed interval, and how likely it is below zero.
+    """A value in reward units: its posterior mean and sd, an equal-tailed interval, and P(value < 0).
 
     ``zero`` is the probability that it is exactly 0, as a gain is where actions have no effect.
     """
@@ -36,22 +37,23 @@ class ValueSummary(Report):
 
 @dataclass(frozen=True, eq=False)
 class ByModel:
-    """What the posterior says; made by :func:`by_model`.
+    """Values of a policy and of the incumbent under the posterior; made by :func:`by_model`.
 
     Attributes
     ----------
-    new, incumbent, difference : Worth
+    new, incumbent, difference : ValueSummary
         Mean over all rows of the log, with the covariance between tasks.
-    judged : Worth
-        As ``difference``, of the policies that weighted rewards judge: where rows were learned from, those learned
-        without a fifth of them.
+    judged : ValueSummary
+        As ``difference``, of the policies that importance weighting evaluates: the cross-fitted ones, where the policy
+        was learned from these rows.
     keys : Keys
         The m tasks of the log.
     weight : (m,) array
     value, value_sd, incumbent_value, incumbent_sd, gain, gain_sd, harm : (m,) array
-        Of each task; ``harm`` is the probability that the policy is worse than the incumbent there.
+        Figures of each task; ``harm`` is the probability that the policy is worse than the incumbent there.
     certificate : (m,) array
-        With probability ``level`` the best policy for this task is better by no more; NaN where it was not drawn.
+        Bound on the gain of the best policy for this task over this one, at probability ``level``; NaN where there is
+        none.
     delta : (m, d) array
         Mean features of the policy's actions less those of the incumbent.
     level : float
@@ -73,16 +75,16 @@ class ByModel:
     certificate: Array
     delta: Array
     level: float
-    _posterior: Any
+    _posterior: TaskPosterior
     _rows: Codes
     _features: FeatureMap
     _contexts: Contexts
     _pessimism: float
 
     def rows_needed(self, tasks: Any, epsilon: float, rng: np.random.Generator) -> Array:
-        """Return how many more rows like its own each of these tasks needs until its certificate is below ``epsilon``.
+        """Return how many more rows each task needs until its expected certificate is below ``epsilon``.
 
-        That is, is expected to be, as :func:`worth.rows_needed` says; infinite where no number of rows is enough.
+        Rows are like the task's own, as in :func:`certificates.rows_needed`; infinite where no number is enough.
 
         Raises
         ------
@@ -90,25 +92,25 @@ class ByModel:
             A task is not in the log.
         """
         place, context, _, weight, mask = self._contexts.collected()
-        at = np.asarray(self.keys.require(tasks))
-        own = np.isin(place, at)
-        asked, values = rows_needed(
-            self._posterior, self._rows[place[own]], self._features.candidates(context[own]), epsilon,
-            mask=None if mask is None else mask[own], weight=weight[own], level=self.level,
+        rows = np.asarray(self.keys.require(tasks))
+        of_tasks = np.isin(place, rows)
+        answered, values = rows_needed(
+            self._posterior, self._rows[place[of_tasks]], self._features.candidates(context[of_tasks]), epsilon,
+            mask=None if mask is None else mask[of_tasks], weight=weight[of_tasks], level=self.level,
             pessimism=self._pessimism, rng=rng,
         )  # fmt: skip
-        found = dict(zip(asked.tolist(), values.tolist(), strict=True))
-        return np.array([found[int(self._rows[k])] for k in at])
+        rows_by_task = dict(zip(answered.tolist(), values.tolist(), strict=True))
+        return np.array([rows_by_task[int(self._rows[k])] for k in rows])
 
     def gated(self, passed: Mask) -> ValueSummary:
-        """Return what the policy is worth beyond the incumbent when it acts in these tasks (m,) alone."""
+        """Return the gain of the policy over the incumbent where it acts in these tasks (m,) alone."""
         share = self.weight / self.weight.sum()
         vectors = np.where(passed[:, None], self.delta * share[:, None], 0.0)
-        return _worths(self._posterior, self._rows, vectors[None], self.level)[0]
+        return _summaries(self._posterior, self._rows, vectors[None], self.level)[0]
 
 
 def by_model(
-    posterior: Any,
+    posterior: TaskPosterior,
     features: FeatureMap,
     keys: Keys,
     sums: FeatureSums,
@@ -118,11 +120,11 @@ def by_model(
     level: float,
     rng: np.random.Generator,
 ) -> ByModel:
-    """Judge a policy by the posterior.
+    """Evaluate a policy by the posterior.
 
     Parameters
     ----------
-    posterior : Posterior or one with the same views
+    posterior : TaskPosterior
         With all tasks of the log.
     features : FeatureMap
     keys : Keys
@@ -130,7 +132,7 @@ def by_model(
     sums : FeatureSums
         Over the rows of the log.
     contexts : Contexts
-        Rows that stand for each task.
+        Sampled contexts of each task.
     pessimism : float
         Of the policy.
     level : float
@@ -140,22 +142,22 @@ def by_model(
     """
     weight = sums.weight
     share = weight[:, None]
-    new, old = sums.new / share, sums.old / share
-    changed = np.abs(new - old) > _SAME * np.abs(old)  # by more than rounding
-    delta = np.where(changed, new - old, 0.0)
+    new, logged = sums.new / share, sums.old / share
+    changed = np.abs(new - logged) > _SAME * np.abs(logged)  # by more than rounding
+    delta = np.where(changed, new - logged, 0.0)
     part = (weight / weight.sum())[:, None]
     rows = np.asarray(posterior.moments.keys.require(keys.values))
-    vectors = [new * part, old * part, delta * part]
+    vectors = [new * part, logged * part, delta * part]
     if sums.shift is not None:
         vectors.append(delta * part + sums.shift.sums / weight.sum())
-    worths = _worths(posterior, rows, np.stack(vectors), level)
-    laws = value_distributions(posterior, _placed(posterior, rows, np.stack([new, old, delta])))
-    mean, sd, below = (each[:, rows] for each in laws)
+    summaries = _summaries(posterior, rows, np.stack(vectors), level)
+    distributions = value_distributions(posterior, _placed(posterior, rows, np.stack([new, logged, delta])))
+    mean, sd, below = (values[:, rows] for values in distributions)
     return ByModel(
-        worths[0],
-        worths[1],
-        worths[2],
-        worths[-1],
+        summaries[0],
+        summaries[1],
+        summaries[2],
+        summaries[-1],
         keys,
         weight,
         mean[0],
@@ -176,45 +178,46 @@ def by_model(
     )
 
 
-def _placed(posterior: Any, rows: Codes, vectors: Array) -> Array:
-    """Vectors (..., m, d) of the tasks of the log, among all tasks of the posterior."""
+def _placed(posterior: TaskPosterior, rows: Codes, vectors: Array) -> Array:
+    """Return vectors (..., m, d) of the tasks of the log among zeros for all other tasks of the posterior."""
     placed = np.zeros((*vectors.shape[:-2], len(posterior.moments.keys), vectors.shape[-1]))
     placed[..., rows, :] = vectors
     return placed
 
 
-def _worths(posterior: Any, rows: Codes, vectors: Array, level: float) -> list[ValueSummary]:
-    law = total(posterior, _placed(posterior, rows, vectors))
-    whole, found = law.gaussian(), []
+def _summaries(posterior: TaskPosterior, rows: Codes, vectors: Array, level: float) -> list[ValueSummary]:
+    joint = total(posterior, _placed(posterior, rows, vectors))
+    moments, summaries = joint.gaussian(), []
     for j in range(len(vectors)):
-        means, sds = law.means[:, j], np.sqrt(np.maximum(law.covs[:, j, j], 0.0))
+        means, sds = joint.means[:, j], np.sqrt(np.maximum(joint.covs[:, j, j], 0.0))
         low, high = (
-            float(normal_mixture_quantile(law.weights, means, sds, q))
+            float(normal_mixture_quantile(joint.weights, means, sds, q))
             for q in ((1 - level) / 2, (1 + level) / 2)
         )
-        below = float(normal_mixture_below(law.weights, means, sds))
-        zero = float(law.weights[(means == 0) & (sds == 0)].sum())
-        found.append(ValueSummary(float(whole.mean[j]), float(whole.sd[j]), low, high, below, zero))
-    return found
+        below = float(normal_mixture_below(joint.weights, means, sds))
+        zero = float(joint.weights[(means == 0) & (sds == 0)].sum())
+        summaries.append(ValueSummary(float(moments.mean[j]), float(moments.sd[j]), low, high, below, zero))
+    return summaries
 
 
 def _certificates(
-    posterior: Any,
+    posterior: TaskPosterior,
     features: FeatureMap,
     rows: Codes,
     contexts: Contexts,
     level: float,
     rng: np.random.Generator,
 ) -> Array:
-    found = np.full(len(rows), np.nan)
+    table = np.full(len(rows), np.nan)
     place, context, index, weight, mask = contexts.collected()
     drawn = np.arange(len(rows)) if len(rows) <= _TASKS else np.sort(rng.permutation(len(rows))[:_TASKS])
-    own = np.isin(place, drawn)
-    phi = features.candidates(context[own])
+    of_drawn = np.isin(place, drawn)
+    phi = features.candidates(context[of_drawn])
     tasks, values = certificates(
-        posterior, rows[place[own]], phi, index[own], mask=None if mask is None else mask[own], weight=weight[own],
+        posterior, rows[place[of_drawn]], phi, index[of_drawn], mask=None if mask is None else mask[of_drawn],
+        weight=weight[of_drawn],
         level=level, rng=rng, n_samples=_DRAWS,
     )  # fmt: skip
-    back = {int(row): k for k, row in enumerate(rows)}
-    found[[back[int(task)] for task in tasks]] = values
-    return found
+    position = {int(row): k for k, row in enumerate(rows)}
+    table[[position[int(task)] for task in tasks]] = values
+    return table

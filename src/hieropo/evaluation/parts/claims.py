@@ -24,18 +24,18 @@ class Claim:
     Attributes
     ----------
     verdict : {"shown", "not shown", "worse"} or None
-        The doubly robust interval of the gain is above 0, holds 0, or is below 0. None where there is no weighted
-        estimate that can be trusted: then the log shows nothing.
+        The doubly robust interval of the gain is above 0, includes 0, or is below 0. None where there is no trusted
+        doubly robust estimate.
     reason : str or None
-        Why there is none.
+        Reason why there is no verdict.
     estimate : ValueEstimate or None
         The doubly robust estimate.
-    model : Worth or None
+    model : ValueSummary or None
         By the model, the gain of the same policies that the estimate is of.
     agreement : {"agrees", "does not contradict", "contradicts"} or None
-        The model's figure beside the estimate; None where they cannot be compared.
+        The model's gain compared with the estimate; None where they cannot be compared.
     unlike : str or None
-        Why they cannot be compared.
+        Reason why they cannot be compared.
     """
 
     verdict: Verdict | None
@@ -69,18 +69,18 @@ def claim(
     seen: Seen,
     level: float,
 ) -> Claim:
-    """Return what the log shows of the gain.
+    """Return the verdict of the log on the gain.
 
     Parameters
     ----------
     estimates : sequence of ValueEstimate
-        Before those that cannot be trusted are shown all the same.
+        With the reasons to withhold them.
     refused : str or None
-        Why there are none.
-    model : Worth or None
+        Reason why there are none.
+    model : ValueSummary or None
         By the model, the gain of the policies that the estimates are of.
     seen : {"no", "yes", "partly"}
-        Whether the model was learned from these rows.
+        Overlap of these rows with those that the model was learned from.
     level : float
         Of the intervals.
     """
@@ -92,8 +92,9 @@ def claim(
     verdict = _verdict(estimate.gain_low, estimate.gain_high)
     if seen == "partly" or model is None:
         unlike = (
-            "The model was learned from some of these rows and from others, and weighted rewards judge policies that "
-            "were learned from these rows alone: the two are figures of unlike policies and are not compared."
+            "The model was learned from some of these rows and from others, while the importance-weighted estimates "
+            "are of "
+            "policies learned from these rows alone: the two gains are of different policies and are not compared."
         )
         return Claim(verdict, None, estimate, None, None, unlike)
     return Claim(verdict, None, estimate, model, agreement(estimate, model, level))
@@ -108,11 +109,11 @@ def agreement(estimate: ValueEstimate, model: ValueSummary, level: float) -> Agr
 
     They contradict each other where the distance is more than sqrt(h^2 + (z s)^2): h is the half of the estimate's
     interval that lies towards the model's figure, s the model's sd and z the normal quantile of the level. They agree
-    where they do not contradict each other and both intervals leave out 0 on the same side.
+    where they do not contradict each other and both intervals exclude 0 on the same side.
     """
-    away = model.mean - estimate.gain
-    half = estimate.gain_high - estimate.gain if away > 0 else estimate.gain - estimate.gain_low
-    if abs(away) > float(np.hypot(half, NormalDist().inv_cdf((1 + level) / 2) * model.sd)):
+    distance = model.mean - estimate.gain
+    half = estimate.gain_high - estimate.gain if distance > 0 else estimate.gain - estimate.gain_low
+    if abs(distance) > float(np.hypot(half, NormalDist().inv_cdf((1 + level) / 2) * model.sd)):
         return "contradicts"
-    weighted, own = _verdict(estimate.gain_low, estimate.gain_high), _verdict(model.low, model.high)
-    return "agrees" if weighted == own != "not shown" else "does not contradict"
+    weighted, by_model = _verdict(estimate.gain_low, estimate.gain_high), _verdict(model.low, model.high)
+    return "agrees" if weighted == by_model != "not shown" else "does not contradict"

@@ -1,4 +1,4 @@
-"""Randomisation tests of a log: whether actions have an effect, and whether it is the same in all tasks."""
+"""Randomisation tests of a log: no effect of actions; the same effect in all tasks."""
 
 from dataclasses import dataclass
 
@@ -22,19 +22,19 @@ class RandomisationTests(Report):
     Attributes
     ----------
     no_effect : float or None
-        That actions have no effect on any reward. None where the log cannot tell.
+        P-value of the null that actions have no effect on any reward; None where it cannot be tested.
     tasks_alike : float or None
-        That actions have the same effect in all tasks. It is approximate, since that effect is estimated.
+        P-value of the null that actions have the same effect in all tasks; approximate, since that effect is estimated.
     draws : int
         B; no p-value is below 1 / (1 + B).
     rows : int
         Rows of the log that were used.
     exact : bool
-        Whether the p-value of no effect is exact where chance drew the actions by the logged propensities.
+        True where the p-value of no effect is exact if actions were drawn with the logged propensities.
     how : str
-        How actions were drawn, in words.
+        Sentence about how actions were redrawn.
     refused : str or None
-        Why there are no tests.
+        Reason why there are no tests.
     """
 
     no_effect: float | None = None
@@ -48,14 +48,14 @@ class RandomisationTests(Report):
 
 def randomisation_tests(
     kept: Kept,
-    chances: Propensities,
+    propensities: Propensities,
     model: LoggingModel | None,
     *,
     n_actions: int,
     adaptive: bool,
     seed: int,
 ) -> RandomisationTests:
-    """Test a log.
+    """Run both randomisation tests on a log.
 
     Parameters
     ----------
@@ -67,32 +67,35 @@ def randomisation_tests(
     n_actions : int
         K.
     adaptive : bool
-        Whether the incumbent is said to have learned from these rows.
+        True where the user says that the incumbent learned from these rows.
     seed : int
     """
-    if chances.of is None:
-        return RandomisationTests(refused=chances.refused)
+    if propensities.of is None:
+        return RandomisationTests(refused=propensities.refused)
     rng = np.random.default_rng([seed, 1])
     n = kept.place.size
     numbers = n * (kept.context.shape[1] + 2)
     draws = DRAWS if numbers * DRAWS <= NUMBERS else FEWER_DRAWS
-    exact, how, chance = _drawing(kept, model, n_actions, rng)
+    exact, method, chance = _drawing(kept, model, n_actions, rng)
     place = np.unique(kept.place, return_inverse=True)[1]
     stratum = kept.stratum if chance is None else place
     rows = Rows(place, kept.action, stratum, kept.reward, kept.context, kept.weight, chance)
     if adaptive:
-        exact, how = False, f"{how} The incumbent learned from these rows, which a draw does not repeat."
+        exact, method = (
+            False,
+            f"{method} The incumbent learned from these rows, and a draw does not reproduce that.",
+        )
     return RandomisationTests(
-        no_effect(rows, draws, rng), tasks_alike(rows, draws, rng), draws, n, exact, how,
+        no_effect(rows, draws, rng), tasks_alike(rows, draws, rng), draws, n, exact, method,
     )  # fmt: skip
 
 
 def _drawing(
     kept: Kept, model: LoggingModel | None, n_actions: int, rng: np.random.Generator
 ) -> tuple[bool, str, Array | None]:
-    """Say whether draws are exact, how they are made, and by which chances (n, K); None within strata."""
-    lists = "" if kept.eligible is None else " with the same eligible actions"
-    within = f"Actions change places among the rows of a task{lists}"
+    """Return whether draws are exact, a sentence about them, and propensities (n, K), or None within strata."""
+    restriction = "" if kept.eligible is None else " with the same eligible actions"
+    within = f"Actions are permuted among the rows of a task{restriction}"
     if model is None:
         if _constant(kept):
             return True, f"{within}, which have the same logged propensities.", None
@@ -100,23 +103,25 @@ def _drawing(
         rows.add(kept.place, kept.action, kept.context, kept.eligible, fold=kept.fold)
         model = rows.learn()
         text = (
-            "Each row draws its action by estimated propensities: logged ones differ between rows of a task, and a log "
-            "has that of the action taken alone."
+            "Each row redraws its action by estimated propensities: the logged ones differ between rows of a task, and "
+            "are known for the logged action only."
         )
     elif model.logit is None:
         return False, f"{within}: propensities are estimated, the same in all rows of a task.", None
     else:
-        text = "Each row draws its action by estimated propensities."
+        text = "Each row redraws its action by estimated propensities."
     chance = model.probabilities(kept.place, kept.context if model.columns else None, kept.eligible)
     return False, text, chance
 
 
 def _constant(kept: Kept) -> bool:
-    """Say whether all rows of a stratum can have the same propensities: one for each action, which add to at most 1."""
+    """Return True where each action has one propensity in each stratum, and these add to at most 1."""
     stratum = kept.stratum
     order = np.lexsort([kept.action, stratum])
-    own, action, chance = stratum[order], kept.action[order], kept.pscore[order]
-    cells = np.flatnonzero(np.concatenate([[True], (own[1:] != own[:-1]) | (action[1:] != action[:-1])]))
+    ordered_stratum, action, chance = stratum[order], kept.action[order], kept.pscore[order]
+    cells = np.flatnonzero(
+        np.concatenate([[True], (ordered_stratum[1:] != ordered_stratum[:-1]) | (action[1:] != action[:-1])])
+    )
     low, high = np.minimum.reduceat(chance, cells), np.maximum.reduceat(chance, cells)
-    total = np.bincount(own[cells], high)
+    total = np.bincount(ordered_stratum[cells], high)
     return bool((high - low <= _ROUNDING).all() and (total <= 1.0 + _ROUNDING).all())

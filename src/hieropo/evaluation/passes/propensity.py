@@ -1,4 +1,4 @@
-"""With which probability each row was logged: as written down, or as estimated."""
+"""Propensities of the rows of a log: logged or estimated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class Propensities:
     Parameters
     ----------
     of : callable or None
-        Of a batch, the rows of its tasks, its logged actions and eligible ones, the probability with which each was
-        logged, (n,).
+        Takes a batch, the rows of its tasks, its logged actions and a mask of eligible ones, and returns the
+        propensities (n,) of the logged actions.
     kind : {"logged", "estimated", "none"}
     refused : str or None
-        Why there are none that could be used.
+        Reason why there are none to use.
     findings : tuple of str
-        What limits trust in them.
+        Sentences about the limits of trust in them.
     """
 
     of: Propensity | None
@@ -44,63 +44,63 @@ def _none(why: str) -> Propensities:
     return Propensities(None, "none", why)
 
 
-def propensities_of(source: str, glance: FirstPass, seed: int) -> Propensities:
+def propensities_of(source: str, first: FirstPass, seed: int) -> Propensities:
     """Return the propensities of a log.
 
     Parameters
     ----------
     source : {"auto", "logged", "estimated", "none"}
-    glance : Survey
-        The log at a glance.
+    first : FirstPass
+        Statistics of the log.
     seed : int
         Of the folds.
 
     Raises
     ------
     InputError
-        "logged", and there is no column of them.
+        ``source`` is "logged" and the log has no propensities.
     """
     if source == "none":
-        return _none("It was not asked for.")
-    if glance.estimated is not None and glance.moments.sampled:
+        return _none("Importance weighting was turned off (propensities='none').")
+    if first.estimated is not None and first.moments.sampled:
         return _none(
-            "Propensities are not estimated from rows that were kept by chance (sampling_weight), since how often "
-            "actions were taken among them is not how often they were taken. Log propensities, and name pscore=."
+            "Propensities cannot be estimated from a random sample of rows (sampling_weight): shares of actions in the "
+            "sample are not those of the log. Log propensities, and name their column (pscore=)."
         )
-    if glance.estimated is not None:
-        return _estimated(glance.estimated, seed)
-    if glance.logged is None:
+    if first.estimated is not None:
+        return _estimated(first.estimated, seed)
+    if first.logged is None:
         raise InputError(
-            "propensities='logged', and no column of propensities is named; name one, pscore='...'."
+            "propensities='logged', but no column of propensities is named. Name it: pscore='...'."
         )
-    return _logged(glance.logged, always_one_action(glance.counts))
+    return _logged(first.logged, always_one_action(first.counts))
 
 
 def _logged(check: PscoreCheck, alone: str | None) -> Propensities:
     if check.deterministic is not None:
-        return _none(_without_chance(check.deterministic))
-    also = () if alone is None else (f"Though propensities are below 1, {alone}.",)
+        return _none(_no_overlap(check.deterministic))
+    contradiction = () if alone is None else (f"Though propensities are below 1, {alone}.",)
 
     def of(batch: Batch, *_: object) -> Array:
         assert batch.pscore is not None
         return batch.pscore
 
-    return Propensities(of, "logged", None, (*check.findings, *also))
+    return Propensities(of, "logged", None, (*check.findings, *contradiction))
 
 
 def _estimated(model: LoggingModel, seed: int) -> Propensities:
     if model.deterministic is not None:
-        return _none(_without_chance(model.deterministic))
+        return _none(_no_overlap(model.deterministic))
 
     def of(batch: Batch, place: Codes, codes: Codes, mask: Mask | None) -> Array:
         fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
         return model.taken(place, codes, batch.context, mask, fold=fold)
 
-    return Propensities(of, "estimated", None, ("Propensities are estimates from this log.", *model.findings))
+    return Propensities(of, "estimated", None, ("Propensities are estimated from this log.", *model.findings))
 
 
-def _without_chance(why: str) -> str:
+def _no_overlap(why: str) -> str:
     return (
-        f"{why[0].upper()}{why[1:]}. Without chance, no weight shows what other actions would have brought; the model "
-        "can say it, as far as it is right."
+        f"{why[0].upper()}{why[1:]}. There is no overlap: importance weighting cannot estimate the rewards of "
+        "other actions, and only the model predicts them."
     )

@@ -1,4 +1,4 @@
-"""What is evaluated: a policy, the posterior that it acts on, and how to learn it again from other rows."""
+"""The subject of an evaluation: a policy, its posterior, and functions that learn it again from other rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,21 +28,21 @@ class Subject:
     ----------
     policy : LCBPolicy or GatedPolicy
     moments : Moments or UnitMoments
-        Those that the policy was learned from.
+        The moments that the policy was learned from.
     posterior : TaskPosterior
-        What the policy acts on.
+        The posterior that the policy acts on.
     condition : callable
-        Other moments to the posterior under the same hierarchy.
+        Turns other moments into the posterior under the same hierarchy.
     relearn : callable
-        Other moments, and the map that made them, to the posterior under the hierarchy that is learned from them.
+        Turns other moments, with their feature map, into the posterior under the hierarchy learned from them.
     by_words : bool
-        Whether no setting of the hierarchy is given as numbers for each feature, so that fewer actions can be learned.
+        True where no setting of the hierarchy is an array over features, so that actions can be left out.
     sketch : RowSketch
         A fingerprint of the rows that the policy was learned from.
     placed : bool
-        Whether a task without rows has no place in the hierarchy, as with levels and metadata.
+        True where a new task has no place in the hierarchy, as with levels and metadata.
     logging : str
-        What was said of how the log was made that the policy was learned from.
+        The setting ``logging`` of the learner.
     """
 
     policy: AnyPolicy
@@ -67,9 +67,10 @@ class Subject:
         features = self.policy.features
         if features is None or features.actions is None:
             raise InputError(
-                "This policy lists no actions: its candidates are rows of their own, and a log of what was done does "
-                "not say what else could have been done, so that no other choice can be judged from it. Fit with a "
-                "column of actions, and features=embedding(actions, table) where numbers describe them."
+                "This policy lists no actions: its candidates come with each request, and a log of logged "
+                "actions does not "
+                "show the other candidates, so that it cannot be evaluated. Fit with a column of actions, and with "
+                "features=embedding(actions, table) where numbers describe them."
             )
         return features
 
@@ -79,7 +80,7 @@ class Subject:
         return self.policy.policy if isinstance(self.policy, GatedPolicy) else self.policy
 
     def covering(self, keys: Keys) -> TaskPosterior:
-        """Return the posterior with these tasks too; those that the policy does not know are new tasks."""
+        """Return the posterior of these tasks too; tasks unknown to the policy are new tasks."""
         if (np.asarray(self.moments.keys.locate(keys.values)) >= 0).all():
             return self.posterior
         return self.condition(self.moments.covering(keys))
