@@ -2,9 +2,9 @@
 
     python benchmarks/startup.py [--repeat 5]
 
-Every figure is of fresh processes; the median is printed. The log is small: it is fitted in numpy, and nothing compiles.
-HIEROPO_BACKEND=compiled shows what compiling costs: the cache of compiled loops is put into a new directory for the cold
-runs. ``import hieropo`` may take at most 0.15 s more than ``import numpy``; the first fit 1.5 s.
+Every figure is of fresh processes; the median is printed. The log is small: it is fitted in numpy, and nothing
+compiles. HIEROPO_BACKEND=compiled shows what compiling costs: the cache of compiled loops is put into a new directory
+for the cold runs. ``import hieropo`` may take at most 0.15 s more than ``import numpy``; the first fit 1.5 s.
 """
 
 import argparse

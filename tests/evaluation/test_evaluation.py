@@ -454,7 +454,7 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
         (mixed, None, "rows are not in the order of time"),
     ):  # fmt: skip
         (limit,) = learner.evaluate(later, propensities="none", time=time).limits  # type: ignore[arg-type]
-        assert "or it learned from these rows. The log does not tell which, since " + why in limit
+        assert "or learned from these rows. The log does not tell which: " + why in limit
     with pytest.raises(SchemaError, match="'hour'"):
         learner.evaluate(rows, time="hour")
     frozen = HierOPO(logging="frozen").fit(rows, **columns)
