@@ -175,13 +175,13 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     from hieropo.moments.accumulation import Accumulator
     from hieropo.moments.row_sketch import RowSketcher
     from hieropo.passes.in_place import in_place
-    from hieropo.rows.numbering import Numbering
+    from hieropo.rows.numbering import DictionaryCodes
 
     log = Log(path, d, 1)
     batches = [batch for part in parts_of(log.source, log.roles.columns)[:groups] for batch in part.batches()]
     rows = sum(batch.num_rows for batch in batches)
     total = Accumulator(d)
-    numbering = Numbering(total.running.places.of_text, total.running.places.of_checked)
+    numbering = DictionaryCodes(total.running.places.rows_of_texts, total.running.places.rows_of_ids)
     found = [in_place(batch, log.roles) for batch in batches]
     codes = [numbering.codes(*each.task) for each in found if each is not None]
     tasks = len(total)
@@ -189,7 +189,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     def run(which: list[Any], cache: int, known: int) -> float:
         column_pass._CACHE = cache
         sums = Accumulator(d)
-        sums.running.places.of_checked(np.arange(known))
+        sums.running.places.rows_of_ids(np.arange(known))
         sketcher = RowSketcher(None)
         way = column_pass.ColumnPass(log.features, sums.running, sketcher)
         sums.running.running()  # takes the memory

@@ -161,7 +161,7 @@ def test_candidates_of_a_new_task_are_judged_by_its_group() -> None:
         table = table.append_column(f"is {k}", pa.array(hot[:, k]))
     columns = [f"is {k}" for k in range(3)]
     learner = HierOPO(task_cov="diag", uncertainty="plug-in")
-    with pytest.warns(HieropoWarning, match="nearly copies or sums"):
+    with pytest.warns(HieropoWarning, match="nearly collinear"):
         learner.fit(table, task="store", reward="profit", context=columns, levels=["region"])
     rows = [(s, region, k) for s, region in ((100, "south"), (3, "south"), (101, "north")) for k in range(3)]
     asked = pa.table(

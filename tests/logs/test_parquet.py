@@ -85,7 +85,7 @@ class TestParquet:
         content[100 : len(content) // 2] = b"\x00" * (len(content) // 2 - 100)
         path.write_bytes(bytes(content))
         with pytest.raises(
-            LogError, match=r"log\.parquet' is torn: it should hold 1000 rows and fails after 0"
+            LogError, match=r"log\.parquet' is damaged: it should hold 1000 rows, but reading fails after 0"
         ):
             list(read(path, ROLES))
 

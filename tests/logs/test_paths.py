@@ -210,7 +210,7 @@ class TestFoldersThatNameColumns:
         parquet_file(pa.table({"s": ["a"], "r": [0.0]}), tmp_path)
         assert len(distinct_values(tmp_path, "s")) == 2
         with pytest.raises(
-            SchemaError, match=r"Column 'day' is missing from .*log\.parquet', though other files"
+            SchemaError, match=r"Column 'day' is missing from .*log\.parquet', although other files"
         ):
             distinct_values(tmp_path, "day")
 

@@ -21,7 +21,7 @@ from hieropo import HierOPO, HieropoWarning, InputError, LogError, load_learner
 from hieropo.errors import ArtifactError
 from hieropo.features.maps import indicator, per_action
 from hieropo.logs.bad_rows.rejects import ROUNDED, Rejects, find_bad_values
-from hieropo.logs.reading import checked, read
+from hieropo.logs.reading import read, usable_batch
 from hieropo.passes.log_moments import LogMoments
 from hieropo.passes.summing import sums
 from hieropo.rows.batches import Roles
@@ -125,7 +125,7 @@ def test_what_is_set_aside_is_what_is_wrong_and_the_rest_is_the_log_without_it(m
     if rows:
         (clean,) = read(table.take(rows), ROLES)  # strict, and nothing to complain about
         assert (tasks, rewards) == (clean.task.tolist(), clean.reward.tolist())
-    found = rejects.found(len(rows), _keys(tasks))
+    found = rejects.finish(len(rows), _keys(tasks))
     assert (found.read, found.rows) == (table.num_rows, len(bad))
     counts = Counter((column, reason) for (_, column), reason in wrong.items())
     assert {(each.column, each.reason): each.rows for each in found.reasons} == counts
@@ -156,9 +156,9 @@ def test_strict_stops_exactly_where_lenient_sets_aside(made):
         column != "size" for _, column in wrong
     ):  # metadata are looked at where tasks are placed
         with pytest.raises(LogError):
-            checked(found, ROLES, 0)
+            usable_batch(found, ROLES, 0)
     elif not wrong:
-        checked(found, ROLES, 0)
+        usable_batch(found, ROLES, 0)
 
 
 def broken_log(rows=4000, seed=0):
@@ -277,7 +277,7 @@ def holes(where):
 def test_more_than_half_is_no_log_any_more(tmp_path):
     log = shop(profit=holes(lambda _, k: k % 5 > 1))
     with pytest.raises(
-        LogError, match=r"180 of 300 rows \(60.00%\).* what is left does not stand for the log"
+        LogError, match=r"180 of 300 rows \(60.00%\).* the other rows do not stand for the log"
     ):
         HierOPO().fit(log, **COLUMNS, lenient=True, rejects=tmp_path / "bad.parquet")
     assert pq.read_table(tmp_path / "bad.parquet").num_rows == 180
@@ -399,15 +399,15 @@ def test_a_list_must_have_a_known_format_and_not_lie_in_the_log(tmp_path):
     log = tmp_path / "log.parquet"
     pq.write_table(shop(), log)
     for file, error, said in [
-        (tmp_path / "bad.txt", InputError, "has to end in .parquet or .pq or .csv"),
-        (log, InputError, "would become part of the log"),
+        (tmp_path / "bad.txt", InputError, "must end in .parquet or .pq or .csv"),
+        (log, InputError, "would become a part of the log"),
         (tmp_path / "none" / "bad.csv", ArtifactError, "there is no folder"),
-        (tmp_path, InputError, "has to end in"),
+        (tmp_path, InputError, "must end in"),
     ]:
         with pytest.raises(error, match=said):
             HierOPO().fit(log, **COLUMNS, rejects=file)
     for many in (tmp_path, tmp_path / "*.parquet"):
-        with pytest.raises(InputError, match="would become part of the log"):
+        with pytest.raises(InputError, match="would become a part of the log"):
             HierOPO().fit(many, **COLUMNS, rejects=tmp_path / "bad.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
 
@@ -461,7 +461,7 @@ def test_the_command_line_counts_lists_and_says_so(broken, tmp_path):
     summed = command("moments", *words[1:3], str(tmp_path / "m"), *words[4:-2], "--lenient", "--json")[1]
     assert json.loads(summed)["rejected"]["rows"] == 240
     code, _, err = command(*words, "--rejects", str(tmp_path / "log.parquet"))
-    assert (code, "would become part of the log" in err) == (1, True)
+    assert (code, "would become a part of the log" in err) == (1, True)
 
 
 def command(*words):

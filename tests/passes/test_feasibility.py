@@ -76,4 +76,4 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_taken() -> None:
     ],
 )
 def test_ids_of_one_type_are_no_reason_to_warn(known: object, task: object) -> None:
-    assert scrutiny.other_type(known, task, "request") is None
+    assert scrutiny.id_type_warning(known, task, "request") is None

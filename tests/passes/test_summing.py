@@ -17,7 +17,7 @@ from hieropo.moments.column_pass import ColumnPass
 from hieropo.moments.statistics import Moments
 from hieropo.passes.summing import sums
 from hieropo.rows.batches import Roles
-from hieropo.rows.keys import Places
+from hieropo.rows.keys import GrowingKeys
 from hieropo.rows.texts import Text, Texts
 
 ROLES = Roles("store", "offer", "margin", weight="w", context=("age", "price"))
@@ -280,7 +280,7 @@ def test_columns_of_every_type_are_read_in_place(kind, monkeypatch):
     table = log_table(price=values, margin=values, age=pa.array(rng.integers(0, 100, 5000), pa.uint8()))
     roles = Roles("store", "offer", "margin", pscore="w", context=("age", "price"), time="size")
     table = table.set_column(table.schema.get_field_index("w"), "w", pa.array(rng.uniform(0.1, 1.0, 5000)))
-    monkeypatch.setattr("hieropo.passes.worker.checked", None)  # no row needs a look
+    monkeypatch.setattr("hieropo.passes.worker.usable_batch", None)  # no row needs a look
     found = sums(table.slice(3), FEATURES, roles)
     assert found.moments.allclose(by_definition(table.slice(3), roles), rtol=1e-12)
 
@@ -306,7 +306,7 @@ def test_every_map_is_summed_in_place(name, weight, monkeypatch):
     features, table = MAPS[name], log_table()
     action = None if features.actions is None else "offer"
     roles = Roles("store", action, "margin", weight=weight, context=features.columns)
-    monkeypatch.setattr("hieropo.passes.worker.checked", None)
+    monkeypatch.setattr("hieropo.passes.worker.usable_batch", None)
     found = sums(table, features, roles)
     assert found.moments.allclose(by_definition(table, roles, features), rtol=1e-12)
 
@@ -398,14 +398,14 @@ def test_texts_are_numbered_by_their_bytes():
     for size in (1, 5, 200, 3000):
         batch = [f"{words[k]}{j}" for k, j in rng.integers([len(words), 90], size=(size, 2)).tolist()]
         expected = [seen.setdefault(word, len(seen)) for word in batch]
-        assert texts.numbers(Text.of(batch)).tolist() == expected
-    assert texts.known().strings() == list(seen)
+        assert texts.rows(Text.of(batch)).tolist() == expected
+    assert texts.all_texts().strings() == list(seen)
 
 
 def test_texts_that_differ_in_one_place_only_are_spread_over_the_table():
     for name in ("task-{:06d}", "{:03d} street 12345678", "{}", "user/{:05x}/visits-of-2024"):
         texts = Texts()
-        texts.numbers(Text.of([name.format(k) for k in range(5000)]))
+        texts.rows(Text.of([name.format(k) for k in range(5000)]))
         taken = np.flatnonzero(texts._slots)
         begin = taken[np.diff(taken, prepend=-2) > 1]
         runs = np.diff(np.append(np.searchsorted(taken, begin), taken.size))
@@ -415,11 +415,11 @@ def test_texts_that_differ_in_one_place_only_are_spread_over_the_table():
 
 def test_a_text_that_lies_badly_is_not_taken_for_ascii():
     data = np.frombuffer(b"abcdef", dtype=np.uint8)
-    assert Text(data, np.array([0, 2, 6])).ascii
-    assert Text(data, np.array([3, 3])).ascii
+    assert Text(data, np.array([0, 2, 6])).is_ascii_in_order
+    assert Text(data, np.array([3, 3])).is_ascii_in_order
     for ends in ([0, 4, 2], [0, 2, 7], [-1, 2], [2, 1]):
-        assert not Text(data, np.array(ends)).ascii
-    assert not Text.of(["ab", "\u00e4"]).ascii
+        assert not Text(data, np.array(ends)).is_ascii_in_order
+    assert not Text.of(["ab", "\u00e4"]).is_ascii_in_order
 
 
 def test_sums_that_overflow_only_together_are_refused():
@@ -435,12 +435,12 @@ def test_sums_that_overflow_only_together_are_refused():
 
 
 def test_places_stay_when_texts_meet_other_ids():
-    places = Places()
-    assert places.of_text(Text.of(["x", "y"])).tolist() == [0, 1]
-    assert places.of_checked(np.array(["y", "z"], dtype=object)).tolist() == [1, 2]
-    assert places.of_checked(np.array([5, 6])).tolist() == [3, 4]
-    assert places.of_text(Text.of(["z", "w"])).tolist() == [2, 5]
-    assert places.of_checked(np.array(["\ud800", "x"], dtype=object)).tolist() == [6, 0]
+    places = GrowingKeys()
+    assert places.rows_of_texts(Text.of(["x", "y"])).tolist() == [0, 1]
+    assert places.rows_of_ids(np.array(["y", "z"], dtype=object)).tolist() == [1, 2]
+    assert places.rows_of_ids(np.array([5, 6])).tolist() == [3, 4]
+    assert places.rows_of_texts(Text.of(["z", "w"])).tolist() == [2, 5]
+    assert places.rows_of_ids(np.array(["\ud800", "x"], dtype=object)).tolist() == [6, 0]
     assert places.keys().values.tolist() == ["x", "y", "z", 5, 6, "w", "\ud800"]
 
 
@@ -480,14 +480,14 @@ def test_rows_in_buffers_give_the_same_bits_as_rows_added_at_once(price, weight,
 
 
 def test_texts_that_came_as_ids_go_on_as_bytes():
-    places = Places()
-    assert places.of_checked(np.array(["y", "x"], dtype=object)).tolist() == [0, 1]
-    assert places.of_text(Text.of(["x", "z"])).tolist() == [1, 2]
-    assert places.of_checked(np.array(["z", "y", "w"], dtype=object)).tolist() == [2, 0, 3]
+    places = GrowingKeys()
+    assert places.rows_of_ids(np.array(["y", "x"], dtype=object)).tolist() == [0, 1]
+    assert places.rows_of_texts(Text.of(["x", "z"])).tolist() == [1, 2]
+    assert places.rows_of_ids(np.array(["z", "y", "w"], dtype=object)).tolist() == [2, 0, 3]
     assert places.keys().values.tolist() == ["y", "x", "z", "w"]
-    half = Places()
-    assert half.of_checked(np.array(["\ud800"], dtype=object)).tolist() == [0]
-    assert half.of_text(Text.of(["x"])).tolist() == [1]
+    half = GrowingKeys()
+    assert half.rows_of_ids(np.array(["\ud800"], dtype=object)).tolist() == [0]
+    assert half.rows_of_texts(Text.of(["x"])).tolist() == [1]
 
 
 def test_a_lane_that_began_with_batches_goes_on_in_place(monkeypatch):

@@ -155,5 +155,5 @@ def test_a_list_without_the_action_that_was_taken_is_refused_by_all_that_read_th
 
 def test_a_column_of_lists_is_a_name_or_false(log: pa.Table, learner: HierOPO) -> None:
     for read in (learner.predict, learner.evaluate):
-        with pytest.raises(SchemaError, match=r"eligible=True names no column\. Hand in the name"):
+        with pytest.raises(SchemaError, match=r"eligible=True names no column\. Give the name"):
             read(log, eligible=True)

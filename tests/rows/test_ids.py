@@ -10,7 +10,7 @@ import pytest
 
 from hieropo.errors import InputError, LogError
 from hieropo.rows.ids import abbreviate, decode_id, encode_id, id_array, is_null, plain
-from hieropo.rows.keys import Keys, Places
+from hieropo.rows.keys import GrowingKeys, Keys
 
 
 class Color(enum.StrEnum):
@@ -154,7 +154,7 @@ def test_long_lists_are_abbreviated():
 
 
 def dictionary_places(batches: list[Any]) -> tuple[list[Any], list[list[int]]]:
-    """Places by definition: the distinct ids of each batch as `Keys.factorize` orders them, numbered as they appear."""
+    """The index by definition: distinct ids of each batch as `Keys.factorize` orders them, numbered as they appear."""
     index: dict[Any, int] = {}
     found = []
     for batch in batches:
@@ -178,9 +178,9 @@ def dictionary_places(batches: list[Any]) -> tuple[list[Any], list[list[int]]]:
     ],
 )
 def test_places_grow_in_order_of_appearance_whatever_the_ids(batches: list[Any]) -> None:
-    places = Places()
+    places = GrowingKeys()
     known, expected = dictionary_places(batches)
-    assert [places.of(batch).tolist() for batch in batches] == expected
+    assert [places.rows(batch).tolist() for batch in batches] == expected
     assert len(places) == len(known)
     assert places.keys().values.tolist() == known
     assert places.keys().values.dtype == (
@@ -190,15 +190,15 @@ def test_places_grow_in_order_of_appearance_whatever_the_ids(batches: list[Any])
 
 def test_dates_have_places_and_come_back_as_dates() -> None:
     days = np.array(["2024-01-02", "2024-01-01", "2024-01-02"], dtype="datetime64[D]")
-    places = Places()
-    assert places.of(days).tolist() == [1, 0, 1]
+    places = GrowingKeys()
+    assert places.rows(days).tolist() == [1, 0, 1]
     assert places.keys().values.dtype == days.dtype
     assert places.keys().values.tolist() == sorted(set(days.tolist()))
 
 
 def test_a_null_has_no_place() -> None:
     with pytest.raises(LogError, match="row 1"):
-        Places().of(["a", None])
+        GrowingKeys().rows(["a", None])
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator
 from hieropo.policies.lower_bound import LCBPolicy, SamplingPolicy
 from hieropo.reproduce.movielens.als import factorize
-from hieropo.rows.keys import Keys, Places
-from hieropo.rows.numbering import Numbering
+from hieropo.rows.keys import GrowingKeys, Keys
+from hieropo.rows.numbering import DictionaryCodes
 from hieropo.rows.texts import Text, Texts
 
 _N = 24  # rows: more than stand side by side in any loop
@@ -51,7 +51,7 @@ def _columns() -> None:
     sums, sketcher = UnitAccumulator(per_action(["a", "b"], ["x"])), RowSketcher(["a", "b"])
     running = sums.running
     features = per_action(["a", "b"], ["x"])
-    running.places.of_checked(r.task)
+    running.places.rows_of_ids(r.task)
     columns = [
         Column.of(r.reward.ctypes.data, "f8", "reward"),
         Column.of(r.ones.ctypes.data, "f8", "context"),
@@ -59,7 +59,7 @@ def _columns() -> None:
     rows = ColumnPass(features, running, sketcher)
     rows.add(columns, r.task * running.blocks + r.action, r.action, weighted=False)
     plain = Accumulator(1)
-    plain.running.places.of_checked(r.task)
+    plain.running.places.rows_of_ids(r.task)
     ColumnPass(Columns(("x",)), plain.running, RowSketcher()).add(columns, r.task, None, weighted=False)
     work = Work.of(plain.running.layout)
     backend.heaps().empty_heaps(0, 0, PartitionBuffers.none(), plain.running.running(), work)
@@ -67,10 +67,12 @@ def _columns() -> None:
 
 
 def _ids() -> None:
-    Places().of_checked(np.arange(_N))
-    places, which = Places(), np.arange(_N, dtype=np.int32)
-    Numbering(places.of_text, places.of_checked).codes(Text.of([f"{k}" for k in range(_N)]), which)
-    Texts().numbers(Text.of([f"{k}" for k in range(_TEXTS)]))
+    GrowingKeys().rows_of_ids(np.arange(_N))
+    places, which = GrowingKeys(), np.arange(_N, dtype=np.int32)
+    DictionaryCodes(places.rows_of_texts, places.rows_of_ids).codes(
+        Text.of([f"{k}" for k in range(_N)]), which
+    )
+    Texts().rows(Text.of([f"{k}" for k in range(_TEXTS)]))
 
 
 def _cells() -> None:

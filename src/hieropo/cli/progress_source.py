@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from hieropo.cli.console import Line
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Wrapped, parts_of
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, parts_of
 
 
-class ProgressSource(Wrapped):
+class ProgressSource(WrappedSource):
     """A source of rows that reports on a line how many were read; otherwise as the source itself."""
 
     def __init__(self, source: LogSource, line: Line) -> None:

@@ -17,7 +17,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
 from hieropo.policies.gating import GatedPolicy
-from hieropo.rows.ids import readings
+from hieropo.rows.ids import typed_readings
 from hieropo.storage.table import StoredUnits
 
 LEVEL = 0.95  # of intervals
@@ -224,7 +224,7 @@ def _rewards(policy: Any, task: Any, laws: list[Gaussian], phi: Any) -> list[dic
 
 
 def _find(keys: Any, text: str) -> tuple[Any, int]:
-    for reading in (text, *readings(text)):
+    for reading in (text, *typed_readings(text)):
         row = keys.find(reading)
         if row >= 0:
             return keys.id_of(row), row

@@ -13,7 +13,7 @@ from hieropo.model.posterior import PosteriorTable
 from hieropo.model.task_levels import TaskLevels
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.ids import known_alike, plain
+from hieropo.rows.ids import matching_known_id, plain
 from hieropo.rows.keys import Keys
 
 
@@ -90,7 +90,7 @@ class NewTasks:
         for column, groups, known in [] if self._warned else columns:
             values = Keys.factorize(groups)[0].values
             unknown = values[np.asarray(known.locate(values)) < 0].tolist()
-            pairs = ((group, known_alike(group, known)) for group in unknown)
+            pairs = ((group, matching_known_id(group, known)) for group in unknown)
             group, twin = next((pair for pair in pairs if pair[1] is not None), (None, None))
             if twin is not None and not self._warned:
                 self._warned = True

@@ -19,7 +19,7 @@ from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.policies.marginals import LOOKED_AT, TaskKeys
 from hieropo.rows.batches import Eligible
 from hieropo.rows.columns import context_names, contexts
-from hieropo.rows.ids import Ids, known_alike, other_type, plain
+from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,10 +116,10 @@ class UnknownTasks:
         """
         if not self._requests or self._unknown < self._requests or not len(self._keys):
             return
-        if any(known_alike(task, self._keys) is not None for task in self._first):
+        if any(matching_known_id(task, self._keys) is not None for task in self._first):
             return
         known, task = self._keys.id_of(0), self._first[0]
-        text = other_type(known, task, "request")
+        text = id_type_warning(known, task, "request")
         warn(
             "No request is of a task that the log had, so no answer uses rows of its own task: their ids are such as "
             f"{plain(task)!r}, those of the log such as {plain(known)!r}. Is it the right column, and are ids written "

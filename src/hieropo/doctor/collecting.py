@@ -14,7 +14,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
 from hieropo.logs.arrow.schema import holds_text
-from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, rewards_of
+from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, usable_rewards
 from hieropo.logs.bad_rows.rejects import Reason
 from hieropo.logs.bad_rows.row_hashes import row_hashes
 from hieropo.model.task_levels import TaskLevels
@@ -174,7 +174,7 @@ class Collector:
         """Add the next rows, an Arrow record batch."""
         if not batch.num_rows:
             return
-        roles, look = self._roles, self._looker.look(batch, self._first + self._looked_at)
+        roles, look = self._roles, self._looker.read(batch, self._first + self._looked_at)
         self._looked_at += look.rows
         self._time_kind = None if roles.time is None else batch.schema.field(roles.time).type
         for fault in look.faults:
@@ -227,12 +227,12 @@ class Collector:
         """Add the extremes of the rewards of a record batch that is not examined otherwise."""
         column = batch.column(self._roles.reward)
         if not holds_text(column.type):
-            self._extremes.add(rewards_of(column), first_row, counted=False)
+            self._extremes.add(usable_rewards(column), first_row, counted=False)
 
     def append(self, later: "Collector") -> None:
         """Add the statistics of the rows that follow; both collectors have ``choices_only``."""
-        place = self._looker.tasks.of(later._looker.tasks.keys().values)
-        code = self._looker.actions.of(later._looker.actions.keys().values)
+        place = self._looker.tasks.rows(later._looker.tasks.keys().values)
+        code = self._looker.actions.rows(later._looker.actions.keys().values)
         tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
         if self._roles.action is None:
             code = np.zeros(1, dtype=np.int64)

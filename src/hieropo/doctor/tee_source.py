@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from hieropo.doctor.collecting import Collector, LogStatistics
-from hieropo.logs.arrow.log_source import Part, Wrapped, parts_of
+from hieropo.logs.arrow.log_source import Part, WrappedSource, parts_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.rows.batches import Roles
@@ -19,7 +19,7 @@ MOST_CELLS = 2**17  # cells that each part keeps, 16 MiB
 MOST_DISTINCT = 2**15
 
 
-class TeeSource(Wrapped):
+class TeeSource(WrappedSource):
     """A source that passes its batches on and examines them.
 
     Each part has a share of ``most``: so many of its first rows are examined, and only the rewards of the others. The

@@ -469,7 +469,7 @@ class _Passes:
 
     def _read(self) -> Iterator[Batch]:
         if self._rejects is None or self._begun:
-            return read(self._source, self._roles, rejects=self._rejects and self._rejects.silent())
+            return read(self._source, self._roles, rejects=self._rejects and self._rejects.without_listing())
         self._begun = True
         return self._first(self._rejects)
 
@@ -497,7 +497,7 @@ def best_pessimism(
     estimating = roles.pscore is None
 
     def rows() -> Iterator[Batch]:
-        return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.silent()))
+        return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.without_listing()))
 
     offset = subject.moments.offset
     first = first_pass(rows(), features, apart=per_action, estimating=estimating, offset=offset)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
-from hieropo.rows.actions import near
+from hieropo.rows.actions import suggestion
 from hieropo.rows.columns import context_names, contexts
 
 Origin = tuple[float, ...]
@@ -63,7 +63,7 @@ def _checked_reference(values: Origin, reference_column: str | None, columns: tu
     if reference_column not in columns:
         raise SchemaError(
             f"The reference column {reference_column!r} is none of the columns "
-            f"{list(columns)}{near(reference_column, columns)}. Name one of them."
+            f"{list(columns)}{suggestion(reference_column, columns)}. Name one of them."
         )
     if not values[columns.index(reference_column)]:
         raise InputError(
@@ -174,14 +174,14 @@ class Fingerprinted:
         for column in self.columns:
             if column not in names:
                 raise SchemaError(
-                    f"Context column {column!r} is missing{near(column, names)}: the contexts have the columns "
+                    f"Context column {column!r} is missing{suggestion(column, names)}: the contexts have the columns "
                     f"{list(names)}, and the feature map reads {list(self.columns)}. Add the column."
                 )
         for column in names:
             if column not in self.columns:
                 raise SchemaError(
                     f"Context column {column!r} is unknown to the feature "
-                    f"map{near(column, self.columns)}; it reads {list(self.columns)}. Select these columns first."
+                    f"map{suggestion(column, self.columns)}; it reads {list(self.columns)}. Select these columns first."
                 )
         values = contexts(context, names)
         return values[:, [names.index(column) for column in self.columns]]

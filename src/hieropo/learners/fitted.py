@@ -20,7 +20,7 @@ from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import origin
-from hieropo.logs.bad_rows.rejects import Rejected, asked
+from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
@@ -198,7 +198,7 @@ class Fitted:
             self.roles_, levels=(), metadata=(), time=time or None,
             pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._listed_in(policy)),
         )  # fmt: skip
-        taker = asked(log, lenient=lenient, file=rejects, features=self.features_)
+        taker = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
         usual = self.roles_.time if time is None else None
         return evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
 

@@ -26,7 +26,7 @@ from hieropo.estimation.learning import (
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
-from hieropo.logs.bad_rows.rejects import Rejects, asked
+from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -201,7 +201,7 @@ class HierOPO(Fitted, Parameters):
         names = task, action, reward, pscore, weight, precision, sampling_weight
         columns_by_role = (*names, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
-        bad_rows = asked(log, lenient=lenient, file=rejects)
+        bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
             _refuse_row_options(bad_rows, checkpoint)
             return self._fit_moments(stored, dict(zip(Roles.names(), columns_by_role, strict=True)))
@@ -328,7 +328,7 @@ class HierOPO(Fitted, Parameters):
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
-        bad_rows = asked(log, lenient=lenient, file=rejects)
+        bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         features, more = self._more(log, roles, bad_rows)
         new_moments, before = more.moments, _with_actions_of(features, self.moments_, self.features_)
         if (self.moments_.keys.locate(new_moments.tasks) < 0).all():

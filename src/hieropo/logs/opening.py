@@ -1,4 +1,4 @@
-"""From whatever the caller has to a source of rows."""
+"""Open files, frames, Arrow objects and queries as a source of rows."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ from hieropo.logs.engines.tables import (
 )
 from hieropo.logs.formats.csv_files import open_csv
 from hieropo.logs.formats.files import FilesSource
-from hieropo.logs.formats.hive import HiveSource, named_columns
+from hieropo.logs.formats.hive import HiveSource, folder_columns
 from hieropo.logs.formats.ipc import open_ipc
 from hieropo.logs.formats.json_lines import open_json_lines
 from hieropo.logs.formats.parquet import ParquetSource
 from hieropo.logs.formats.paths import TEXTS, find_files
 from hieropo.logs.formats.text_types import Types, stated_types
 
-_TAKEN = (
+_SOURCES = (
     "a path to a file, a folder or a glob (Parquet, CSV, JSON lines, Arrow IPC), an Arrow table, batch, reader or "
     "dataset, a pandas or polars DataFrame, a DuckDB relation, any object with __arrow_c_stream__, or an iterator of "
     "such batches"
@@ -42,10 +42,10 @@ def open_log(
     types: Mapping[str, str | pa.DataType] | None = None,
     lenient: bool = False,
 ) -> LogSource:
-    """Open anything with rows.
+    """Open anything with rows as a source.
 
-    Of files that state their types nothing but these is read here; CSV and JSON lines are read once for the types of
-    all their values.
+    Of files that state their types only the schema is read here; CSV and JSON lines are read once for the types of all
+    their values.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def open_log(
         LazyFrame; a DuckDB relation; any object with ``__arrow_c_stream__``; an iterator or a list of such batches; a
         query by :func:`sql`. An open LogSource is returned as it is.
     filter : str or pyarrow Expression, optional
-        Which rows count, such as ``"day >= '2026-01-01' and country in ('NL', 'BE')"``; they are numbered among those.
-        Files, row groups and folders in which no row can pass are not read; a relation and a dataset filter themselves.
+        Rows to keep, such as ``"day >= '2026-01-01' and country in ('NL', 'BE')"``; rows are numbered among those.
+        Files, row groups and folders in which no row can pass are not read; relations and datasets filter themselves.
     rereadable : bool
         Keep the rows of a RecordBatchReader or an iterator in memory, so that more than one pass over them is possible.
         Every other source allows that anyway.
@@ -65,8 +65,8 @@ def open_log(
         For text files and names of folders: "text", "integer", "number", "boolean", "date", "time", or an Arrow type.
         A column that is not named gets the type that all of its values have.
     lenient : bool
-        Whether values of text files that are not of the type of their column may be set aside by whoever reads them
-        as numbers. If not, they are an error, here or while reading.
+        True to allow that rows of text files are set aside where a value is not of its column's type. Otherwise such a
+        value is an error, here or while reading.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def open_log(
     LogError
         No rows, no file of a known format in the folder, a torn file.
     """
-    log = _opened(source, stated_types(types), lenient=lenient)
+    log = _open(source, stated_types(types), lenient=lenient)
     if filter is not None:
         log = filtered(log, filter)
     if rereadable and not log.rereadable:
@@ -88,21 +88,23 @@ def open_log(
     return log
 
 
-def _opened(source: Any, stated: Types, *, lenient: bool) -> LogSource:
+def _open(source: Any, stated: Types, *, lenient: bool) -> LogSource:
     if isinstance(source, str | os.PathLike):
-        return _files(source, stated, lenient=lenient)
+        return _open_files(source, stated, lenient=lenient)
     if stated:
         raise InputError(
             f"types= is for text files; this {type(source).__name__} states its own types. Cast its columns instead."
         )
-    if hasattr(type(source), "batches") and isinstance(source, LogSource):  # a look at a LazyFrame may run it
+    if hasattr(type(source), "batches") and isinstance(
+        source, LogSource
+    ):  # isinstance alone would run a LazyFrame
         return source
     if isinstance(source, Query):
         return open_query(source)
-    return _arrow(source) or _foreign(source)
+    return _open_arrow(source) or _open_frame(source)
 
 
-def _arrow(source: Any) -> LogSource | None:
+def _open_arrow(source: Any) -> LogSource | None:
     if isinstance(source, pa.Table):
         return TableSource(source, "Arrow table")
     if isinstance(source, pa.RecordBatch):
@@ -112,46 +114,46 @@ def _arrow(source: Any) -> LogSource | None:
     return None
 
 
-def _files(path: str | os.PathLike[str], stated: Types, *, lenient: bool) -> LogSource:
-    found = find_files(path)
+def _open_files(path: str | os.PathLike[str], stated: Types, *, lenient: bool) -> LogSource:
+    log_files = find_files(path)
     log: ParquetSource | FilesSource
-    if found.kind == "Parquet":
-        log = ParquetSource(found.files, found.name)
-    elif found.kind == "CSV":
-        log = FilesSource(*open_csv(found.files, stated, lenient=lenient), found.name)
-    elif found.kind == "JSON lines":
-        log = FilesSource(*open_json_lines(found.files, stated, lenient=lenient), found.name)
+    if log_files.kind == "Parquet":
+        log = ParquetSource(log_files.files, log_files.name)
+    elif log_files.kind == "CSV":
+        log = FilesSource(*open_csv(log_files.files, stated, lenient=lenient), log_files.name)
+    elif log_files.kind == "JSON lines":
+        log = FilesSource(*open_json_lines(log_files.files, stated, lenient=lenient), log_files.name)
     else:
-        log = FilesSource(*open_ipc(found.files), found.name)
-    columns = named_columns(found.files, found.root, stated, log.schema.names)
-    named = {name for each in columns for name in each}
-    strays = [
+        log = FilesSource(*open_ipc(log_files.files), log_files.name)
+    columns_by_file = folder_columns(log_files.files, log_files.root, stated, log.schema.names)
+    folder_names = {name for file_columns in columns_by_file for name in file_columns}
+    unknown = [
         name
         for name in stated
-        if name not in named and not (found.kind in TEXTS and name in log.schema.names)
+        if name not in folder_names and not (log_files.kind in TEXTS and name in log.schema.names)
     ]
-    if strays:
+    if unknown:
         raise InputError(
-            f"types= names {strays[0]!r}, which is no column of text of the {log.name}. Types are stated for columns "
-            "of CSV, of JSON lines and of the names of folders."
+            f"types= names {unknown[0]!r}, which is no column of text of the {log.name}. Types can be stated for "
+            "columns of CSV, of JSON lines and of the names of folders."
         )
-    return HiveSource(log, found.files, columns) if named else log
+    return HiveSource(log, log_files.files, columns_by_file) if folder_names else log
 
 
-def _foreign(source: Any) -> LogSource:
+def _open_frame(source: Any) -> LogSource:
     kind = type(source)
-    home = kind.__module__.split(".")[0].lstrip("_")
-    if "Dataset" in kind.__name__ and home == "pyarrow":
+    package = kind.__module__.split(".")[0].lstrip("_")
+    if "Dataset" in kind.__name__ and package == "pyarrow":
         return DatasetSource(source, "Arrow dataset")
-    if kind.__name__ == "LazyFrame" and home == "polars":
+    if kind.__name__ == "LazyFrame" and package == "polars":
         return LazySource(source, "polars LazyFrame")
     if not hasattr(source, "__arrow_c_stream__"):
         if isinstance(source, Iterator) or _holds_batches(source):
             return iterator_source(source, f"{kind.__name__} of batches")
-        raise InputError(_wrong(source, kind, home))
-    if home == "duckdb":
+        raise InputError(_no_source_message(source, kind, package))
+    if package == "duckdb":
         return RelationSource(source, "DuckDB relation")
-    name = f"{home} {kind.__name__}"
+    name = f"{package} {kind.__name__}"
     try:
         return TableSource(pa.table(source), name)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -170,15 +172,15 @@ def _holds_batches(source: Any) -> bool:
     )
 
 
-def _wrong(source: Any, kind: type, home: str) -> str:
-    place = "" if home == "builtins" else f"{home}."
-    text = f"This {place}{kind.__name__} is not a source of rows"
+def _no_source_message(source: Any, kind: type, package: str) -> str:
+    prefix = "" if package == "builtins" else f"{package}."
+    text = f"This {prefix}{kind.__name__} is not a source of rows"
     if kind.__name__ == "DuckDBPyConnection":
         return f"{text}. Hand over connection.sql(query) or connection.table(name)."
     if isinstance(source, dict):
         return f"{text}. Hand over pyarrow.table(columns), if it maps names to columns."
     if isinstance(source, list | tuple):
         return f"{text}. Hand over pyarrow.Table.from_pylist(rows), if it holds one dict for each row."
-    if home == "pandas":
+    if package == "pandas":
         return f"{text}. Hand over a DataFrame of pandas 2.2 or newer."
-    return f"{text}. It may be {_TAKEN}."
+    return f"{text}. It may be {_SOURCES}."

@@ -33,28 +33,32 @@ def read(
     source : LogSource or anything that ``open_log`` takes
     roles : Roles
     rejects : Rejects, optional
-        Takes the rows that cannot be used; without it the first of them is an error. Batches are then cut anew at
-        every part of the source, and have the rows that are left.
+        Collects the rows that cannot be used; without it the first of them is an error. With it, batches begin anew at
+        every part of the source, and have only the usable rows.
 
     Raises
     ------
     SchemaError
         A column is missing, there twice, or of a type that cannot play its role.
     LogError
-        A row cannot be used, or there is none; names column, row number and value.
+        A row cannot be used, or there is none; the message has column, row number and value.
     """
     log = open_log(source, lenient=rejects is not None)
     check_log(log, roles, lenient=rejects is not None)
-    return _batches(log, roles, batch_rows) if rejects is None else _sifted(log, roles, batch_rows, rejects)
+    return (
+        _strict_batches(log, roles, batch_rows)
+        if rejects is None
+        else _lenient_batches(log, roles, batch_rows, rejects)
+    )
 
 
 def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
-    """Check that each column of a log is there once and can play its role; leniently, text may be named as numbers.
+    """Check that each column of a log is there once and can play its role; with ``lenient``, text may hold numbers.
 
     Raises
     ------
     SchemaError
-        As :func:`check_columns`; of text where numbers are needed it says the first value that is none.
+        As :func:`check_columns`; for text where numbers are needed the message has the first value that is none.
     """
     check_columns(
         log.schema, roles.items(), log.name, texts=lenient, sample_of=lambda column: _first_text(log, column)
@@ -62,38 +66,38 @@ def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
 
 
 def _first_text(log: LogSource, column: str) -> str:
-    """Say which value of a column of text is no number; nothing where that is known already, or reading has a price."""
+    """Return a sentence on the first text that is no number; empty where the schema has one or the log is a stream."""
     field = log.schema.field(column)
     if field.metadata is not None or not log.rereadable:
         return ""
     for part in parts_of(log, [column]):
         row = part.first_row
-        for found in part.batches():
-            wrong = text_numbers(found.column(column)).wrong
-            if wrong.any():
-                at = int(wrong.argmax())
+        for batch in part.batches():
+            bad = text_numbers(batch.column(column)).wrong
+            if bad.any():
+                position = int(bad.argmax())
                 place = "" if part.path is None else f" of {part.path!r}"
-                return f"Row {row + at}{place} holds {str(found.column(column)[at])[:40]!r}."
-            row += found.num_rows
+                return f"Row {row + position}{place} holds {str(batch.column(column)[position])[:40]!r}."
+            row += batch.num_rows
     return "All of its values are numbers."
 
 
-def _batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
+def _strict_batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
     row = 0
-    for found in log.batches(roles.columns, batch_rows):
-        yield _batch(found, roles, row)
-        row += found.num_rows
+    for batch in log.batches(roles.columns, batch_rows):
+        yield _batch(batch, roles, row)
+        row += batch.num_rows
     if not row:
         raise empty(log.name)
 
 
-def _sifted(log: LogSource, roles: Roles, batch_rows: int, rejects: Rejects) -> Iterator[Batch]:
-    kept, before = 0, rejects.rows
+def _lenient_batches(log: LogSource, roles: Roles, batch_rows: int, rejects: Rejects) -> Iterator[Batch]:
+    kept, rejected_before = 0, rejects.rows
     for part in parts_of(log, roles.columns):
         for batch in batches_of(part, roles, batch_rows=batch_rows, rejects=rejects):
             kept += len(batch)
             yield batch
-    if not kept and rejects.rows == before:
+    if not kept and rejects.rows == rejected_before:
         raise empty(log.name)
 
 
@@ -105,20 +109,20 @@ def batches_of(
     Raises
     ------
     LogError
-        A row cannot be used, and there are no ``rejects`` to take it; names column, row number and value.
+        A row cannot be used, and there is no ``rejects``; the message has column, row number and value.
     """
     row = part.first_row
-    for found in part.batches():
-        for start in range(0, found.num_rows, batch_rows):
-            piece = found.slice(start, batch_rows)
-            batch = checked(piece, roles, row, rejects, part.path or part.name)
+    for record_batch in part.batches():
+        for start in range(0, record_batch.num_rows, batch_rows):
+            piece = record_batch.slice(start, batch_rows)
+            batch = usable_batch(piece, roles, row, rejects, part.path or part.name)
             if len(batch):
                 yield batch
             row += piece.num_rows
 
 
-def checked(
-    found: pa.RecordBatch, roles: Roles, first_row: int, rejects: Rejects | None = None, place: str = ""
+def usable_batch(
+    batch: pa.RecordBatch, roles: Roles, first_row: int, rejects: Rejects | None = None, place: str = ""
 ) -> Batch:
     """Make a batch of the rows that can be used; it may be empty.
 
@@ -130,9 +134,9 @@ def checked(
     first_row : int
         Number of its first row in the whole log.
     rejects : Rejects, optional
-        Takes the other rows; without it the first of them is an error.
+        Collects the other rows; without it the first of them is an error.
     place : str
-        The file that the rows lie in, for those who look for rejected ones.
+        File of the rows, for the list of rejected ones.
 
     Raises
     ------
@@ -140,38 +144,40 @@ def checked(
         A row cannot be used; names column, row number and value.
     """
     if rejects is None:
-        return _batch(found, roles, first_row)
-    found = without_views(found)
-    faults, texts = find_bad_values(found, roles, rejects.features), text_columns(found, roles)
+        return _batch(batch, roles, first_row)
+    batch = without_views(batch)
+    faults, texts = find_bad_values(batch, roles, rejects.features), text_columns(batch, roles)
     rejects.note_texts(texts)
     if not faults:
-        return _batch(with_numbers(found, texts), roles, first_row)
-    rejects.add(found, roles, first_row, faults, place)
-    good = ~any_of(faults, found.num_rows)
-    kept = with_numbers(found.filter(pa.array(good)), texts)
+        return _batch(with_numbers(batch, texts), roles, first_row)
+    rejects.add(batch, roles, first_row, faults, place)
+    good = ~any_of(faults, batch.num_rows)
+    kept = with_numbers(batch.filter(pa.array(good)), texts)
     return _batch(kept, roles, first_row, first_row + np.flatnonzero(good))
 
 
-def _batch(found: pa.RecordBatch, roles: Roles, row: int, numbered: NDArray[np.int64] | None = None) -> Batch:
+def _batch(
+    record_batch: pa.RecordBatch, roles: Roles, row: int, row_numbers: NDArray[np.int64] | None = None
+) -> Batch:
     def values(column: str | None) -> NDArray[np.float64] | None:
-        return None if column is None else numbers(found.column(column), column, row)
+        return None if column is None else numbers(record_batch.column(column), column, row)
 
     batch = Batch(
-        task=ids(found.column(roles.task), roles.task, row),
-        action=None if roles.action is None else ids(found.column(roles.action), roles.action, row),
-        reward=numbers(found.column(roles.reward), roles.reward, row),
-        context=context_matrix(found, roles.context, row),
+        task=ids(record_batch.column(roles.task), roles.task, row),
+        action=None if roles.action is None else ids(record_batch.column(roles.action), roles.action, row),
+        reward=numbers(record_batch.column(roles.reward), roles.reward, row),
+        context=context_matrix(record_batch, roles.context, row),
         pscore=values(roles.pscore),
         weight=values(roles.weight),
         precision=values(roles.precision),
         sampling_weight=values(roles.sampling_weight),
         first_row=row,
         roles=roles,
-        levels=tuple(ids(found.column(column), column, row) for column in roles.levels),
-        metadata=context_matrix(found, roles.metadata, row) if roles.metadata else None,
-        eligible=None if roles.eligible is None else _eligible(found, roles.eligible, row),
-        time=None if roles.time is None else times(found.column(roles.time), roles.time, row),
-        rows=numbered,
+        levels=tuple(ids(record_batch.column(column), column, row) for column in roles.levels),
+        metadata=context_matrix(record_batch, roles.metadata, row) if roles.metadata else None,
+        eligible=None if roles.eligible is None else _eligible(record_batch, roles.eligible, row),
+        time=None if roles.time is None else times(record_batch.column(roles.time), roles.time, row),
+        rows=row_numbers,
     )
     _refuse_unlisted(batch)
     return batch
@@ -184,7 +190,7 @@ def _eligible(found: pa.RecordBatch, column: str, row: int) -> Eligible:
 def _refuse_unlisted(batch: Batch) -> None:
     if batch.eligible is None or batch.action is None:
         return
-    lacking = np.flatnonzero(batch.eligible.lacking(batch.action))
+    lacking = np.flatnonzero(batch.eligible.without(batch.action))
     if lacking.size:
         row = int(lacking[0])
         assert batch.roles is not None
@@ -197,23 +203,23 @@ def _refuse_unlisted(batch: Batch) -> None:
         )
 
 
-def context_matrix(found: pa.RecordBatch, columns: Sequence[str], row: int) -> NDArray[np.float64]:
-    """Context columns of a record batch side by side, (n, c)."""
-    matrix = np.empty((found.num_rows, len(columns)))
+def context_matrix(batch: pa.RecordBatch, columns: Sequence[str], row: int) -> NDArray[np.float64]:
+    """Return the context columns of a record batch as a matrix (n, c)."""
+    matrix = np.empty((batch.num_rows, len(columns)))
     for j, column in enumerate(columns):
-        matrix[:, j] = numbers(found.column(column), column, row)
+        matrix[:, j] = numbers(batch.column(column), column, row)
     return matrix
 
 
 def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] | None:
-    """Contexts (n, c) of the first rows of a log, without rows that cannot be used; None where they tell nothing.
+    """Return contexts (n, c) of the first usable rows of a log; None where there are none.
 
-    What is wrong with a row is said when it is read in its turn.
+    Rows that cannot be used are reported by the pass over the log, not here.
     """
-    for found in open_log(source).batches(columns):
+    for batch in open_log(source).batches(columns):
         try:
-            texts = [column for column in columns if holds_text(found.schema.field(column).type)]
-            matrix = context_matrix(with_numbers(found, texts).drop_null(), columns, 0)
+            texts = [column for column in columns if holds_text(batch.schema.field(column).type)]
+            matrix = context_matrix(with_numbers(batch, texts).drop_null(), columns, 0)
         except (LogError, pa.ArrowException, TypeError, ValueError):
             return None
         matrix = matrix[(np.abs(matrix) <= HUGE).all(axis=1)]
@@ -222,9 +228,9 @@ def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] |
 
 
 def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[Any, ...]:
-    """Distinct ids of a column, sorted where they can be compared, else in order of appearance.
+    """Return the distinct ids of a column, sorted where they can be compared, else in order of appearance.
 
-    They come as the standard library's types: str, int, bool, float, date, datetime, UUID, bytes, Decimal.
+    Their types are those of the standard library: str, int, bool, float, date, datetime, UUID, bytes, Decimal.
 
     Raises
     ------
@@ -240,40 +246,40 @@ def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[
 
 def _ids_in(log: LogSource, column: str) -> Iterator[Ids]:
     row = 0
-    for found in log.batches([column]):
-        yield ids(found.column(column), column, row)
-        row += found.num_rows
+    for batch in log.batches([column]):
+        yield ids(batch.column(column), column, row)
+        row += batch.num_rows
     if not row:
         raise empty(log.name)
 
 
 def usable_actions(source: Any, roles: Roles, rejects: Rejects) -> tuple[Any, ...]:
-    """Distinct actions of the rows that are not set aside, as :func:`distinct_values` returns them.
+    """Return the distinct actions of the rows that are not set aside, as :func:`distinct_values` does.
 
     Raises
     ------
     SchemaError
         As :func:`read`.
     LogError
-        No row can be used; they are listed where ``rejects`` says.
+        No row can be used; they are listed in the file of ``rejects``.
     """
-    batches = read(source, roles, rejects=rejects.silent())
-    found = _distinct(batch.action for batch in batches if batch.action is not None)
-    if not found:
+    batches = read(source, roles, rejects=rejects.without_listing())
+    actions = _distinct(batch.action for batch in batches if batch.action is not None)
+    if not actions:
         for _ in read(source, roles, rejects=rejects):
             pass
-        rejected = rejects.found(0, Keys(np.zeros(0)))
+        rejected = rejects.finish(0, Keys(np.zeros(0)))
         raise LogError(
-            f"{rejected.counted()} cannot be used, which is all. Is it the right column, and was a join complete?"
+            f"{rejected.counted()} cannot be used, so no row is left. Is it the right column, and was a join complete?"
         )
-    return found
+    return actions
 
 
-def _distinct(found: Iterable[Ids]) -> tuple[Any, ...]:
+def _distinct(columns: Iterable[Ids]) -> tuple[Any, ...]:
     seen: dict[Any, None] = {}
-    for values in found:
-        fresh = dict.fromkeys(values.tolist()) if values.dtype.kind == "O" else np.unique(values)
-        seen.update((plain(value), None) for value in fresh)
+    for values in columns:
+        new = dict.fromkeys(values.tolist()) if values.dtype.kind == "O" else np.unique(values)
+        seen.update((plain(value), None) for value in new)
     try:
         return tuple(sorted(seen))
     except TypeError:

@@ -15,7 +15,7 @@ from hieropo.moments.regions import Region, Slots, packed_slots
 from hieropo.moments.statistics import Moments, refuse_overflow
 from hieropo.rows.columns import RowWeights, check_rows
 from hieropo.rows.ids import id_array
-from hieropo.rows.keys import Keys, Places
+from hieropo.rows.keys import GrowingKeys, Keys
 
 
 class Sums(NamedTuple):
@@ -65,10 +65,10 @@ class RunningSums:
     """
 
     def __init__(
-        self, dim: int, blocks: int = 1, places: Places | None = None, offset: Array | None = None
+        self, dim: int, blocks: int = 1, places: GrowingKeys | None = None, offset: Array | None = None
     ) -> None:
         self.dim, self.blocks, self.offset = dim, blocks, offset
-        self.places = Places() if places is None else places
+        self.places = GrowingKeys() if places is None else places
         self.layout = CirculantLayout(dim + 2)
         self.squares: RunningSums | None = None
         self._sums = Region(self.layout.length)
@@ -167,7 +167,7 @@ class RunningSums:
     def start(self, keys: Keys, table: Array, squares: Array | None, slots: Slots, pairs: Array) -> None:
         """Continue from sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
         rows = np.arange(len(keys))
-        self.places = Places.after(keys)
+        self.places = GrowingKeys.after(keys)
         self._sums.take(table, rows, slots)
         if squares is not None:
             self.squares = RunningSums(self.dim, self.blocks, self.places)
@@ -206,8 +206,8 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
     drop : bool
         Use the workers up, so that hardly more than their own memory is taken.
     """
-    first = workers[0].places if drop else Places.after(workers[0].places.keys())
-    rows = [np.arange(len(workers[0])), *(first.of_places(worker.places) for worker in workers[1:])]
+    first = workers[0].places if drop else GrowingKeys.after(workers[0].places.keys())
+    rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.places) for worker in workers[1:])]
     keys, blocks = first.keys(), workers[0].blocks
     pairs = np.zeros((len(keys), 2 * blocks))
     for worker, task_rows in zip(workers, rows, strict=True):
@@ -267,7 +267,7 @@ class Accumulator:
                 f"accumulator of {self._dim} features: phi ({values.size}, {self._dim}) and one task id a row are "
                 "needed."
             )
-        self.running.add(self.running.places.of_checked(tasks), table, values, weights)
+        self.running.add(self.running.places.rows_of_ids(tasks), table, values, weights)
 
     @classmethod
     def after(cls, moments: Moments) -> Self:

@@ -348,7 +348,7 @@ class UnitAccumulator:
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
         x = phi[:, int(self._row.intercept) :]
         table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
-        self.running.add(self.running.places.of_checked(tasks), table, values, weights, which=actions)
+        self.running.add(self.running.places.rows_of_ids(tasks), table, values, weights, which=actions)
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
         codes = np.asarray(action)

@@ -13,7 +13,7 @@ from hieropo.moments.spread import mean_reward
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
-from hieropo.rows.ids import other_type
+from hieropo.rows.ids import id_type_warning
 
 _FAR_REWARD = 1e5  # standard deviations between the mean of the rewards and 0
 _COPIES = 3  # the running sums, the moments, the posterior
@@ -65,8 +65,8 @@ def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: st
 
 
 def warn_of_ids(known: Any, task: Any, row: str) -> None:
-    """Warn where ids have another type than the known ones, as :func:`other_type` finds."""
-    text = other_type(known, task, row)
+    """Warn where ids have another type than the known ones, as :func:`id_type_warning` finds."""
+    text = id_type_warning(known, task, row)
     if text is not None:
         warn(text)
 

@@ -135,7 +135,7 @@ def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
     if not is_text(entries.type):
         return Encoded(ids(entries, name, 0), which)
     text = _text(entries)
-    return Encoded(text, which) if text.ascii or is_utf8(entries) else None
+    return Encoded(text, which) if text.is_ascii_in_order or is_utf8(entries) else None
 
 
 def _text(entries: pa.Array) -> Text:

@@ -13,7 +13,7 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
-from hieropo.logs.bad_rows.rejects import Rejected, asked
+from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
 from hieropo.moments.recentring import at_final_origin, recentred
@@ -112,7 +112,7 @@ class LogMoments:
         columns_by_role = {"task": None, "action": None, "reward": None, **columns}
         columns_by_role["context"] = columns_by_role.get("context") or getattr(features, "columns", ())
         roles = Roles(**columns_by_role)
-        bad_rows = asked(log, lenient=lenient, file=rejects)
+        bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         source = open_log(log, rereadable=True, lenient=bad_rows is not None)
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
         feature_map, summed = features_and_sums(

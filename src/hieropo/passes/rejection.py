@@ -3,7 +3,7 @@
 from hieropo._utils.packed import unpack
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import LogError, warn
-from hieropo.logs.bad_rows.rejects import NO_NUMBER, NOTHING, Rejected, Rejects
+from hieropo.logs.bad_rows.rejects import MISSING_REASONS, NO_NUMBER, Rejected, Rejects
 from hieropo.moments.spread import mean_reward
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Roles
@@ -49,7 +49,7 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
     HieropoWarning
         Rows were set aside: how many and why, and whether the kept rows may differ from them.
     """
-    rejected = rejects.found(kept, tasks)
+    rejected = rejects.finish(kept, tasks)
     reported = {reason.column for reason in rejected.reasons if reason.reason == NO_NUMBER}
     for column in rejected.texts:
         if column not in reported:
@@ -57,7 +57,7 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
     if not rejected.rows:
         return rejected
     rejected.check(lenient=rejects.lenient)
-    missing, were = (*NOTHING, NO_NUMBER), agreeing(rejected.rows, "was", "were")
+    missing, were = (*MISSING_REASONS, NO_NUMBER), agreeing(rejected.rows, "was", "were")
     unrewarded = [
         reason for reason in rejected.reasons if reason.column == roles.reward and reason.reason in missing
     ]

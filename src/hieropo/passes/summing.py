@@ -199,7 +199,7 @@ def _together(
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             task_levels = TaskLevels(roles) if before is None else before.copy()
-            for batch in read(log, roles, rejects=None if rejects is None else rejects.silent()):
+            for batch in read(log, roles, rejects=None if rejects is None else rejects.without_listing()):
                 task_levels.add(batch)
         raise
 

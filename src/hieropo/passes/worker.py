@@ -14,7 +14,7 @@ from hieropo.features.maps import Columns, FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logs.arrow.log_source import BATCH_ROWS, Part
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import checked
+from hieropo.logs.reading import usable_batch
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass, clean_rows
@@ -24,7 +24,7 @@ from hieropo.moments.units import UnitAccumulator, UnitMoments, one_action
 from hieropo.passes.feasibility import refuse_too_large
 from hieropo.passes.in_place import InPlace, in_place
 from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.numbering import Numbering
+from hieropo.rows.numbering import DictionaryCodes
 
 _WIDE = 64  # features from which on the memory is checked before it is taken
 _FEW = (
@@ -103,8 +103,8 @@ class Worker:
             self._task_levels = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
         codes_of, places = features.action_codes, self._total.running.places
-        self._tasks = Numbering(places.of_text, places.of_checked)
-        self._actions = Numbering(lambda texts, which: codes_of(texts.take(which)), codes_of)
+        self._tasks = DictionaryCodes(places.rows_of_texts, places.rows_of_ids)
+        self._actions = DictionaryCodes(lambda texts, which: codes_of(texts.take(which)), codes_of)
         self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
@@ -125,7 +125,7 @@ class Worker:
                 added = self._add_in_place(batch.slice(start))
                 if not added:
                     piece = batch.slice(start, BATCH_ROWS)
-                    checked_rows = checked(
+                    checked_rows = usable_batch(
                         piece, self._roles, row + start, self._rejects, part.path or part.name
                     )
                     added = piece.num_rows

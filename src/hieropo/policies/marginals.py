@@ -12,7 +12,7 @@ from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
-from hieropo.rows.ids import KnownIds, id_array, is_null, known_alike, plain
+from hieropo.rows.ids import KnownIds, id_array, is_null, matching_known_id, plain
 
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
@@ -223,7 +223,7 @@ class TaskMarginals:
         if self.unseen == "error":
             raise UnknownTaskError(self._keys.unknown_message(*tasks[0]))
         for task, row in tasks:
-            twin = known_alike(task, self._keys)
+            twin = matching_known_id(task, self._keys)
             if twin is not None:
                 warn(
                     _unlike(task, row, twin)

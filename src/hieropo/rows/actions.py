@@ -1,4 +1,4 @@
-"""The ordered set of actions of a feature map: ids to positions."""
+"""The ordered set of actions of a feature map, and the position of each id."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from hieropo.rows.ids import abbreviate, id_array, plain
 from hieropo.rows.keys import Keys
 
 
-def near(name: object, known: Iterable[object]) -> str:
-    """Write a hint at the known name that looks most like an unknown one; empty where none does."""
+def suggestion(name: object, known_names: Iterable[object]) -> str:
+    """Return a hint at the known name most similar to an unknown one; empty where none is similar."""
     if not isinstance(name, str):
         return ""
-    close = get_close_matches(name, [other for other in known if isinstance(other, str)], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    matches = get_close_matches(name, [known for known in known_names if isinstance(known, str)], n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,12 +75,12 @@ class Actions:
         return texts if len(set(texts)) == len(texts) else tuple(repr(action) for action in self.ids)
 
     def codes(self, ids: object, first_row: int = 0) -> Codes:
-        """Position of each id (n,).
+        """Return the position of each id (n,).
 
         Raises
         ------
         UnknownActionError
-            An id is not here; names it, its row (counted from ``first_row``), a likely cause, the known ones.
+            An id is not among the actions; the message names it, its row (from ``first_row`` on) and the known ones.
         LogError
             An id is null.
         """
@@ -89,7 +89,7 @@ class Actions:
         for row in np.flatnonzero(codes < 0).tolist():
             codes[row] = self._find_plain(array[row])
             if codes[row] < 0:
-                raise UnknownActionError(self._unknown(array[row], first_row + row))
+                raise UnknownActionError(self._unknown_message(array[row], first_row + row))
         return codes
 
     def _find(self, array: NDArray[Any]) -> Codes:
@@ -99,22 +99,22 @@ class Actions:
         return self._keys.locate(instants)[inverse]
 
     def _find_plain(self, value: object) -> int:
-        """Position of an id that may be a numpy or pandas scalar, or -1."""
+        """Return the position of an id that may be a numpy or pandas scalar, or -1."""
         try:
             return self._keys.find(plain(value))
         except InputError:
             return -1
 
-    def _unknown(self, value: Any, row: int) -> str:
+    def _unknown_message(self, value: Any, row: int) -> str:
         action = value.item() if isinstance(value, np.number) else value
         text = f"Action {action!r} (row {row}) is unknown to the feature map"
-        twin = next((known for known in self.ids if str(known) == str(action)), None)
-        if twin is not None:
+        match = next((known for known in self.ids if str(known) == str(action)), None)
+        if match is not None:
             return (
-                f"{text}: it knows {twin!r} of type {type(twin).__name__}, but this is of type "
-                f"{type(action).__name__}. Hand actions in as the type that the map was made with."
+                f"{text}: it knows {match!r} of type {type(match).__name__}, but this is of type "
+                f"{type(action).__name__}. Convert actions to the type that the map was made with."
             )
         return (
-            f"{text}{near(action, self.ids)}, which knows {len(self)}: {abbreviate(self.ids)}. Make the "
+            f"{text}{suggestion(action, self.ids)}, which knows {len(self)}: {abbreviate(self.ids)}. Make the "
             "map from all actions that may occur, or drop these rows."
         )

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError, SchemaError, UnknownActionError
-from hieropo.rows.columns import RULES, Checked, RowWeights, checked, column_names, contexts
+from hieropo.rows.columns import RULES, NumberColumn, RowWeights, column_names, contexts, number_column
 from hieropo.rows.ids import Ids, id_array
 from hieropo.rows.keys import Keys
 
 
-class _Coded(Protocol):
-    """The part of a feature map that is used here."""
+class _ActionCoder(Protocol):
+    """A feature map that knows action ids."""
 
     @property
     def actions(self) -> tuple[Any, ...] | None: ...
@@ -31,9 +31,9 @@ class Eligible:
     Parameters
     ----------
     entries : (total,) ids
-        Those of all rows one after the other.
+        The lists of all rows, concatenated.
     starts : (n + 1,) int
-        Where the entries of each row begin.
+        Offset of each row's list in ``entries``.
     first_row : int
         Number of the first row, for messages.
     """
@@ -51,31 +51,32 @@ class Eligible:
         """Return the lists of some rows, in this order; a row may come several times."""
         sizes = np.diff(self.starts)[rows]
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        place = np.arange(starts[-1]) + np.repeat(self.starts[:-1][rows] - starts[:-1], sizes)
-        return Eligible(self.entries[place], starts, self.first_row)
+        position = np.arange(starts[-1]) + np.repeat(self.starts[:-1][rows] - starts[:-1], sizes)
+        return Eligible(self.entries[position], starts, self.first_row)
 
-    def lacking(self, taken: Ids) -> NDArray[np.bool_]:
-        """Return which of the n rows, in which ``taken`` (n,) was done, have a list without it."""
+    def without(self, taken: Ids) -> NDArray[np.bool_]:
+        """Return which of the n rows have a list without the action taken in them, ``taken`` (n,)."""
         rows = np.repeat(np.arange(self.starts.size - 1), np.diff(self.starts))
-        listed, which = Keys.factorize(self.entries)
-        known, codes = Keys.factorize(taken)
-        lacks = np.ones(self.starts.size - 1, dtype=np.bool_)
-        lacks[rows[listed.locate(known.values)[codes][rows] == which]] = False
-        return lacks
+        listed_ids, listed_codes = Keys.factorize(self.entries)
+        taken_ids, taken_codes = Keys.factorize(taken)
+        is_without = np.ones(self.starts.size - 1, dtype=np.bool_)
+        is_without[rows[listed_ids.locate(taken_ids.values)[taken_codes][rows] == listed_codes]] = False
+        return is_without
 
-    def mask(self, features: _Coded) -> NDArray[np.bool_]:
+    def mask(self, features: _ActionCoder) -> NDArray[np.bool_]:
         """Return which of the K actions of a feature map are eligible, (n, K).
 
         Raises
         ------
         UnknownActionError
-            A list holds an action that the map does not know; names it and its row.
+            A list holds an action that the map does not know; the message names it and its row.
         InputError
             The map knows no action ids.
         """
         if features.actions is None:
             raise InputError(
-                "Eligible actions need a feature map that knows action ids; this one knows none."
+                "Eligible actions need a feature map that knows action ids, and this one knows none. Use a map with "
+                "actions, such as indicator, per_action or embedding, or leave the eligible actions out."
             )
         n = self.starts.size - 1
         rows = np.repeat(np.arange(n), np.diff(self.starts))
@@ -142,7 +143,7 @@ class Roles:
     time: str | None = None
 
     def __post_init__(self) -> None:
-        for role in _MANY:
+        for role in _MULTI_COLUMN:
             object.__setattr__(self, role, column_names(getattr(self, role), role))
         if self.levels and self.levels[-1] == self.task:
             object.__setattr__(self, "levels", self.levels[:-1])
@@ -156,25 +157,25 @@ class Roles:
                     f"The role {role} is given as {column!r}; the name of one column is needed."
                 )
             first = seen.setdefault(column, role)
-            if first != role and (first, role) not in _TWICE:
+            if first != role and (first, role) not in _COMPATIBLE:
                 raise SchemaError(
                     f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
-                    f"{_why(first, role)}"
+                    f"{_conflict_advice(first, role)}"
                 )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Name every role, as the parameters above."""
-        return tuple(each.name for each in fields(cls))
+        """Return the names of all roles, as the parameters above."""
+        return tuple(parameter.name for parameter in fields(cls))
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """Pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each of their columns."""
-        late = (*_MANY, "time")  # a column's first role here is the one that messages name
-        for role in (*(name for name in self.names() if name not in late), *late):
-            given = getattr(self, role)
-            for column in given if role in _MANY else [given]:
+        """Yield pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each column."""
+        last = (*_MULTI_COLUMN, "time")  # messages name the first role of a column
+        for role in (*(name for name in self.names() if name not in last), *last):
+            columns = getattr(self, role)
+            for column in columns if role in _MULTI_COLUMN else [columns]:
                 if column is not None:
-                    yield _MANY.get(role, role), column
+                    yield _MULTI_COLUMN.get(role, role), column
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -183,45 +184,45 @@ class Roles:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types; ``Roles(**found)`` are the same roles."""
-        found = {role: getattr(self, role) for role in self.names()}
-        return {role: list(given) if role in _MANY else given for role, given in found.items()}
+        columns = {role: getattr(self, role) for role in self.names()}
+        return {role: list(value) if role in _MULTI_COLUMN else value for role, value in columns.items()}
 
 
-def _why(first: str, role: str) -> str:
+def _conflict_advice(first: str, role: str) -> str:
     if (first, role) == ("pscore", "weight"):
         return "Estimates weigh by 1 / pscore on their own: name pscore alone."
-    return _WHY.get(role, "Each role needs a column of its own.")
+    return _ADVICE.get(role, "Each role needs a column of its own.")
 
 
-def column_of(named: str | Literal[False] | None, before: str | None) -> str | None:
-    """Return the column of an optional role: as it is named, else as it was ``before``; False names none.
+def column_of(name: str | Literal[False] | None, previous: str | None) -> str | None:
+    """Return the column of an optional role: ``name``, or the ``previous`` one where that is None; False means none.
 
     Raises
     ------
     SchemaError
-        It is neither a name nor False nor None.
+        ``name`` is neither a name nor False nor None.
     """
-    if not (isinstance(named, str) or named is None or named is False):
+    if not (isinstance(name, str) or name is None or name is False):
         raise SchemaError(
-            f"eligible={named!r} names no column. Hand in the name of the column that lists the actions, or False "
-            "where every action can be taken."
+            f"eligible={name!r} names no column. Give the name of the column that lists the actions, or False where "
+            "every action can be taken."
         )
-    if named is False:
+    if name is False:
         return None
-    return before if named is None else named
+    return previous if name is None else name
 
 
-_COPIES = 1_000.0  # mean number of times that a row of a batch comes at most
-_PIECE = 65_536  # rows of a batch of copies
+_MOST_COPIES = 1_000.0  # largest mean number of copies of a row of a batch
+_COPY_ROWS = 65_536  # rows of a batch of copies
 _BY_ROW = (
     "task", "action", "reward", "context", "pscore", "precision", "sampling_weight", "metadata", "time"
 )  # fmt: skip
-_MANY = {"context": "context", "levels": "level", "metadata": "metadata"}
-_TWICE = {
+_MULTI_COLUMN = {"context": "context", "levels": "level", "metadata": "metadata"}
+_COMPATIBLE = {
     ("task", "context"), ("action", "context"), ("context", "metadata"),
     ("task", "time"), ("level", "time"), ("context", "time"),
 }  # fmt: skip
-_WHY = {
+_ADVICE = {
     "level": "A level groups tasks: name the columns above the task, the widest first.",
     "context": "A context is what is known before the action; this column is known only after it.",
     "weight": "A weight says how often a row counts: name a column of counts or discounts, or none.",
@@ -249,7 +250,7 @@ class Batch:
     precision, sampling_weight : (n,) float, optional
         Above 0.
     first_row : int
-        Number of the first row in the log, counted from 0, or of one before it that was set aside.
+        Number of the first row in the log, from 0; an earlier one where rows before it were set aside.
     roles : Roles, optional
         Names of the columns, for messages.
     levels : tuple of (n,) ids
@@ -261,7 +262,7 @@ class Batch:
     time : (n,) float64 or datetime64, optional
         When the action of each row was chosen.
     rows : (n,) int, optional
-        Numbers of the rows in the log, where others between them were set aside; else they follow ``first_row``.
+        Numbers of the rows in the log, where rows between them were set aside; else consecutive from ``first_row``.
 
     Raises
     ------
@@ -295,23 +296,23 @@ class Batch:
         reward = rewards(self.reward, roles.reward, start)
         context = contexts(self.context, roles.context, start, rows=task.size)
         for name, values in zip(roles.context, context.T, strict=True):
-            Checked(values, name, start).obey(RULES["context"][1:])
+            NumberColumn(values, name, start).check(RULES["context"][1:])
         pscore = None if self.pscore is None else pscores(self.pscore, roles.pscore or "pscore", start)
-        weighted = {
-            role: None if values is None else _obeying(values, getattr(roles, role) or role, start, role)
+        weights = {
+            role: None if values is None else _checked(values, getattr(roles, role) or role, start, role)
             for role, values in zip(RowWeights._fields, self.weights, strict=True)
         }
         if self.time is not None and self.time.dtype.kind == "f":
-            Checked(self.time, roles.time or "time", start).obey(RULES["time"])
-        found = {
+            NumberColumn(self.time, roles.time or "time", start).check(RULES["time"])
+        columns = {
             "task": task,
             "action": action,
             "reward": reward,
             "context": context,
             "pscore": pscore,
-            **weighted,
+            **weights,
         }
-        for name, array in found.items():
+        for name, array in columns.items():
             if array is not None and len(array) != task.size:
                 raise LogError(
                     f"{name} has {counted(len(array), 'row')} but task has {task.size}. Each row of a log is one "
@@ -328,56 +329,56 @@ class Batch:
         """The weights of the rows in their three roles."""
         return RowWeights(self.weight, self.precision, self.sampling_weight)
 
-    def some(self, at: NDArray[np.int64], first_row: int, weight: Array) -> "Batch":
-        """Return some rows, in this order, with other weights; ``first_row`` is the place of the first among all."""
+    def some(self, rows: NDArray[np.int64], first_row: int, weight: Array) -> "Batch":
+        """Return some rows, in this order, with other weights; ``first_row`` is the number of the first of them."""
 
-        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if values is None else values[at]
+        def take(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[rows]
 
-        numbers = self.first_row + at if self.rows is None else self.rows[at]
-        columns: dict[str, Any] = {name: taken(getattr(self, name)) for name in _BY_ROW}
+        numbers = self.first_row + rows if self.rows is None else self.rows[rows]
+        columns: dict[str, Any] = {name: take(getattr(self, name)) for name in _BY_ROW}
         return replace(
             self,
             **columns,
-            levels=tuple(values[at] for values in self.levels),
-            eligible=None if self.eligible is None else self.eligible.some(at),
+            levels=tuple(values[rows] for values in self.levels),
+            eligible=None if self.eligible is None else self.eligible.some(rows),
             weight=None if (weight == 1.0).all() else weight,
             first_row=first_row,
             rows=numbers,
         )
 
     def number(self, row: int) -> int:
-        """Number in the log of a row of the batch."""
+        """Return the number in the log of a row of the batch."""
         return self.first_row + row if self.rows is None else int(self.rows[row])
 
 
 def unit_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield every row as often as its weight says, so that anything that goes by rows goes by weights.
+    """Yield every row once for each unit of its weight, so that statistics over rows become weighted ones.
 
-    A row of weight c comes ceil(c) times with weight 1, the last time with the fraction that is left; a row of weight 0
-    does not come. Where the weights of a batch average more than 1,000 its rows come about 1,000 times on average, with
-    larger weights. Batches have ``first_row`` counted over the rows that come, and ``rows`` as numbered in the log.
+    A row of weight c becomes ceil(c) rows of weight 1, the last one with the fraction that is left; a row of weight 0
+    is dropped. Where the weights of a batch average more than 1,000, a row becomes about 1,000 rows on average, with
+    larger weights. ``first_row`` counts the rows yielded; ``rows`` has their numbers in the log.
 
     Parameters
     ----------
     batches : iterable of Batch
-        From the first row of the log on; without weights they are passed on as they are.
+        From the first row of the log on; batches without weights are passed on unchanged.
     """
     position = 0
     for batch in batches:
         if batch.weight is None:
             yield batch
             continue
-        unit = max(1.0, float(batch.weight.mean()) / _COPIES)
+        unit = max(1.0, float(batch.weight.mean()) / _MOST_COPIES)
         copies = np.ceil(batch.weight / unit).astype(np.int64)
-        at = np.repeat(np.arange(len(batch)), copies)
-        weight = np.full(at.size, unit)
-        some = copies > 0
-        weight[np.cumsum(copies)[some] - 1] = (batch.weight - unit * (copies - 1))[some]
-        for start in range(0, at.size, _PIECE):
-            part = slice(start, start + _PIECE)
-            yield batch.some(at[part], position + start, weight[part])
-        position += at.size
+        rows = np.repeat(np.arange(len(batch)), copies)
+        weight = np.full(rows.size, unit)
+        present = copies > 0
+        weight[np.cumsum(copies)[present] - 1] = (batch.weight - unit * (copies - 1))[present]
+        for start in range(0, rows.size, _COPY_ROWS):
+            piece = slice(start, start + _COPY_ROWS)
+            yield batch.some(rows[piece], position + start, weight[piece])
+        position += rows.size
 
 
 def _plain_roles(batch: Batch) -> Roles:
@@ -395,15 +396,15 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def rewards(values: ArrayLike, column: str, first_row: int = 0) -> Array:
     """Check rewards (n,): finite, not huge."""
-    return _obeying(values, column, first_row, "reward")
+    return _checked(values, column, first_row, "reward")
 
 
 def pscores(values: ArrayLike, column: str, first_row: int = 0) -> Array:
     """Check propensities (n,): in (0, 1]."""
-    return _obeying(values, column, first_row, "pscore")
+    return _checked(values, column, first_row, "pscore")
 
 
-def _obeying(values: ArrayLike, column: str, first_row: int, role: str) -> Array:
-    found = checked(values, column, first_row)
-    found.obey(RULES[role])
-    return found.array
+def _checked(values: ArrayLike, column: str, first_row: int, role: str) -> Array:
+    numbers = number_column(values, column, first_row)
+    numbers.check(RULES[role])
+    return numbers.array

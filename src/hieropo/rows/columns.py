@@ -1,4 +1,4 @@
-"""Numbers of named columns, and the rules that they have to keep; a message says where and what to do."""
+"""Check the numbers of named columns by the rules of their roles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule for values.
+    """A rule for the values of a role.
 
     Parameters
     ----------
     why : str
-        Follows the value in a message.
+        Rest of the message after the value: why the value cannot be used, and what to do.
     broken : tuple of (reason, test)
-        A test says which of the values (n,) break the rule; the reason is the word for it in counts.
+        A test returns which values (n,) break the rule; rows are counted under the reason.
     """
 
     why: str
@@ -31,10 +31,10 @@ class Rule:
 
     def breaks(self, values: Array) -> Mask:
         """Return which values (n,) break the rule."""
-        found: Mask = np.zeros(np.shape(values), dtype=np.bool_)
+        broken: Mask = np.zeros(np.shape(values), dtype=np.bool_)
         for _, test in self.broken:
-            found |= test(values)
-        return found
+            broken |= test(values)
+        return broken
 
 
 def _huge(values: Array) -> Mask:
@@ -157,14 +157,14 @@ class RowWeights(NamedTuple):
 
     def factors(self) -> Array:
         """Return w = c q v, by which z z' is summed; an empty array where all are 1."""
-        given = [values for values in self if values is not None]
-        return _product(given[0].size, *given) if given else np.zeros(0)
+        factors = [values for values in self if values is not None]
+        return _product(factors[0].size, *factors) if factors else np.zeros(0)
 
     def squared(self) -> Array:
         """Return c (q v)^2, by which z z' is summed for the variance of a sum over rows kept by chance."""
         assert self.sampling_weight is not None
-        once = self.sampling_weight * (1.0 if self.precision is None else self.precision)
-        return _product(once.size, self.weight, once**2)
+        per_row = self.sampling_weight * (1.0 if self.precision is None else self.precision)
+        return _product(per_row.size, self.weight, per_row**2)
 
 
 def _product(n: int, *factors: Array | None) -> Array:
@@ -205,7 +205,7 @@ def column_names(names: Sequence[str], role: str) -> tuple[str, ...]:
 
 
 def numbers(values: object, column: str, first_row: int = 0) -> Array:
-    """Bring the numbers of a column to float64; text is never read as a number.
+    """Return the numbers of a column as float64; text is never read as a number.
 
     Raises
     ------
@@ -226,22 +226,21 @@ def numbers(values: object, column: str, first_row: int = 0) -> Array:
 
 def _not_a_number(column: str, row: int, value: object) -> LogError:
     return LogError(
-        f"Column {column!r}, row {row}: {value!r} of type {type(value).__name__} is not a number. A "
-        "missing value is not zero and text is not read as a number: drop such rows, or cast the column "
-        "before."
+        f"Column {column!r}, row {row}: {value!r} of type {type(value).__name__} is not a number. A missing value is "
+        "not zero, and text is not read as a number. Drop such rows, or cast the column first."
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """Numbers of one column, (n,), and where they stand."""
+class NumberColumn:
+    """Numbers of one column, (n,), with its name and the number of its first row for messages."""
 
     array: Array
     column: str
     first_row: int
 
     def refuse(self, bad: Mask, why: str) -> None:
-        """Raise for the first bad value, if there is one; say how many there are."""
+        """Raise for the first bad value, if there is one; the message has the count of all."""
         count = int(np.count_nonzero(bad))
         if not count:
             return
@@ -250,37 +249,37 @@ class Checked:
         value = float(self.array[row])
         raise LogError(f"Column {self.column!r}, row {self.first_row + row}: {value!r}{more} {why}")
 
-    def obey(self, rules: Sequence[Rule]) -> None:
+    def check(self, rules: Sequence[Rule]) -> None:
         """Raise for the first value that breaks the first rule that is broken."""
         for rule in rules:
             self.refuse(rule.breaks(self.array), rule.why)
 
 
-def checked(values: ArrayLike, column: str, first_row: int) -> Checked:
-    """Bring a column (n,) to float64, ready to be refused."""
+def number_column(values: ArrayLike, column: str, first_row: int) -> NumberColumn:
+    """Return a column (n,) as float64, ready to be checked."""
     array = numbers(values, column, first_row)
     if array.ndim != 1:
-        raise LogError(f"{column!r} has shape {array.shape}; one number a row, shape (n,), is needed.")
-    return Checked(array, column, first_row)
+        raise LogError(f"{column!r} has shape {array.shape}; one number in each row, shape (n,), is needed.")
+    return NumberColumn(array, column, first_row)
 
 
 def contexts(
     values: ArrayLike | None, columns: tuple[str, ...], first_row: int = 0, *, rows: int = 0
 ) -> Array:
     """Check contexts (n, c): one finite number for each of the c columns; None gives shape (rows, 0)."""
-    given = np.empty((rows, 0)) if values is None else np.asarray(values)
-    if given.ndim != 2 or given.shape[1] != len(columns):
+    table = np.empty((rows, 0)) if values is None else np.asarray(values)
+    if table.ndim != 2 or table.shape[1] != len(columns):
         raise LogError(
-            f"The context has shape {given.shape}; shape (n, {len(columns)}) is needed, one column for "
+            f"The context has shape {table.shape}; shape (n, {len(columns)}) is needed, one column for "
             f"each of {list(columns)}. A single column is context.reshape(-1, 1), a single row "
             "context.reshape(1, -1)."
         )
-    if given.dtype.kind in "biuf":
-        array: Array = given.astype(np.float64, copy=False)
+    if table.dtype.kind in "biuf":
+        array: Array = table.astype(np.float64, copy=False)
     else:
-        array = np.column_stack([numbers(given[:, j], name, first_row) for j, name in enumerate(columns)])
+        array = np.column_stack([numbers(table[:, j], name, first_row) for j, name in enumerate(columns)])
     for j in np.flatnonzero(~np.isfinite(array).all(axis=0)).tolist():
-        Checked(array[:, j], columns[j], first_row).obey(RULES["context"][:1])
+        NumberColumn(array[:, j], columns[j], first_row).check(RULES["context"][:1])
     return array
 
 
@@ -292,7 +291,7 @@ def check_rows(
     sampling_weight: ArrayLike | None = None,
 ) -> tuple[Array, Array, RowWeights]:
     """Return phi (n, d), reward (n,) and the weights of rows as float64; raise where a value cannot be used."""
-    table, values = _numbers(phi, "phi"), _numbers(reward, "reward")
+    table, values = _as_floats(phi, "phi"), _as_floats(reward, "reward")
     if table.ndim != 2 or values.ndim != 1 or table.shape[0] != values.size:
         raise InputError(
             f"phi has shape {table.shape} and reward {values.shape}; (n, d) and (n,) with one n are needed."
@@ -301,7 +300,8 @@ def check_rows(
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise LogError(
-            f"phi[{row}, {column}] is {table[row, column]}. A feature must be finite: fill or drop such rows before."
+            f"phi[{row}, {column}] is {table[row, column]}. A feature must be finite: fill such values in, or drop the "
+            "rows."
         )
     bad = ~np.isfinite(values)
     if bad.any():
@@ -309,28 +309,32 @@ def check_rows(
         raise LogError(
             f"reward[{row}] is {values[row]}. A reward must be finite: a missing reward is not a zero."
         )
-    given = zip(RowWeights._fields, (weight, precision, sampling_weight), strict=True)
-    return table, values, RowWeights(*(_checked_weights(each, role, values.shape) for role, each in given))
+    by_role = zip(RowWeights._fields, (weight, precision, sampling_weight), strict=True)
+    return (
+        table,
+        values,
+        RowWeights(*(_check_weights(values_of_role, role, values.shape) for role, values_of_role in by_role)),
+    )
 
 
-def _checked_weights(given: ArrayLike | None, role: str, shape: tuple[int, ...]) -> Array | None:
-    if given is None:
+def _check_weights(values: ArrayLike | None, role: str, shape: tuple[int, ...]) -> Array | None:
+    if values is None:
         return None
-    weights = _numbers(given, role)
+    weights = _as_floats(values, role)
     if weights.shape != shape:
         raise InputError(f"{role} has shape {weights.shape}; reward has {shape}.")
-    zero = role == "weight"
-    bad = ~(np.isfinite(weights) & ((weights >= 0) if zero else (weights > 0)))
+    may_be_zero = role == "weight"
+    bad = ~(np.isfinite(weights) & ((weights >= 0) if may_be_zero else (weights > 0)))
     if bad.any():
         row = int(bad.argmax())
-        needed = "not negative" if zero else "above 0"
+        needed = "not negative" if may_be_zero else "above 0"
         raise LogError(
             f"{role}[{row}] is {weights[row]}. A {role.replace('_', ' ')} must be finite and {needed}."
         )
     return weights
 
 
-def _numbers(values: ArrayLike, name: str) -> Array:
+def _as_floats(values: ArrayLike, name: str) -> Array:
     array = np.asarray(values)
     if array.dtype.kind not in "biufO":
         raise InputError(
@@ -339,4 +343,6 @@ def _numbers(values: ArrayLike, name: str) -> Array:
     try:
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} holds something that is not a number: {error}.") from error
+        raise InputError(
+            f"{name} contains a value that is not a number: {error}. Cast or drop it."
+        ) from error

@@ -1,4 +1,4 @@
-"""Ids of tasks and actions: arrays, plain twins, JSON, and unknown ids that read as known ones."""
+"""Ids of tasks and actions: arrays, standard-library values, JSON, and known ids that resemble unknown ones."""
 
 import datetime as dt
 import json
@@ -30,24 +30,24 @@ def is_null(value: object) -> bool:
 
 
 def may_be_rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which floats (n,) are so large that different whole numbers become one float: float64 from 2**53 on."""
-    rounded: NDArray[np.bool_] = (np.abs(values) >= 2.0 ** _digits(values.dtype)) & np.isfinite(values)
+    """Return which floats (n,) are so large that several whole numbers round to one float: from 2**53 in float64."""
+    rounded: NDArray[np.bool_] = (np.abs(values) >= 2.0 ** _mantissa_bits(values.dtype)) & np.isfinite(values)
     return rounded
 
 
-def _digits(kind: Any) -> int:
-    """Binary digits that a type of floats holds."""
+def _mantissa_bits(kind: Any) -> int:
+    """Return the number of binary digits that a type of floats holds."""
     return int(np.finfo(kind).nmant) + 1
 
 
 def rounded_message(value: float | np.floating[Any], subject: str = "The id") -> str:
-    """Say why a float that :func:`may_be_rounded` is no id, and what to do; ``subject`` says where it stands."""
+    """Return the message on a float that :func:`may_be_rounded` and so is no id; ``subject`` names its place."""
     kind = value.dtype if isinstance(value, np.floating) else np.dtype(np.float64)
     return (
-        f"{subject} {float(value)!r} is a {kind} of size 2**{_digits(kind)} or more, where different whole numbers "
-        "become one float, and so different ids one id. Did a merge or a missing value make floats of whole numbers? "
-        "Keep them whole from their source on (pandas: astype('Int64') before the merge), or make them text there: a "
-        "later cast does not bring lost digits back."
+        f"{subject} {float(value)!r} is a {kind} of size 2**{_mantissa_bits(kind)} or more, where different whole "
+        "numbers become one float, and so different ids one id. Did a merge or a missing value make floats of whole "
+        "numbers? Keep them whole from their source on (pandas: astype('Int64') before the merge), or make them text "
+        "there: a later cast does not bring lost digits back."
     )
 
 
@@ -74,7 +74,7 @@ def refuse_rounded_in(values: NDArray[Any], place: str, rows: NDArray[np.int64] 
     ----------
     values : (n,) float
     place : str
-        Where they stand, such as ``Column 'store'``.
+        Their column for the message, such as ``Column 'store'``.
     rows : (n,) int, or int
         Number of the row of each, or of the first where they follow it.
 
@@ -85,13 +85,13 @@ def refuse_rounded_in(values: NDArray[Any], place: str, rows: NDArray[np.int64] 
     """
     bad = may_be_rounded(values)
     if bad.any():
-        at = int(bad.argmax())
-        row = rows + at if isinstance(rows, int) else rows[at]
-        raise LogError(rounded_message(values[at], f"{place}, row {row}: the id"))
+        position = int(bad.argmax())
+        row = rows + position if isinstance(rows, int) else rows[position]
+        raise LogError(rounded_message(values[position], f"{place}, row {row}: the id"))
 
 
 def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
-    """Bring ids (n,) to an array of int64, uint64, datetime64 or object, each id as it was given.
+    """Return ids (n,) as an array of int64, uint64, datetime64 or object, each id unchanged.
 
     Raises
     ------
@@ -164,18 +164,18 @@ def _hashable(item: object) -> bool:
 
 def _null(column: str, first_row: int, row: int, value: object) -> LogError:
     return LogError(
-        f"Column {column!r}, row {first_row + row}: the id is {value}. A row without it cannot be used: "
-        "was a join incomplete? Drop such rows, or give them an id of their own."
+        f"Column {column!r}, row {first_row + row}: the id is {value}, and a row without an id cannot be used. Was a "
+        "join incomplete? Drop such rows, or give them an id of their own."
     )
 
 
 def plain(value: object) -> Any:
-    """Return the standard library's twin of an id: ``np.int64(3)`` gives 3, a pandas Timestamp a datetime.
+    """Return an id as a type of the standard library: ``np.int64(3)`` gives 3, a pandas Timestamp a datetime.
 
     Raises
     ------
     InputError
-        The value is null, not finite, a float that :func:`may_be_rounded`, or of a type that has no exact twin.
+        The value is null, not finite, a float that :func:`may_be_rounded`, or has no exact value in these types.
     """
     if is_null(value):
         raise InputError(f"{value!r} cannot be an id: it stands for a missing value.")
@@ -196,14 +196,14 @@ def plain(value: object) -> Any:
 
 
 def instant(value: object) -> np.datetime64 | None:
-    """Return a date, or a time without a zone, of whichever library as ``datetime64``; None for any other id."""
+    """Return a date, or a time without a zone, of any library as ``datetime64``; None for any other id."""
     if isinstance(value, np.datetime64):
         return value
     if not isinstance(value, dt.date) or getattr(value, "tzinfo", None) is not None:
         return None
     finer = getattr(value, "to_datetime64", None)  # of pandas, which knows nanoseconds
-    found: np.datetime64 = np.datetime64(value) if finer is None else finer()
-    return found
+    moment: np.datetime64 = np.datetime64(value) if finer is None else finer()
+    return moment
 
 
 def _exactly(value: Any, kind: type) -> Any:
@@ -218,13 +218,13 @@ def _from_datetime64(value: np.datetime64) -> dt.date | dt.datetime:
     unit = np.datetime_data(value.dtype)[0]
     goal = "D" if unit in ("Y", "M", "W", "D") else "us"
     twin = value.astype(f"datetime64[{goal}]")
-    found = twin.item()
-    if twin != value or not isinstance(found, dt.date):
+    plain_value = twin.item()
+    if twin != value or not isinstance(plain_value, dt.date):
         raise InputError(
             f"The id {value} has no exact datetime (years 1 to 9999, whole microseconds). Round it, or "
             "use a string."
         )
-    return found
+    return plain_value
 
 
 def _plain_datetime(value: dt.datetime) -> dt.datetime:
@@ -325,19 +325,26 @@ def abbreviate(items: Iterable[object], shown: int = 5) -> str:
     return ", ".join(texts[:shown]) + (f", ... ({rest} more)" if rest > 0 else "")
 
 
-_UUID_SIGNS = 32  # at least, of a UUID as text
-_TRUTHS = {"true": True, "True": True, "false": False, "False": False}
+_SHORTEST_UUID = 32  # at least, of a UUID as text
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
-def alike(key: object) -> Iterator[Any]:
-    """Yield ids that read as this one, of other types or written in other ways, the likeliest first."""
+def alternative_ids(key: object) -> Iterator[Any]:
+    """Yield ids that may mean the same as this one, of another type or spelling, the likeliest first."""
     with suppress(InputError):
         key = plain(key)
     if isinstance(key, str):
-        yield from readings(key)
-        word = key.strip()
-        spellings = (word, word.lstrip("0"), word.lower(), word.upper(), word.capitalize(), word.title())
-        yield from dict.fromkeys(each for each in spellings if each not in ("", key))
+        yield from typed_readings(key)
+        stripped = key.strip()
+        spellings = (
+            stripped,
+            stripped.lstrip("0"),
+            stripped.lower(),
+            stripped.upper(),
+            stripped.capitalize(),
+            stripped.title(),
+        )
+        yield from dict.fromkeys(spelling for spelling in spellings if spelling not in ("", key))
         yield key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):
         with suppress(UnicodeDecodeError):
@@ -353,21 +360,21 @@ def alike(key: object) -> Iterator[Any]:
             yield str(int(key))
 
 
-def readings(text: str) -> Iterator[Any]:
-    """Yield the ids of other types that a text may stand for, blanks around it left out."""
-    word = text.strip()
-    if word[:1].isdigit() or word[:1] in ("+", "-", "."):
-        for read in (int, _float, dt.date.fromisoformat, dt.datetime.fromisoformat, np.datetime64):
+def typed_readings(text: str) -> Iterator[Any]:
+    """Yield the ids of other types that a text may stand for, surrounding blanks ignored."""
+    stripped = text.strip()
+    if stripped[:1].isdigit() or stripped[:1] in ("+", "-", "."):
+        for parse in (int, _parse_float, dt.date.fromisoformat, dt.datetime.fromisoformat, np.datetime64):
             with suppress(ValueError, OverflowError):
-                yield read(word)
-    if len(word) >= _UUID_SIGNS:
+                yield parse(stripped)
+    if len(stripped) >= _SHORTEST_UUID:
         with suppress(ValueError):
-            yield UUID(word)
-    if word in _TRUTHS:
-        yield _TRUTHS[word]
+            yield UUID(stripped)
+    if stripped in _BOOLEANS:
+        yield _BOOLEANS[stripped]
 
 
-def _float(text: str) -> int | float:
+def _parse_float(text: str) -> int | float:
     value = float(text)
     if not np.isfinite(value) or may_be_rounded(np.asarray(value)):
         raise ValueError(text)  # no float that can be an id
@@ -378,43 +385,43 @@ class KnownIds(Protocol):
     """Ids of tasks, in memory or on disk."""
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of ids."""
 
     def find(self, key: Any, /) -> int:
-        """Row of one id, or -1."""
+        """Return the row of one id, or -1."""
 
     def id_of(self, row: int, /) -> Any:
         """Return the id of one row."""
 
 
-def known_alike(key: object, known: KnownIds) -> Any:
-    """Return the known id that reads as an unknown one, or None."""
-    row = next((row for row in map(known.find, alike(key)) if row >= 0), -1)
+def matching_known_id(key: object, known: KnownIds) -> Any:
+    """Return the known id that an unknown one may mean, or None."""
+    row = next((row for row in map(known.find, alternative_ids(key)) if row >= 0), -1)
     if row < 0:
         return None
-    twin = known.id_of(row)
+    match = known.id_of(row)
     with suppress(InputError):
-        twin = plain(twin)
-    return twin
+        match = plain(match)
+    return match
 
 
-def other_type(known: Any, task: Any, row: str) -> str | None:
-    """Return the text of a warning where tasks, none of them known, are of another type than the log's; else None.
+def id_type_warning(known_id: Any, task: Any, row: str) -> str | None:
+    """Return a warning where all tasks are unknown and their ids are of another type than those of the log; else None.
 
     Parameters
     ----------
-    known, task : id
-        A task of the log, and one of those that are unknown.
+    known_id, task : id
+        A task of the log, and an unknown one.
     row : str
-        What a row is, such as "request".
+        Noun for a row, such as "request".
     """
-    if type(known) is type(task):
+    if type(known_id) is type(task):
         return None
-    mine, theirs = plain(known), plain(task)
-    if type(mine) is type(theirs):
+    log_id, unknown_id = plain(known_id), plain(task)
+    if type(log_id) is type(unknown_id):
         return None
     return (
-        f"No {row} is of a task that the log had: their ids are of type {type(theirs).__name__}, such as {theirs!r}, "
-        f"those of the log of type {type(mine).__name__}, such as {mine!r}. Is it the right column? Bring its ids to "
-        "the type that they had in the log."
+        f"No {row} is of a task of the log: its ids are of type {type(unknown_id).__name__}, such as {unknown_id!r}, "
+        f"those of the log of type {type(log_id).__name__}, such as {log_id!r}, so no task can be recognised. Is it "
+        "the right column? Convert its ids to the type that they had in the log."
     )

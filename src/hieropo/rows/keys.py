@@ -1,4 +1,4 @@
-"""Ids of tasks, kept as given and found again."""
+"""Indices of ids: ids as given, and the row of each; a frozen index and a growing one."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from hieropo._kernels import backend
 from hieropo._utils.arrays import Codes, normalised
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, UnknownTaskError
-from hieropo.rows.ids import KnownIds, id_array, instant, known_alike, plain, refuse_rounded
+from hieropo.rows.ids import KnownIds, id_array, instant, matching_known_id, plain, refuse_rounded
 from hieropo.rows.texts import Text, Texts
 
-_LEAST, _DENSE = 2**20, 8  # numbers up to the first and so many times the ids are looked up in an array
-_FEW = 1_000  # ids below which a search is as quick
+_TABLE_FLOOR, _TABLE_PER_ID = 2**20, 8  # with n ids, numbers below 2**20 + 8 n use a table
+_SEARCH_BELOW = 1_000  # for fewer ids a binary search is as quick as a table
 
 
-def _apart(values: NDArray[Any]) -> list[Any]:
-    """Ids one by one; nanoseconds stay times, which numpy's ``tolist`` would make numbers."""
+def _as_list(values: NDArray[Any]) -> list[Any]:
+    """Return ids as a list; times stay times: numpy's ``tolist`` makes numbers of nanoseconds."""
     return list(values) if values.dtype.kind == "M" else values.tolist()
 
 
@@ -27,21 +27,22 @@ def _as_ids(ids: object) -> NDArray[Any]:
     return id_array(ids, "task")
 
 
-def unknown_text(key: object, row: int | None, known: KnownIds) -> str:
-    """Say what is wrong with an id that is not among the known ones, and what to do."""
+def unknown_task_message(key: object, row: int | None, known: KnownIds) -> str:
+    """Return the message on an unknown id: a known id that it may mean, or known examples, and what to do."""
     with suppress(InputError):
         key = plain(key)
     place = "" if row is None else f" (row {row})"
     text = f"Task {key!r}{place} is unknown; {counted(len(known), 'task')} {agreeing(len(known), 'is', 'are')} known"
-    twin = known_alike(key, known)
-    if twin is None:
-        first = ", ".join(repr(known.id_of(number)) for number in range(min(len(known), 3)))
-        return f"{text} ({first}{', ...' if len(known) > 3 else ''}). Check the id, or ask for a new task's answer."
-    if type(twin) is type(key):
-        return f"{text}, among them {twin!r}. Are they one task? Hand ids in as they were written in the log."
+    match = matching_known_id(key, known)
+    if match is None:
+        examples = ", ".join(repr(known.id_of(number)) for number in range(min(len(known), 3)))
+        more = ", ..." if len(known) > 3 else ""
+        return f"{text} ({examples}{more}). Check the id; for a new task set unseen='prior'."
+    if type(match) is type(key):
+        return f"{text}, among them {match!r}. If they are one task, write the id as in the log."
     return (
-        f"{text}, among them {twin!r} of type {type(twin).__name__}, but this is of type {type(key).__name__}. Hand "
-        "ids in as the type that the log had."
+        f"{text}, among them {match!r} of type {type(match).__name__}, but this is of type {type(key).__name__}. "
+        "Convert ids to the type that they have in the log."
     )
 
 
@@ -58,7 +59,7 @@ class Keys:
     values: NDArray[Any]
     _index: dict[Any, int] | None = field(default=None, repr=False)
     _order: Codes | None = field(default=None, repr=False)
-    _near: Codes | None = field(default=None, repr=False)
+    _row_of_number: Codes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = _as_ids(self.values)
@@ -69,9 +70,9 @@ class Keys:
 
     @classmethod
     def factorize(cls, ids: object) -> tuple["Keys", Codes]:
-        """Split ids (n,) into the distinct ones and, for each row, which of them it is.
+        """Return the distinct ids, and for each row (n,) the position of its id among them.
 
-        Numbers and dates come back sorted, everything else in order of appearance.
+        Numbers and dates are sorted, all other ids in order of appearance.
 
         Raises
         ------
@@ -82,7 +83,7 @@ class Keys:
 
     @classmethod
     def _split(cls, array: NDArray[Any]) -> tuple["Keys", Codes]:
-        """As :meth:`factorize`, of ids that were checked."""
+        """Do the same for ids that were checked."""
         if array.dtype != object:
             values, codes = np.unique(array, return_inverse=True)
             return cls(values), codes.astype(np.int64, copy=False).reshape(-1)
@@ -105,7 +106,7 @@ class Keys:
         return self._index
 
     def find(self, key: object) -> int:
-        """Row of one id, or -1.
+        """Return the row of one id, or -1.
 
         Raises
         ------
@@ -121,20 +122,20 @@ class Keys:
             ) from error
 
     def _row(self, key: object) -> int:
-        """Row of one id, or -1; one instant is one id, in whichever type and unit it comes."""
-        table = self._table()
-        row = table.get(key, -1)
+        """Return the row of one id, or -1; an instant is one id in any type and unit."""
+        row_of = self._table()
+        row = row_of.get(key, -1)
         moment = instant(key) if row < 0 else None
         if moment is None:
             return row
         if self.values.dtype.kind == "M":
-            return table.get(moment, -1)
+            return row_of.get(moment, -1)
         with suppress(InputError):  # finer than the standard library knows
-            row = table.get(plain(moment), -1)
+            row = row_of.get(plain(moment), -1)
         return row
 
     def locate(self, ids: object) -> Codes:
-        """Row of each id (n,), -1 where unknown."""
+        """Return the row of each id (n,), -1 where unknown."""
         array = _as_ids(ids)
         values = self.values
         if array.dtype != object and array.dtype == values.dtype and values.size:
@@ -145,35 +146,35 @@ class Keys:
         return np.fromiter((table.get(item, -1) for item in array.tolist()), dtype=np.int64, count=array.size)
 
     def _search(self, array: NDArray[Any]) -> Codes:
-        near = self._close()
-        if near.size:
-            inside = (array >= 0) & (array < near.size)
-            return np.where(inside, near[np.where(inside, array, 0)], -1)
-        values, order = self.values, self._sorting()
+        row_of_number = self._number_table()
+        if row_of_number.size:
+            inside = (array >= 0) & (array < row_of_number.size)
+            return np.where(inside, row_of_number[np.where(inside, array, 0)], -1)
+        values, order = self.values, self._sort_order()
         first, last = values[[0, -1]]
         if not order.size and values.dtype.kind in "iu" and int(last) - int(first) == values.size - 1:
             inside = (array >= first) & (array <= last)  # consecutive numbers: no search
             return np.where(inside, array - first, -1).astype(np.int64)
-        spot = np.minimum(
+        position = np.minimum(
             np.searchsorted(values, array, sorter=order if order.size else None), values.size - 1
         )
-        rows = order[spot] if order.size else spot
+        rows = order[position] if order.size else position
         return np.where(values[rows] == array, rows, -1)
 
-    def _close(self) -> Codes:
-        """Row of each whole number, -1 where there is none, of ids that lie close together; else empty."""
-        if self._near is None:
-            values, near = self.values, np.zeros(0, dtype=np.int64)
-            if values.dtype == np.int64 and values.size >= _FEW:
+    def _number_table(self) -> Codes:
+        """Return the row of each whole number from 0 on, -1 where there is none; empty where the ids are too sparse."""
+        if self._row_of_number is None:
+            values, row_of_number = self.values, np.zeros(0, dtype=np.int64)
+            if values.dtype == np.int64 and values.size >= _SEARCH_BELOW:
                 low, high = int(values.min()), int(values.max())
-                if low >= 0 and high < _LEAST + _DENSE * values.size:
-                    near = np.full(high + 1, -1, dtype=np.int64)
-                    near[values] = np.arange(values.size)
-            object.__setattr__(self, "_near", near)
-        assert self._near is not None
-        return self._near
+                if low >= 0 and high < _TABLE_FLOOR + _TABLE_PER_ID * values.size:
+                    row_of_number = np.full(high + 1, -1, dtype=np.int64)
+                    row_of_number[values] = np.arange(values.size)
+            object.__setattr__(self, "_row_of_number", row_of_number)
+        assert self._row_of_number is not None
+        return self._row_of_number
 
-    def _sorting(self) -> Codes:
+    def _sort_order(self) -> Codes:
         """Return the order that sorts the ids; empty where they are sorted."""
         if self._order is None:
             order = np.argsort(self.values, kind="stable").astype(np.int64)
@@ -182,12 +183,12 @@ class Keys:
         return self._order
 
     def require(self, ids: object) -> Codes:
-        """Row of each id (n,).
+        """Return the row of each id (n,).
 
         Raises
         ------
         UnknownTaskError
-            An id is not among the keys; names it, its row, and a known id of another type that looks the same.
+            An id is not among the keys; the message names it, its row, and a known id that it may mean.
         """
         rows = self.locate(ids)
         if (rows < 0).any():
@@ -197,172 +198,173 @@ class Keys:
 
     def id_of(self, row: int) -> Any:
         """Return the id of one row."""
-        return _apart(self.values[row : row + 1])[0]
+        return _as_list(self.values[row : row + 1])[0]
 
     def unknown_message(self, key: object, row: int | None = None) -> str:
-        """Say what is wrong with an id that is not here."""
-        return unknown_text(key, row, self)
+        """Return the message on an id that is not among the keys."""
+        return unknown_task_message(key, row, self)
 
     def union(self, other: "Keys") -> tuple["Keys", Codes]:
-        """These keys, then the new ones of ``other``; and the row of each of ``other``'s in the union."""
+        """Return these keys followed by the new ones of ``other``, and the rows of ``other``'s keys in the union."""
         rows = self.locate(other.values)
-        fresh = rows < 0
-        rows[fresh] = len(self) + np.arange(int(fresh.sum()))
-        if not fresh.any():
+        new = rows < 0
+        rows[new] = len(self) + np.arange(int(new.sum()))
+        if not new.any():
             return self, rows
-        extra = other.values[fresh]
-        if extra.dtype == self.values.dtype:
-            return Keys(np.concatenate([self.values, extra])), rows
+        added = other.values[new]
+        if added.dtype == self.values.dtype:
+            return Keys(np.concatenate([self.values, added])), rows
         if not len(self):
-            return Keys(extra), rows
-        values = np.empty(len(self) + extra.size, dtype=object)
-        values[: len(self)] = _apart(self.values)
-        values[len(self) :] = _apart(extra)
+            return Keys(added), rows
+        values = np.empty(len(self) + added.size, dtype=object)
+        values[: len(self)] = _as_list(self.values)
+        values[len(self) :] = _as_list(added)
         return Keys(values), rows
 
 
-class Places:
-    """Rows of a table that grows as tasks appear, in the order of :meth:`Keys.factorize` batch by batch.
+class GrowingKeys:
+    """An index that grows as ids appear: a new id gets the next row, in the order of :meth:`Keys.factorize`.
 
-    Whole numbers that lie close together are looked up in an array, texts that come as bytes by their bytes, everything
-    else in a dictionary.
+    Dense whole numbers are looked up in a table, texts that come as bytes by their bytes, other ids in a dictionary.
     """
 
     def __init__(self) -> None:
-        self._table = np.zeros(0, dtype=np.int32)  # place of each number, -1 where it has none yet
-        self._found: list[Codes] = []  # numbers in the order of their places
+        self._table = np.zeros(0, dtype=np.int32)  # row of each number, -1 where it has none yet
+        self._numbers: list[Codes] = []  # numbers in the order of their rows
         self._count = 0
         self._index: dict[Any, int] | None = None
         self._dtypes: set[np.dtype[Any]] = set()
         self._texts: Texts | None = None
-        self._other = False  # whether there are ids that are no texts
+        self._has_non_texts = False  # True once an id is no text
 
     @classmethod
-    def after(cls, keys: Keys) -> "Places":
-        """Go on after these ids, each of which has its row as its place."""
-        found, values = cls(), keys.values
+    def after(cls, keys: Keys) -> "GrowingKeys":
+        """Return an index that starts with these keys, each at its row."""
+        growing, values = cls(), keys.values
         if not values.size:
-            return found
-        found._dtypes.add(values.dtype)
-        if values.dtype == np.int64 and found._reach(values):
-            found._table[values] = np.arange(values.size)
-            found._found, found._count = [values], values.size
+            return growing
+        growing._dtypes.add(values.dtype)
+        if values.dtype == np.int64 and growing._fit_table(values):
+            growing._table[values] = np.arange(values.size)
+            growing._numbers, growing._count = [values], values.size
         else:
-            found._index = dict(keys._table())
-        return found
+            growing._index = dict(keys._table())
+        return growing
 
     def __len__(self) -> int:
         if self._texts is not None:
             return len(self._texts)
         return self._count if self._index is None else len(self._index)
 
-    def of_text(self, texts: Text, which: Codes | None = None) -> Codes:
-        """Place of each text (n,), or of those numbers ``which`` (k,), with new places for new ones."""
+    def rows_of_texts(self, texts: Text, which: Codes | None = None) -> Codes:
+        """Return the row of each text (n,), or of those at the positions ``which`` (k,); new texts get new rows."""
         self._dtypes.add(np.dtype(object))
-        if self._texts is None and not self._other:
+        if self._texts is None and not self._has_non_texts:
             self._to_texts()
         if self._texts is not None:
-            return self._texts.numbers(texts, which)
-        return self._placed(self._as_dictionary(), texts.strings() if which is None else texts.take(which))
+            return self._texts.rows(texts, which)
+        return self._rows_of_items(
+            self._as_dictionary(), texts.strings() if which is None else texts.take(which)
+        )
 
     def _to_texts(self) -> None:
-        """Find texts by their bytes from now on, if all ids so far are texts."""
-        known = list(self._as_dictionary())
+        """Look texts up by their bytes from now on, if all ids so far are texts."""
+        ids = list(self._as_dictionary())
         try:
-            if all(type(item) is str for item in known):
+            if all(type(item) is str for item in ids):
                 self._texts = Texts()
-                self._texts.numbers(Text.of(known))
+                self._texts.rows(Text.of(ids))
                 self._index = None
         except UnicodeEncodeError:
             self._texts = None
-        self._other = self._texts is None
+        self._has_non_texts = self._texts is None
 
-    def of(self, ids: object) -> Codes:
-        """Place of each id (n,), with new places for new ids.
+    def rows(self, ids: object) -> Codes:
+        """Return the row of each id (n,); new ids get new rows.
 
         Raises
         ------
         LogError
             As :func:`ids.id_array`; the message names the row.
         """
-        return self.of_checked(_as_ids(ids))
+        return self.rows_of_ids(_as_ids(ids))
 
-    def of_checked(self, array: NDArray[Any]) -> Codes:
-        """As :meth:`of`, of ids that :func:`ids.id_array` made."""
+    def rows_of_ids(self, array: NDArray[Any]) -> Codes:
+        """Do the same for ids that :func:`ids.id_array` made."""
         if self._texts is not None and array.dtype == object:
             return self._of_objects(array)
         self._dtypes.add(array.dtype)
-        if self._index is None and self._texts is None and array.dtype == np.int64 and self._reach(array):
-            return self._looked_up(array)
+        if self._index is None and self._texts is None and array.dtype == np.int64 and self._fit_table(array):
+            return self._rows_of_numbers(array)
         index = self._as_dictionary()
         if array.dtype == object:
-            return self._placed(index, array.tolist())
+            return self._rows_of_items(index, array.tolist())
         keys, codes = Keys._split(array)
-        found: Codes = self._placed(index, keys.values if array.dtype.kind == "M" else keys.values.tolist())[
-            codes
-        ]
-        return found
+        rows: Codes = self._rows_of_items(
+            index, keys.values if array.dtype.kind == "M" else keys.values.tolist()
+        )[codes]
+        return rows
 
     def _of_objects(self, array: NDArray[Any]) -> Codes:
-        """Place of each id (n,) where all so far were texts that came as bytes."""
+        """Return the row of each id (n,) where all ids so far were texts that came as bytes."""
         keys, codes = Keys._split(array)
         items = keys.values.tolist()
         try:
             if all(type(item) is str for item in items):
-                return self.of_text(Text.of(items))[codes]
+                return self.rows_of_texts(Text.of(items))[codes]
         except UnicodeEncodeError:
             pass
-        self._other = True
-        return self._placed(self._as_dictionary(), items)[codes]
+        self._has_non_texts = True
+        return self._rows_of_items(self._as_dictionary(), items)[codes]
 
-    def of_places(self, others: "Places") -> Codes:
-        """Place of each of the others' ids (n,), in their order, with new places for new ones."""
+    def rows_of_keys(self, others: "GrowingKeys") -> Codes:
+        """Return the row of each id of another index, in its order; new ids get new rows."""
         if others._texts is not None:
-            return self.of_text(others._texts.known())
-        return self.of_checked(others.keys().values) if len(others) else np.zeros(0, dtype=np.int64)
+            return self.rows_of_texts(others._texts.all_texts())
+        return self.rows_of_ids(others.keys().values) if len(others) else np.zeros(0, dtype=np.int64)
 
     @staticmethod
-    def _placed(index: dict[Any, int], items: Any) -> Codes:
+    def _rows_of_items(index: dict[Any, int], items: Any) -> Codes:
         return np.fromiter((index.setdefault(item, len(index)) for item in items), np.int64, len(items))
 
-    def _reach(self, array: Codes) -> bool:
-        """Return whether the numbers fit the array of places, which is made longer for them."""
+    def _fit_table(self, array: Codes) -> bool:
+        """Return whether the numbers fit in the table, which is made longer for them."""
         if not array.size:
             return True
         low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= _LEAST + _DENSE * (self._count + array.size):
+        if low < 0 or high >= _TABLE_FLOOR + _TABLE_PER_ID * (self._count + array.size):
             return False
         if high >= self._table.size:
-            more = np.full(max(high + 1, 2 * self._table.size) - self._table.size, -1, dtype=np.int32)
-            self._table = np.concatenate([self._table, more])
+            extension = np.full(max(high + 1, 2 * self._table.size) - self._table.size, -1, dtype=np.int32)
+            self._table = np.concatenate([self._table, extension])
         return True
 
-    def _looked_up(self, array: Codes) -> Codes:
-        numbers, place, fresh = normalised(array), np.empty_like(array), np.empty_like(array)
+    def _rows_of_numbers(self, array: Codes) -> Codes:
+        numbers, rows, unseen = normalised(array), np.empty_like(array), np.empty_like(array)
         loops = backend.ids(numbers.size)
-        count = loops.find_numbers(numbers, self._table, place, fresh)
+        count = loops.find_numbers(numbers, self._table, rows, unseen)
         if count:
-            new = np.sort(fresh[:count])
+            new = np.sort(unseen[:count])
             self._table[new] = self._count + np.arange(count)
-            self._found.append(new)
+            self._numbers.append(new)
             self._count += count
-            loops.enter_numbers(numbers, self._table, place)
-        return place
+            loops.enter_numbers(numbers, self._table, rows)
+        return rows
 
     def _as_dictionary(self) -> dict[Any, int]:
         if self._index is None:
-            known = np.concatenate(self._found).tolist() if self._found else []
+            ids = np.concatenate(self._numbers).tolist() if self._numbers else []
             if self._texts is not None:
-                known, self._texts = self._texts.known().strings(), None
-            self._index = {item: row for row, item in enumerate(known)}
-            self._table, self._found = np.zeros(0, dtype=np.int32), []
+                ids, self._texts = self._texts.all_texts().strings(), None
+            self._index = {item: row for row, item in enumerate(ids)}
+            self._table, self._numbers = np.zeros(0, dtype=np.int32), []
         return self._index
 
     def keys(self) -> Keys:
-        """Return the ids in the order of their places."""
-        if self._index is None and self._found:
-            return Keys(np.concatenate(self._found))
-        known = list(self._as_dictionary() if self._texts is None else self._texts.known().strings())
-        values = np.empty(len(known), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
-        values[:] = known
+        """Return the ids in the order of their rows."""
+        if self._index is None and self._numbers:
+            return Keys(np.concatenate(self._numbers))
+        ids = list(self._as_dictionary() if self._texts is None else self._texts.all_texts().strings())
+        values = np.empty(len(ids), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
+        values[:] = ids
         return Keys(values)

@@ -15,7 +15,7 @@ from hieropo._utils.packed import unpack
 from hieropo.errors import ArtifactError, UnknownTaskError
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.ids import id_array, refuse_rounded
-from hieropo.rows.keys import unknown_text
+from hieropo.rows.keys import unknown_task_message
 from hieropo.storage.columns import IdColumn, WholeIds
 from hieropo.storage.layout import LOOKUP, TASKS, damaged
 from hieropo.storage.mapped import MappedFile
@@ -181,7 +181,7 @@ class StoredKeys:
 
     def unknown_message(self, key: object, row: int | None = None) -> str:
         """Say what is wrong with an id that is not here."""
-        return unknown_text(key, row, self)
+        return unknown_task_message(key, row, self)
 
 
 def _items(array: NDArray[Any]) -> Any:

@@ -445,8 +445,8 @@ def test_where_nothing_is_wrong_a_lenient_reading_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"rejects": "bad.txt"}, InputError, "has to end in .parquet"),
-        ({"rejects": DATA / "coffee.dsjson"}, InputError, "would become part of the log"),
+        ({"rejects": "bad.txt"}, InputError, "must end in .parquet"),
+        ({"rejects": DATA / "coffee.dsjson"}, InputError, "would become a part of the log"),
         ({"form": "json"}, InputError, "form='json' is none of 'cb', 'cb_adf', 'dsjson'"),
         (
             {"action": "j.size"},

@@ -17,7 +17,7 @@ from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.passes.worker import accumulator, add_rows, placed
 from hieropo.rows.batches import Batch
-from hieropo.rows.keys import Keys, Places
+from hieropo.rows.keys import GrowingKeys, Keys
 
 FOLDS = 5
 
@@ -222,7 +222,7 @@ def first_pass(
         A row cannot be used.
     """
     width, low, high = len(features.actions or ()), np.inf, -np.inf
-    places = Places()
+    places = GrowingKeys()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
     total = accumulator(features, per_action=apart, offset=offset)
     sketcher = RowSketcher(features.actions)
@@ -236,7 +236,7 @@ def first_pass(
         with placed(batch):
             add_rows(total, features, batch, codes)
         _sketch(sketcher, batch, codes)
-        place = places.of(batch.task)
+        place = places.rows(batch.task)
         counts, weight = _grown(counts, weight, len(places))
         np.add.at(counts.reshape(-1), place * width + codes, 1)
         weight += np.bincount(place, batch.weight, weight.size)

@@ -1,4 +1,4 @@
-"""Filters: which rows of a log count, read as early as a source can.
+"""Filters of the rows of a log, applied as early as a source can.
 
 As text a filter is a small part of SQL:
 
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError
 from hieropo.logs.arrow.arrays import decoded
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, Parted, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, PartedSource, regroup
 from hieropo.logs.arrow.schema import check_columns, is_number, is_text
 
 Value = str | int | float | bool
@@ -52,11 +52,11 @@ class Filter:
     expression : pyarrow.compute.Expression
         Over the columns of the source.
     columns : tuple of str
-        Those that it reads.
+        Columns that it reads.
     text : str
-        For messages.
+        Text for messages.
     sql : str or None
-        The same in the SQL that DuckDB, PostgreSQL and polars share, where it was given as text.
+        The filter in the SQL that DuckDB, PostgreSQL and polars share; None where it was not given as text.
     """
 
     expression: Any
@@ -64,34 +64,34 @@ class Filter:
     text: str
     sql: str | None
 
-    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that pass."""
+    def passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that pass."""
         return _comparable(batch, self.columns).filter(self.expression)
 
 
-def bound_filter(given: Any, schema: pa.Schema, name: str) -> Filter:
-    """Make a filter for a source with this schema from a text, or from a pyarrow Expression.
+def bound_filter(filter_: Any, schema: pa.Schema, name: str) -> Filter:
+    """Return a filter for a source with this schema, from a text or a pyarrow Expression.
 
     Raises
     ------
     InputError
-        It cannot be read (the message names the place, and what was expected there), or compares a column with a value
-        of another kind.
+        The text cannot be read (the message has the place and the expected token), or a column is compared with a value
+        of another type.
     SchemaError
-        A column is not there.
+        A column is missing.
     """
-    if isinstance(given, str):
-        found = _Parser(given, schema, name).filter()
-        _tried(found.expression, schema, found.columns, given, name)
-        return found
-    if not isinstance(given, pc.Expression):
+    if isinstance(filter_, str):
+        bound = _Parser(filter_, schema, name).filter()
+        _check_types(bound.expression, schema, bound.columns, filter_, name)
+        return bound
+    if not isinstance(filter_, pc.Expression):
         raise InputError(
             f"A filter is a text such as \"day >= '2026-01-01'\" or a pyarrow Expression such as "
-            f"pyarrow.compute.field('day') >= ..., not of type {type(given).__name__}."
+            f"pyarrow.compute.field('day') >= ..., not of type {type(filter_).__name__}."
         )
-    _tried(given, schema, schema.names, str(given), name)
-    columns = tuple(column for column in schema.names if not _binds(given, schema, column))
-    return Filter(given, columns, str(given), None)
+    _check_types(filter_, schema, schema.names, str(filter_), name)
+    columns = tuple(column for column in schema.names if not _can_do_without(filter_, schema, column))
+    return Filter(filter_, columns, str(filter_), None)
 
 
 def sql_name(column: str) -> str:
@@ -105,7 +105,7 @@ class _Test(NamedTuple):
 
 
 class _Parser:
-    """Reads a filter from left to right; looks one token ahead. A negation is passed down to the tests."""
+    """Recursive-descent parser with one token of look-ahead; a negation is passed down to the tests."""
 
     def __init__(self, text: str, schema: pa.Schema, name: str) -> None:
         self._text, self._schema, self._name = text, schema, name
@@ -115,26 +115,26 @@ class _Parser:
 
     def filter(self) -> Filter:
         """Return the whole text as a filter."""
-        test = self._any_of(negated=False)
+        test = self._disjunction(negated=False)
         if self._kind != "end":
-            raise self._wrong("'and' or 'or' or the end")
+            raise self._expected("'and' or 'or' or the end")
         return Filter(test.expression, tuple(self._columns), self._text, test.sql)
 
-    def _any_of(self, *, negated: bool) -> _Test:
-        return self._joined("or", partial(self._joined, "and", self._one), negated=negated)
+    def _disjunction(self, *, negated: bool) -> _Test:
+        return self._chain("or", partial(self._chain, "and", self._negation), negated=negated)
 
-    def _joined(self, word: str, read: Callable[..., _Test], *, negated: bool) -> _Test:
+    def _chain(self, word: str, read: Callable[..., _Test], *, negated: bool) -> _Test:
         tests = [read(negated=negated)]
         while self._take(word):
             tests.append(read(negated=negated))
-        return _join(tests, every=(word == "and") != negated)
+        return _combine(tests, every=(word == "and") != negated)
 
-    def _one(self, *, negated: bool) -> _Test:
+    def _negation(self, *, negated: bool) -> _Test:
         if self._take("not"):
-            return self._one(negated=not negated)
+            return self._negation(negated=not negated)
         if self._take("("):
-            test = self._any_of(negated=negated)
-            self._need(")")
+            test = self._disjunction(negated=negated)
+            self._require(")")
             return test
         return self._test(negated=negated)
 
@@ -142,32 +142,32 @@ class _Parser:
         column = self._column()
         if self._take("is"):
             missing = self._take("not") == negated
-            self._need("null")
+            self._require("null")
             null = pc.field(column).is_null()
             return _Test(null if missing else ~null, f"{sql_name(column)} IS {'' if missing else 'NOT '}NULL")
         negated = self._take("not") != negated
         compared = partial(self._compared, column, negated=negated)
         if self._take("in"):
-            self._need("(")
+            self._require("(")
             tests = [compared("=", self._value())]
             while self._take(","):
                 tests.append(compared("=", self._value()))
-            self._need(")")
-            return _join(tests, every=negated)
+            self._require(")")
+            return _combine(tests, every=negated)
         if self._take("between"):
             low = compared(">=", self._value())
-            self._need("and")
-            return _join([low, compared("<=", self._value())], every=not negated)
+            self._require("and")
+            return _combine([low, compared("<=", self._value())], every=not negated)
         if self._kind != "sign":
-            raise self._wrong("=, !=, <, <=, >, >=, in, between or is")
+            raise self._expected("=, !=, <, <=, >, >=, in, between or is")
         sign = {"==": "=", "<>": "!="}.get(self._token, self._token)
         self._step()
         return compared(sign, self._value())
 
     def _compared(self, column: str, sign: str, value: Value, *, negated: bool) -> _Test:
-        """Return the test of a column beside a value, or the opposite test."""
+        """Return the test of a column against a value, or the opposite test."""
         compare, sql, _ = _SIGNS[_SIGNS[sign][2] if negated else sign]
-        literal = _literal(column, value, self._schema.field(column).type, self._name)
+        literal = _value_as(column, value, self._schema.field(column).type, self._name)
         written = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value).upper()
         return _Test(compare(pc.field(column), literal), f"{sql_name(column)} {sql} {written}")
 
@@ -178,7 +178,7 @@ class _Parser:
         elif self._kind == "word" and token.lower() not in _WORDS:
             column = token
         else:
-            raise self._wrong("the name of a column")
+            raise self._expected("the name of a column")
         check_columns(self._schema, [("filter", column)], self._name)
         self._columns[column] = None
         self._step()
@@ -194,20 +194,20 @@ class _Parser:
         elif kind == "word" and token.lower() in ("true", "false"):
             value = token.lower() == "true"
         else:
-            more = f"; text stands in single quotes, {token!r}" if kind == "word" else ""
-            raise self._wrong("a number, a text in single quotes, true or false" + more)
+            hint = f"; write a text in single quotes, {token!r}" if kind == "word" else ""
+            raise self._expected("a number, a text in single quotes, true or false" + hint)
         self._step()
         return value
 
     def _take(self, token: str) -> bool:
-        taken = self._kind in ("word", "mark") and self._token.lower() == token
-        if taken:
+        matches = self._kind in ("word", "mark") and self._token.lower() == token
+        if matches:
             self._step()
-        return taken
+        return matches
 
-    def _need(self, token: str) -> None:
+    def _require(self, token: str) -> None:
         if not self._take(token):
-            raise self._wrong(repr(token))
+            raise self._expected(repr(token))
 
     def _step(self) -> None:
         match = _TOKENS.match(self._text, self._end)
@@ -215,18 +215,18 @@ class _Parser:
         self._kind = str(match.lastgroup)
         self._token, self._end = match[self._kind], match.end()
         if self._kind == "odd":
-            raise self._wrong("a name, a number, a text in single quotes or a sign")
+            raise self._expected("a name, a number, a text in single quotes or a sign")
 
-    def _wrong(self, expected: str) -> InputError:
-        """Say what was expected at this place."""
-        there = "its end" if self._kind == "end" else repr(self._token)
+    def _expected(self, expected: str) -> InputError:
+        """Return the error for an unexpected token."""
+        token = "its end" if self._kind == "end" else repr(self._token)
         return InputError(
-            f"The filter {self._text!r} cannot be read at character {self._end - len(self._token) + 1}, {there}: "
-            f"{expected} was expected. A filter is such as day >= '2026-01-01' and country in ('NL', 'BE')."
+            f"The filter {self._text!r} cannot be read at character {self._end - len(self._token) + 1}, {token}: "
+            f"{expected} was expected. An example of a filter: day >= '2026-01-01' and country in ('NL', 'BE')."
         )
 
 
-def _join(tests: Sequence[_Test], *, every: bool) -> _Test:
+def _combine(tests: Sequence[_Test], *, every: bool) -> _Test:
     if len(tests) == 1:
         return tests[0]
     join, word = (operator.and_, " AND ") if every else (operator.or_, " OR ")
@@ -235,57 +235,57 @@ def _join(tests: Sequence[_Test], *, every: bool) -> _Test:
     )
 
 
-def _literal(column: str, value: Value, kind: pa.DataType, name: str) -> Any:
+def _value_as(column: str, value: Value, kind: pa.DataType, name: str) -> Any:
     """Return the value of a test as the type of its column."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     hint = f" Write '{value}', in quotes." if is_text(kind) else ""
-    wrong = InputError(
-        f"The filter compares column {column!r} of the {name}, of type {kind}, with {value!r}, which is no such value."
-        f"{hint} Dates are such as '2026-01-31', times such as '2026-01-31 10:00:00'."
+    mismatch = InputError(
+        f"The filter compares column {column!r} of the {name}, of type {kind}, with {value!r}, which is of another "
+        f"type.{hint} Write a date as '2026-01-31', a time as '2026-01-31 10:00:00'."
     )
     if isinstance(value, str):
         try:
             return pa.scalar(value) if is_text(kind) else pa.scalar(value).cast(kind)
         except (pa.ArrowException, NotImplementedError) as error:
-            raise wrong from error
+            raise mismatch from error
     boolean = pa.types.is_boolean(kind)
     if not (boolean if isinstance(value, bool) else is_number(kind) and not boolean):
-        raise wrong
+        raise mismatch
     return pa.scalar(value)
 
 
-def _tried(expression: Any, schema: pa.Schema, columns: Sequence[str], text: str, name: str) -> None:
+def _check_types(expression: Any, schema: pa.Schema, columns: Sequence[str], text: str, name: str) -> None:
     """Refuse a filter that the types of the columns do not allow."""
     try:
-        _none(schema, columns).filter(expression)
+        _empty_table(schema, columns).filter(expression)
     except (pa.ArrowException, NotImplementedError, TypeError) as error:
         raise InputError(
-            f"The filter {text} does not go with the columns of the {name}: {str(error).strip()}."
+            f"The filter {text} does not fit the types of the columns of the {name}: {str(error).strip()}."
         ) from error
 
 
-def _binds(expression: Any, schema: pa.Schema, without: str) -> bool:
-    """Whether a filter can do without a column."""
+def _can_do_without(expression: Any, schema: pa.Schema, without: str) -> bool:
+    """Return whether a filter can be evaluated without a column."""
     try:
-        _none(schema, [name for name in schema.names if name != without]).filter(expression)
+        _empty_table(schema, [name for name in schema.names if name != without]).filter(expression)
     except pa.ArrowException:
         return False
     return True
 
 
-def _none(schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+def _empty_table(schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
     fields = [schema.field(column) for column in columns]
     kinds = [field.with_type(pa.large_string()) if _is_view(field.type) else field for field in fields]
     return pa.schema(kinds).empty_table()
 
 
 def _comparable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """With text that Arrow can compare, which views are not."""
+    """Return a batch without views of text, which Arrow cannot compare."""
     for column in columns:
         if _is_view(batch.schema.field(column).type):
-            plain = decoded(batch.column(column)).cast(pa.large_string())
-            batch = batch.set_column(batch.schema.get_field_index(column), column, plain)
+            texts = decoded(batch.column(column)).cast(pa.large_string())
+            batch = batch.set_column(batch.schema.get_field_index(column), column, texts)
     return batch
 
 
@@ -293,69 +293,69 @@ def _is_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string_view(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
-def filtered(log: LogSource, given: Any) -> LogSource:
-    """Keep the rows of a source that pass a filter; rows are then counted among those.
+def filtered(log: LogSource, filter_: Any) -> LogSource:
+    """Return a source of the rows that pass a filter; rows are numbered among those.
 
     Raises
     ------
     InputError, SchemaError
         As :func:`bound_filter`.
     """
-    found = bound_filter(given, log.schema, log.name)
-    for way, wrap in (("filtered", None), ("pruned", FilteredParts)):
-        source = getattr(log, way)(found) if hasattr(log, way) else None
+    row_filter = bound_filter(filter_, log.schema, log.name)
+    for method, wrap in (("filtered", None), ("pruned", FilteredParts)):
+        source = getattr(log, method)(row_filter) if hasattr(log, method) else None
         if source is not None:
-            return source if wrap is None else wrap(source, found)
-    return FilteredSource(log, found)
+            return source if wrap is None else wrap(source, row_filter)
+    return FilteredSource(log, row_filter)
 
 
 class FilteredSource:
     """The rows of a source that pass a filter."""
 
-    def __init__(self, source: LogSource, by: Filter) -> None:
-        self.name = f"{source.name} where {by.text}"
+    def __init__(self, source: LogSource, row_filter: Filter) -> None:
+        self.name = f"{source.name} where {row_filter.text}"
         self.schema = source.schema
         self.rereadable = source.rereadable
         self.n_rows: int | None = None
-        self._source, self._filter = source, by
+        self._source, self._filter = source, row_filter
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows that pass, with these columns only."""
-        found = self._source.batches(_both(columns, self._filter), batch_rows)
-        return regroup((self._filter.kept(batch).select(list(columns)) for batch in found), batch_rows)
+        batches = self._source.batches(_with_filter_columns(columns, self._filter), batch_rows)
+        return regroup((self._filter.passing(batch).select(list(columns)) for batch in batches), batch_rows)
 
 
-class FilteredParts(Parted):
-    """The rows of files that pass a filter, in parts: they are counted when it is opened."""
+class FilteredParts(PartedSource):
+    """The rows of files that pass a filter, in parts; they are counted when the source is opened."""
 
-    def __init__(self, source: Any, by: Filter) -> None:
-        self.name = f"{source.name} where {by.text}"
-        self.where = by.text
+    def __init__(self, source: Any, row_filter: Filter) -> None:
+        self.name = f"{source.name} where {row_filter.text}"
+        self.where = row_filter.text
         self.files = source.files
         self.schema = source.schema
-        self._source, self._filter = source, by
+        self._source, self._filter = source, row_filter
         self._rows = [
-            sum(by.kept(batch).num_rows for batch in part.batches())
-            for part in self._source.parts(by.columns)
+            sum(row_filter.passing(batch).num_rows for batch in part.batches())
+            for part in self._source.parts(row_filter.columns)
         ]
         self.n_rows = sum(self._rows)
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
-        """The parts of the files in which a row passes."""
-        found, row = [], 0
-        parts = self._source.parts(_both(columns, self._filter))
+        """Return the parts of the files in which a row passes."""
+        passing_parts, row = [], 0
+        parts = self._source.parts(_with_filter_columns(columns, self._filter))
         for part, rows in zip(parts, self._rows, strict=True):
             if rows:
-                kept = Part.of(part, partial(_kept, part, tuple(columns), self._filter))
-                found.append(replace(kept, first_row=row, n_rows=rows))
+                passing = Part.of(part, partial(_passing_batches, part, tuple(columns), self._filter))
+                passing_parts.append(replace(passing, first_row=row, n_rows=rows))
             row += rows
-        return found
+        return passing_parts
 
 
-def _kept(part: Part, columns: Sequence[str], by: Filter) -> Iterator[pa.RecordBatch]:
+def _passing_batches(part: Part, columns: Sequence[str], row_filter: Filter) -> Iterator[pa.RecordBatch]:
     for batch in part.batches():
-        yield by.kept(batch).select(list(columns))
+        yield row_filter.passing(batch).select(list(columns))
 
 
-def _both(columns: Sequence[str], by: Filter) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*columns, *by.columns]))
+def _with_filter_columns(columns: Sequence[str], row_filter: Filter) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*columns, *row_filter.columns]))

@@ -1,4 +1,4 @@
-"""What every source of rows offers."""
+"""The interface of every source of rows, and its parts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class LogSource(Protocol):
     """Rows that can be read as Arrow record batches, in one order.
 
     Every source cuts its rows at the same places: each batch has ``batch_rows`` rows, the last one fewer. So
-    the same rows give the same sums to the last bit, wherever they come from. A source that can be read in pieces
-    also has ``parts``, as :func:`parts_of` says.
+    the same rows give the same sums to the last bit, from any source. A source that can be read in parts also has a
+    method ``parts``, described at :func:`parts_of`.
     """
 
     @property
     def name(self) -> str:
-        """What it is, for messages."""
+        """The kind and path of the source, for messages."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -37,7 +37,7 @@ class LogSource(Protocol):
 
     @property
     def rereadable(self) -> bool:
-        """Whether ``batches`` may be called more than once."""
+        """True where ``batches`` may be called more than once."""
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only, in the order asked for."""
@@ -45,22 +45,22 @@ class LogSource(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of a source that can be read apart from the others, in any thread and again.
+    """Consecutive rows of a source that can be read on their own, in any thread and more than once.
 
     Parameters
     ----------
     name : str
-        For messages, such as a file and its row groups.
+        Name for messages, such as a file and its row groups.
     file : int
-        Number of the file that it lies in, from 0; 0 where there are no files.
+        Number of its file, from 0; 0 where there are no files.
     path : str or None
-        The file that it lies in; None where there is none.
+        Its file; None where there is none.
     first_row : int
         Number of its first row in the whole log, from 0.
     n_rows : int
-        How many rows it has, or at most has; 0 where that is not known.
+        Number of its rows, or an upper bound; 0 where that is not known.
     read : callable
-        Gives its rows, each time anew, in batches of any size; text may come dictionary-encoded.
+        Returns an iterator over its rows, in batches of any size; text may be dictionary-encoded.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Part:
 
     @classmethod
     def of(cls, part: "Part", read: Callable[[], Iterator[pa.RecordBatch]]) -> "Part":
-        """Return the same part, read in another way."""
+        """Return the same part with another ``read``."""
         return cls(part.name, part.file, part.path, part.first_row, part.n_rows, read)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -80,8 +80,8 @@ class Part:
         return self.read()
 
 
-class Parted:
-    """A source in files, which is read part by part."""
+class PartedSource:
+    """A source in files that is read part by part."""
 
     rereadable = True
     name: str
@@ -107,13 +107,13 @@ class Parted:
         SchemaError
             As :meth:`parts`.
         LogError
-            While reading: a file is torn, or a value is not of the type that was stated; names it.
+            While reading: a file is damaged, or a value is not of its stated type.
         """
         return regroup((batch for part in self.parts(columns) for batch in part.batches()), batch_rows)
 
 
-class Wrapped:
-    """A source that is as another one, but for what a subclass does with its parts.
+class WrappedSource:
+    """A source that delegates to another one; a subclass changes how its parts are read.
 
     Parameters
     ----------
@@ -132,10 +132,10 @@ class Wrapped:
 
 
 def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
-    """Pieces of a source, in the order of their rows, with these columns only.
+    """Return the parts of a source in the order of their rows, with these columns only.
 
-    They are what ``source.parts(columns)`` says, a ``Sequence[Part]`` whose parts of one file stand together; a source
-    without that method is one part.
+    They are those of ``source.parts(columns)``, a ``Sequence[Part]`` in which the parts of one file are adjacent; a
+    source without that method is one part.
     """
     divide: Callable[[Sequence[str]], Sequence[Part]] | None = getattr(source, "parts", None)
     if divide is not None:
@@ -150,21 +150,21 @@ def files_of(source: LogSource) -> Sequence[Path] | None:
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut and join batches so that each has ``rows`` rows and only the last has fewer; none is empty."""
-    held: list[pa.RecordBatch] = []
+    """Yield the rows in batches of ``rows`` rows; only the last has fewer, and none is empty."""
+    pieces: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         start = 0
         while start < batch.num_rows:
             part = batch.slice(start, rows - count)
-            held.append(part)
+            pieces.append(part)
             start += part.num_rows
             count += part.num_rows
             if count == rows:
-                yield _joined(held)
-                held, count = [], 0
-    if held:
-        yield _joined(held)
+                yield _joined(pieces)
+                pieces, count = [], 0
+    if pieces:
+        yield _joined(pieces)
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -181,7 +181,8 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def empty(name: str) -> LogError:
-    """Say that a source has no rows."""
+    """Return the error for a source without rows."""
     return LogError(
-        f"The {name} has no rows. Is it the right one, and did an earlier filter or join leave anything?"
+        f"The {name} has no rows, so nothing can be learned from it. Is it the right one, and did an earlier filter or "
+        "join drop all rows?"
     )

@@ -1,4 +1,4 @@
-"""Reading a log that may not be usable: what can be read of each row, and what is wrong with the rest, counted."""
+"""Lenient reading for the doctor: the usable values of each row, and counts of the unusable ones."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,26 +15,26 @@ from hieropo.logs.bad_rows.rejects import Reason, find_bad_values
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Roles
 from hieropo.rows.columns import HUGE
-from hieropo.rows.keys import Places
+from hieropo.rows.keys import GrowingKeys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LenientBatch:
-    """Consecutive rows of a log, as far as they can be read.
+    """Consecutive rows of a log; values that cannot be used are marked.
 
     Attributes
     ----------
     first_row, rows : int
     task, action : (n,) int
-        Places of ids; -1 where there is none. ``action`` is None without such a column.
+        Rows of ids; -1 where there is none. ``action`` is None without such a column.
     numbers : dict
         Columns of numbers (n,); NaN where a value cannot be used.
     levels : tuple of (n,) int
-        Places of the groups, as those of tasks.
+        Rows of the groups, as those of tasks.
     time : (n,) array or None
         NaN where it is missing.
     eligible : (n,) array or None
-        How many actions could be taken; 0 where that is not known.
+        Number of eligible actions; 0 where the list is missing.
     faults : list of Reason
     """
 
@@ -49,7 +49,7 @@ class LenientBatch:
     faults: list[Reason]
 
     def repeated(self, copies: Codes) -> "LenientBatch":
-        """Return every row as often as ``copies`` (n,) says; faults are those of the rows as they came."""
+        """Return each row ``copies`` (n,) times; faults stay those of the original rows."""
 
         def repeat(values: Any) -> Any:
             return None if values is None else np.repeat(values, copies)
@@ -67,80 +67,80 @@ class LenientBatch:
 
 
 class LenientReader:
-    """Looks at record batches one after the other, and knows the ids that came so far.
+    """Reads record batches one after the other, and numbers the ids in order of appearance.
 
     Parameters
     ----------
     roles : Roles
     features : FeatureMap, optional
-        Rows whose action it does not know cannot be used.
+        Rows with actions that it does not know cannot be used.
     """
 
     def __init__(self, roles: Roles, features: FeatureMap | None = None) -> None:
         self.roles, self._features = roles, features
-        self.tasks, self.actions = Places(), Places()
-        self.levels = tuple(Places() for _ in roles.levels)
+        self.tasks, self.actions = GrowingKeys(), GrowingKeys()
+        self.levels = tuple(GrowingKeys() for _ in roles.levels)
 
-    def look(self, found: pa.RecordBatch, first_row: int) -> LenientBatch:
-        """Read what can be read of a record batch that has all columns of the roles."""
-        roles, n, found = self.roles, found.num_rows, without_views(found)
+    def read(self, batch: pa.RecordBatch, first_row: int) -> LenientBatch:
+        """Read the usable values of a record batch that has all columns of the roles."""
+        roles, n, batch = self.roles, batch.num_rows, without_views(batch)
         faults = {
-            (fault.column, fault.reason): fault for fault in find_bad_values(found, roles, self._features)
+            (fault.column, fault.reason): fault for fault in find_bad_values(batch, roles, self._features)
         }
         bad: dict[str, Mask] = {}
         for fault in faults.values():
             bad[fault.column] = bad.get(fault.column, np.zeros(n, dtype=np.bool_)) | fault.bad
         good = {column: ~bad.get(column, np.zeros(n, dtype=np.bool_)) for column in roles.columns}
 
-        def places(column: str, known: Places) -> Codes:
-            return _places(found.column(column), good[column], column, known)
+        def rows_of(column: str, index: GrowingKeys) -> Codes:
+            return _rows_of_ids(batch.column(column), good[column], column, index)
 
         values = {
-            column: _numbers(found.column(column), good[column])
+            column: _numbers(batch.column(column), good[column])
             for role, column in roles.items()
             if role in NUMBER_ROLES
         }
         return LenientBatch(
             first_row=first_row,
             rows=n,
-            task=places(roles.task, self.tasks),
-            action=None if roles.action is None else places(roles.action, self.actions),
+            task=rows_of(roles.task, self.tasks),
+            action=None if roles.action is None else rows_of(roles.action, self.actions),
             numbers=values,
             levels=tuple(
-                places(column, known) for column, known in zip(roles.levels, self.levels, strict=True)
+                rows_of(column, index) for column, index in zip(roles.levels, self.levels, strict=True)
             ),
-            time=None if roles.time is None else _times(found.column(roles.time), good[roles.time]),
-            eligible=None if roles.eligible is None else _lengths(found.column(roles.eligible)),
-            faults=[fault.counted(found, first_row) for fault in faults.values()],
+            time=None if roles.time is None else _times(batch.column(roles.time), good[roles.time]),
+            eligible=None if roles.eligible is None else _list_lengths(batch.column(roles.eligible)),
+            faults=[fault.counted(batch, first_row) for fault in faults.values()],
         )
 
 
-def _places(column: pa.Array, good: Mask, name: str, places: Places) -> Codes:
+def _rows_of_ids(column: pa.Array, good: Mask, name: str, index: GrowingKeys) -> Codes:
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         column = decoded(column)
     usable = column if good.all() else column.filter(pa.array(good))
-    found = np.full(good.size, -1, dtype=np.int64)
+    rows = np.full(good.size, -1, dtype=np.int64)
     if len(usable):
-        found[good] = _placed(usable, name, places)
-    return found
+        rows[good] = _rows_of_usable(usable, name, index)
+    return rows
 
 
-def _placed(column: pa.Array, name: str, places: Places) -> Codes:
+def _rows_of_usable(column: pa.Array, name: str, keys: GrowingKeys) -> Codes:
     if not pa.types.is_dictionary(column.type) and not pa.types.is_integer(column.type):
         column = column if is_uuid(column.type) else column.dictionary_encode()
     if not pa.types.is_dictionary(column.type):
-        return places.of(ids(column, name, 0))
+        return keys.rows(ids(column, name, 0))
     index = column.indices.to_numpy(zero_copy_only=False)
     entries = np.zeros(len(column.dictionary), dtype=np.int64)
     entries[index] = 1
-    used = np.flatnonzero(entries)  # entries that no row uses are no ids
-    entries[used] = places.of(ids(plain_texts(column.dictionary).take(pa.array(used)), name, 0))
+    used = np.flatnonzero(entries)  # entries that no row uses are not checked
+    entries[used] = keys.rows(ids(plain_texts(column.dictionary).take(pa.array(used)), name, 0))
     rows: Codes = entries[index]
     return rows
 
 
 def _numbers(column: pa.Array, good: Mask) -> Array:
-    """Values of a column of numbers as float64 (n,), NaN where one is not good."""
+    """Return the values of a column of numbers as float64 (n,), NaN where one is not good."""
     column = text_numbers(column).values if holds_text(column.type) else decoded(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
@@ -152,7 +152,7 @@ def _numbers(column: pa.Array, good: Mask) -> Array:
     return values if good.all() else np.where(good, values, np.nan)
 
 
-def rewards_of(column: pa.Array) -> Array:
+def usable_rewards(column: pa.Array) -> Array:
     """Return the rewards of a column of numbers (n,), NaN where one cannot be used."""
     values = _numbers(column, np.ones(len(column), dtype=np.bool_))
     if values.size and not (values.min() >= -HUGE and values.max() <= HUGE):
@@ -161,21 +161,21 @@ def rewards_of(column: pa.Array) -> Array:
 
 
 def _times(column: pa.Array, good: Mask) -> Array:
-    """Times (n,), in the unit of the column: seconds or parts of them, days, or plain numbers; NaN where missing."""
+    """Return times (n,) as numbers in the unit of the column, such as days or microseconds; NaN where missing."""
     column = decoded(column)
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
     return _numbers(column, good)
 
 
-def _lengths(column: pa.Array) -> Array:
-    """Return how many entries each list has, (n,); 0 of a missing one."""
+def _list_lengths(column: pa.Array) -> Array:
+    """Return the number of entries of each list, (n,); 0 for a missing one."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def time_text(value: float, kind: pa.DataType) -> str:
-    """Write a time that :func:`times_in` read from a column of this type."""
+    """Write a time of a :class:`LenientBatch` that came from a column of this type."""
     if not pa.types.is_temporal(kind):
         return f"{value:.12g}"
     unit: Any = ("D" if kind.bit_width == 32 else "ms") if pa.types.is_date(kind) else kind.unit

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: found, set aside, counted by reason, and listed in a file; none is lost in silence."""
+"""Find rows that cannot be used, set them aside, count them by reason, and list them in a file."""
 
 import os
 import tempfile
@@ -30,12 +30,12 @@ from hieropo.rows.ids import Ids, may_be_rounded, plain
 from hieropo.rows.keys import Keys
 
 _IN_WORDS = {"missing": "a missing value", "infinite": "an infinite value"}
-NOTHING = ("missing", "NaN")  # reasons of values that are not there
-NO_NUMBER = "not a number"  # the reason of text where a number is needed
-ROUNDED = "an id that may be rounded"  # the reason of floats so large that different whole numbers become one
+MISSING_REASONS = ("missing", "NaN")  # reasons of values that are missing
+NO_NUMBER = "not a number"  # reason of text where a number is needed
+ROUNDED = "an id that may be rounded"  # reason of floats so large that different whole numbers become one
 LIST_ROUNDED = "a list with an id that may be rounded"
 
-_MOST = 0.5  # share of rows that may be set aside
+_MAX_SHARE = 0.5  # largest share of rows that may be set aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Reason:
     first_row : int
         Number in the whole log, from 0; where the unit is a line, that of the line in its file, from 1.
     value : str or None
-        What stood there; None where nothing did.
+        Value that cannot be used; None where there was none.
     unit : "row" or "line"
     """
 
@@ -70,7 +70,7 @@ class Reason:
         reason = _IN_WORDS.get(self.reason, self.reason)
         fault = reason if reason == NO_NUMBER else f"with {reason}"
         place = f" in {self.column!r}" if self.column else ""
-        value = "" if self.value is None or self.reason in NOTHING else f": {_short(self.value)}"
+        value = "" if self.value is None or self.reason in MISSING_REASONS else f": {_shortened(self.value)}"
         return f"{self.rows:,} {fault}{place} (first in {self.unit} {self.first_row:,}{value})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,15 +83,15 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Uneven:
-    """An action whose rows were set aside more or less often than chance would.
+    """An action whose rows were set aside far more or less often than those of other actions.
 
     Parameters
     ----------
     action : id
     rows : int
-        How many were set aside.
+        Rows that were set aside.
     expected : float
-        How many would be if it had nothing to do with the action.
+        Their expected number if rows were set aside independently of the action.
     """
 
     action: Any
@@ -108,16 +108,16 @@ class Rejected:
     read : int
         Rows of the log.
     rows : int
-        How many of them were set aside. One can have more than one reason.
+        Number of them that were set aside. A row can have more than one reason.
     reasons : tuple of Reason
         In the order of the log.
     uneven : tuple of Uneven
-        Actions with which it had to do.
+        Actions whose rows were set aside far more or less often than those of others.
     lost_tasks : tuple of ids
-        Tasks of which no row is left; the first of them, and how many, ``lost``.
+        The first tasks of which no row is left; ``lost`` is the number of all such tasks.
     lost : int
     file : str or None
-        Where the rows are listed.
+        File that lists the rows.
     texts : tuple of str
         Columns of text that were read as numbers.
     """
@@ -137,43 +137,43 @@ class Rejected:
         return self.rows / max(self.read, 1)
 
     def counted(self) -> str:
-        """Say how many rows and why."""
-        why = ", ".join(str(reason) for reason in self.reasons)
+        """Write the number of rows and the reasons."""
+        reasons = ", ".join(str(reason) for reason in self.reasons)
         return f"{self.rows:,} of {counted(self.read, 'row')} ({self.share:.2%})" + (
-            f": {why}" if why else ""
+            f": {reasons}" if reasons else ""
         )
 
     @property
     def listed(self) -> str:
-        """A sentence, after a space, that says where the rows are listed; empty where they are not."""
+        """A sentence, after a space, that names the file with the list; empty where there is none."""
         return "" if self.file is None else f" Each is listed in {self.file}."
 
     def check(
         self, *, lenient: bool, cause: str = "Is it the right column, and was a join complete?"
     ) -> None:
-        """Refuse what is left of a log where it cannot stand for the whole.
+        """Refuse a log of which too many rows were set aside.
 
         Parameters
         ----------
         lenient : bool
-            Whether rows may be set aside.
+            True where rows may be set aside.
         cause : str
-            What to look for where they are too many.
+            Question after likely causes, for the message.
 
         Raises
         ------
         LogError
-            Rows had to be set aside and may not be; more than half were.
+            Rows were set aside although ``lenient`` is False, or more than half were.
         """
         if self.rows and not lenient:
             raise LogError(
-                f"{self.counted()} cannot be used.{self.listed} Mend or drop them, or have such rows set aside: "
+                f"{self.counted()} cannot be used.{self.listed} Correct or drop them, or set such rows aside: "
                 "lenient=True, on the command line --lenient."
             )
-        if self.share > _MOST:
+        if self.share > _MAX_SHARE:
             raise LogError(
-                f"{self.counted()} would have to be set aside, and what is left does not stand for the log."
-                f"{self.listed} {cause} If the other rows are a log of their own, hand over those."
+                f"{self.counted()} would have to be set aside, and the other rows do not stand for the log."
+                f"{self.listed} {cause} If the other rows are a log of their own, hand over only those."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,10 +181,10 @@ class Rejected:
         return {
             "read": self.read,
             "rows": self.rows,
-            "reasons": [each.to_dict() for each in self.reasons],
+            "reasons": [item.to_dict() for item in self.reasons],
             "uneven_actions": [
-                {"action": _written(each.action), "rows": each.rows, "expected": each.expected}
-                for each in self.uneven
+                {"action": _json_id(item.action), "rows": item.rows, "expected": item.expected}
+                for item in self.uneven
             ],
             "lost_tasks": self.lost,
             "file": self.file,
@@ -192,11 +192,11 @@ class Rejected:
         }
 
 
-def _short(value: str) -> str:
+def _shortened(value: str) -> str:
     return value if len(value) <= 40 else value[:37] + "..."
 
 
-def _written(key: Any) -> Any:
+def _json_id(key: Any) -> Any:
     return key if isinstance(key, str | int | float) else str(key)
 
 
@@ -214,10 +214,10 @@ class BadValues:
     reason: str
     bad: Mask
 
-    def counted(self, found: pa.RecordBatch, first_row: int) -> Reason:
+    def counted(self, batch: pa.RecordBatch, first_row: int) -> Reason:
         """Return the count of these rows of a record batch that begins with ``first_row``."""
         row = int(self.bad.argmax())
-        value = found.column(self.column)[row].as_py()
+        value = batch.column(self.column)[row].as_py()
         return Reason(
             self.column, self.reason, int(np.count_nonzero(self.bad)), first_row + row,
             None if value is None else str(value),
@@ -225,9 +225,9 @@ class BadValues:
 
 
 def find_bad_values(
-    found: pa.RecordBatch, roles: Roles, features: FeatureMap | None = None
+    batch: pa.RecordBatch, roles: Roles, features: FeatureMap | None = None
 ) -> list[BadValues]:
-    """Find every row that cannot be used; without those, the batch passes all checks of rows.
+    """Return the values that cannot be used, by column and reason; all other rows pass every check.
 
     Parameters
     ----------
@@ -235,27 +235,27 @@ def find_bad_values(
         With the columns of the roles, each of a type that can play its role.
     roles : Roles
     features : FeatureMap, optional
-        Its actions are the known ones; without it all are.
+        Actions that it does not know cannot be used; without it all can.
     """
     faults: list[BadValues] = []
     for role, column in roles.items():
-        for reason, bad in _FINDERS.get(role, _wrong_numbers)(found.column(column), role):
+        for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role):
             if bad.any():
                 faults.append(BadValues(column, reason, bad))
     if roles.action is not None:
-        faults.extend(_wrong_actions(found, roles, features, any_of(faults, found.num_rows)))
+        faults.extend(_bad_actions(batch, roles, features, any_of(faults, batch.num_rows)))
     return faults
 
 
 def any_of(faults: list[BadValues], rows: int) -> Mask:
-    """Rows (n,) that have any of the faults."""
+    """Return which rows (n,) have any of the faults."""
     bad: Mask = np.zeros(rows, dtype=np.bool_)
     for fault in faults:
         bad |= fault.bad
     return bad
 
 
-def _absent(column: pa.Array) -> tuple[pa.Array, Mask]:
+def _nulls(column: pa.Array) -> tuple[pa.Array, Mask]:
     """Return a column, decoded, and which of its values are null."""
     column = decoded(column)
     if pa.types.is_null(column.type):
@@ -263,125 +263,125 @@ def _absent(column: pa.Array) -> tuple[pa.Array, Mask]:
     return column, as_numpy(column.is_null())
 
 
-def _wrong_ids(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
-    column, absent = _absent(column)
-    yield "missing", absent
+def _bad_ids(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
+    column, is_null = _nulls(column)
+    yield "missing", is_null
     if pa.types.is_floating(column.type):
         values = as_numpy(column)
-        yield "NaN", np.isnan(values) & ~absent
-        yield ROUNDED, may_be_rounded(values) & ~absent
+        yield "NaN", np.isnan(values) & ~is_null
+        yield ROUNDED, may_be_rounded(values) & ~is_null
 
 
-def _wrong_numbers(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
-    found, faults = _as_numbers(column)
+def _bad_numbers(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
+    numbers, faults = _as_numbers(column)
     yield from faults
-    absent = np.any([bad for _, bad in faults], axis=0)
-    if absent.all():
+    unusable = np.any([bad for _, bad in faults], axis=0)
+    if unusable.all():
         return
-    values = as_numpy(found.cast(pa.float64(), safe=False).fill_null(1.0))
+    values = as_numpy(numbers.cast(pa.float64(), safe=False).fill_null(1.0))
     with np.errstate(invalid="ignore"):
         for rule in RULES[role]:
             for reason, test in rule.broken:
-                yield reason, test(values) & ~absent
+                yield reason, test(values) & ~unusable
 
 
 def _as_numbers(column: pa.Array) -> tuple[pa.Array, list[tuple[str, Mask]]]:
-    """Return a column as numbers, and which of its values are none."""
+    """Return a column as numbers, and which of its values cannot be one, by reason."""
     if holds_text(column.type):
-        found, missing, wrong, rounded = text_numbers(column)
-        return found, [("missing", missing), (NO_NUMBER, wrong), ("above 2**53", rounded)]
-    column, absent = _absent(column)
+        values, missing, wrong, rounded = text_numbers(column)
+        return values, [("missing", missing), (NO_NUMBER, wrong), ("above 2**53", rounded)]
+    column, is_null = _nulls(column)
     rounded = np.zeros(len(column), dtype=np.bool_)
     if column.type in (pa.int64(), pa.uint64()):
-        whole = as_numpy(column.fill_null(0))
-        rounded = (whole > EXACT) | (whole < -EXACT if column.type == pa.int64() else False)
-    return column, [("missing", absent), ("above 2**53", rounded)]
+        integers = as_numpy(column.fill_null(0))
+        rounded = (integers > EXACT) | (integers < -EXACT if column.type == pa.int64() else False)
+    return column, [("missing", is_null), ("above 2**53", rounded)]
 
 
-def _wrong_times(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
-    plain = decoded(column)
-    if pa.types.is_temporal(plain.type):
-        yield "missing", _absent(plain)[1]
+def _bad_times(column: pa.Array, role: str) -> Iterator[tuple[str, Mask]]:
+    times = decoded(column)
+    if pa.types.is_temporal(times.type):
+        yield "missing", _nulls(times)[1]
     else:
-        yield from _wrong_numbers(plain, role)
+        yield from _bad_numbers(times, role)
 
 
-def _wrong_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
-    _, absent = _absent(column)
-    yield "missing", absent
+def _bad_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
+    _, is_null = _nulls(column)
+    yield "missing", is_null
     lengths = as_numpy(pc.fill_null(pc.list_value_length(column), 1))
-    yield "an empty list", (lengths == 0) & ~absent
+    yield "an empty list", (lengths == 0) & ~is_null
     entries = column.flatten()
-    owner = np.repeat(np.arange(len(column)), np.where(absent, 0, lengths))
+    row_of_entry = np.repeat(np.arange(len(column)), np.where(is_null, 0, lengths))
 
-    def holding(bad: Mask) -> Mask:
+    def rows_with(bad: Mask) -> Mask:
         rows = np.zeros(len(column), dtype=np.bool_)
-        rows[owner[bad]] = True
+        rows[row_of_entry[bad]] = True
         return rows
 
     if entries.null_count:
-        yield "a list with a null", holding(_absent(entries)[1])
+        yield "a list with a null", rows_with(_nulls(entries)[1])
     if pa.types.is_floating(entries.type):
-        yield LIST_ROUNDED, holding(may_be_rounded(as_numpy(entries)))
+        yield LIST_ROUNDED, rows_with(may_be_rounded(as_numpy(entries)))
 
 
 _FINDERS = {
-    "task": _wrong_ids, "action": _wrong_ids, "level": _wrong_ids, "eligible": _wrong_lists, "time": _wrong_times,
+    "task": _bad_ids, "action": _bad_ids, "level": _bad_ids, "eligible": _bad_lists, "time": _bad_times,
 }  # fmt: skip
 
 
-def _wrong_actions(
-    found: pa.RecordBatch, roles: Roles, features: FeatureMap | None, before: Mask
+def _bad_actions(
+    batch: pa.RecordBatch, roles: Roles, features: FeatureMap | None, has_fault: Mask
 ) -> Iterator[BadValues]:
-    """Actions that the features do not know, or that are not in their own lists, in rows without another fault."""
-    rows = np.flatnonzero(~before)
+    """Yield unknown actions, and actions missing from the list of their row, in rows without another fault."""
+    rows = np.flatnonzero(~has_fault)
     if not rows.size or (features is None and roles.eligible is None):
         return
-    good = found.filter(pa.array(~before))
+    others = batch.filter(pa.array(~has_fault))
     assert roles.action is not None
-    taken, codes = Keys.factorize(ids(good.column(roles.action), roles.action, 0))
+    taken, codes = Keys.factorize(ids(others.column(roles.action), roles.action, 0))
 
     def fault(column: str, reason: str, bad: Mask) -> Iterator[BadValues]:
         if bad.any():
-            everywhere = np.zeros(found.num_rows, dtype=np.bool_)
-            everywhere[rows[bad]] = True
-            yield BadValues(column, reason, everywhere)
+            in_batch = np.zeros(batch.num_rows, dtype=np.bool_)
+            in_batch[rows[bad]] = True
+            yield BadValues(column, reason, in_batch)
 
     if features is not None:
         yield from fault(roles.action, "an unknown action", _unknown(features, taken.values)[codes])
     if roles.eligible is not None:
-        entries, starts = lists(good.column(roles.eligible), roles.eligible, 0)
-        listed, which = Keys.factorize(entries)
-        owner = np.repeat(np.arange(rows.size), np.diff(starts))
-        strange = np.zeros(rows.size, dtype=np.bool_)
+        entries, starts = lists(others.column(roles.eligible), roles.eligible, 0)
+        listed_ids, listed_codes = Keys.factorize(entries)
+        row_of_entry = np.repeat(np.arange(rows.size), np.diff(starts))
+        has_unknown = np.zeros(rows.size, dtype=np.bool_)
         if features is not None:
-            strange[owner[_unknown(features, listed.values)[which]]] = True
-        yield from fault(roles.eligible, "a list with an unknown action", strange)
-        lacking = Eligible(entries, starts).lacking(taken.values[codes])
-        yield from fault(roles.eligible, "a list without the action taken", lacking)
+            has_unknown[row_of_entry[_unknown(features, listed_ids.values)[listed_codes]]] = True
+        yield from fault(roles.eligible, "a list with an unknown action", has_unknown)
+        lacks_taken = Eligible(entries, starts).without(taken.values[codes])
+        yield from fault(roles.eligible, "a list without the action taken", lacks_taken)
 
 
 def _unknown(features: FeatureMap, actions: Ids) -> Mask:
-    found = np.zeros(len(actions), dtype=np.bool_)
+    unknown = np.zeros(len(actions), dtype=np.bool_)
     for k in range(len(actions)):
         try:
             features.action_codes(actions[k : k + 1])
         except UnknownActionError:
-            found[k] = True
-    return found
+            unknown[k] = True
+    return unknown
 
 
 _BLOCK = 65_536  # rows written at once
 
 
 class Listing:
-    """Rows that wait, in an unnamed file beside the one that they go to, until they can be written in order.
+    """A list of rejected rows, kept in an unnamed temporary file until it is written in the order of the log.
 
     Parameters
     ----------
     target : Path
     unit : "row" or "line"
-        What the numbers count: rows of the whole log from 0, or lines of a file from 1.
+        Unit of the numbers: rows of the whole log from 0, or lines of a file from 1.
 
     Raises
     ------
@@ -403,48 +403,48 @@ class Listing:
         )
         if target.suffix.lower() not in TABLE_SUFFIXES:
             raise InputError(
-                f"{str(target)!r} cannot list rejected rows: its name has to end in {' or '.join(TABLE_SUFFIXES)}."
+                f"{str(target)!r} cannot list rejected rows: its name must end in {' or '.join(TABLE_SUFFIXES)}."
             )
         check_target(target)
         self._target = target
         try:
-            self._waiting: IO[bytes] = tempfile.TemporaryFile(dir=target.parent)  # noqa: SIM115 - it lives as long as this
+            self._buffer: IO[bytes] = tempfile.TemporaryFile(dir=target.parent)  # noqa: SIM115 - it lives as long as this
         except OSError as error:
             raise ArtifactError(
-                f"{target} cannot be written: {error.strerror or error}. Is the disk full, or the folder closed to "
-                "this user?"
+                f"{target} cannot be written: {error.strerror or error}. Make room on the disk, or give this user the "
+                "right to write in the folder."
             ) from error
-        weakref.finalize(self, self._waiting.close)  # where the log was not read to its end
-        self._writer = pa.ipc.new_file(self._waiting, self.schema)
+        weakref.finalize(self, self._buffer.close)  # in case the log is not read to its end
+        self._writer = pa.ipc.new_file(self._buffer, self.schema)
         self._first_rows: list[int] = []
 
-    def add(self, found: pa.RecordBatch, faults: Sequence[BadValues], first_row: int, place: str) -> None:
-        """Keep the faults of one batch."""
-        parts = [self._listed(found.column(fault.column), fault, first_row, place) for fault in faults]
+    def add(self, batch: pa.RecordBatch, faults: Sequence[BadValues], first_row: int, place: str) -> None:
+        """Add the faults of one batch."""
+        parts = [self._listing(batch.column(fault.column), fault, first_row, place) for fault in faults]
         self.take(pa.Table.from_batches(parts).combine_chunks().sort_by("row"), first_row)
 
     def take(self, table: pa.Table, first: int) -> None:
-        """Keep rows as they will be listed, at least one and in order; ``first`` is a number before all of theirs."""
+        """Add rows in order, at least one; ``first`` is at most the number of the first of them."""
         self._writer.write_table(table, max_chunksize=table.num_rows)
         self._first_rows.append(first)
 
     def write(self) -> None:
-        """Write all in the order of the log."""
+        """Write the list in the order of the log."""
         self._writer.close()
-        self._waiting.seek(0)
-        write_tables(self._target, self._in_order(pa.ipc.open_file(self._waiting)))
-        self._waiting.close()
+        self._buffer.seek(0)
+        write_tables(self._target, self._in_order(pa.ipc.open_file(self._buffer)))
+        self._buffer.close()
 
     def _in_order(self, reader: Any) -> Iterator[pa.Table]:
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for k in np.argsort(self._first_rows, kind="stable").tolist():
-            held.append(reader.get_batch(k))
-            if sum(batch.num_rows for batch in held) >= _BLOCK:
-                yield pa.Table.from_batches(held)
-                held = []
-        yield pa.Table.from_batches(held, self.schema)
+            batches.append(reader.get_batch(k))
+            if sum(batch.num_rows for batch in batches) >= _BLOCK:
+                yield pa.Table.from_batches(batches)
+                batches = []
+        yield pa.Table.from_batches(batches, self.schema)
 
-    def _listed(self, column: pa.Array, fault: BadValues, first_row: int, place: str) -> pa.RecordBatch:
+    def _listing(self, column: pa.Array, fault: BadValues, first_row: int, place: str) -> pa.RecordBatch:
         rows = np.flatnonzero(fault.bad)
         n = rows.size
         values = decoded(column).filter(pa.array(fault.bad))
@@ -462,39 +462,39 @@ class Listing:
 
 
 def check_listing(file: str | os.PathLike[str] | None, log: Any) -> None:
-    """Refuse a list of rejected rows that would become part of the log.
+    """Refuse a list of rejected rows whose path is a part of the log.
 
     Raises
     ------
     InputError
-        Names both.
+        The file would be read as a part of the log.
     """
     if file is None or not isinstance(log, str | os.PathLike):
         return
     target, source = Path(file).resolve(), Path(log).resolve()
     if source == target or source in target.parents or fnmatch(str(target), str(source)):  # a glob
         raise InputError(
-            f"{str(file)!r} cannot list rejected rows: it would become part of the log, {str(log)!r}. Give another "
+            f"{str(file)!r} cannot list rejected rows: it would become a part of the log {str(log)!r}. Give another "
             "path."
         )
 
 
-_MANY = 10_000  # actions up to which it is counted how often each is set aside
+_MAX_ACTIONS = 10_000  # with more actions, their rows are not compared
 
 
 class Rejects:
-    """Takes rows that cannot be used, from one thread or several.
+    """Collects rows that cannot be used, from one thread or several.
 
     Parameters
     ----------
     lenient : bool
-        Whether a log with such rows may be used without them. If not, it is read to its end all the same, so that all
-        of them are found.
+        True where a log with such rows may be used without them. Otherwise the log is still read to its end, so that
+        all of them are found.
     file : path, optional
         A .parquet or .csv file in which they are listed: file, number of the row in the whole log from 0, column,
-        value, reason. A row with two reasons is there twice. It is written when the log was read.
+        value, reason. A row with two reasons is listed twice. It is written after the log was read.
     features : FeatureMap, optional
-        Its actions are the known ones.
+        Rows with actions that it does not know are rejected.
 
     Raises
     ------
@@ -514,129 +514,129 @@ class Rejects:
         self.lenient, self.features = lenient, features
         self.file = None if file is None else Path(file)
         self.rows = 0
-        self.rejected: Rejected | None = None  # once all was read
+        self.rejected: Rejected | None = None  # set by finish
         self._reasons: dict[tuple[str, str], Reason] = {}
         self._texts: set[str] = set()
         self._tasks: dict[Any, None] = {}
-        self._actions = _Actions()
+        self._actions = _ActionTest()
         self._lock = Lock()
-        self._listed = None if self.file is None else Listing(self.file)
+        self._listing = None if self.file is None else Listing(self.file)
 
-    def silent(self) -> "Rejects":
-        """Return one that sets the same rows aside in another pass, and lists them nowhere."""
+    def without_listing(self) -> "Rejects":
+        """Return a collector of the same rows for another pass, without a list."""
         return Rejects(lenient=self.lenient, features=self.features)
 
     def note_texts(self, columns: Iterable[str]) -> None:
-        """Keep which columns of text were read as numbers."""
+        """Add columns of text that were read as numbers."""
         with self._lock:
             self._texts.update(columns)
 
     def add(
-        self, found: pa.RecordBatch, roles: Roles, first_row: int, faults: Sequence[BadValues], place: str
+        self, batch: pa.RecordBatch, roles: Roles, first_row: int, faults: Sequence[BadValues], place: str
     ) -> None:
-        """Take the rows of a record batch that have a fault."""
-        bad = any_of(list(faults), found.num_rows)
-        tasks = _ids_of(found, roles.task, faults, bad)
-        taken, aside = None, bad
+        """Add the rows of a record batch that have a fault."""
+        bad = any_of(list(faults), batch.num_rows)
+        tasks = _ids_of(batch, roles.task, faults, bad)
+        actions, is_rejected = None, bad
         if roles.action is not None:
-            named = ~_nameless(roles.action, faults, bad.size)
-            taken, aside = _ids_of(found, roles.action, faults, named), bad[named]
+            has_action = ~_without_id(roles.action, faults, bad.size)
+            actions, is_rejected = _ids_of(batch, roles.action, faults, has_action), bad[has_action]
         with self._lock:
             self.rows += int(np.count_nonzero(bad))
             self._tasks.update(dict.fromkeys(tasks.values))
-            if taken is not None:
-                self._actions.add(taken, aside)
+            if actions is not None:
+                self._actions.add(actions, is_rejected)
             for fault in faults:
-                reason, key = fault.counted(found, first_row), (fault.column, fault.reason)
+                reason, key = fault.counted(batch, first_row), (fault.column, fault.reason)
                 before = self._reasons.get(key)
                 self._reasons[key] = reason if before is None else before + reason
-            if self._listed is not None:
-                self._listed.add(found, faults, first_row, place)
+            if self._listing is not None:
+                self._listing.add(batch, faults, first_row, place)
 
-    def found(self, kept: int, tasks: Keys) -> Rejected:
-        """Return and keep what was set aside beside ``kept`` rows of ``tasks``; the file is written."""
-        if self._listed is not None:
-            self._listed.write()
-        lost = [task for task in self._tasks if tasks.find(task) < 0]
-        reasons = sorted(self._reasons.values(), key=lambda each: (each.first_row, each.column))
+    def finish(self, kept: int, tasks: Keys) -> Rejected:
+        """Write the list, and return the rows that were set aside; ``kept`` rows of ``tasks`` can be used."""
+        if self._listing is not None:
+            self._listing.write()
+        lost_tasks = [task for task in self._tasks if tasks.find(task) < 0]
+        reasons = sorted(self._reasons.values(), key=lambda reason: (reason.first_row, reason.column))
         self.rejected = Rejected(
             kept + self.rows,
             self.rows,
             tuple(reasons),
             tuple(self._actions.uneven()),
-            tuple(plain(task) for task in lost[:3]),
-            len(lost),
+            tuple(plain(task) for task in lost_tasks[:3]),
+            len(lost_tasks),
             None if self.file is None else str(self.file),
             tuple(sorted(self._texts)),
         )
         return self.rejected
 
 
-def _nameless(column: str, faults: Sequence[BadValues], rows: int) -> NDArray[np.bool_]:
-    """Return the rows (n,) that have no id in a column, or one that may be another's."""
-    none = (*NOTHING, ROUNDED)
-    return any_of([each for each in faults if each.column == column and each.reason in none], rows)
+def _without_id(column: str, faults: Sequence[BadValues], rows: int) -> NDArray[np.bool_]:
+    """Return which rows (n,) have no id in a column, or an id that may be rounded."""
+    reasons = (*MISSING_REASONS, ROUNDED)
+    return any_of([fault for fault in faults if fault.column == column and fault.reason in reasons], rows)
 
 
 def _ids_of(
-    found: pa.RecordBatch, column: str, faults: Sequence[BadValues], rows: NDArray[np.bool_]
-) -> "_Coded":
-    """Ids of some rows, those left out that have none."""
-    chosen = pa.array(rows & ~_nameless(column, faults, rows.size))
-    keys, codes = Keys.factorize(ids(found.column(column).filter(chosen), column, 0))
-    return _Coded(list(keys.values) if keys.values.dtype.kind == "M" else keys.values.tolist(), codes)
+    batch: pa.RecordBatch, column: str, faults: Sequence[BadValues], rows: NDArray[np.bool_]
+) -> "_CodedIds":
+    """Return the ids of some rows, without rows that have none."""
+    selected = pa.array(rows & ~_without_id(column, faults, rows.size))
+    keys, codes = Keys.factorize(ids(batch.column(column).filter(selected), column, 0))
+    return _CodedIds(list(keys.values) if keys.values.dtype.kind == "M" else keys.values.tolist(), codes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Coded:
-    """Distinct ids, and which of them each of n rows has."""
+class _CodedIds:
+    """Distinct ids, and for each of n rows the position of its id."""
 
     values: list[Any]
     codes: NDArray[np.int64]
 
 
-class _Actions:
-    """Tests if rows of some actions are set aside more than others, within each batch (sums of Mantel and Haenszel)."""
+class _ActionTest:
+    """Mantel-Haenszel test, stratified by batch, of whether rows of an action are set aside as often as others."""
 
     def __init__(self) -> None:
         self._rows: Counter[Any] = Counter()
         self._expected: Counter[Any] = Counter()
         self._variance: Counter[Any] = Counter()
 
-    def add(self, actions: _Coded, bad: NDArray[np.bool_]) -> None:
-        """Add a batch: the action of each row (n,), and whether it is set aside."""
-        n, m = bad.size, int(np.count_nonzero(bad))
-        if n < 2 or not m or len(self._rows) > _MANY:
+    def add(self, actions: _CodedIds, bad: NDArray[np.bool_]) -> None:
+        """Add a batch: the action of each row (n,), and which rows are set aside."""
+        rows, rejected_rows = bad.size, int(np.count_nonzero(bad))
+        if rows < 2 or not rejected_rows or len(self._rows) > _MAX_ACTIONS:
             return
         width = len(actions.values)
-        share = np.bincount(actions.codes, minlength=width) / n
-        found = np.bincount(actions.codes[bad], minlength=width)
-        spread = m * (n - m) / (n - 1) * share * (1.0 - share)
+        share = np.bincount(actions.codes, minlength=width) / rows
+        rejected = np.bincount(actions.codes[bad], minlength=width)
+        variance = rejected_rows * (rows - rejected_rows) / (rows - 1) * share * (1.0 - share)
         for k, action in enumerate(actions.values):
-            self._rows[action] += int(found[k])
-            self._expected[action] += m * float(share[k])  # type: ignore[assignment]
-            self._variance[action] += float(spread[k])  # type: ignore[assignment]
+            self._rows[action] += int(rejected[k])
+            self._expected[action] += rejected_rows * float(share[k])  # type: ignore[assignment]
+            self._variance[action] += float(variance[k])  # type: ignore[assignment]
 
     def uneven(self) -> Iterator[Uneven]:
-        """Actions that are off by more than 5 standard deviations and by half, the furthest first."""
-        far = []
+        """Yield actions whose count is off by over 5 standard deviations and a factor of 1.5, farthest first."""
+        deviating = []
         for action, rows in self._rows.items():
             expected, sd = self._expected[action], self._variance[action] ** 0.5
             z = (rows - expected) / sd if sd > 0 else 0.0
             if abs(z) > 5.0 and not (expected / 1.5 < rows < expected * 1.5):
-                far.append((-abs(z), Uneven(plain(action), rows, float(expected))))
-        return (each for _, each in sorted(far, key=lambda pair: pair[0]))
+                deviating.append((-abs(z), Uneven(plain(action), rows, float(expected))))
+        return (action for _, action in sorted(deviating, key=lambda pair: pair[0]))
 
 
-def asked(
+def rejects_for(
     log: Any, *, lenient: bool, file: str | os.PathLike[str] | None, features: FeatureMap | None = None
 ) -> Rejects | None:
-    """Return what takes the rejected rows of a log; None where the first of them stops the reading.
+    """Return the collector of a log's rejected rows; None where the first such row is an error.
 
     Raises
     ------
     InputError
-        The file would be part of the log, or is of another format.
+        The file would be a part of the log, or is of another format.
     ArtifactError
         It cannot be written.
     """

@@ -1,4 +1,4 @@
-"""A 64-bit hash of whole rows, by which equal rows are found."""
+"""64-bit hashes of whole rows, to find equal rows."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ from hieropo._utils.arrays import Hashes
 from hieropo.logs.arrow.arrays import as_numpy, decoded, is_uuid
 from hieropo.logs.arrow.schema import is_text
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_ABSENT = np.uint64(0xD6E8FEB86659FD93)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
 
 def is_hashable(kind: pa.DataType) -> bool:
-    """Whether values of this type enter a hash: everything but lists and structs."""
+    """Return whether values of this type enter a hash: all types but lists and structs."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return is_uuid(kind) or not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
-def row_hashes(found: pa.RecordBatch, columns: list[str]) -> Hashes:
-    """Hash the rows of these columns, (n,); equal in one process where all values are equal, and hardly ever else."""
-    total = np.zeros(found.num_rows, dtype=np.uint64)
+def row_hashes(batch: pa.RecordBatch, columns: list[str]) -> Hashes:
+    """Return a hash of each row of these columns, (n,); it holds for one process, and equal rows have equal hashes."""
+    total = np.zeros(batch.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for name in columns:
-            total = (total + _ODD) * _ODD + _of_column(found.column(name))
+            total = (total + _MULTIPLIER) * _MULTIPLIER + _of_column(batch.column(name))
             total ^= total >> np.uint64(29)
     return _mixed(total)
 
@@ -39,7 +39,7 @@ def _mixed(x: Hashes) -> Hashes:
 
 def _of_column(column: pa.Array) -> Hashes:
     if pa.types.is_null(column.type):
-        return np.full(len(column), _ABSENT)
+        return np.full(len(column), _NULL_HASH)
     if is_uuid(column.type):
         column = column.storage
     if not pa.types.is_dictionary(column.type) and not _has_bits(column.type):
@@ -55,18 +55,18 @@ def _has_bits(kind: pa.DataType) -> bool:
 
 
 def _of_bits(column: pa.Array) -> Hashes:
-    absent = as_numpy(column.is_null()) if column.null_count else None
+    is_null = as_numpy(column.is_null()) if column.null_count else None
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    if absent is not None:
+    if is_null is not None:
         column = column.fill_null(0)
     values = as_numpy(column)
     if values.dtype.kind == "f":
         values = (values.astype(np.float64) + 0.0).view(np.int64)  # -0.0 is 0.0
     bits = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64).view(np.uint64)
-    return bits if absent is None else np.where(absent, _ABSENT, bits)
+    return bits if is_null is None else np.where(is_null, _NULL_HASH, bits)
 
 
 def _of_entries(column: pa.Array) -> Hashes:
@@ -76,13 +76,13 @@ def _of_entries(column: pa.Array) -> Hashes:
     if is_text(distinct.type):
         distinct = distinct.cast(pa.large_string()).cast(pa.large_binary())  # its bytes may not be UTF-8
     entries: list[Any] = distinct.to_pylist()
-    known = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
-    known = np.append(_mixed(known), _ABSENT)
+    entry_hashes = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
+    entry_hashes = np.append(_mixed(entry_hashes), _NULL_HASH)
     if column.dictionary.null_count:
-        known[:-1][as_numpy(column.dictionary.is_null())] = _ABSENT
+        entry_hashes[:-1][as_numpy(column.dictionary.is_null())] = _NULL_HASH
     index = column.indices.fill_null(len(entries)) if column.indices.null_count else column.indices
     if column.indices.null_count:
         index = column.indices.cast(pa.int64()).fill_null(len(entries))
-    at = as_numpy(index).astype(np.int64)
-    rows: Hashes = known[at]
+    positions = as_numpy(index).astype(np.int64)
+    rows: Hashes = entry_hashes[positions]
     return rows

@@ -286,11 +286,13 @@ class SqlSource:
         """
         return regroup(self._read([self._columns[column] for column in columns]), batch_rows)
 
-    def filtered(self, by: Filter) -> "SqlSource | None":
+    def filtered(self, row_filter: Filter) -> "SqlSource | None":
         """Return the query with the filter added; None where the filter has no SQL."""
-        if by.sql is None:
+        if row_filter.sql is None:
             return None
-        return SqlSource(self._query, self._connection, f"{self.name} where {by.text}", f" where {by.sql}")
+        return SqlSource(
+            self._query, self._connection, f"{self.name} where {row_filter.text}", f" where {row_filter.sql}"
+        )
 
     def _read(self, columns: Sequence[SqlColumn]) -> Iterator[pa.RecordBatch]:
         row = 0

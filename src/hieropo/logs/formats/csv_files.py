@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 
 from hieropo.errors import LogError, SchemaError, warn
 from hieropo.logs.arrow.schema import MIXED
-from hieropo.logs.formats.files import FileRows, opened_bytes, unreadable
+from hieropo.logs.formats.files import FileRows, open_bytes, unreadable
 from hieropo.logs.formats.text_types import StatedType, TextType, Types, converted
 from hieropo.rows.ids import abbreviate
 
@@ -31,7 +31,7 @@ class _CountingStream(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._stream = opened_bytes(path)
+        self._stream = open_bytes(path)
         self.line_ends = self.quotes = 0
         self.last = b""
 
@@ -246,7 +246,7 @@ def _refuse_repeated_names(file: CsvFile) -> None:
 
 def _first_block(path: Path) -> bytes:
     try:
-        with opened_bytes(path) as stream:
+        with open_bytes(path) as stream:
             start: bytes = stream.read(_BLOCK)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, "CSV", error) from error

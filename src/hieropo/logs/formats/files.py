@@ -1,4 +1,4 @@
-"""Logs in files: what all formats share, and files that are read one after the other."""
+"""Logs in files: helpers that all formats share, and a source of files read one after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from hieropo._utils.text import counted
 from hieropo.errors import LogError, SchemaError
-from hieropo.logs.arrow.log_source import Part, Parted
+from hieropo.logs.arrow.log_source import Part, PartedSource
 
-UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # what Arrow raises where a file is not whole
+UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # exceptions of Arrow where a file is damaged
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """A file that is a log or a part of one: the columns that it has, its rows, and how to read some columns."""
+    """One file of a log: its columns, its number of rows, and a function that reads some columns."""
 
     path: Path
     names: Sequence[str]
@@ -26,8 +26,8 @@ class FileRows:
     read: Read
 
 
-class FilesSource(Parted):
-    """Files that are read one after the other; each hands out columns of the types of the whole log."""
+class FilesSource(PartedSource):
+    """Files that are read one after the other, their columns cast to the types of the whole log."""
 
     def __init__(self, files: Sequence[FileRows], schema: pa.Schema, name: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class FilesSource(Parted):
         for number, file in enumerate(self._files):
             if not file.n_rows:
                 continue
-            refuse_lacking(file.path, file.names, columns, self.name)
+            require_columns(file.path, file.names, columns, self.name)
             path = str(file.path)
             parts.append(Part(repr(path), number, path, row, file.n_rows, partial(_rows, file, columns)))
             row += file.n_rows
@@ -59,60 +59,61 @@ def _rows(file: FileRows, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if rows != file.n_rows:
         raise LogError(
             f"{str(file.path)!r} changed while it was read: it had {file.n_rows:,} rows, and now it has "
-            f"{'more' if rows > file.n_rows else f'{rows:,}'}. Is it still being written? Read it when it is whole."
+            f"{'more' if rows > file.n_rows else f'{rows:,}'}. Is it still being written? Read it when it is complete."
         )
 
 
-def refuse_lacking(path: Path, names: Sequence[str], columns: Sequence[str], source: str) -> None:
-    """Refuse a file that lacks a column which others of the same log have."""
+def require_columns(path: Path, names: Sequence[str], columns: Sequence[str], source: str) -> None:
+    """Refuse a file that lacks a column of other files of the log."""
     for column in columns:
         if column not in names:
             raise SchemaError(
-                f"Column {column!r} is missing from {str(path)!r}, though other files of the {source} have it. Was it "
-                "added or renamed later? Write that file anew with the column, or read the folders apart."
+                f"Column {column!r} is missing from {str(path)!r}, although other files of the {source} have it. Was "
+                "it added or renamed later? Write that file again with the column, or read the files separately."
             )
 
 
-def merged(files: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
-    """Schema of files together: the widest type of each column.
+def merged_schema(files: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
+    """Return the common schema of files, with the widest type of each column.
 
     Raises
     ------
     SchemaError
         The types of a column in two files do not fit together.
     """
-    (first, together), *others = files
+    (first, common), *others = files
     for path, schema in others:
-        if not together.equals(schema):
+        if not common.equals(schema):
             try:
-                together = pa.unify_schemas(
-                    [_undictionary(together), _undictionary(schema)], promote_options="permissive"
+                common = pa.unify_schemas(
+                    [_without_dictionaries(common), _without_dictionaries(schema)],
+                    promote_options="permissive",
                 )
             except (pa.ArrowException, TypeError) as error:
                 raise SchemaError(
                     f"{str(path)!r} does not fit the files before it (the first is {str(first)!r}): "
                     f"{str(error).strip()}. Give the column one type in all files."
                 ) from error
-    return together
+    return common
 
 
-def _undictionary(schema: pa.Schema) -> pa.Schema:
-    plain = [
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in schema
     ]
-    return pa.schema(plain)
+    return pa.schema(fields)
 
 
-def fitted(
+def cast_batch(
     batch: pa.RecordBatch, target: pa.Schema, path: Path, encoded: Sequence[str] = ()
 ) -> pa.RecordBatch:
-    """Bring columns to the order asked for, and to the types of all files together; ``encoded`` stay as they are.
+    """Return a batch with the columns of ``target`` in its order and types; ``encoded`` columns keep their types.
 
     Raises
     ------
     SchemaError
-        The type of all files together cannot hold a value.
+        The common type of all files cannot hold a value.
     """
     columns = []
     for field in target:
@@ -129,23 +130,25 @@ def fitted(
     return pa.RecordBatch.from_arrays(columns, names=target.names)
 
 
-def opened_bytes(path: Path) -> Any:
-    """Open a file for reading, through the decompressor that its name asks for."""
+def open_bytes(path: Path) -> Any:
+    """Open a file for reading, decompressed if its name says that it is compressed."""
     return pa.input_stream(str(path), compression="detect")
 
 
 def unreadable(path: Path, kind: str, error: Exception, rows: int | None = None) -> LogError:
-    """Say that a file cannot be read as what it should be."""
+    """Return the error for a file that cannot be read as its format."""
     text = f"{str(path)!r} cannot be read as {kind}"
     if isinstance(error, PermissionError):
-        return LogError(f"{text}: permission denied. Is it open to this user, and every folder above it?")
+        return LogError(
+            f"{text}: permission denied. Give this user the right to read it, and every folder above it."
+        )
     if path.stat().st_size == 0:
         return LogError(
-            f"{text}: it is empty (0 bytes). Was it still being written? Write it anew or remove it."
+            f"{text}: it is empty (0 bytes). Was it still being written? Write it again or remove it."
         )
-    after = f" after {counted(rows, 'row')}" if rows else ""
+    progress = f" after {counted(rows, 'row')}" if rows else ""
     reason = str(error).strip().rstrip(".")
     return LogError(
-        f"{text}{after}: {reason}. Was it cut off while it was written or copied, or is it another format? "
-        "Write or copy it anew."
+        f"{text}{progress}: {reason}. Was it cut off while it was written or copied, or is it another format? "
+        "Write or copy it again."
     )

@@ -1,4 +1,4 @@
-"""Columns that folders name: ``day=2026-01-31/country=NL/part.parquet``."""
+"""Columns from the names of folders: ``day=2026-01-31/country=NL/part.parquet``."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -9,34 +9,38 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from hieropo.logs.arrow.filters import Filter
-from hieropo.logs.arrow.log_source import Part, Parted
-from hieropo.logs.formats.files import refuse_lacking
+from hieropo.logs.arrow.log_source import Part, PartedSource
+from hieropo.logs.formats.files import require_columns
 from hieropo.logs.formats.text_types import TextType, Types, converted
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # what writers of such folders call a missing value
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # stands for a missing value
 _ROWS = 2**20
 
 
-def named_columns(
-    files: Sequence[Path], root: Path, stated: Types, known: Sequence[str]
+def folder_columns(
+    files: Sequence[Path], root: Path, stated: Types, own_columns: Sequence[str]
 ) -> list[dict[str, pa.Scalar]]:
-    """Read the columns that the folders of each file name below ``root``, less those that the files have themselves.
+    """Return the columns in the names of each file's folders below ``root``, without columns of the files themselves.
 
-    A column is of whole numbers, dates or times where every folder's value is, as in :mod:`text_types`, else text.
+    A column holds whole numbers, dates or times where the values of all folders do, as in :mod:`text_types`, else text.
     """
-    said = [_said(path.relative_to(root).parts[:-1]) for path in files]
-    names = [name for name in dict.fromkeys(name for each in said for name in each) if name not in known]
+    values_by_file = [_folder_values(path.relative_to(root).parts[:-1]) for path in files]
+    names = [
+        name
+        for name in dict.fromkeys(name for folder_values in values_by_file for name in folder_values)
+        if name not in own_columns
+    ]
     columns: list[dict[str, pa.Scalar]] = [{} for _ in files]
     for name in names:
-        texts = pa.array([each.get(name) for each in said], pa.string())
+        texts = pa.array([folder_values.get(name) for folder_values in values_by_file], pa.string())
         kind = stated.get(name)
         if kind is None:
-            found = TextType()
-            found.add(texts, 0)
-            kind = found.kind
+            inferred = TextType()
+            inferred.add(texts, 0)
+            kind = inferred.kind
         values = converted(texts, kind, 0, partial(_place, name, files))
-        for each, column, value in zip(said, columns, values, strict=True):
-            if name in each:
+        for folder_values, column, value in zip(values_by_file, columns, values, strict=True):
+            if name in folder_values:
                 column[name] = value
     return columns
 
@@ -45,40 +49,42 @@ def _place(name: str, files: Sequence[Path], row: int) -> str:
     return f"Column {name!r}, {str(files[row])!r}"
 
 
-def _said(folders: Sequence[str]) -> dict[str, str | None]:
+def _folder_values(folders: Sequence[str]) -> dict[str, str | None]:
     pairs = (folder.partition("=") for folder in folders if "=" in folder)
     return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
 
 
-class HiveSource(Parted):
-    """Files, with the columns that their folders name."""
+class HiveSource(PartedSource):
+    """Files, with the columns in the names of their folders."""
 
     def __init__(self, source: Any, files: Sequence[Path], columns: Sequence[dict[str, pa.Scalar]]) -> None:
         self.name: str = source.name
         self.n_rows: int = source.n_rows
-        kinds = {name: value.type for each in columns for name, value in each.items()}
+        kinds = {name: value.type for file_columns in columns for name, value in file_columns.items()}
         self.schema = pa.schema([*source.schema, *(pa.field(name, kind) for name, kind in kinds.items())])
         self._source, self.files, self._columns = source, files, columns
         self._names = list(kinds)
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Return the parts of the files."""
-        named = [column for column in columns if column in self._names]
-        for path, each in zip(self.files, self._columns, strict=True):
-            refuse_lacking(path, list(each), named, self.name)
-        read = [column for column in columns if column not in self._names]
-        parts = self._source.parts(read or self._source.schema.names[:1])
+        from_folders = [column for column in columns if column in self._names]
+        for path, file_columns in zip(self.files, self._columns, strict=True):
+            require_columns(path, list(file_columns), from_folders, self.name)
+        from_files = [column for column in columns if column not in self._names]
+        parts = self._source.parts(from_files or self._source.schema.names[:1])
         return [
-            Part.of(part, partial(_rows, part, tuple(columns), self._columns[part.file], read=bool(read)))
+            Part.of(
+                part, partial(_rows, part, tuple(columns), self._columns[part.file], read=bool(from_files))
+            )
             for part in parts
         ]
 
-    def pruned(self, by: Filter) -> "HiveSource | None":
-        """Leave out what cannot pass; None where rows of text files would have to be read to count them."""
+    def pruned(self, row_filter: Filter) -> "HiveSource | None":
+        """Return the source without parts in which no row can pass; None where text files would have to be read."""
         source = self._source
         if hasattr(source, "pruned"):
-            source = source.pruned(by, self._columns)
-        elif set(by.columns) - set(self._names):
+            source = source.pruned(row_filter, self._columns)
+        elif set(row_filter.columns) - set(self._names):
             return None
         return HiveSource(source, self.files, self._columns)
 
@@ -86,16 +92,16 @@ class HiveSource(Parted):
 def _rows(
     part: Part, columns: Sequence[str], values: dict[str, pa.Scalar], *, read: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a part, with the columns that its folders name; ``read`` says whether there are others."""
+    """Yield the rows of a part with the columns of its folders; ``read`` is False where no other columns are needed."""
     if read:
         for batch in part.batches():
-            yield _with(batch, batch.num_rows, columns, values)
+            yield _add_columns(batch, batch.num_rows, columns, values)
         return
     for start in range(0, part.n_rows, _ROWS):
-        yield _with(None, min(_ROWS, part.n_rows - start), columns, values)
+        yield _add_columns(None, min(_ROWS, part.n_rows - start), columns, values)
 
 
-def _with(
+def _add_columns(
     batch: pa.RecordBatch | None, rows: int, columns: Sequence[str], values: dict[str, pa.Scalar]
 ) -> pa.RecordBatch:
     arrays = [
@@ -106,7 +112,7 @@ def _with(
 
 
 def _constant(value: pa.Scalar, rows: int) -> pa.Array:
-    """One value for all rows; text as a dictionary with one entry."""
+    """Return one value for all rows; text as a dictionary with one entry."""
     if not value.is_valid or not pa.types.is_string(value.type):
         return pa.repeat(value, rows)
     return pa.DictionaryArray.from_arrays(

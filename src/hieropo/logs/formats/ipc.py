@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from hieropo.errors import LogError
-from hieropo.logs.formats.files import UNREADABLE, FileRows, fitted, merged, unreadable
+from hieropo.logs.formats.files import UNREADABLE, FileRows, cast_batch, merged_schema, unreadable
 
 _STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # the last bytes of a stream
 
@@ -38,7 +38,7 @@ class _FittedBatches:
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         target = pa.schema([self.schema.field(column) for column in columns])
-        return (fitted(batch, target, self.file.path) for batch in self.file.batches(columns))
+        return (cast_batch(batch, target, self.file.path) for batch in self.file.batches(columns))
 
 
 def open_ipc(paths: Sequence[Path]) -> tuple[list[FileRows], pa.Schema]:
@@ -52,7 +52,7 @@ def open_ipc(paths: Sequence[Path]) -> tuple[list[FileRows], pa.Schema]:
         The types of the files do not fit together.
     """
     files = [_opened(path) for path in paths]
-    schema = merged([(file.path, file.schema) for file in files])
+    schema = merged_schema([(file.path, file.schema) for file in files])
     return [
         FileRows(file.path, file.schema.names, file.n_rows, _FittedBatches(file, schema)) for file in files
     ], schema

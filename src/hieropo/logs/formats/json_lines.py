@@ -18,7 +18,7 @@ import pyarrow.json as pajson
 from hieropo.errors import LogError, SchemaError
 from hieropo.logs.arrow.arrays import EXACT
 from hieropo.logs.arrow.schema import MIXED, NOTE, is_number, is_text
-from hieropo.logs.formats.files import FileRows, opened_bytes, unreadable
+from hieropo.logs.formats.files import FileRows, open_bytes, unreadable
 from hieropo.logs.formats.text_types import JsonType, Types, as_text, converted, kind_of, unguessed
 
 _BLOCK = 4 * 2**20
@@ -221,7 +221,7 @@ def _blocks(path: Path) -> Iterator[_Block]:
     """Yield a file in blocks of complete lines."""
     line, rest = 1, b""
     try:
-        with opened_bytes(path) as stream:
+        with open_bytes(path) as stream:
             while chunk := stream.read(_BLOCK):
                 content, line_end, tail = (rest + chunk).rpartition(b"\n")
                 rest = tail

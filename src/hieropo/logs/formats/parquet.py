@@ -16,13 +16,15 @@ from hieropo.errors import LogError
 from hieropo.logs.arrow.filters import Filter
 from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, regroup
 from hieropo.logs.arrow.schema import is_text
-from hieropo.logs.formats.files import UNREADABLE, fitted, merged, refuse_lacking, unreadable
+from hieropo.logs.formats.files import UNREADABLE, cast_batch, merged_schema, require_columns, unreadable
 
-_PART_ROWS = 2**18  # row groups are joined up to so many rows: a part costs a look at the footer
-_BUFFER = 2**18  # bytes of each column that are read from the file at once, rather than all of a row group
+_PART_ROWS = (
+    2**18
+)  # small row groups are joined up to this number of rows, since each part reads the footer again
+_BUFFER = 2**18  # bytes of each column read at once, instead of a whole row group
 _BATCH_NUMBERS = (
     2**22
-)  # of a batch of a part, about; each batch brings the dictionaries of its row group again
+)  # approximate size of a batch of a part; each batch repeats the dictionaries of its row group
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class _File:
     path: Path
     schema: pa.Schema
     groups: tuple[int, ...]
-    repeated: frozenset[str]
-    kept: tuple[int, ...]  # numbers of the row groups that are read
+    low_cardinality: frozenset[str]
+    kept: tuple[int, ...]  # row groups to read
 
     @property
     def n_rows(self) -> int:
@@ -46,7 +48,7 @@ class ParquetSource:
     def __init__(self, files: Iterable[Path], name: str) -> None:
         self.name = name
         self._files = [_footer(path) for path in files]
-        self.schema = merged([(file.path, file.schema) for file in self._files])
+        self.schema = merged_schema([(file.path, file.schema) for file in self._files])
         self.n_rows = sum(file.n_rows for file in self._files)
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -57,117 +59,123 @@ class ParquetSource:
         SchemaError
             A file lacks a column that others have.
         LogError
-            While reading: a file is torn; names it.
+            While reading: a file is damaged.
         """
         target = self._target(columns)
-        encoded = [column for column in columns if all(column in file.repeated for file in self._files)]
+        encoded = [
+            column for column in columns if all(column in file.low_cardinality for file in self._files)
+        ]
         parts = (
-            fitted(batch, target, file.path, encoded)
+            cast_batch(batch, target, file.path, encoded)
             for file in self._files
-            for batch in _rows(file, target.names, encoded, batch_rows, _some(file))
+            for batch in _rows(file, target.names, encoded, batch_rows, _kept_groups(file))
         )
         return regroup(parts, batch_rows)
 
     @property
     def files(self) -> list[Path]:
-        """Paths of its files, by their numbers."""
+        """Paths of the files, by their numbers."""
         return [file.path for file in self._files]
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
-        """One part for each row group, with these columns only; small row groups of a file are joined.
+        """Return one part for each row group, with these columns only; small row groups of a file are joined.
 
         Raises
         ------
         SchemaError
             A file lacks a column that others have.
         """
-        target, found, row = self._target(columns), [], 0
+        target, parts, row = self._target(columns), [], 0
         for number, file in enumerate(self._files):
-            for groups in _joined(file):
+            for groups in _groups_of_parts(file):
                 rows = sum(file.groups[group] for group in groups)
-                read = partial(_part, file, groups, target)
-                found.append(Part(_named(file, groups), number, str(file.path), row, rows, read))
+                read = partial(_part_rows, file, groups, target)
+                parts.append(Part(_part_name(file, groups), number, str(file.path), row, rows, read))
                 row += rows
-        return found
+        return parts
 
-    def pruned(self, by: Filter, known: Sequence[dict[str, pa.Scalar]] | None = None) -> "ParquetSource":
-        """Leave out the row groups in which no row can pass, by what the files say of their values.
+    def pruned(
+        self, row_filter: Filter, constants: Sequence[dict[str, pa.Scalar]] | None = None
+    ) -> "ParquetSource":
+        """Return the source without row groups in which no row can pass, by the statistics in the files.
 
         Parameters
         ----------
         by : Filter
         known : sequence of mappings, optional
-            For each file columns that have one value there and are not in the file.
+            For each file, columns from its folders, with one value in the file.
         """
         source = copy(self)
-        facts = known or [{}] * len(self._files)
+        constants_of_file = constants or [{}] * len(self._files)
         source._files = [
-            replace(file, kept=_passing(file, by, self.schema, fact))
-            for file, fact in zip(self._files, facts, strict=True)
+            replace(file, kept=_passing_groups(file, row_filter, self.schema, file_constants))
+            for file, file_constants in zip(self._files, constants_of_file, strict=True)
         ]
         source.n_rows = sum(file.n_rows for file in source._files)
         return source
 
     def _target(self, columns: Sequence[str]) -> pa.Schema:
-        """Schema of the columns asked for; every file has them."""
+        """Return the schema of these columns; every file must have them."""
         for file in self._files:
-            refuse_lacking(file.path, file.schema.names, columns, self.name)
+            require_columns(file.path, file.schema.names, columns, self.name)
         return pa.schema([self.schema.field(column) for column in columns])
 
 
-def _named(file: _File, groups: tuple[int, ...]) -> str:
+def _part_name(file: _File, groups: tuple[int, ...]) -> str:
     first, last = groups[0], groups[-1]
     text = f"row group {first}" if first == last else f"row groups {first} to {last}"
     return f"{text} of Parquet file {str(file.path)!r}"
 
 
-def _part(file: _File, groups: tuple[int, ...], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of row groups; texts come dictionary-encoded: as ids they are numbered anyway, here once a row group."""
+def _part_rows(file: _File, groups: tuple[int, ...], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of row groups; text is dictionary-encoded, since ids are then numbered once for a row group."""
     encoded = [column for column in target.names if is_text(file.schema.field(column).type)]
     rows = 1 << int(log2(max(_BATCH_NUMBERS / max(len(target), 1), 2**12)))
     for batch in _rows(file, target.names, encoded, rows, groups):
-        yield fitted(batch, target, file.path, encoded)
+        yield cast_batch(batch, target, file.path, encoded)
         del batch  # one batch at a time is in memory
 
 
-def _some(file: _File) -> tuple[int, ...] | None:
-    """Numbers of the row groups that are read; None for all."""
+def _kept_groups(file: _File) -> tuple[int, ...] | None:
+    """Return the numbers of the row groups to read; None for all."""
     return None if len(file.kept) == len(file.groups) else file.kept
 
 
-def _joined(file: _File) -> Iterator[tuple[int, ...]]:
-    """Numbers of row groups that make a part: one, or several small ones."""
-    held: list[int] = []
+def _groups_of_parts(file: _File) -> Iterator[tuple[int, ...]]:
+    """Yield the row groups of each part: one, or several small ones."""
+    pending: list[int] = []
     rows = 0
     for group in file.kept:
         size = file.groups[group]
-        if held and rows + size > _PART_ROWS:
-            yield tuple(held)
-            held, rows = [], 0
-        held.append(group)
+        if pending and rows + size > _PART_ROWS:
+            yield tuple(pending)
+            pending, rows = [], 0
+        pending.append(group)
         rows += size
-    if held:
-        yield tuple(held)
+    if pending:
+        yield tuple(pending)
 
 
-def _passing(file: _File, by: Filter, schema: pa.Schema, known: Mapping[str, pa.Scalar]) -> tuple[int, ...]:
-    """Row groups of a file in which a row may pass."""
-    fields = [schema.field(column) for column in by.columns if column in schema.names]
-    read = {field.name: field.type for field in file.schema}
-    if any(read.get(field.name) != field.type or pa.types.is_floating(field.type) for field in fields):
-        return file.kept  # the least and the largest number say nothing of NaN
+def _passing_groups(
+    file: _File, row_filter: Filter, schema: pa.Schema, constants: Mapping[str, pa.Scalar]
+) -> tuple[int, ...]:
+    """Return the row groups of a file in which a row may pass."""
+    fields = [schema.field(column) for column in row_filter.columns if column in schema.names]
+    file_types = {field.name: field.type for field in file.schema}
+    if any(file_types.get(field.name) != field.type or pa.types.is_floating(field.type) for field in fields):
+        return file.kept  # minimum and maximum do not cover NaN
     import pyarrow.dataset as ds
     from pyarrow.fs import LocalFileSystem
 
-    facts = [
+    conditions = [
         pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-        for name, value in known.items()
+        for name, value in constants.items()
     ]
-    fields += [pa.field(name, value.type) for name, value in known.items()]
-    fact = reduce(and_, facts) if facts else None
-    whole = ds.ParquetFileFormat().make_fragment(str(file.path), LocalFileSystem(), fact)
-    passing = whole.split_by_row_group(by.expression, schema=pa.schema(fields))
-    return tuple(sorted(group.id for fragment in passing for group in fragment.row_groups))
+    fields += [pa.field(name, value.type) for name, value in constants.items()]
+    condition = reduce(and_, conditions) if conditions else None
+    piece = ds.ParquetFileFormat().make_fragment(str(file.path), LocalFileSystem(), condition)
+    passing = piece.split_by_row_group(row_filter.expression, schema=pa.schema(fields))
+    return tuple(sorted(group.id for piece in passing for group in piece.row_groups))
 
 
 def _footer(path: Path) -> _File:
@@ -175,15 +183,15 @@ def _footer(path: Path) -> _File:
         with pq.ParquetFile(path) as file:
             meta = file.metadata
             sizes = tuple(meta.row_group(group).num_rows for group in range(meta.num_row_groups))
-            return _File(path, file.schema_arrow, sizes, _repeated(file), tuple(range(len(sizes))))
+            return _File(path, file.schema_arrow, sizes, _low_cardinality(file), tuple(range(len(sizes))))
     except PermissionError:
         raise
     except UNREADABLE as error:
         raise unreadable(path, "Parquet", error) from error
 
 
-def _repeated(file: pq.ParquetFile) -> frozenset[str]:
-    """Text columns with few distinct values: those that take less than 4 bytes a row on disk."""
+def _low_cardinality(file: pq.ParquetFile) -> frozenset[str]:
+    """Return the text columns with few distinct values: those that take less than 4 bytes a row on disk."""
     if not file.metadata.num_row_groups:
         return frozenset()
     group = file.metadata.row_group(0)
@@ -203,21 +211,23 @@ def _rows(
     groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, or those of some of its row groups, which are decoded in this thread alone."""
-    done = 0
+    rows_read = 0
     try:
-        # these texts stay encoded as they lie in the file, and ids are made once for each distinct one
+        # these texts stay dictionary-encoded, so that an id is made once for each distinct text
         with pq.ParquetFile(
             file.path, read_dictionary=encoded, buffer_size=_BUFFER, pre_buffer=False
         ) as opened:
-            alone = groups is not None
-            for batch in opened.iter_batches(batch_rows, groups, list(columns), use_threads=not alone):
-                done += batch.num_rows
+            in_this_thread = groups is not None
+            for batch in opened.iter_batches(
+                batch_rows, groups, list(columns), use_threads=not in_this_thread
+            ):
+                rows_read += batch.num_rows
                 yield batch
                 del batch
     except UNREADABLE as error:
         size = file.n_rows if groups is None else sum(file.groups[group] for group in groups)
         where = "it" if groups is None else f"from row group {groups[0]} on it"
         raise LogError(
-            f"{str(file.path)!r} is torn: {where} should hold {size} rows and fails after {done} "
-            f"({str(error).strip()}). Copy or write it anew."
+            f"{str(file.path)!r} is damaged: {where} should hold {size} rows, but reading fails after {rows_read} "
+            f"({str(error).strip()}). Copy or write it again."
         ) from error
