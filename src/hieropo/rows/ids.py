@@ -421,7 +421,7 @@ def id_type_warning(known_id: Any, task: Any, row: str) -> str | None:
     if type(log_id) is type(unknown_id):
         return None
     return (
-        f"No {row} is of a task of the log: its ids are of type {type(unknown_id).__name__}, such as {unknown_id!r}, "
-        f"those of the log of type {type(log_id).__name__}, such as {log_id!r}, so no task can be recognised. Is it "
-        "the right column? Convert its ids to the type that they had in the log."
+        f"No {row} is of a task that the log had: its ids are of type {type(unknown_id).__name__}, such as "
+        f"{unknown_id!r}, those of the log of type {type(log_id).__name__}, such as {log_id!r}, so no task can be "
+        "recognised. Is it the right column? Convert its ids to the type that they had in the log."
     )

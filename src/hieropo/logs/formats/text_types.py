@@ -149,7 +149,7 @@ class TextType:
             self._widen(kind, values, texts, first_row)
 
     def field(self, name: str, place_of: PlaceOf) -> pa.Field:
-        """As a field of a schema, whose metadata says why a column is text that mostly is not."""
+        """Return a field of a schema; its metadata has the first value that made the column text."""
         if self._first_bad is None:
             return pa.field(name, self.kind)
         row, reason = self._first_bad
@@ -209,7 +209,7 @@ class StatedType:
             self._first_bad = first_row + row, reason
 
     def field(self, name: str, place_of: PlaceOf) -> pa.Field:
-        """As a field of a schema, whose metadata says which value is not of the type."""
+        """Return a field of a schema; its metadata has the first value that is not of the stated type."""
         if self._first_bad is None:
             return pa.field(name, self.kind)
         row, reason = self._first_bad
@@ -386,7 +386,7 @@ class JsonType:
         return replace(self, kind=MIXED, note=note)
 
     def field(self, name: str) -> pa.Field:
-        """As a field of a schema, whose metadata says where its values differ in type."""
+        """Return a field of a schema; its metadata names the line where the type of the values changes."""
         return pa.field(name, self.kind, metadata=None if self.note is None else {NOTE: self.note})
 
 
