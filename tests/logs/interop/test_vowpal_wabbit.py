@@ -418,7 +418,7 @@ def test_reasons_are_counted_and_more_than_half_are_refused(tmp_path):
     )
     assert log.rejected.share == 3 / 7
     path.write_text("\n".join([*bad, *[decision()] * 2]))
-    with pytest.raises(LogError, match=r"does not stand for the log.*right form"):
+    with pytest.raises(LogError, match=r"do not stand for the log.*right form"):
         from_vw(path, "dsjson", lenient=True)
 
 
