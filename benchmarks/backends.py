@@ -94,7 +94,7 @@ def choose(n: int, d: int) -> tuple[int, Callable[[Any], object]]:
         index, out = np.full((2000, 1), -1), np.full((3, 2000, 1), np.nan)
         loops.choose(means, covs, *prior, rows, phi, np.zeros((0, 0), dtype=bool), 0.1, index, *out)
 
-    return covs.size, work
+    return covs.size * d, work
 
 
 STEPS = ((100, 2), (1000, 2), (5000, 2), (100, 5), (1500, 5), (100, 10), (500, 10), (2000, 10))
@@ -104,7 +104,7 @@ AREAS: dict[str, tuple[Callable[[int], Any], Callable[[int, int], Any], tuple[tu
     "statistics": (backend.statistics, accumulate, STATISTICS),
     "ids": (backend.ids, numbers, ((1000, 0), (65_536, 0), (1_000_000, 0))),
     "cells": (backend.cells, cells, ((1000, 0), (20_000, 0), (65_536, 0), (500_000, 0))),
-    "choice": (backend.choice, choose, ((1000, 2), (30_000, 2), (1000, 10), (30_000, 10), (300_000, 10))),
+    "choice": (backend.choice, choose, ((1000, 2), (30_000, 2), (1000, 5), (5_000, 10), (30_000, 10))),
 }
 
 

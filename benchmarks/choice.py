@@ -46,6 +46,9 @@ from hieropo.storage.save import save_policy
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Array, Array, Array, Array]  # phi, rows, means, full covs
 PESSIMISM = 0.1
+os.environ.setdefault(
+    "HIEROPO_BACKEND", "compiled"
+)  # policies in the cache are small, and would be scored by numpy
 PIECES = (64, 256, 1024, 4096)
 
 

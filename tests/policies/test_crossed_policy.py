@@ -17,6 +17,7 @@ from strategies import seeds
 from unit_logs import Log, log
 
 from hieropo import HierOPO
+from hieropo._kernels import backend
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import (
     ArtifactError,
@@ -89,11 +90,17 @@ def units_of(m: int, K: int, p: int, seed: int) -> Any:
     return UnitTable(Keys(np.arange(m)), *laws)
 
 
+@pytest.mark.parametrize("name", ["reference", "compiled"])  # either alone: the two differ by rounding
 @given(st.integers(1, 27), st.integers(0, 4), st.integers(0, 30), st.integers(1, 4), seeds)
 @settings(max_examples=60)
 def test_a_policy_of_units_is_the_dense_policy_to_the_last_bit(
-    K: int, c: int, n: int, top: int, seed: int
+    name: str, K: int, c: int, n: int, top: int, seed: int
 ) -> None:
+    with backend.forced(name):
+        assert_units_are_the_dense_policy(K, c, n, top, seed)
+
+
+def assert_units_are_the_dense_policy(K: int, c: int, n: int, top: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     features = per_action(range(K), [f"x{j}" for j in range(c)])
     table = units_of(5, K, c + 1, seed)

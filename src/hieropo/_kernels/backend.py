@@ -23,7 +23,7 @@ _STATISTICS = 2**22
 _CELLS = 2**16  # rows of a batch
 _IDS = 2**16  # rows, or texts, of a batch
 _STEPS = 2**15  # doubles of the packed sums of all nodes of a level: an estimation takes hundreds of steps
-_CHOICE = 2**15  # doubles of the covariances of a policy
+_CHOICE = 2**15  # doubles of the covariances of a policy, times the features of a candidate
 _RATINGS = 2**20  # sums of products
 
 
@@ -142,7 +142,7 @@ def crossed(doubles: int) -> ModuleType:
 
 
 def choice(doubles: int) -> ModuleType:
-    """Return what scores candidates by a policy whose packed covariances have so many doubles.
+    """Return what scores candidates by a policy: the doubles of its packed covariances, times features of a candidate.
 
     The number of requests does not decide: a request gets the same bits alone and in a batch.
     """

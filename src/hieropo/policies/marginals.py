@@ -166,7 +166,7 @@ class TaskMarginals:
 
     def loops(self) -> Any:
         """Return the code that scores by these laws, the same one for every request."""
-        return backend.choice(self.covs.size)
+        return backend.choice(self.covs.size * self.means.shape[-1])
 
     def find(self, task: Any) -> Marginal:
         """Law of one task.

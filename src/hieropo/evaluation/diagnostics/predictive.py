@@ -221,7 +221,7 @@ class Checks:
         index = np.full((n, 1), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, 1), np.nan)
         prior = np.zeros((1, self._means.shape[1])), np.zeros((1, self._covs.shape[1]))
-        bad = backend.choice(self._covs.size).choose(
+        bad = backend.choice(self._covs.size * self._means.shape[-1]).choose(
             self._means, self._covs, *prior, normalised(at), normalised(phi[:, None]), _ALL, 0.0,
             index, bound, mean, sd,
         )  # fmt: skip
