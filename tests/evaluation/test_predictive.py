@@ -527,7 +527,7 @@ SAID = {
     "noise by task": "Noise differs between tasks: .* and \\d",
     "noise along numbers": "Noise changes with column 'size': its sd by \\+[34]",
     "heavy tails": "heavy tails \\(excess kurtosis .* the largest residual",
-    "curvature": "of action 'b' bends up along column 'size'",
+    "curvature": "of action 'b' curves up along column 'size'",
     "unlike task": "Task 3 is unlike the others",
     "few values": "two values only, 0 and 1",
     "scale": "Rewards vary more than the model says: residuals are 1.3 times",
@@ -569,7 +569,7 @@ def test_what_the_actions_of_a_task_have_in_common_is_missed() -> None:
         checks.add(posterior.moments.keys.require(task), action, None, reward)
         said.append(checks.checks().findings)
     assert re.search(
-        r"of 80 tasks are too far .* tasks differ in ways that task_cov does not have", said[0][0]
+        r"of 80 tasks are too far .* tasks vary in ways that task_cov does not allow", said[0][0]
     )
     assert said[1] == ()
 
@@ -639,7 +639,7 @@ def test_new_rows_of_a_right_model_are_left_alone_and_others_not() -> None:
             checks.add(task, action, x, reward + recentred)
             found = checks.checks()
             if recentred and n == 3000:
-                assert any("above what was learned" in said for said in found.findings)
+                assert any("above their predictions" in said for said in found.findings)
             elif not recentred:
                 least.append(found.misfits[0].p)
     assert np.mean(np.array(least) <= 0.2) <= 0.2 + 3 * np.sqrt(0.16 / worlds)

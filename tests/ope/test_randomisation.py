@@ -126,7 +126,7 @@ def test_an_evaluation_says_how_actions_were_drawn_and_whether_p_values_are_exac
     assert tests.no_effect == pytest.approx(1 / 200)
     text = " ".join(str(found).split())
     assert "Actions have an effect (p = 0.005)." in text
-    assert "exact if chance drew the actions by the logged propensities" in text
+    assert "exact if actions were drawn with the logged propensities" in text
     assert found.to_dict()["randomisation"]["no_effect"] == tests.no_effect
     estimated = learner.evaluate(table, propensities="estimated").randomisation
     assert not estimated.exact
@@ -137,7 +137,10 @@ def test_an_evaluation_says_how_actions_were_drawn_and_whether_p_values_are_exac
     assert varied.no_effect is not None
     assert varied.no_effect < 0.05
     none = learner.evaluate(table, propensities="none").randomisation
-    assert (none.no_effect, none.refused) == (None, "It was not asked for.")
+    assert (none.no_effect, none.refused) == (
+        None,
+        "Importance weighting was turned off (propensities='none').",
+    )
     adaptive = HierOPO(logging="adaptive").fit(table, **COLUMNS, pscore="p").evaluate(table)
     assert not adaptive.randomisation.exact
 

@@ -1,4 +1,4 @@
-"""What should be known of a log before learning from it.
+"""Examination of a log before learning: facts and findings.
 
 May import ``logging_policy``, ``passes`` and below.
 """

@@ -1,4 +1,4 @@
-"""What a policy is worth, and whom it would hurt, from a log.
+"""Evaluation of a policy from a log: its value, its gain over the incumbent, and harm to tasks.
 
 May import ``ope``, ``decisions``, ``doctor`` and below.
 """

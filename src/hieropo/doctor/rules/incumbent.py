@@ -38,7 +38,7 @@ _TASKS, _ACTIONS = 2_000, 8  # used to test what the incumbent knew
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """How the incumbent seems to have chosen actions.
+    """Evidence on how the incumbent chose actions.
 
     Attributes
     ----------

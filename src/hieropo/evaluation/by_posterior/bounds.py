@@ -199,7 +199,7 @@ class Assumption(NamedTuple):
     holds : bool or None
         None where the sums of a log cannot show it.
     words : str
-        What was found.
+        The evidence, as a sentence.
     """
 
     name: str
@@ -216,7 +216,7 @@ def assumptions(
     best: ArrayLike | None = None,
     learned: bool = False,
 ) -> tuple[Assumption, ...]:
-    """Say which assumptions of the theory hold for a log and a hierarchy.
+    """Return the assumptions of the theory, with the evidence for each in a log and a hierarchy.
 
     Parameters
     ----------
@@ -478,7 +478,7 @@ class Suboptimality(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """What the theory says of every task of a log; made by :func:`bounds`.
+    """Bounds of the suboptimality in every task of a log; made by :func:`bounds`.
 
     Attributes
     ----------

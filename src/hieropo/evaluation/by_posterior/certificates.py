@@ -1,22 +1,22 @@
-"""What the posterior says of a policy in each task: the chance that it does harm, what the best could add, and when.
+"""Probability of harm of a policy in each task, certificates of its suboptimality, and rows needed for them.
 
-With psi_s the mean features of a policy's actions in task s, its value there is psi_s' theta_s, whose law
-:func:`totals.value_distributions` gives. Against an incumbent, delta_s = psi_s(new) - psi_s(incumbent), and
+With psi_s the mean features of a policy's actions in task s, its value there is psi_s' theta_s, whose
+distribution :func:`value_distributions` gives. Against an incumbent, delta_s = psi_s(new) - psi_s(incumbent), and
 
     P(harm) = P(delta_s' theta_s < 0 | log)
 
-The certificate is the quantile, given the log, of what the best policy for the true theta_s would add,
+The certificate is the posterior quantile of the gain of the best policy for the true theta_s,
 
     V(pi_*) - V(pi) = mean over contexts of max_a (phi(x, a) - phi(x, pi(x)))' theta_s
 
 It is found by drawing theta_s; with n draws the k-th smallest, k = ceil(level (n + 1)), of which the truth, if it is a
 draw like the others, is below with probability k / (n + 1).
 
-More rows of one task, each with information J, leave theta_s with the covariance C_k = (C^-1 + k J)^-1 where it was
-C = L L'. With L'J L = U diag(lambda) U', that is L U diag(1 / (1 + k lambda)) U'L', whatever the rank of C and J. The
-mean that they will give is, seen from now, N(mean, C - C_k): so it can be drawn, and the policy that is chosen by it
-judged, before the rows are there. That is a preposterior analysis (Raiffa and Schlaifer, Applied Statistical Decision
-Theory, 1961).
+Let C = L L' be the covariance of theta_s. After k more rows of the task, each with information J, it is C_k = (C^-1 + k
+J)^-1. With L'J L = U diag(lambda) U' that is L U diag(1 / (1 + k lambda)) U'L', whatever the rank of C and J. The
+predictive distribution of the future posterior mean is N(mean, C - C_k). So that mean can be drawn, and the policy that
+it leads to evaluated, before the rows are there. That is a preposterior analysis (Raiffa and Schlaifer, Applied
+Statistical Decision Theory, 1961).
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def certificates(  # noqa: PLR0913 - what is asked, of whom, and how it is drawn
     mask : (n, K) bool array, optional
         Eligible actions; default all.
     weight : (n,) array, optional
-        How much a context counts in the mean of its task; default alike.
+        Weight of each context in the mean of its task; equal by default.
     level : float
         In (0, 1).
     rng : numpy Generator
@@ -318,7 +318,7 @@ def _information(
 
 @dataclass(frozen=True, eq=False)
 class _Ahead:
-    """What can come of more rows.
+    """Expected certificates after more rows of one task.
 
     ``value`` (n, K) is expected now, -inf where not eligible; ``along`` (n, K, d) are features along the axes L U, and
     ``gain`` (d,) is lambda, the information of one row along each; ``normals`` (F + S, d) are futures, then draws.

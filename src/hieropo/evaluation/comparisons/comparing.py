@@ -1,4 +1,4 @@
-"""Values of policies by weighted rewards, without belief in the model, and their differences in pairs.
+"""Importance-weighted values of policies, which do not rest on the model, and their paired differences.
 
 With q, p and the rows of the doubly robust estimate, a row adds q(x, pi(x)) + 1{pi(x) = a} (r - q(x, a)) / p to the
 value of a policy pi, and r where pi keeps the incumbent. q never saw the row. So the difference of two policies is the
@@ -59,11 +59,11 @@ class Comparison(Report):
     lead, lead_se, lead_low, lead_high : float
         The evaluated policy less this one, row by row.
     ess : float
-        Effective number of rows.
+        Effective sample size.
     note : str
-        How the policy came about.
+        Origin of the policy.
     withheld : str or None
-        Why the figures are not to be trusted.
+        Reason why the figures are not to be trusted.
     """
 
     name: str
@@ -191,7 +191,7 @@ class Weighing:
         self._shift, self._comparing = shift, comparing
 
     def add(self, rows: Rows) -> None:
-        """Take some rows."""
+        """Add a batch of rows."""
         batch, n = rows.batch, len(rows.batch)
         if self._lost:
             self._astray = np.append(self._astray, rows.place[np.isin(rows.index, self._lost)])

@@ -48,7 +48,7 @@ class Blocks:
     offset : (B, p) array
         Coefficients of a prediction that was taken off r.
     intercept : bool
-        Whether the first feature is 1.
+        True where the first feature is 1.
     """
 
     gram: Array
@@ -114,9 +114,9 @@ def ridge(blocks: Blocks) -> Array:
 
 
 def action_scores(kept: Kept, chance: Array, n_actions: int) -> Array:
-    """Return what each action is worth, taken always, by the rows outside each fold: weighted means (folds, K).
+    """Return the importance-weighted mean reward (folds, K) of each action in the rows outside each fold.
 
-    An action that has no such row is worth -inf.
+    An action without such rows gets -inf.
     """
     sums = np.zeros((2, FOLDS, n_actions))
     weight = kept.weight / chance
@@ -140,7 +140,7 @@ _BLOCK = 2**20  # features of candidates that are made at once
 
 
 class Rival(Protocol):
-    """What chooses an action in each row."""
+    """A policy to compare with, which chooses an action in each row."""
 
     def choose(self, rows: Rows, fold: Codes) -> Codes:
         """Return the action (n,) in each row of these folds (n,), or -1 where the incumbent goes on."""
@@ -148,7 +148,7 @@ class Rival(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class OneAction:
-    """The action that is worth most in the other folds, among the eligible ones.
+    """The eligible action with the largest mean reward in the other folds.
 
     Parameters
     ----------

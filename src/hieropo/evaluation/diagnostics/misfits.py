@@ -83,7 +83,7 @@ class Residuals:
     sums : (C, G) array
         Of :func:`residual_columns`.
     learned : bool
-        Whether the rows were learned from, and left out one at a time.
+        True where the rows were learned from, and left out one at a time.
     """
 
     sums: Array
@@ -136,7 +136,7 @@ class NoiseTest(NamedTuple):
     p : float
         Of equal noise in all groups.
     variation : float
-        How much the noise sd varies between groups: their sd as a share of their mean.
+        Coefficient of variation of the noise sd between groups.
     each : (G,) array
         p of each group against the others, two-sided.
     """
@@ -153,7 +153,7 @@ def noise_between(groups: Residuals, inflation: Array) -> NoiseTest | None:
     ----------
     groups : Residuals
     inflation : (G,) array
-        How much more a sum over a group varies than that of independent rows.
+        Variance of a sum over a group relative to that of independent rows.
     """
     rows, sums = groups.of("rows"), groups.of("size")
     some = rows > 0
@@ -209,9 +209,9 @@ def noise_along(gram: Array, inflation: float) -> tuple[Array, Array]:
     middle = gram[:, 0] / np.sqrt(np.maximum(rows, 1.0))[:, None]
     cov = (whole - middle.T @ middle) / n
     spread = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
-    told = spread > 1e-7 * np.sqrt(np.diagonal(whole) / n)
-    along = np.where(told[2:] & told[1], cov[1, 2:] / np.where(told[2:], spread[2:], 1.0), 0.0)
-    t = along / (spread[1] if told[1] else 1.0) * np.sqrt(n / inflation)
+    varies = spread > 1e-7 * np.sqrt(np.diagonal(whole) / n)
+    along = np.where(varies[2:] & varies[1], cov[1, 2:] / np.where(varies[2:], spread[2:], 1.0), 0.0)
+    t = along / (spread[1] if varies[1] else 1.0) * np.sqrt(n / inflation)
     return 2.0 * ndtr(-np.abs(t)), along * n / max(float(whole[0, 1]), 1e-300)
 
 
@@ -224,10 +224,10 @@ class Tails(NamedTuple):
 
 def heavy_tails(partitions: Sequence[Residuals]) -> Tails | None:
     """Test for heavy tails within the groups of every partition: what only one of them shows is unequal noise."""
-    found = [each for each in map(_tails, partitions) if each is not None]
-    if not found:
+    tails = [each for each in map(_tails, partitions) if each is not None]
+    if not tails:
         return None
-    return Tails(min(each.excess for each in found), max(each.p for each in found))
+    return Tails(min(each.excess for each in tails), max(each.p for each in tails))
 
 
 def _tails(groups: Residuals) -> Tails | None:
@@ -312,7 +312,7 @@ class Curves:
     actions : int
         K where each action has features of its own, else 1.
     learned : bool
-        Whether the rows were learned from.
+        True where the rows were learned from.
     """
 
     def __init__(self, m: int, width: int, columns: int, actions: int, *, learned: bool) -> None:
@@ -414,7 +414,7 @@ _WEIGH = (
 
 
 class Misfit(NamedTuple):
-    """A test: its kind, p, the size of what was found, and what to say of that, or None where it is too little."""
+    """Result of a test: its kind, p, effect size, and the sentence to report, or None where the effect is too small."""
 
     kind: str
     p: float
@@ -423,7 +423,7 @@ class Misfit(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """A row whose reward is far from what all others say of it: its number, task and standardised residual."""
+    """A row whose reward is far from its prediction by all other rows: number, task and standardised residual."""
 
     row: int
     task: Any
@@ -431,16 +431,16 @@ class Outlier(NamedTuple):
 
 
 def off(ratio: float) -> float:
-    """Return how many times a ratio is away from 1, up or down."""
+    """Return the ratio or its inverse, whichever is larger."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 
 def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals]], sd: float) -> Misfit:
-    """Few distinct rewards, by groups of each kind; nothing is said where they scatter alike in all groups of each."""
+    """Test for few distinct rewards; no sentence where their sd is the same in all groups of each partition."""
     if len(values) == 1:
-        said = f"All rewards are {values[0]:g}: there is nothing to learn from them."
-        return Misfit("few values", 0.0, 1.0, said)
-    shown = (
+        text = f"All rewards are {values[0]:g}: there is nothing to learn from them."
+        return Misfit("few values", 0.0, 1.0, text)
+    description = (
         f"two values only, {values[0]:g} and {values[1]:g}"
         if len(values) == 2
         else f"{len(values)} values only"
@@ -455,46 +455,46 @@ def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals
     if "action" in differ:
         low, high = ends["action"]
         between = f" (by action {low:.2g} to {high:.2g} times that of all rows)"
-    said = (
-        f"Rewards take {shown}. How far they scatter then depends on their mean{between}, where the model has one noise"
-        " for all: means are estimated sensibly, their intervals are too wide where rewards scatter little and too "
-        "narrow where they scatter much, and an interval for a single reward means nothing."
+    text = (
+        f"Rewards take {description}. Their variance then depends on their mean{between}, while the model has one noise"
+        " variance. Estimates of means remain valid; their intervals are too wide where rewards vary little and too "
+        "narrow where they vary much. Do not use intervals for single rewards."
     )
-    return Misfit("few values", 0.0, float(len(values)), None if ends and not differ else said)
+    return Misfit("few values", 0.0, float(len(values)), None if ends and not differ else text)
 
 
-def of_scale(every: Residuals, inflation: float, learned_rows: float) -> Misfit:
-    """Rewards that vary more or less than the model says."""
-    sd, p = wrong_scale(every, inflation, np.inf if every.learned else max(learned_rows, 1.0))
-    where = "" if every.learned else ", and than those that it was learned from"
-    said = (
+def of_scale(residuals: Residuals, inflation: float, learned_rows: float) -> Misfit:
+    """Test whether rewards vary more or less than the model says."""
+    sd, p = wrong_scale(residuals, inflation, np.inf if residuals.learned else max(learned_rows, 1.0))
+    where = "" if residuals.learned else ", and than those that it was learned from"
+    text = (
         f"Rewards vary {'more' if sd > 1 else 'less'} than the model says{where}: residuals are {sd:.2g} times as "
         "large as expected. Is noise_var right, and are all rewards in the same unit?"
     )
-    return Misfit("scale", p, sd, said if off(sd) >= _SCALE else None)
+    return Misfit("scale", p, sd, text if off(sd) >= _SCALE else None)
 
 
 def of_noise(
-    kind: str, groups: Residuals, found: NoiseTest, names: Sequence[Any] | NDArray[Any], level: float
+    kind: str, groups: Residuals, test: NoiseTest, names: Sequence[Any] | NDArray[Any], level: float
 ) -> Misfit:
-    """Noise that differs between the groups that are called ``names``."""
+    """Test for noise that differs between groups with these ``names``."""
     ratio = groups.sd / max(float(groups.all.sd[0]), 1e-300)
-    away = np.maximum(ratio, 1.0 / np.maximum(ratio, 1e-9))
-    single = found.each * len(names)
-    p = min(2.0 * min(found.p, float(single.min())), 1.0)
-    clear = np.flatnonzero((single <= level) & (away >= _RATIO))
+    ratio_or_inverse = np.maximum(ratio, 1.0 / np.maximum(ratio, 1e-9))
+    single = test.each * len(names)
+    p = min(2.0 * min(test.p, float(single.min())), 1.0)
+    clear = np.flatnonzero((single <= level) & (ratio_or_inverse >= _RATIO))
     clear = clear[ordered(single[clear])]
     if clear.size:
-        shown = ", ".join(
+        examples = ", ".join(
             f"{plain(names[g])!r} (sd {ratio[g]:.2g} times that of all rows)" for g in clear[:_NAMED].tolist()
         )
         more = f" and {clear.size - _NAMED:,} more" if clear.size > _NAMED else ""
-        size = f"most clearly in {shown}{more}"
+        size = f"most clearly in {examples}{more}"
     else:
-        size = f"its sd varies by {found.variation:.0%} of its mean"
-    matters = min(found.variation, _variation(groups)) >= _VARIATION or clear.size
-    said = f"Noise differs between {kind}s: {size}. {_WEIGH}"
-    return Misfit(f"noise by {kind}", p, found.variation, said if matters else None)
+        size = f"its sd varies by {test.variation:.0%} of its mean"
+    matters = min(test.variation, _variation(groups)) >= _VARIATION or clear.size
+    text = f"Noise differs between {kind}s: {size}. {_WEIGH}"
+    return Misfit(f"noise by {kind}", p, test.variation, text if matters else None)
 
 
 def _variation(groups: Residuals) -> float:
@@ -505,91 +505,89 @@ def _variation(groups: Residuals) -> float:
 
 
 def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Misfit:
-    """Noise that changes with a context column or with the prediction."""
+    """Test for noise that changes with a context column or with the prediction."""
     p, effect = noise_along(gram, inflation)
-    at = int(ordered(p, -np.abs(effect))[0])
-    name = f"column {columns[at]!r}" if at < len(columns) else "the predicted reward"
-    said = (
-        f"Noise changes with {name}: its sd by {effect[at]:+.0%} for each standard deviation of it. {_WEIGH}"
-    )
-    matters = abs(effect[at]) >= _ALONG
-    return Misfit(ALONG, min(p.size * float(p[at]), 1.0), float(effect[at]), said if matters else None)
+    index = int(ordered(p, -np.abs(effect))[0])
+    name = f"column {columns[index]!r}" if index < len(columns) else "the predicted reward"
+    text = f"Noise changes with {name}: its sd by {effect[index]:+.0%} for each standard deviation of it. {_WEIGH}"
+    matters = abs(effect[index]) >= _ALONG
+    return Misfit(ALONG, min(p.size * float(p[index]), 1.0), float(effect[index]), text if matters else None)
 
 
-def outweighing(every: Residuals, outliers: Sequence[Outlier]) -> float:
+def outweighing(residuals: Residuals, outliers: Sequence[Outlier]) -> float:
     """Return the share of one row in the squares of all residuals, where it is more than a half; else 0."""
-    square = float(every.of("square").sum())
+    square = float(residuals.of("square").sum())
     share = outliers[0].residual ** 2 / square if outliers and square > 0 else 0.0
     return share if share > _HALF else 0.0
 
 
 def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[Outlier]) -> Misfit | None:
-    """Heavy tails within the groups of every partition; None where rows are too few.
+    """Test for heavy tails within the groups of every partition; None where rows are too few.
 
-    ``along`` is how much the noise sd changes with one sd of a number, which makes tails heavy by itself: of residuals
-    with log sd ~ N(0, b^2) the excess kurtosis is 3 (exp(4 b^2) - 1).
+    ``along`` is the relative change of the noise sd with one sd of a number, which makes tails heavy by itself:
+    residuals with log sd ~ N(0, b^2) have the excess kurtosis 3 (exp(4 b^2) - 1).
     """
-    found = heavy_tails(partitions) or heavy_tails([partitions[0].all])
-    if found is None:
+    tails = heavy_tails(partitions) or heavy_tails([partitions[0].all])
+    if tails is None:
         return None
     if share := outweighing(partitions[0].all, outliers):
         row, task, residual = outliers[0]
-        said = (
+        text = (
             f"The reward of row {row:,}, task {plain(task)!r}, lies {residual:+.3g} noise sds from its prediction by "
-            f"all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens all intervals, and "
-            "hides other faults. Is it an error, or does it stand for a missing value? Correct it or leave that row "
+            f"all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens all intervals and "
+            "masks other faults. Is it an error, or does it stand for a missing value? Correct it or leave that row "
             "out, and fit again."
         )
-        return Misfit("heavy tails", found.p, found.excess, said)
+        return Misfit("heavy tails", tails.p, tails.excess, text)
     worst = ""
     if outliers:
         row, task, residual = outliers[0]
         worst = f"; the largest residual, {residual:+.3g} sds, is that of row {row:,}, task {plain(task)!r}"
-    said = (
-        f"Rewards have heavy tails (excess kurtosis {found.excess:.2g}{worst}). A few rows weigh much in all that is "
-        "said: see whether they are errors, clip rewards, or take their logarithm."
+    text = (
+        f"Rewards have heavy tails (excess kurtosis {tails.excess:.2g}{worst}). A few rows have much influence on "
+        "all estimates. Check them for errors, clip rewards, or take their logarithm."
     )
-    own = found.excess - 3.0 * np.expm1(4.0 * min(along * along, 4.0))
-    return Misfit("heavy tails", found.p, found.excess, said if own >= _EXCESS else None)
+    excess_beyond_noise = tails.excess - 3.0 * np.expm1(4.0 * min(along * along, 4.0))
+    return Misfit("heavy tails", tails.p, tails.excess, text if excess_beyond_noise >= _EXCESS else None)
 
 
 def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Misfit | None:
-    """Rewards that are above or below what was learned, of rows that were not learned from."""
-    some = [each for each in bends if each.column < 0]
-    if not some:
+    """Test for a shift of rewards, in rows that were not learned from."""
+    tests = [bend for bend in bends if bend.column < 0]
+    if not tests:
         return None
-    worst, matters = _worst(some)
-    said = (
-        f"Rewards{_of(worst, actions)} are {'above' if worst.score > 0 else 'below'} what was learned, by "
-        f"{worst.effect:.2g} noise sds on average. Has the world changed, or the unit of the reward?"
+    worst, matters = _worst(tests)
+    text = (
+        f"Rewards{_of(worst, actions)} are {'above' if worst.score > 0 else 'below'} their predictions, by "
+        f"{worst.effect:.2g} noise sds on average. Have rewards changed over time, or their unit?"
     )
-    return Misfit("level", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
+    return Misfit("level", min(len(tests) * worst.p, 1.0), worst.effect, text if matters else None)
 
 
 def of_curvature(
     bends: Sequence[Bend], columns: Sequence[str], actions: Sequence[Any] | None, level: float
 ) -> Misfit | None:
-    """A mean that bends along a column."""
-    some = [each for each in bends if each.column >= 0]
-    if not some:
+    """Test for a mean reward that is curved along a context column."""
+    tests = [bend for bend in bends if bend.column >= 0]
+    if not tests:
         return None
-    worst, matters = _worst(some)
-    others = {columns[e.column] for e in some if e.effect >= _BEND and e.p * len(some) <= level}
+    worst, matters = _worst(tests)
+    others = {columns[e.column] for e in tests if e.effect >= _BEND and e.p * len(tests) <= level}
     others.discard(columns[worst.column])
-    more = f" So it does along {', '.join(map(repr, sorted(others)[:_NAMED]))}." if others else ""
-    said = (
-        f"The mean reward{_of(worst, actions)} bends {'up' if worst.score > 0 else 'down'} along column "
-        f"{columns[worst.column]!r}, along which the features are straight, by {worst.effect:.2g} noise sds in the "
-        f"root mean square.{more} Add the square of the column, or transform it."
+    more = f" It also curves along {', '.join(map(repr, sorted(others)[:_NAMED]))}." if others else ""
+    text = (
+        f"The mean reward{_of(worst, actions)} curves {'up' if worst.score > 0 else 'down'} along column "
+        f"{columns[worst.column]!r}, where the features are linear, by {worst.effect:.2g} noise sds (root mean "
+        f"square).{more} Add the square of the column, or transform it."
     )
-    return Misfit("curvature", min(len(some) * worst.p, 1.0), worst.effect, said if matters else None)
+    return Misfit("curvature", min(len(tests) * worst.p, 1.0), worst.effect, text if matters else None)
 
 
-def _worst(some: Sequence[Bend]) -> tuple[Bend, bool]:
-    large = [each for each in some if each.effect >= _BEND]
-    told = large or some
-    at = ordered([each.p for each in told], [-each.effect for each in told])[0]
-    return told[int(at)], bool(large)
+def _worst(tests: Sequence[Bend]) -> tuple[Bend, bool]:
+    large = [bend for bend in tests if bend.effect >= _BEND]
+    candidates = large or tests
+    index = ordered([bend.p for bend in candidates], [-bend.effect for bend in candidates])[0]
+    return candidates[int(index)], bool(large)
 
 
 def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
@@ -597,44 +595,47 @@ def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
 
 
 def of_actions(groups: Residuals, actions: Sequence[Any]) -> Misfit:
-    """An action whose rewards are off, in rows that were learned from: the features do not tell it from others."""
+    """Test for an action whose rewards differ from their predictions, in rows that were learned from."""
     t = np.abs(groups.of("total")) / np.sqrt(np.maximum(groups.of("rows"), 1.0))
     a = int(first_largest(t))
     mean = float(groups.mean[a])
-    said = (
-        f"Rewards of action {actions[a]!r} are off by {mean:+.2g} noise sds on average: the features do not tell it "
-        "from the others. Give it a feature of its own."
+    text = (
+        f"Rewards of action {actions[a]!r} differ from their predictions by {mean:+.2g} noise sds on average: the "
+        "features do "
+        "not distinguish it from the others. Give it a feature of its own."
     )
     p = min(2.0 * t.size * float(ndtr(-t[a])), 1.0)
-    return Misfit("level by action", p, mean, said if abs(mean) >= _OFF else None)
+    return Misfit("level by action", p, mean, text if abs(mean) >= _OFF else None)
 
 
-def of_tasks(found: TaskDistances, keys: Keys, level: float) -> list[Misfit]:
-    """A task unlike the others; tasks that are more or less alike than Sigma_0 says."""
-    p, count = found.p, int((found.free > 0).sum())
+def of_tasks(distances: TaskDistances, keys: Keys, level: float) -> list[Misfit]:
+    """Test for tasks unlike the others, and for more or less variation between tasks than Sigma_0 says."""
+    p, count = distances.p, int((distances.free > 0).sum())
     s = int(first_smallest(p))
     beyond = int((p * count <= level).sum())
     name = plain(keys.values[s])
-    far = f"its squared distance to what they say is {found.square[s]:.3g}, where about {found.free[s]} is expected"
+    square, expected = distances.square[s], distances.free[s]
+    far = f"its squared distance to their prediction is {square:.3g}, where about {expected} is expected"
     if beyond > max(_NAMED, _MANY * count):
         unlike = (
-            f"{beyond:,} of {count:,} tasks are too far from what the others say of them, {name!r} the most ({far})"
-            ": tasks differ in ways that task_cov does not have. Learn one of another shape, or tell what is known of "
-            "tasks, by levels or metadata."
+            f"{beyond:,} of {count:,} tasks are too far from their prediction by the others, {name!r} the most ({far})"
+            ": tasks vary in ways that task_cov does not allow. Learn a task_cov of another shape, or describe tasks "
+            "by "
+            "levels or metadata."
         )
     else:
         others = beyond - 1
         more = f", and {others:,} more {agreeing(others, 'is', 'are')} too far off" if others > 0 else ""
         unlike = (
-            f"Task {name!r} is unlike the others: {far}{more}. Is it one of the family? It makes all tasks look less "
-            "alike; leave it out, or put it in a group of its own."
+            f"Task {name!r} is unlike the others: {far}{more}. Does it belong to the same population? It inflates the "
+            "variation between tasks. Leave it out, or give it a group of its own."
         )
-    ratio, ratio_p = found.ratio(p * count > level)  # those far off are one fault, not two
+    ratio, ratio_p = distances.ratio(p * count > level)  # the outlying tasks are reported above
     population_summary = (
         f"Tasks differ {'more' if ratio > 1 else 'less'} than task_cov says: squared distances are {ratio:.2g} times "
         "those expected. Learn task_cov from the log."
     )
-    effect = float(found.square[s] / max(found.free[s], 1))
+    effect = float(distances.square[s] / max(distances.free[s], 1))
     return [
         Misfit("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
         Misfit(

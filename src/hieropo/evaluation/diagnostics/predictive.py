@@ -65,7 +65,7 @@ class Checks:
     features : FeatureMap
         The map that the posterior was learned with.
     learned_from : bool
-        Whether the posterior holds the rows that are handed in: all of them, each once.
+        True where the posterior was learned from the given rows, all of them and each once.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class PredictiveChecks:
     columns : tuple of str
         The context columns.
     learned_from : bool
-        Whether the rows were learned from; each was then left out in turn.
+        True where the rows were learned from; each was then left out in turn.
     learned_rows : float
         Rows that were learned from, by their weights.
     by_task, by_action : Residuals
@@ -61,7 +61,7 @@ class PredictiveChecks:
     values : tuple of float or None
         The distinct rewards, where there are few.
     level : float
-        Chance that anything is said of a model that is right.
+        Probability of any finding where the model is right.
     """
 
     keys: Keys

@@ -1,1 +1,1 @@
-"""The parts of an evaluation: by weighted rewards, by the model, the claim, the checks, the tests."""
+"""Parts of an evaluation: values by the model, verdict, tests of the incumbent, randomisation tests."""

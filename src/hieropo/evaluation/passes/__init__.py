@@ -1,1 +1,1 @@
-"""The passes of an evaluation over a log: its sums, the folds, the judged rows, the propensities."""
+"""Passes of an evaluation over a log: statistics and folds, actions of the policy, propensities."""

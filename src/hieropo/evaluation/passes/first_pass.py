@@ -168,9 +168,9 @@ class FirstPass:
     sketch : RowSketch
         A fingerprint of the rows.
     logged : PscoreCheck or None
-        What logged propensities are, where there are any.
+        Check of the logged propensities; None without any.
     estimated : LoggingModel or None
-        Propensities as estimated, where that was asked for.
+        Model of estimated propensities; None unless they were requested.
     """
 
     moments: AnyMoments
@@ -198,7 +198,7 @@ def first_pass(
     offset: Array | None = None,
     kept: KeptRows | None = None,
 ) -> FirstPass:
-    """Sum over all rows.
+    """Return the statistics of a log from one pass.
 
     Parameters
     ----------
@@ -206,15 +206,15 @@ def first_pass(
     features : FeatureMap
         With a list of actions.
     apart : bool
-        Whether to keep actions apart, as :class:`UnitMoments` do.
+        True for sums per action, as in :class:`UnitMoments`.
     estimating : bool
-        Whether to estimate propensities.
+        True to estimate propensities.
     seed : int
         Of the folds and of the rows that propensities are estimated from.
     offset : (d,) array, optional
         Of the moments that the log is compared with.
     kept : KeptRows, optional
-        Takes the rows, too.
+        Also collects the rows.
 
     Raises
     ------
@@ -346,10 +346,10 @@ def _codes(features: FeatureMap, batch: Batch) -> Codes:
 
 
 def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Seen:
-    """Say whether a policy was learned from the rows of a log: "yes" from all of them, "partly" from some.
+    """Return the overlap of a log with the rows that a policy was learned from: "yes" (all rows), "partly" or "no".
 
-    Told by the fingerprint of rows where they differ from one another; else, as for clicks without contexts, by tasks
-    with the same number of rows and the same sums, which does not show that some rows of a task are the same.
+    Rows are compared by their fingerprint where they differ from one another. Otherwise, as for clicks without
+    contexts, tasks are compared by number of rows and sums, which cannot detect that some rows of a task are the same.
     """
     moments = log.moments
     place = np.asarray(learned.keys.locate(moments.keys.values))

@@ -35,7 +35,7 @@ class Rows:
     index : (n,) int
         The policy's action; where a gate keeps the incumbent, the logged one.
     kept : (n,) bool
-        Whether it does.
+        Mask of the rows in which a gate keeps the incumbent.
     """
 
     batch: Batch
@@ -47,14 +47,14 @@ class Rows:
 
 
 class Reader(Protocol):
-    """What takes rows one batch after the other."""
+    """A consumer of rows, batch by batch."""
 
     def add(self, rows: Rows) -> None:
-        """Take some rows."""
+        """Add a batch of rows."""
 
 
 def judge(batches: Iterable[Batch], policy: AnyPolicy, keys: Keys, readers: Sequence[Reader]) -> None:
-    """Ask the policy what it would do in every row, and hand that to the readers.
+    """Compute the action of the policy in every row, and pass the rows to the readers.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class FeatureSums:
     Attributes
     ----------
     shift : ActionFeatures or None
-        Of the actions of the policies that weighted rewards judge, less those of the policy, where these differ.
+        Mean features of the actions of the cross-fitted policies less those of the policy, where these differ.
     """
 
     def __init__(self, features: FeatureMap, m: int) -> None:
@@ -167,7 +167,7 @@ def add_by(total: Array, rows: Codes, values: Array) -> None:
 
 
 class Predictions:
-    """What a table predicts of actions that were or would be taken: phi' mean.
+    """Predictions phi' mean of the rewards of actions, from a table of posterior means.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Checking:
     keys : Keys
         The tasks of the log.
     learned_from : bool
-        Whether the posterior was learned from these rows; each is then predicted without itself.
+        True where the posterior was learned from these rows; each is then predicted without itself.
     """
 
     def __init__(self, posterior: Any, features: FeatureMap, keys: Keys, *, learned_from: bool) -> None:
@@ -251,7 +251,7 @@ class Checking:
         self._at = np.asarray(posterior.moments.keys.require(keys.values))
 
     def add(self, rows: Rows) -> None:
-        """Take some rows."""
+        """Add a batch of rows."""
         batch = rows.batch
         number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
         self._checks.add(
