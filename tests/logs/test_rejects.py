@@ -346,9 +346,13 @@ def test_unknown_actions_are_set_aside_only_where_that_was_asked_for():
     with pytest.warns(HieropoWarning, match=r"6 with an unknown action in 'offer' \(first in row 3: \w+\)"):
         found = learner.evaluate(later, lenient=True)
     assert found.rows == 294
+    with pytest.warns(HieropoWarning, match="add to more than 1"):  # of four actions, a third each
+        assert learner.partial_fit(later, lenient=True).moments_.n_rows == 600  # a new action joins
+    assert "new" in learner.features_.actions
+    given = HierOPO(logging="random", features=indicator(["a", "b", "c"])).fit(shop(), **COLUMNS)
     with pytest.warns(HieropoWarning, match="6 with an unknown action"):
-        assert learner.partial_fit(later, lenient=True).moments_.n_rows == 594
-    assert learner.rejected_.rows == 6
+        assert given.partial_fit(later, lenient=True).moments_.n_rows == 594
+    assert given.rejected_.rows == 6
 
 
 def test_lists_that_do_not_fit_the_action_are_set_aside():

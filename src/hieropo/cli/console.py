@@ -13,13 +13,18 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import as_json
 from hieropo.errors import HieropoError
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # takes a type argument in the newest releases alone
 
 DEBUG = "hieropo.debug"
 WARNINGS = "hieropo.warnings"
@@ -144,7 +149,7 @@ def takes_rejects(given: dict[str, Any]) -> bool:
     return bool(given["lenient"]) or given["rejects"] is not None
 
 
-class _Pessimism(click.ParamType[Any]):
+class _Pessimism(_ParamType):
     """A number, or ``cv``."""
 
     name = "pessimism"
