@@ -156,3 +156,20 @@ def test_a_process_that_fails_says_why_and_leaves_nothing(shop: Path, tmp_path: 
     done = hieropo_("evaluate", "--help")
     assert done.returncode == 0
     assert "--gate" in done.stdout
+
+
+def test_a_report_is_one_file_and_the_same_each_time(shop: Path, tmp_path: Path) -> None:
+    command = ["report", shop / "policy", shop / "later.parquet", "--title", "Do <we> ship?", "-o"]
+    assert "holds the report" in answers(*command, tmp_path / "a.html")
+    content = json.loads(answers(*command, tmp_path / "b.html", "--json"))
+    text = (tmp_path / "a.html").read_text()
+    assert text == (tmp_path / "b.html").read_text()
+    assert "<h1>Do &lt;we&gt; ship?</h1>" in text
+    assert (content["format"], content["version"]) == ("hieropo report", 1)
+    evaluation = content["evaluation"]
+    assert f"{evaluation['claim']['gain']:.4g}" in text
+    provenance = next(section for section in content["sections"] if section["name"] == "provenance")
+    facts = dict(provenance["blocks"][0]["facts"])
+    assert facts["policy"] == str(shop / "policy")
+    assert len(facts["sha256 of policy.json"]) == 64
+    refuses(2, "report", shop / "policy", shop / "later.parquet")

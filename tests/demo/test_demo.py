@@ -203,7 +203,7 @@ def test_leaving_behind_twice_replaces(tmp_path: Path) -> None:
     first = leave_behind(THORNTON, tmp_path)
     assert leave_behind(THORNTON, tmp_path) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "decisions.parquet", "log.parquet", "policy", "requests.parquet",
+        "decisions.parquet", "log.parquet", "policy", "report.html", "requests.parquet",
     ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from hieropo.cli.commands.fit import fit_command
 from hieropo.cli.commands.inspect import inspect_command
 from hieropo.cli.commands.join import join_command
 from hieropo.cli.commands.moments import moments_command
+from hieropo.cli.commands.report import report_command
 from hieropo.cli.commands.reproduce import reproduce_group
 from hieropo.cli.console import Program, example
 
@@ -30,6 +31,7 @@ __all__ = ["main"]
         "hieropo doctor log.parquet",
         "hieropo fit log.parquet -o policy --task store --action offer --reward profit",
         "hieropo evaluate policy log.parquet",
+        "hieropo report policy log.parquet -o report.html",
         "hieropo inspect policy",
         "hieropo decide policy requests.parquet -o decisions.parquet",
     ),
@@ -47,6 +49,7 @@ main.add_command(doctor_command)
 main.add_command(fit_command)
 main.add_command(moments_command)
 main.add_command(evaluate_command)
+main.add_command(report_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
 main.add_command(join_command)

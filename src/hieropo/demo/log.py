@@ -42,6 +42,8 @@ class Scenario:
         Rows on which policies are judged, and rows that show the incumbent; default all.
     eligible : callable, optional
         Whether an action can be taken in a task; default always.
+    question : str
+        Title of the report.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Scenario:
     judged_on: tuple[str, str] | None = None
     made_by_incumbent: tuple[str, str] | None = None
     eligible: Callable[[Any, Any], bool] | None = None
+    question: str = ""
 
 
 def one_action() -> HierOPO:
@@ -81,6 +84,7 @@ SCENARIOS = {
             "The 0.08 and the cuts between the four incentives are choices of this demonstration.",
             "Propensities are the shares of the incentives in the whole log; they differ between villages.",
         ),
+        question="Should each village get the incentive that was learned for it, and not one drawn at random?",
     ),
     "obd": Scenario(
         name="obd",

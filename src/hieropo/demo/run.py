@@ -1,6 +1,7 @@
 """Split the log, fit, judge; then fit on everything and leave a policy and its decisions behind."""
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -13,7 +14,8 @@ from hieropo._utils.arrays import Mask
 from hieropo.decisions.deciding import decide
 from hieropo.demo.log import DemoLog, Scenario
 from hieropo.demo.value import Estimate, Findings, judge, snips
-from hieropo.errors import ArtifactError, InputError
+from hieropo.doctor.examine import examine
+from hieropo.errors import ArtifactError, HieropoWarning, InputError
 from hieropo.learners.hieropo import HierOPO
 from hieropo.logs.arrow.writing import write_tables
 from hieropo.model.gaussian import Gaussian
@@ -30,7 +32,10 @@ RIDGE = "ridge for each task"
 
 @dataclass(frozen=True)
 class Left:
-    """Paths of what the demonstration leaves behind, the number of decisions, and some task of the policy."""
+    """Paths of what the demonstration leaves behind, the number of decisions, and some task of the policy.
+
+    ``report`` is None where the eligible actions are not in the log, so that the policy cannot be judged on it.
+    """
 
     log: Path
     policy: Path
@@ -38,6 +43,7 @@ class Left:
     decisions: Path
     n_decisions: int
     task: Any
+    report: Path | None = None
 
 
 def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
@@ -139,7 +145,20 @@ def leave_behind(scenario: Scenario, folder: Path) -> Left:
     write_tables(left["requests"], [_requests(log, learner)])
     found = decide(learner.policy_, left["requests"], task=scenario.roles.task, eligible=eligible)
     n = write_tables(left["decisions"], (part.table for part in found))
-    return Left(**left, n_decisions=n, task=log.keys.values[0])
+    return Left(**left, n_decisions=n, task=log.keys.values[0], report=_report(log, learner, left["log"]))
+
+
+def _report(log: DemoLog, learner: HierOPO, path: Path) -> Path | None:
+    """Write the report of the policy on the log that it was learned from."""
+    scenario = log.scenario
+    if scenario.eligible is not None:
+        return None
+    with warnings.catch_warnings():  # the report says it
+        warnings.simplefilter("ignore", HieropoWarning)
+        evaluation = learner.evaluate(path)
+        roles = {role: column for role, column in scenario.roles.to_dict().items() if column}
+        examination = examine(path, guess=False, **roles)
+    return evaluation.report(path.with_name("report.html"), title=scenario.question, examination=examination)
 
 
 def _paths(folder: Path) -> dict[str, Path]:

@@ -450,7 +450,9 @@ def evaluated(
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
     evaluation = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
-    evaluation = replace(evaluation, eligible=roles.eligible)
+    settled = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
+    origin = {"evaluated on": source.name, "options": settled}
+    evaluation = replace(evaluation, eligible=roles.eligible, origin=origin)
     if rejects is None:
         return evaluation
     return replace(evaluation, rejected=settle(rejects, roles, passes.kept, evaluation.keys))

@@ -1,7 +1,10 @@
 """The result of an evaluation, and its text: value of a policy, harm to tasks, and limits of the conclusions."""
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.text import agreeing, counted, paragraph, resolved, table, thousands, whole
 from hieropo._utils.ties import at_most, ordered
+from hieropo.doctor.examination import Examination
 from hieropo.errors import InputError
 from hieropo.evaluation.comparisons.comparing import Comparison
 from hieropo.evaluation.comparisons.rivals import USUAL
@@ -22,6 +26,7 @@ from hieropo.evaluation.passes.subject import AnyPolicy
 from hieropo.logs.bad_rows.rejects import Rejected
 from hieropo.ope.value_estimates import ValueEstimate
 from hieropo.policies.gating import GatedPolicy
+from hieropo.report.document import Document
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
@@ -77,6 +82,10 @@ class Evaluation:
         Rows that were set aside, in a lenient reading.
     eligible : str or None
         The column that lists the eligible actions.
+    origin : mapping or None
+        Learner, settings, columns, versions and hashes of the policy and of this evaluation.
+    population : callable or None
+        Returns the summary of how alike tasks are, or None where nothing was learned of it.
     """
 
     policy: AnyPolicy
@@ -98,6 +107,8 @@ class Evaluation:
     max_harm: float
     rejected: Rejected | None = None
     eligible: str | None = None
+    origin: Mapping[str, Any] | None = None
+    population: Callable[[], Any] | None = None
 
     @property
     def keys(self) -> Keys:
@@ -261,6 +272,66 @@ class Evaluation:
             "limits": list(self.limits),
             "rejected": None if self.rejected is None else self.rejected.to_dict(),
         }
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        examination: Examination | None = None,
+        epsilon: float | None = None,
+    ) -> Path:
+        """Write the report, one HTML file that needs no network, and return its path.
+
+        The same evaluation gives the same bytes.
+
+        Parameters
+        ----------
+        path : path
+            Replaced if there.
+        title : str, optional
+            The question, in the words of the reader.
+        examination : Examination, optional
+            Of the same log, by :func:`hieropo.examine`; its findings go into the report.
+        epsilon : float, optional
+            Of :meth:`rows_needed`, by default half of the regret that the least certain tasks may have.
+
+        Raises
+        ------
+        ArtifactError
+            The file cannot be written.
+        InputError
+            ``epsilon`` is not positive.
+        """
+        from hieropo.report.page import write_page
+
+        return write_page(self.document(title=title, examination=examination, epsilon=epsilon), path)
+
+    def document(
+        self,
+        *,
+        title: str | None = None,
+        examination: Examination | None = None,
+        epsilon: float | None = None,
+    ) -> Document:
+        """Return the content of the report as a value; its ``to_dict`` gives versioned JSON."""
+        from hieropo.evaluation.reporting import document_of
+
+        return document_of(self, title=title, examination=examination, epsilon=epsilon)
+
+    def sentences(self) -> dict[str, str]:
+        """Return the sentences of the printed text by their subject, unwrapped."""
+        paragraphs = {
+            "verdict": _verdict(self), "randomisation": _randomisation(self), "by_model": _by_model(self),
+            "opening": _opening(self),
+        }  # fmt: skip
+        return {name: " ".join(text.split()) for name, text in paragraphs.items()}
+
+    def _repr_html_(self) -> str:
+        from hieropo.evaluation.reporting import summary_of
+        from hieropo.report.page import fragment
+
+        return fragment(summary_of(self))
 
     def shares(self) -> dict[str, float]:
         """Return the shares of tasks that the policy improves, leaves unchanged, and that a gate would hold back."""

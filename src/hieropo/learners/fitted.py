@@ -19,7 +19,7 @@ from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
-from hieropo.learners.saving import origin
+from hieropo.learners.saving import origin, versions
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
@@ -200,7 +200,29 @@ class Fitted:
         )  # fmt: skip
         taker = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
         usual = self.roles_.time if time is None else None
-        return evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
+        evaluation = evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
+        about = {
+            **self._origin(policy),
+            "features": self.features_.fingerprint,
+            **(evaluation.origin or {}),
+            "versions": versions(),
+        }
+        return replace(evaluation, origin=about, population=self._population)
+
+    def _population(self) -> PopulationSummary | None:
+        """Return the summary without a comparison of models; None where nothing was learned."""
+        try:
+            return self.summary(models=False)
+        except InputError:
+            return None
+
+    def _origin(self, policy: LCBPolicy | GatedPolicy) -> dict[str, Any]:
+        """Return learner, settings, rows and columns as JSON can hold them."""
+        settings = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
+        return origin(
+            type(self).__name__, settings, replace(self.roles_, eligible=self._listed_in(policy)),
+            whole(self.moments_.n_rows), noise_told=self._noise_told, actions_given=self._actions_given,
+        )  # fmt: skip
 
     @one_blas_thread
     def save(
@@ -226,12 +248,7 @@ class Fitted:
             The directory cannot be written, or holds something else.
         """
         saved = self._fitted() if policy is None else policy
-        roles = replace(self.roles_, eligible=self._listed_in(saved))
-        said = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        about = origin(
-            type(self).__name__, said, roles, whole(self.moments_.n_rows), noise_told=self._noise_told,
-            actions_given=self._actions_given,
-        )  # fmt: skip
+        about = self._origin(saved)
         if self.rejected_ is not None:
             about["rejected"] = self.rejected_.to_dict()
         return save_policy(

@@ -1,6 +1,7 @@
 """The origin of a saved policy: learner, settings and columns, as JSON can hold them."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,13 @@ def origin(
         **({} if noise_told else {"noise_told": False}),
         **({"actions_given": True} if actions_given else {}),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of hieropo and of the libraries that its numbers come from."""
+    from hieropo import __version__
+
+    return {"hieropo": __version__, "numpy": version("numpy"), "scipy": version("scipy")}
 
 
 def _plain(name: str, value: Any) -> Any:

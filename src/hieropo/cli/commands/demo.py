@@ -107,6 +107,8 @@ def _next(findings: Any, left: Any) -> str:
         ["", str(left.decisions), f"its {left.n_decisions:,} decisions for {left.requests}"],
         ["", str(left.log), "the log itself"],
     ]
+    if left.report is not None:
+        rows.insert(0, ["report", str(left.report), "open it in a browser"])
     policy, requests, decisions, log = (
         shlex.quote(str(path)) for path in (left.policy, left.requests, left.decisions, left.log)
     )

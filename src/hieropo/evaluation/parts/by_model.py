@@ -18,6 +18,7 @@ from hieropo.rows.keys import Keys
 _TASKS = 2_000  # tasks that get certificates
 _DRAWS = 1_000
 _SAME = 1e-12
+_NUMBERS = 1e7  # of vectors of all tasks that are held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,39 @@ class ByModel:
         )  # fmt: skip
         rows_by_task = dict(zip(answered.tolist(), values.tolist(), strict=True))
         return np.array([rows_by_task[int(self._rows[k])] for k in rows])
+
+    @property
+    def actions(self) -> tuple[Any, ...] | None:
+        """The actions of the policy, or None where contexts describe candidates."""
+        return self._features.actions
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The context columns."""
+        return tuple(self._features.columns)
+
+    def contexts(self) -> Array:
+        """Return contexts (n, c) that stand for those of the log."""
+        return np.asarray(self._contexts.collected()[1], dtype=np.float64)
+
+    def action_values(self, context: Array) -> list[list[ValueSummary]]:
+        """Return the expected reward of each action in each context (n, c), averaged over tasks by their rows.
+
+        Of n contexts each has a list of K summaries.
+        """
+        phi = self._features.candidates(context)
+        n, k, d = phi.shape
+        share = self.weight / self.weight.sum()
+        step = max(1, int(_NUMBERS / (share.size * d)))
+        flat = phi.reshape(n * k, d)
+        values = [
+            value
+            for start in range(0, n * k, step)
+            for value in _summaries(
+                self._posterior, self._rows, share[:, None] * flat[start : start + step, None], self.level
+            )
+        ]
+        return [values[row * k : (row + 1) * k] for row in range(n)]
 
     def gated(self, passed: Mask) -> ValueSummary:
         """Return the gain of the policy over the incumbent where it acts in these tasks (m,) alone."""

@@ -1,0 +1,590 @@
+"""An evaluation as a document: its numbers and its sentences, in the order in which a decision is made."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import floor, isfinite, isinf, log10
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.text import agreeing, counted, percent, whole
+from hieropo._utils.ties import at_most, ordered
+from hieropo.doctor.examination import Examination
+from hieropo.evaluation.parts.by_model import ValueSummary
+from hieropo.policies.gating import GatedPolicy
+from hieropo.report.document import (
+    Bars,
+    Block,
+    Copy,
+    Curve,
+    Curves,
+    Document,
+    Facts,
+    Gate,
+    Gates,
+    Grid,
+    Histogram,
+    Interval,
+    Intervals,
+    Items,
+    Notice,
+    Section,
+    TaskTable,
+    Text,
+    Tone,
+)
+from hieropo.rows.ids import plain
+
+if TYPE_CHECKING:
+    from hieropo.evaluation.evaluation import Evaluation
+
+GATES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+CATERPILLAR = 60  # tasks up to which each has a line
+_ENDS = 15  # tasks at either end that have one beyond
+_BINS = 40
+_ENDS_IN_PAGE = 50
+_CURVES, _POINTS, _COLUMNS = 8, 7, 4
+_MOST_ACTIONS = 200
+
+_FEW_VALUES = (
+    "Rewards take few values: the picture is not flat even where the model is right in mean and spread."
+)
+
+Advice = Literal["ship", "ship with a gate", "collect more", "do not ship"]
+_TONES: dict[Advice, Tone] = {
+    "ship": "good", "ship with a gate": "good", "collect more": "open", "do not ship": "bad"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The decision that an evaluation supports, and its reason beyond the verdict; made by :func:`recommendation`."""
+
+    advice: Advice
+    reason: str
+
+
+def recommendation(evaluation: "Evaluation") -> Recommendation:
+    """Return the decision that the verdict of the log supports.
+
+    A loss that is shown is not shipped. A gain that is shown is shipped, behind the gate where the gate holds a task
+    back, unless the model contradicts the log. All else needs more rows.
+    """
+    claim, held_back = evaluation.claim, evaluation.shares()["held_back"]
+    if claim.verdict == "worse":
+        return Recommendation("do not ship", "")
+    if claim.verdict != "shown":
+        return Recommendation("collect more", "")
+    if claim.agreement == "contradicts":
+        return Recommendation(
+            "collect more", "The model contradicts it: find out why before any task gets the policy."
+        )
+    if held_back and not isinstance(evaluation.policy, GatedPolicy):
+        return Recommendation(
+            "ship with a gate",
+            f"A gate at P(harm) {evaluation.max_harm:g} leaves {percent(held_back)} of the tasks to the incumbent.",
+        )
+    return Recommendation("ship", "")
+
+
+def document_of(
+    evaluation: "Evaluation",
+    *,
+    title: str | None = None,
+    examination: Examination | None = None,
+    epsilon: float | None = None,
+) -> Document:
+    """Return the report of an evaluation.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    title : str, optional
+        The question, in the words of the reader.
+    examination : Examination, optional
+        Of the same log, by the doctor.
+    epsilon : float, optional
+        Reward units below which the best policy may be better than a task's, for the rows that are still needed; by
+        default half of the regret that the least certain tasks may have.
+    """
+    question = title or "Should this policy replace the incumbent?"
+    parts: list[tuple[str, str, list[Block]]] = [
+        ("verdict", "Verdict", _verdict(evaluation)),
+        ("gain", "How much it gains", _gain(evaluation)),
+        ("trust", "May it be trusted?", _trust(evaluation, examination)),
+        ("harm", "Whom it would hurt", _harm(evaluation)),
+        ("alike", "How alike tasks are", _alike(evaluation)),
+        ("checks", "Do rewards come as predicted?", _checks(evaluation)),
+        ("needed", "Rows still needed", _needed(evaluation, epsilon)),
+        ("actions", "What each action is worth", _actions(evaluation)),
+        ("limits", "Limits", _limits(evaluation)),
+        ("provenance", "Provenance", _provenance(evaluation)),
+        ("mail", "To paste into a mail", [Copy(_mail(evaluation, question))]),
+    ]
+    sections = tuple(Section(name, heading, tuple(blocks)) for name, heading, blocks in parts if blocks)
+    return Document(question, _subtitle(evaluation), sections)
+
+
+def summary_of(evaluation: "Evaluation") -> Document:
+    """Return the verdict and the gain alone, for a notebook."""
+    sections = (
+        Section("verdict", "Verdict", tuple(_verdict(evaluation))),
+        Section("gain", "How much it gains", tuple(_gain(evaluation)[:1])),
+    )
+    return Document("Evaluation", _subtitle(evaluation), sections)
+
+
+def _subtitle(evaluation: "Evaluation") -> str:
+    columns = (evaluation.origin or {}).get("columns", {})
+    roles = "; ".join(
+        f"{role} {_listed(columns[role])}" for role in ("task", "action", "reward") if columns.get(role)
+    )
+    actions = evaluation.model.actions
+    named = "" if actions is None else f"; {counted(len(actions), 'action')}: {_some(actions)}"
+    rows = f"{counted(evaluation.rows, 'row')} of {counted(len(evaluation.keys), 'task')}{named}"
+    return f"{rows}. {f'Columns: {roles}.' if roles else ''}".strip()
+
+
+def _some(actions: tuple[Any, ...]) -> str:
+    return ", ".join(str(plain(action)) for action in actions[:6]) + (", ..." if len(actions) > 6 else "")
+
+
+def _listed(value: Any) -> str:
+    return value if isinstance(value, str) else ", ".join(map(str, value))
+
+
+def _verdict(evaluation: "Evaluation") -> list[Block]:
+    advice, sentences = recommendation(evaluation), evaluation.sentences()
+    head = advice.advice.capitalize()
+    text = f"{sentences['verdict']} {advice.reason}".strip()
+    rest = [Text(text) for text in (_rivals(evaluation), sentences["by_model"]) if text]
+    return [Notice(head, text, _TONES[advice.advice]), *rest]
+
+
+def _rivals(evaluation: "Evaluation") -> str:
+    """Say which simpler policies do as well on the same rows."""
+    shown = [rival for rival in evaluation.comparisons if not rival.withheld]
+    better = [rival.name for rival in shown if rival.lead_high < 0]
+    level = [rival.name for rival in shown if rival.lead_low <= 0 <= rival.lead_high]
+    worse = [rival.name for rival in shown if rival.lead_low > 0]
+    parts = [
+        f"The log shows the policy to be worse than {_and(better)}." if better else "",
+        f"It does not tell the policy from {_and(level)}." if level else "",
+        f"It shows the policy to be better than {_and(worse)}." if worse else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _gain(evaluation: "Evaluation") -> list[Block]:
+    model, level = evaluation.model, f"{100 * evaluation.model.level:g} %"
+    lines = []
+    estimate = evaluation.claim.estimate
+    if estimate is not None:
+        lines.append(
+            _interval(f"this policy, {estimate.name}", estimate.gain, estimate.gain_low, estimate.gain_high)
+        )
+    lines.append(_of_summary("this policy, by the model", model.difference))
+    if not isinstance(evaluation.policy, GatedPolicy):
+        lines.append(_of_summary(f"with a gate at {evaluation.max_harm:g}, model", evaluation.gated_gain()))
+    lines += [
+        _interval(f"{rival.name}, DR", rival.gain, rival.gain_low, rival.gain_high)
+        for rival in evaluation.comparisons
+        if not rival.withheld
+    ]
+    blocks: list[Block] = [
+        Intervals(f"Gain over the incumbent, with {level} intervals", "gain, a row of the log", tuple(lines))
+    ]
+    if evaluation.estimates:
+        blocks.append(_weighted(evaluation, level))
+    blocks += [Text(f"{rival.name}: {rival.note}.") for rival in evaluation.comparisons]
+    return blocks
+
+
+def _of_summary(label: str, summary: ValueSummary) -> Interval:
+    return Interval(label, summary.mean, summary.low, summary.high)
+
+
+def _interval(label: str, value: float, low: float, high: float) -> Interval:
+    known = isfinite(low) and isfinite(high)
+    return Interval(label, value, low if known else None, high if known else None)
+
+
+def _weighted(evaluation: "Evaluation", level: str) -> Grid:
+    head = ("importance-weighted", "value", "gain", f"{level} from", "to", "effective n", "")
+    rows = tuple(
+        (
+            estimate.name,
+            *(
+                ("", "", "", "")
+                if estimate.withheld
+                else tuple(
+                    map(_number, (estimate.value, estimate.gain, estimate.gain_low, estimate.gain_high))
+                )
+            ),
+            f"{estimate.ess:,.0f}",
+            "withheld" if estimate.withheld else "",
+        )
+        for estimate in evaluation.estimates
+    )
+    return Grid(head, rows, "Importance-weighted estimates of value and gain")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if isfinite(value) else ""
+
+
+def _trust(evaluation: "Evaluation", examination: Examination | None) -> list[Block]:
+    facts: list[tuple[str, str]] = [("propensities", evaluation.propensities)]
+    estimate = evaluation.claim.estimate
+    if estimate is not None:
+        share = percent(estimate.ess / evaluation.rows)
+        facts += [
+            ("effective sample size", f"{estimate.ess:,.0f} of {counted(evaluation.rows, 'row')} ({share})"),
+            ("independent units", estimate.by),
+        ]
+    facts.append(("learned from these rows", evaluation.learned_from))
+    sentences = evaluation.sentences()
+    blocks: list[Block] = [Text(sentences[name]) for name in ("opening", "randomisation") if sentences[name]]
+    if evaluation.refused:
+        blocks.append(Text(f"There are no importance-weighted estimates. {evaluation.refused}"))
+    reasons = dict.fromkeys(one.withheld for one in evaluation.estimates if one.withheld)
+    for reason in reasons:
+        names = ", ".join(one.name for one in evaluation.estimates if one.withheld == reason)
+        blocks.append(Text(f"Withheld ({names}): {reason}"))
+    blocks.append(Facts(tuple(facts)))
+    if examination is not None:
+        blocks += _doctor(examination)
+    return blocks
+
+
+def _doctor(examination: Examination) -> list[Block]:
+    if not examination.findings:
+        return [Text("The doctor found nothing in this log that limits conclusions.")]
+    items = tuple(f"{finding.text} Next: {finding.next}" for finding in examination.findings)
+    return [Text(f"The doctor has {counted(len(items), 'finding')}:"), Items(items)]
+
+
+def _harm(evaluation: "Evaluation") -> list[Block]:
+    shares = evaluation.shares()
+    blocks: list[Block] = [
+        Text(
+            f"By the model the policy improves {shares['improved']:.1%} of the tasks with P(harm) of at most "
+            f"{evaluation.max_harm:g}, would be held back in {shares['held_back']:.1%}, and does the same as the "
+            f"incumbent in {shares['unchanged']:.1%}. It is expected to harm {evaluation.expected_harm:.2%} of the "
+            "tasks. P(harm) is the probability that the policy is worth less than the incumbent in a task."
+        )
+    ]
+    if not isinstance(evaluation.policy, GatedPolicy):
+        blocks.append(_gates(evaluation))
+    level = f"{100 * evaluation.model.level:g} %"
+    columns = (
+        f"Columns: rows of the log; gain a row by the model, from and to the ends of its {level} interval; P(harm); "
+        f"regret: with probability {evaluation.model.level:g} the best policy for the task is better by no more; "
+        "weighted: importance-weighted gain, shrunken to that of all tasks; gate: what acts in the task when the "
+        "policy has a gate."
+    )
+    return [*blocks, *_caterpillars(evaluation), Text(columns), _tasks(evaluation)]
+
+
+def _gates(evaluation: "Evaluation") -> Gates:
+    harm, limits = evaluation.model.harm, sorted({*GATES, evaluation.max_harm})
+    gates = []
+    for limit in limits:
+        passed = at_most(harm, limit)
+        gain = evaluation.gated_gain(passed)
+        acts, harmed = float((passed & evaluation.changed).mean()), float(np.where(passed, harm, 0.0).mean())
+        gates.append(Gate(limit, acts, gain.mean, gain.low, gain.high, harmed))
+    return Gates(tuple(gates), limits.index(evaluation.max_harm))
+
+
+def _caterpillars(evaluation: "Evaluation") -> Iterator[Block]:
+    order = ordered(evaluation.model.gain)
+    if order.size <= CATERPILLAR:
+        yield _caterpillar(evaluation, "Gain of each task", order)
+        return
+    gain, held = evaluation.model.gain, ~evaluation.passed
+    edges = np.linspace(min(gain.min(), 0.0), max(gain.max(), 0.0) or 1.0, _BINS + 1)
+    counts, marked = np.histogram(gain, edges)[0], np.histogram(gain[held], edges)[0]
+    yield Histogram(
+        "Tasks by their gain", "gain, a row of the task", _floats(edges), _floats(counts), _floats(marked),
+        _harmful(evaluation),
+    )  # fmt: skip
+    harmed, improved = _ends(evaluation)
+    both = dict.fromkeys([*harmed[:_ENDS][::-1], *improved[:_ENDS][::-1]])
+    at = np.array(list(both), dtype=np.int64)
+    yield _caterpillar(
+        evaluation,
+        f"The tasks most likely harmed and those most improved, {_ENDS} of each",
+        at[np.argsort(gain[at], kind="stable")],
+    )
+
+
+def _caterpillar(evaluation: "Evaluation", title: str, order: Any) -> Intervals:
+    model, held = evaluation.model, ~evaluation.passed
+    low, high = _task_interval(evaluation)
+    lines = tuple(
+        Interval(
+            str(plain(model.keys.values[k])),
+            float(model.gain[k]),
+            float(low[k]),
+            float(high[k]),
+            bool(held[k]),
+        )
+        for k in order.tolist()
+    )
+    level = f"{100 * model.level:g} %"
+    marked = _harmful(evaluation) if any(line.marked for line in lines) else ""
+    return Intervals(
+        title, f"gain, a row of the task, with {level} interval by the model", lines, marked, dense=True
+    )
+
+
+def _harmful(evaluation: "Evaluation") -> str:
+    return f"P(harm) above {evaluation.max_harm:g}: a gate holds these back"
+
+
+def _task_interval(evaluation: "Evaluation") -> tuple[Array, Array]:
+    model = evaluation.model
+    half = NormalDist().inv_cdf((1 + model.level) / 2) * model.gain_sd
+    return model.gain - half, model.gain + half
+
+
+def _ends(evaluation: "Evaluation") -> tuple[list[int], list[int]]:
+    """Return the tasks by their probability of harm, and those that pass the gate by their gain."""
+    model = evaluation.model
+    harmed = ordered(-model.harm, model.gain)
+    improved = ordered(~evaluation.improved, -model.gain)
+    changed, better = evaluation.changed, evaluation.improved
+    return [k for k in harmed.tolist() if changed[k]], [k for k in improved.tolist() if better[k]]
+
+
+def _tasks(evaluation: "Evaluation") -> TaskTable:
+    model, (low, high) = evaluation.model, _task_interval(evaluation)
+    digits = _digits(high - low)
+    columns: dict[str, tuple[Any, ...]] = {
+        "task": tuple(str(plain(task)) for task in model.keys.values),
+        "rows": tuple(whole(count) for count in evaluation.counts.tolist()),
+        "gain": _cells(model.gain, digits),
+        "from": _cells(low, digits),
+        "to": _cells(high, digits),
+        "P(harm)": _cells(model.harm, 4),
+        "regret": _cells(model.certificate, digits),
+    }
+    if evaluation.task_estimates is not None:
+        for j, name in enumerate(("weighted", "w. from", "w. to")):
+            columns[name] = _cells(evaluation.task_estimates[:, j], digits)
+    changed, passed = evaluation.changed.tolist(), evaluation.passed.tolist()
+    columns["gate"] = tuple(
+        "no change" if not other else "policy" if safe else "incumbent"
+        for other, safe in zip(changed, passed, strict=True)
+    )
+    harmed, improved = _ends(evaluation)
+    return TaskTable(columns, tuple(harmed[:_ENDS_IN_PAGE]), tuple(improved[:_ENDS_IN_PAGE]), "gate")
+
+
+def _digits(widths: Array) -> int:
+    """Return the decimals that show the usual width of an interval with three digits."""
+    some = widths[np.isfinite(widths) & (widths > 0)]
+    return max(2 - floor(log10(float(np.median(some)))), 0) if some.size else 4
+
+
+def _cells(values: Array, digits: int) -> tuple[float | int | None, ...]:
+    """Return rounded numbers; None for those that are not finite."""
+    return tuple(_short(round(value, digits)) if isfinite(value) else None for value in values.tolist())
+
+
+def _short(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
+
+def _floats(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _alike(evaluation: "Evaluation") -> list[Block]:
+    population = None if evaluation.population is None else evaluation.population()
+    if population is None:
+        return [
+            Text(
+                "The hierarchy was given or is that of a baseline, so nothing was learned of how tasks differ."
+            )
+        ]
+    blocks: list[Block] = [Text(population.verdict)]
+    if population.parts:
+        rows = tuple((part.name, str(part.sd), part.zero_in_words) for part in population.parts)
+        blocks.append(
+            Grid(("expected rewards differ by", "sd", "P(zero)"), rows, "How much tasks and actions differ")
+        )
+        lines = tuple(
+            Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in population.parts
+        )
+        blocks.append(Intervals("Standard deviation of expected rewards", "reward units", lines))
+        blocks.append(
+            Text(
+                "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for "
+                "all actions, so that it decides nothing."
+            )
+        )
+    else:
+        head = ("coefficient", "population mean", "between tasks, sd", "rows to outweigh")
+        cells = tuple(
+            (one.name, str(one.mean), str(one.between), one.rows_in_words)
+            for one in population.coefficients[:20]
+        )
+        blocks.append(Grid(head, cells, "Coefficients in the population"))
+    blocks.append(Text(f"Rewards vary within a task by an sd of {population.noise_sd}."))
+    return [*blocks, Text(_new_task(evaluation))]
+
+
+def _new_task(evaluation: "Evaluation") -> str:
+    policy = evaluation.policy.policy if isinstance(evaluation.policy, GatedPolicy) else evaluation.policy
+    if isinstance(evaluation.policy, GatedPolicy):
+        return "A task that is not in the log is left to the incumbent, since no probability of harm is known for it."
+    if policy.unseen == "error":
+        return "A task that is not in the log is refused."
+    return (
+        "A task that is not in the log gets the answer of the population: the mean of all tasks, and how far tasks "
+        "lie from it."
+    )
+
+
+def _checks(evaluation: "Evaluation") -> list[Block]:
+    checks = evaluation.checks
+    if checks is None:
+        return [
+            Text(
+                "Rewards were not compared with predictions: some rows were learned from and others not, or rows "
+                "were kept by chance."
+            )
+        ]
+    how = (
+        "each by all other rows" if checks.learned_from else "from the rows that the policy was learned from"
+    )
+    coverage = checks.coverage
+    total = float(checks.pit.sum()) or 1.0
+    return [
+        Text(
+            f"{counted(checks.rows, 'reward')} {'was' if checks.rows == 1 else 'were'} predicted, {how}. "
+            f"{coverage[0]:.1%} lie in their 50 % intervals, {coverage[1]:.1%} in their 80 % and {coverage[2]:.1%} "
+            f"in their 95 % intervals; standardised residuals have a mean of {round(checks.mean, 3) + 0.0:.3f} and "
+            f"an sd of {checks.sd:.3f}."
+        ),
+        Bars(
+            "Probability of smaller rewards, as predicted", "flat where the model is right",
+            _floats(checks.pit / total), 1.0 / checks.pit.size,
+        ),
+        *([Text(_FEW_VALUES)] if checks.values is not None else []),
+        *([Items(tuple(checks.findings))] if checks.findings else [Text("No fault of the model was found.")]),
+    ]  # fmt: skip
+
+
+def _needed(evaluation: "Evaluation", epsilon: float | None) -> list[Block]:
+    certificates = evaluation.model.certificate
+    largest = np.sort(certificates[np.isfinite(certificates) & (certificates > 0)])[-10:]
+    if epsilon is None and not largest.size:
+        return []
+    bound = _one_digit(float(np.median(largest)) / 2) if epsilon is None else epsilon
+    needed = evaluation.rows_needed(bound)
+    rows = tuple((str(task), "no number" if isinf(n) else f"{n:,.0f}") for task, n in needed.items())
+    return [
+        Text(
+            f"More rows until the best policy is expected to be better than the one here by less than {bound:g}, for "
+            "the least certain tasks, with rows like those of the log."
+        ),
+        Grid(("task", "more rows"), rows, "Rows still needed"),
+    ]
+
+
+def _one_digit(value: float) -> float:
+    return float(round(value, -floor(log10(value))))
+
+
+def _actions(evaluation: "Evaluation") -> list[Block]:
+    model = evaluation.model
+    actions, contexts = model.actions, model.contexts()
+    if actions is None or len(actions) > _MOST_ACTIONS:
+        return []
+    names = [str(plain(action)) for action in actions]
+    mean = contexts.mean(axis=0, keepdims=True)
+    worth = model.action_values(mean)[0]
+    best = ordered(-np.array([one.mean for one in worth]))[:20].tolist()
+    level = f"{100 * model.level:g} %"
+    at = " at the mean context" if model.columns else ""
+    blocks: list[Block] = [
+        Intervals(
+            f"Expected reward of each action{at}, over all tasks, with {level} intervals by the model", "reward",
+            tuple(_of_summary(names[k], worth[k]) for k in best), zero=False,
+        )
+    ]  # fmt: skip
+    for j, column in enumerate(model.columns[:_COLUMNS]):
+        low, high = np.quantile(contexts[:, j], (0.05, 0.95))
+        if high > low:
+            grid = np.repeat(mean, _POINTS, axis=0)
+            grid[:, j] = np.linspace(low, high, _POINTS)
+            blocks.append(
+                _curves(
+                    model.action_values(grid), column, grid[:, j], [(k, names[k]) for k in best[:_CURVES]]
+                )
+            )
+    return blocks
+
+
+def _curves(values: Any, column: str, x: Array, actions: list[tuple[int, str]]) -> Curves:
+    curves = tuple(
+        Curve(name, *(tuple(getattr(row[k], end) for row in values) for end in ("mean", "low", "high")))
+        for k, name in actions
+    )
+    return Curves(
+        f"Expected reward by {column}, other columns at their means", column, "reward", _floats(x), curves
+    )
+
+
+def _limits(evaluation: "Evaluation") -> list[Block]:
+    lines = list(evaluation.limits)
+    if evaluation.rejected is not None and evaluation.rejected.rows:
+        were = agreeing(evaluation.rejected.rows, "was", "were")
+        lines.append(f"{evaluation.rejected.counted()} {were} set aside.")
+    fixed = (
+        "Intervals by the model hold if the model is right; importance-weighted ones hold without it.",
+        "All figures are about rows like those of the log: the same tasks, contexts and rewards.",
+    )
+    return [Items((*lines, *fixed))]
+
+
+def _provenance(evaluation: "Evaluation") -> list[Block]:
+    origin = evaluation.origin or {}
+    facts = tuple((name, _written(value)) for name, value in origin.items())
+    return [Facts(facts)] if facts else []
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        parts = [
+            f"{name} {_written(part)}" for name, part in value.items() if part is not None and part != []
+        ]
+        return "; ".join(parts)
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _mail(evaluation: "Evaluation", question: str) -> str:
+    advice, shares = recommendation(evaluation), evaluation.shares()
+    harm = (
+        f"By the model it is expected to harm {evaluation.expected_harm:.1%} of the {len(evaluation.keys):,} tasks; "
+        f"with a gate at P(harm) {evaluation.max_harm:g} it acts in {shares['improved']:.0%} of them."
+    )
+    parts = [
+        question,
+        f"{advice.advice.capitalize()}. {evaluation.sentences()['verdict']}",
+        _rivals(evaluation),
+        harm,
+    ]
+    return " ".join(part for part in parts if part)
