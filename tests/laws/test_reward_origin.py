@@ -268,7 +268,7 @@ MAPS: dict[str, tuple[FeatureMap, np.ndarray]] = {
 
 @pytest.mark.parametrize("shift", [-30.0, 1e6])
 @pytest.mark.parametrize("name", MAPS)
-@pytest.mark.filterwarnings("ignore:The columns 'a', 'b' are nearly copies")
+@pytest.mark.filterwarnings("ignore:The columns 'a', 'b' are nearly collinear")
 def test_every_map_that_holds_a_constant_keeps_the_law(name: str, shift: float) -> None:
     features, vector = MAPS[name]
     named = {"task": "task", "reward": "reward", **({"action": "action"} if features.actions else {})}

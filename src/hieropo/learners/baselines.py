@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from hieropo.errors import InputError, MismatchError
 from hieropo.estimation.baseline_priors import empirical_flat, pooled_noise
-from hieropo.estimation.learning import Learning, TaskCovariance, given
+from hieropo.estimation.learning import Learning, Settings, TaskCovariance, given
 from hieropo.estimation.reml import estimate
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.hieropo import HierOPO
@@ -24,8 +24,8 @@ class _Baseline(HierOPO):
     _shares = False
     known: Hierarchy | None
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
+    def _check_settings(self) -> Settings:
+        settings = super()._check_settings()
         if isinstance(self.task_cov, str) and self.task_cov == "crossed":
             raise InputError(
                 f"{type(self).__name__} is a baseline, and task_cov='crossed' is for HierOPO: leave task_cov out."
@@ -35,6 +35,7 @@ class _Baseline(HierOPO):
                 f"{type(self).__name__} is a baseline, and known=CrossedHierarchy(...) is for HierOPO: hand in a "
                 "Hierarchy of all coefficients, or leave known out."
             )
+        return settings
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class _Baseline(HierOPO):
             features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
         )
 
-    def _check_roles(self, roles: Roles) -> None:
+    def _check_roles(self, roles: Roles, settings: Settings) -> None:  # noqa: ARG002
         if roles.levels or roles.metadata:
             raise InputError(
                 f"{type(self).__name__} is a baseline of one level of tasks: it has no use for levels and metadata. "

@@ -195,7 +195,7 @@ class HierOPO(Fitted, Parameters):
         SchemaError, LogError, UnknownActionError, NumericalError
             The log cannot be used; says why, where, and what to do.
         """
-        self._check_settings()
+        settings = self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
         names = task, action, reward, pscore, weight, precision, sampling_weight
@@ -204,9 +204,9 @@ class HierOPO(Fitted, Parameters):
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
             _refuse_row_options(bad_rows, checkpoint)
-            return self._fit_moments(stored, dict(zip(Roles.names(), columns_by_role, strict=True)))
+            return self._fit_moments(stored, dict(zip(Roles.names(), columns_by_role, strict=True)), settings)
         roles = Roles(*columns_by_role)  # type: ignore[arg-type]  # it checks
-        self._check_roles(roles)
+        self._check_roles(roles, settings)
         source = open_log(log, rereadable=True, lenient=bad_rows is not None)
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
         tee = TeeSource(source, roles, bad_rows)
@@ -214,7 +214,7 @@ class HierOPO(Fitted, Parameters):
             tee,
             self.features,
             roles,
-            lambda made: self._per_action(made, roles),
+            lambda made: self._per_action(made, roles, settings),
             rejects=bad_rows,
             checkpoint=checkpoint,
         )
@@ -224,7 +224,7 @@ class HierOPO(Fitted, Parameters):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        self._learn(moments, features, roles, result.task_levels, result.sketch)
+        self._learn(moments, features, roles, result.task_levels, result.sketch, settings)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
@@ -233,30 +233,35 @@ class HierOPO(Fitted, Parameters):
             self.policy_ = LCBPolicy(self.posterior_, self.features_, pessimism=best, unseen=self.unseen)
         return self
 
-    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any]) -> Self:
+    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any], settings: Settings) -> Self:
         """Learn from moments; ``columns`` that are named have to be theirs."""
         if self.pessimism == "cv":
             raise InputError(
                 "pessimism='cv' needs the rows, which moments do not hold: fit the log itself, or set a number."
             )
         log.check(self.features, columns)
-        self._check_roles(log.roles)
+        self._check_roles(log.roles, settings)
         self._seconds, self.rejected_, self._seen = {}, None, None
         self._actions_given = isinstance(self.features, FeatureMap)
         log = log.within(self.features) if has_origin(self.features) else log.at_final_origin()  # type: ignore[arg-type]  # a map
-        moments, summed = log.for_learning(per_action=self._per_action(log.features, log.roles)), log.summed
+        moments, summed = (
+            log.for_learning(per_action=self._per_action(log.features, log.roles, settings)),
+            log.summed,
+        )
         rare: Iterable[Finding] = ()
         if isinstance(log.moments, UnitMoments):
-            coefficients = self._settings_of().coefficients(log.features)
+            coefficients = settings.coefficients(log.features)
             rare = of_counts(
                 log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, coefficients
             )
-        return self._learn(moments, log.features, log.roles, summed.task_levels, summed.sketch, rare)
+        return self._learn(
+            moments, log.features, log.roles, summed.task_levels, summed.sketch, settings, rare
+        )
 
-    def _per_action(self, features: FeatureMap, roles: Roles) -> bool:
+    def _per_action(self, features: FeatureMap, roles: Roles, settings: Settings) -> bool:
         """Return True where sums are kept per action; raise for features that do not fit the settings."""
-        self._settings_of().check_features(features)
-        return self._shares and self._settings_of().crossed(features, roles)
+        settings.check_features(features)
+        return self._shares and settings.crossed(features, roles)
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Return pessimism and level as far as they are set before fitting."""
@@ -266,17 +271,19 @@ class HierOPO(Fitted, Parameters):
             )
         return (None if self.pessimism == "cv" else self.pessimism), self.level
 
-    def _check_roles(self, roles: Roles) -> None:
+    def _check_roles(self, roles: Roles, settings: Settings) -> None:
         """Raise InputError for columns that this learner does not use."""
-        self._settings_of().check_roles(roles)
+        settings.check_roles(roles)
 
-    def _check_settings(self) -> None:
-        """Raise InputError for wrong settings, before a long pass over the log."""
+    def _check_settings(self) -> Settings:
+        """Return the settings; raise InputError where they are wrong, before a long pass over the log."""
         check_choice(self.features)
-        self._settings_of().check()
+        settings = self._settings_of()
+        settings.check()
         checked_pessimism(*self._bound())
         if self.unseen not in get_args(Unseen):
             raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
+        return settings
 
     @one_blas_thread
     def partial_fit(
@@ -311,12 +318,12 @@ class HierOPO(Fitted, Parameters):
             raise TypeError(
                 f"partial_fit() got {unknown[0]!r}; it takes the names of columns: {list(Roles.names())}."
             )
-        self._check_settings()
+        settings = self._check_settings()
         if self.pessimism == "cv":
             raise InputError(
                 "pessimism='cv' needs all rows at once: call fit with all of them, or set a number."
             )
-        if self._per_action(self.features_, self.roles_) != isinstance(self.moments_, UnitMoments):
+        if self._per_action(self.features_, self.roles_, settings) != isinstance(self.moments_, UnitMoments):
             raise InputError(
                 "The settings were changed since fit(), and need other sums than those of the rows so far: call fit "
                 "with all rows again."
@@ -329,17 +336,19 @@ class HierOPO(Fitted, Parameters):
                     f"{list(getattr(roles, role))}; more rows must bring the same ones."
                 )
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
-        features, more = self._more(log, roles, bad_rows)
+        features, more = self._more(log, roles, bad_rows, settings)
         new_moments, before = more.moments, _with_actions_of(features, self.moments_, self.features_)
         if (self.moments_.keys.locate(new_moments.tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], new_moments.tasks[0], "new row")
         warn_of_gate(self.policy_)
         sketch = self._sketch + more.sketch
-        return self._learn(before + new_moments, features, roles, more.task_levels, sketch)
+        return self._learn(before + new_moments, features, roles, more.task_levels, sketch, settings)
 
-    def _more(self, log: Any, roles: Roles, bad_rows: Rejects | None) -> tuple[FeatureMap, PassResult]:
+    def _more(
+        self, log: Any, roles: Roles, bad_rows: Rejects | None, settings: Settings
+    ) -> tuple[FeatureMap, PassResult]:
         """Return sums over more rows, or given moments of them; groups and metadata of tasks add up."""
-        per_action, stored = self._per_action(self.features_, roles), as_moments(log)
+        per_action, stored = self._per_action(self.features_, roles, settings), as_moments(log)
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
             source = open_log(log, rereadable=joining, lenient=bad_rows is not None)
@@ -368,21 +377,23 @@ class HierOPO(Fitted, Parameters):
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
 
-    def _findings(self, moments: Any, features: FeatureMap, roles: Roles) -> Iterator[Finding]:
+    def _findings(
+        self, moments: Any, features: FeatureMap, roles: Roles, settings: Settings
+    ) -> Iterator[Finding]:
         """Yield the findings about the log that come before learning."""
         learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
         varied = (seen := self._seen) is not None and seen.reward.kind != "constant"
         yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
-        yield from () if seen is None else of_rows(seen, self._settings_of().coefficients(features))
+        yield from () if seen is None else of_rows(seen, settings.coefficients(features))
 
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
-        more: Iterable[Finding] = (),
+        settings: Settings, more: Iterable[Finding] = (),
     ) -> Self:  # fmt: skip
         identifiable = identifiability_inputs(moments, features)
         if self.known is None:
             refuse_undetermined(*identifiable)
-        findings = raise_or_warn((*self._findings(moments, features, roles), *more))
+        findings = raise_or_warn((*self._findings(moments, features, roles, settings), *more))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*identifiable):

@@ -8,12 +8,12 @@ from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.arrow.schema import guess_roles
 from hieropo.logs.engines.sql import sql
 from hieropo.logs.opening import open_log
-from hieropo.logs.reading import distinct_values, first_contexts, read
+from hieropo.logs.reading import distinct_values, first_rows, read
 
 __all__ = [
     "LogSource",
     "distinct_values",
-    "first_contexts",
+    "first_rows",
     "guess_roles",
     "open_log",
     "read",

@@ -1,6 +1,7 @@
 """Reading a log: batches of rows, and the distinct values of a column."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -211,12 +212,20 @@ def context_matrix(batch: pa.RecordBatch, columns: Sequence[str], row: int) -> N
     return matrix
 
 
-def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] | None:
-    """Return contexts (n, c) of the first usable rows of a log; None where there are none.
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstRows:
+    """The first batch of a log, from which origins of columns and rewards are chosen; None where it has no rows."""
 
-    Rows that cannot be used are reported by the pass over the log, not here.
-    """
-    for batch in open_log(source).batches(columns):
+    batch: pa.RecordBatch | None
+
+    def numbers(self, columns: Sequence[str]) -> NDArray[np.float64] | None:
+        """Return the values (n, c) of some columns, without rows that cannot be used; None where no row can be used.
+
+        Errors about bad values are raised later, when the rows are read in their turn.
+        """
+        if self.batch is None:
+            return None
+        batch = self.batch.select(list(columns))
         try:
             texts = [column for column in columns if holds_text(batch.schema.field(column).type)]
             matrix = context_matrix(with_numbers(batch, texts).drop_null(), columns, 0)
@@ -224,7 +233,11 @@ def first_contexts(source: Any, columns: Sequence[str]) -> NDArray[np.float64] |
             return None
         matrix = matrix[(np.abs(matrix) <= HUGE).all(axis=1)]
         return matrix if len(matrix) else None
-    return None
+
+
+def first_rows(source: LogSource, columns: Sequence[str]) -> FirstRows:
+    """Return the first rows of a log, by one read of these columns."""
+    return FirstRows(next(iter(source.batches(list(dict.fromkeys(columns)))), None))
 
 
 def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[Any, ...]:

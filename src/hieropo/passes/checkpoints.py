@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hieropo.errors import ArtifactError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import LogSource, files_of
 from hieropo.logs.bad_rows.rejects import Rejects
+from hieropo.logs.reading import FirstRows, first_rows
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.feature_choice import FeatureChoice, feature_map, reward_offset, with_first_origin
 from hieropo.passes.summing import sums
@@ -72,19 +74,15 @@ def features_and_sums(
     """
     if checkpoint is not None:
         return _with_checkpoints(source, choice, roles, per_action, rejects, Path(checkpoint), threads)
-    features = _chosen_map(source, choice, roles, rejects)
+    features = feature_map(choice, source, roles, rejects)
+    first = first_rows(source, (roles.reward, *features.columns))
+    features = with_first_origin(features, first)
     if rejects is not None:
         rejects.features = features
-    is_per_action, offset = per_action(features), reward_offset(features, source, roles.reward)
+    is_per_action, offset = per_action(features), reward_offset(features, first, roles.reward)
     return features, sums(
         source, features, roles, per_action=is_per_action, rejects=rejects, threads=threads, offset=offset
     )
-
-
-def _chosen_map(
-    source: LogSource, choice: FeatureChoice, roles: Roles, rejects: Rejects | None = None
-) -> FeatureMap:
-    return with_first_origin(feature_map(choice, source, roles, rejects), source)
 
 
 def _with_checkpoints(
@@ -104,12 +102,20 @@ def _with_checkpoints(
     }
     map_id = choice if choice is None or isinstance(choice, str) else choice.fingerprint
     settings = {**roles.to_dict(), "features": map_id, "filter": getattr(source, "where", None)}
+
+    @cache  # a pass that resumes may not need them
+    def first() -> FirstRows:
+        return first_rows(source, (roles.reward, *roles.context))
+
+    def chosen_map() -> FeatureMap:
+        return with_first_origin(feature_map(choice, source, roles), first())
+
     check_replaceable(path, CHECKPOINT)
     with _with_remedy(path):
         checkpoint = read_checkpoint(path)
         if checkpoint is not None:
             _check_same(checkpoint, description, settings)
-        features = _features(checkpoint, description, lambda: _chosen_map(source, choice, roles))
+        features = _features(checkpoint, description, chosen_map)
         is_per_action = per_action(features)
 
     def keep(done: int, workers: Sequence[PassResult]) -> None:
@@ -127,7 +133,7 @@ def _with_checkpoints(
         keep(0, [])
     elif checkpoint.lanes:
         start = checkpoint.files, [summed_from(worker, roles) for worker in checkpoint.lanes]
-    offset = reward_offset(features, source, roles.reward) if start is None else None
+    offset = reward_offset(features, first(), roles.reward) if start is None else None
     summed = sums(
         source,
         features,

@@ -6,7 +6,7 @@ from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, merged_map, per_action
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import distinct_values, first_contexts, usable_actions
+from hieropo.logs.reading import FirstRows, distinct_values, usable_actions
 from hieropo.moments.recentring import has_movable_origin, near_first_rows, offset_near
 from hieropo.rows.batches import Roles
 
@@ -84,20 +84,20 @@ def joined_actions(
     return merged_map(features, more)
 
 
-def with_first_origin(features: FeatureMap, source: Any) -> FeatureMap:
+def with_first_origin(features: FeatureMap, first: FirstRows) -> FeatureMap:
     """Return the map for the sums of a log: with an origin near its first rows, where these lie far from 0."""
     if not has_movable_origin(features):
         return features
-    rows = first_contexts(source, features.columns)
-    return features if rows is None else near_first_rows(features, rows)
+    contexts = first.numbers(features.columns)
+    return features if contexts is None else near_first_rows(features, contexts)
 
 
-def reward_offset(features: FeatureMap, source: Any, reward: str) -> Array | None:
+def reward_offset(features: FeatureMap, first: FirstRows, reward: str) -> Array | None:
     """Return the offset for the sums of a log, where its first rewards lie far from 0; else None."""
-    rewards = first_contexts(source, (reward,))
+    rewards = first.numbers((reward,))
     if rewards is None:
         return None
-    return offset_near(features, rewards[:, 0], lambda: first_contexts(source, features.columns))
+    return offset_near(features, rewards[:, 0], lambda: first.numbers(features.columns))
 
 
 def has_origin(features: object) -> bool:
