@@ -170,3 +170,12 @@ def test_a_notebook_shows_verdict_and_gain() -> None:
     html = evaluation(1.0)._repr_html_()
     assert "How much it gains" in html
     assert "<script" not in html
+
+
+def test_a_summary_and_a_report_show_how_alike_tasks_are_in_the_same_blocks() -> None:
+    found = evaluation(1.0)
+    assert found.population is not None
+    summary = found.population()
+    html = summary._repr_html_()
+    assert "effect of an action in one task" in html
+    assert blocks(found, "alike")[:-1] == summary.blocks()

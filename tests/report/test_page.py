@@ -71,7 +71,7 @@ def tasks(count: int, name: str = "task") -> TaskTable:
         "gain": tuple(None if k == 1 else round(0.1234 * k / count, 4) for k in range(count)),
         "gate": tuple("policy" if k % 2 else "incumbent" for k in range(count)),
     }
-    return TaskTable(columns, tuple(range(min(count, 60))), tuple(range(min(count, 60))), "gate")
+    return TaskTable(columns, tuple(range(min(count, 60))), tuple(range(min(count, 60))), "gate", "gain")
 
 
 def document(word: str = "shop", count: int = 5) -> Document:

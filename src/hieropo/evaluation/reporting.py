@@ -83,9 +83,11 @@ def recommendation(evaluation: "Evaluation") -> Recommendation:
             "collect more", "The model contradicts it: find out why before any task gets the policy."
         )
     if held_back and not isinstance(evaluation.policy, GatedPolicy):
+        gated, free = evaluation.gated_gain().mean, evaluation.model.difference.mean
         return Recommendation(
             "ship with a gate",
-            f"A gate at P(harm) {evaluation.max_harm:g} leaves {percent(held_back)} of the tasks to the incumbent.",
+            f"A gate at P(harm) {evaluation.max_harm:g} leaves {percent(held_back)} of the tasks to the incumbent; by "
+            f"the model the gain is {gated:.4g} a row with it and {free:.4g} without.",
         )
     return Recommendation("ship", "")
 
@@ -172,8 +174,8 @@ def _rivals(evaluation: "Evaluation") -> str:
     worse = [rival.name for rival in shown if rival.lead_low > 0]
     parts = [
         f"The log shows the policy to be worse than {_and(better)}." if better else "",
-        f"It does not tell the policy from {_and(level)}." if level else "",
-        f"It shows the policy to be better than {_and(worse)}." if worse else "",
+        f"The log does not tell the policy from {_and(level)}." if level else "",
+        f"The log shows the policy to be better than {_and(worse)}." if worse else "",
     ]
     return " ".join(part for part in parts if part)
 
@@ -386,7 +388,9 @@ def _tasks(evaluation: "Evaluation") -> TaskTable:
         for other, safe in zip(changed, passed, strict=True)
     )
     harmed, improved = _ends(evaluation)
-    return TaskTable(columns, tuple(harmed[:_ENDS_IN_PAGE]), tuple(improved[:_ENDS_IN_PAGE]), "gate")
+    return TaskTable(
+        columns, tuple(harmed[:_ENDS_IN_PAGE]), tuple(improved[:_ENDS_IN_PAGE]), "gate", "P(harm)"
+    )
 
 
 def _digits(widths: Array) -> int:
@@ -416,31 +420,7 @@ def _alike(evaluation: "Evaluation") -> list[Block]:
                 "The hierarchy was given or is that of a baseline, so nothing was learned of how tasks differ."
             )
         ]
-    blocks: list[Block] = [Text(population.verdict)]
-    if population.parts:
-        rows = tuple((part.name, str(part.sd), part.zero_in_words) for part in population.parts)
-        blocks.append(
-            Grid(("expected rewards differ by", "sd", "P(zero)"), rows, "How much tasks and actions differ")
-        )
-        lines = tuple(
-            Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in population.parts
-        )
-        blocks.append(Intervals("Standard deviation of expected rewards", "reward units", lines))
-        blocks.append(
-            Text(
-                "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for "
-                "all actions, so that it decides nothing."
-            )
-        )
-    else:
-        head = ("coefficient", "population mean", "between tasks, sd", "rows to outweigh")
-        cells = tuple(
-            (one.name, str(one.mean), str(one.between), one.rows_in_words)
-            for one in population.coefficients[:20]
-        )
-        blocks.append(Grid(head, cells, "Coefficients in the population"))
-    blocks.append(Text(f"Rewards vary within a task by an sd of {population.noise_sd}."))
-    return [*blocks, Text(_new_task(evaluation))]
+    return [*population.blocks(), Text(_new_task(evaluation))]
 
 
 def _new_task(evaluation: "Evaluation") -> str:

@@ -26,6 +26,7 @@ from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
+from hieropo.report import Block, Document, Grid, Interval, Intervals, Section, Text, fragment
 
 _CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 to 1
 _SHOWN = 20
@@ -151,17 +152,17 @@ def _probability(value: float) -> str:
     return "above 0.99" if value > 0.99 else f"{value:.2g}"
 
 
+_PARTS = ("expected rewards differ by", "sd", "P(zero)")
+_PARTS_NOTE = (
+    "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for all actions, so "
+    "that it decides nothing."
+)
+
+
 def parts_in_words(parts: Sequence[Part]) -> str:
     """Return the parts as a table, with the sentences that explain it."""
     body = [[part.name, str(part.sd), part.zero_in_words] for part in parts]
-    return (
-        table([["expected rewards differ by", "sd", "P(zero)"], *body])
-        + "\n"
-        + paragraph(
-            "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for all "
-            "actions, so that it decides nothing."
-        )
-    )
+    return table([_PARTS, *body]) + "\n" + paragraph(_PARTS_NOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,34 @@ class PopulationSummary(Report):
     level: float
     note: str = ""
     parts: tuple[Part, ...] = ()
+
+    def blocks(self) -> list[Block]:
+        """Return the summary as tables and charts of a report."""
+        blocks: list[Block] = [Text(self.verdict)]
+        if self.parts:
+            rows = tuple((part.name, str(part.sd), part.zero_in_words) for part in self.parts)
+            lines = tuple(
+                Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in self.parts
+            )
+            blocks += [
+                Grid(_PARTS, rows, "How much tasks and actions differ"),
+                Intervals("Standard deviation of expected rewards", "reward units", lines),
+                Text(_PARTS_NOTE),
+            ]
+        else:
+            head = ("coefficient", "population mean", "between tasks, sd", "rows to outweigh")
+            cells = tuple(
+                (one.name, str(one.mean), str(one.between), one.rows_in_words)
+                for one in self.coefficients[:_SHOWN]
+            )
+            blocks.append(Grid(head, cells, "Coefficients in the population"))
+        return [*blocks, Text(f"Rewards vary within a task by an sd of {self.noise_sd}.")]
+
+    def _repr_html_(self) -> str:
+        section = Section("alike", "How alike tasks are", tuple(self.blocks()))
+        return fragment(
+            Document("Summary", f"{counted(self.rows, 'row')} of {counted(self.tasks, 'task')}", (section,))
+        )
 
     def __str__(self) -> str:
         are = agreeing(self.tasks, "is", "are")

@@ -18,7 +18,7 @@ from hieropo.report.svg import (
     shown,
 )
 
-_LABELS, _NUMBERS, _EDGE = 190, 195, 12
+_LABELS, _NUMBERS, _EDGE = 190.0, 195.0, 12.0
 _COLOURS = 8  # classes c0 to c7 of the style sheet
 _DASHES = ("", "7 4", "2 3", "10 3 2 3")
 
@@ -28,11 +28,12 @@ def intervals(chart: Intervals, name: str) -> str:
     step = 13.0 if chart.dense else 26.0
     right = WIDTH - (_EDGE if chart.dense else _NUMBERS)
     ends = [end for one in chart.intervals for end in (one.value, one.low, one.high) if end is not None]
-    scale = scale_of(ends, _LABELS, right, zero=chart.zero)
+    left = _LABELS if chart.dense else _label_width(chart)
+    scale = scale_of(ends, left, right, zero=chart.zero)
     bottom = 8 + step * len(chart.intervals)
     parts = axis_below(scale, bottom, chart.axis, 4)
     for k, one in enumerate(chart.intervals):
-        parts.extend(_interval(one, scale, 8 + step * (k + 0.5), dense=chart.dense))
+        parts.extend(_interval(one, scale, left, 8 + step * (k + 0.5), dense=chart.dense))
     height = bottom + 40
     if chart.marked:
         parts.extend(_key(chart.marked, bottom + 52))
@@ -44,13 +45,18 @@ def intervals(chart: Intervals, name: str) -> str:
     return picture(name, chart.title, described, height, parts)
 
 
-def _interval(one: Interval, scale: Scale, y: float, *, dense: bool) -> list[str]:
+def _label_width(chart: Intervals) -> float:
+    """Return the room for the longest label, about, within limits."""
+    return min(max(7.0 * max((len(one.label) for one in chart.intervals), default=0) + 12.0, 90.0), 270.0)
+
+
+def _interval(one: Interval, scale: Scale, left: float, y: float, *, dense: bool) -> list[str]:
     kind = "marked" if one.marked else "plain"
     parts = [
         label(
-            _LABELS - 8,
+            left - 8,
             y + 4,
-            short(one.label, 30 if dense else 27),
+            short(one.label, 30 if dense else 37),
             anchor="end",
             kind="small" if dense else "label",
         )

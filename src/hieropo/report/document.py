@@ -211,12 +211,15 @@ class TaskTable:
         Rows of the tasks that are most likely harmed and most likely improved, the first first.
     groups : str
         Column of words by which tasks can be filtered.
+    order : str
+        Column by which tasks are sorted at first, the largest first.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
     harmed: tuple[int, ...]
     improved: tuple[int, ...]
     groups: str
+    order: str
 
 
 Block = (

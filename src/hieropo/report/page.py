@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -49,7 +50,7 @@ def page(document: Document) -> str:
 def fragment(document: Document) -> str:
     """Return the document for a notebook: no script, no links, and styles that reach nothing else."""
     sections = "".join(_section(section, level=4) for section in document.sections)
-    style = _asset("page.css").replace(":root", ".hieropo").replace("body", ".hieropo")
+    style = re.sub(r":root|\bbody\b", ":scope", _asset("page.css"))
     return (
         f'<div class="hieropo"><style>@scope {{{style}}}</style><h3>{shown(document.title)}</h3>'
         f"<p>{shown(document.subtitle)}</p>{sections}</div>"
@@ -158,7 +159,12 @@ def _gates(block: Gates, name: str) -> str:
 def _tasks(block: TaskTable, name: str) -> str:
     columns = list(block.columns)
     data = _data(
-        {"columns": columns, "values": [block.columns[column] for column in columns], "groups": block.groups}
+        {
+            "columns": columns,
+            "values": [block.columns[column] for column in columns],
+            "groups": block.groups,
+            "order": block.order,
+        }
     )
     groups = "".join(
         f'<option value="{shown(group)}">{shown(group)}</option>'

@@ -63,17 +63,18 @@
       if (last < kept.length) rows.push(blank((kept.length - last) * ROW));
       body.replaceChildren.apply(body, rows);
     }
-    heads.forEach(function (head, c) {
-      head.firstChild.addEventListener("click", function () {
-        down = column === c ? !down : false;
-        column = c;
-        heads.forEach(function (other, k) {
-          other.setAttribute("aria-sort", k === c ? (down ? "descending" : "ascending") : "none");
-        });
-        sort();
-        pane.scrollTop = 0;
-        filter();
+    function by(c, falling) {
+      down = falling;
+      column = c;
+      heads.forEach(function (other, k) {
+        other.setAttribute("aria-sort", k === c ? (down ? "descending" : "ascending") : "none");
       });
+      sort();
+      pane.scrollTop = 0;
+      filter();
+    }
+    heads.forEach(function (head, c) {
+      head.firstChild.addEventListener("click", function () { by(c, column === c && !down); });
     });
     search.addEventListener("input", function () { pane.scrollTop = 0; filter(); });
     select.addEventListener("change", function () { pane.scrollTop = 0; filter(); });
@@ -81,6 +82,6 @@
     box.hidden = false;
     const ends = box.nextElementSibling;
     if (ends && ends.className === "ends") ends.style.display = "none";
-    filter();
+    by(data.columns.indexOf(data.order), true);
   });
 })();
