@@ -31,6 +31,9 @@ class NewTasks:
         Gives the posterior, and where the tasks of the log stand; called when the first such task comes.
     """
 
+    levels: tuple[str, ...]
+    metadata: tuple[str, ...]
+
     def __init__(self, roles: Roles, known: Callable[[], tuple[Any, TaskLevels]]) -> None:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)

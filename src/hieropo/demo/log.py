@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Mask
+from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo.errors import HieropoWarning, InputError
 from hieropo.learners.baselines import FlatOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
@@ -107,6 +107,15 @@ SCENARIOS = {
 
 class DemoLog:
     """The rows of a scenario as arrays, n rows of m tasks."""
+
+    rows: Any
+    reward: Array
+    context: Array
+    pscore: Array
+    keys: Keys
+    tasks: Codes
+    judged: Mask
+    incumbent: Mask
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

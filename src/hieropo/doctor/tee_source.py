@@ -35,6 +35,8 @@ class TeeSource(WrappedSource):
         Number of rows that are examined.
     """
 
+    rows: int
+
     def __init__(
         self, source: Any, roles: Roles, rejects: Rejects | None = None, *, most: int = MOST_ROWS
     ) -> None:

@@ -23,6 +23,7 @@ from hieropo.estimation.learning import (
     learning,
     recentred_settings,
 )
+from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
@@ -111,6 +112,12 @@ class HierOPO(Fitted, Parameters):
     findings_ : tuple of Finding
         What :func:`examine` would say of the last log that was learned from, as far as its pass and its moments tell.
     """
+
+    pessimism_: PessimismChoice
+    policy_: LCBPolicy
+    findings_: tuple[Finding, ...]
+    hierarchy_: Any
+    posterior_: Any
 
     _shares = True  # strength between tasks
     _seen: LogStatistics | None = None  # of the rows that are being learned from

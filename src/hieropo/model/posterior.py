@@ -120,6 +120,8 @@ class Posterior:
         The levels of the tree, tasks first.
     """
 
+    hyper: Gaussian
+
     def __init__(
         self,
         moments: Moments,

@@ -64,6 +64,12 @@ class RunningSums:
         Coefficients of (phi, 1) that are subtracted from the rewards.
     """
 
+    dim: int
+    blocks: int
+    offset: Array | None
+    places: GrowingKeys
+    layout: CirculantLayout
+
     def __init__(
         self, dim: int, blocks: int = 1, places: GrowingKeys | None = None, offset: Array | None = None
     ) -> None:
@@ -243,6 +249,8 @@ class Accumulator:
     offset : (d,) array, optional
         Of the moments: coefficients of a known part of the rewards.
     """
+
+    running: RunningSums
 
     def __init__(self, dim: int, *, features: str | None = None, offset: Array | None = None) -> None:
         self._dim = dim

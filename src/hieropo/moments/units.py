@@ -301,6 +301,8 @@ class UnitAccumulator:
         The map does not give each action its own coefficients.
     """
 
+    running: RunningSums
+
     def __init__(self, features: FeatureMap, *, offset: Array | None = None) -> None:
         row = one_action(features)
         if row is None or features.actions is None:

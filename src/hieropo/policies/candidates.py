@@ -62,6 +62,11 @@ class Candidates:
 
     __slots__ = ("_shared", "actions", "apart", "dim", "features")
 
+    actions: tuple[Any, ...] | None
+    apart: int
+    dim: int
+    features: FeatureMap | None
+
     def __init__(
         self, features: FeatureMap | None, dim: int, fingerprint: str | None = None, apart: int = 0
     ) -> None:

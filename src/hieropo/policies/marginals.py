@@ -139,6 +139,13 @@ class TaskMarginals:
 
     __slots__ = ("_keys", "apart", "covs", "dim", "fingerprint", "means", "prior", "table", "unseen")
 
+    apart: int
+    covs: Array
+    dim: int
+    means: Array
+    prior: Marginal
+    table: TaskTable | UnitTable
+
     def __init__(self, source: TaskTable | UnitTable | HasTable, unseen: Unseen) -> None:
         if unseen not in ("prior", "error"):
             raise InputError(f'unseen={unseen!r}; choose "prior" (act on the prior) or "error" (refuse).')

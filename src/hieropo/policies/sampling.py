@@ -89,6 +89,10 @@ class SamplingPolicy:
 
     __slots__ = ("_candidates", "_laws", "_rng", "features", "n_samples", "table", "uniform", "unseen")
 
+    features: FeatureMap | None
+    n_samples: int
+    uniform: float
+
     def __init__(
         self,
         source: TaskTable | UnitTable | HasTable,

@@ -24,6 +24,12 @@ FEW = 20  # distinct values that are counted
 class Numbers:
     """Accumulate range, mean, sd and distinct values of a column; two accumulators combine in any order."""
 
+    rows: int
+    low: float
+    high: float
+    mean: float
+    whole: bool
+
     def __init__(self) -> None:
         self.rows = 0
         self.low, self.high, self.mean, self._away = np.inf, -np.inf, 0.0, 0.0

@@ -238,6 +238,8 @@ class CrossedMixture:
         Of the Gaussians whose mixture the posterior is.
     """
 
+    weights: Array
+
     def __init__(self, moments: UnitMoments, hierarchies: CrossedHierarchies) -> None:
         self.moments = moments
         self.hierarchy = hierarchies

@@ -370,6 +370,8 @@ class SampledPosterior(WidenedPosterior):
         The hierarchy has levels or metadata, for which the robust form is not derived.
     """
 
+    design: float
+
     def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
         if hierarchy.levels or hierarchy.metadata is not None:
             raise InputError(

@@ -194,6 +194,9 @@ class WidenedPosterior:
         The one to whose covariances something is added.
     """
 
+    plain: Posterior
+    moments: Moments
+
     def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
         self.hierarchy = hierarchy
         self.plain = condition(moments, hierarchy)
@@ -329,6 +332,8 @@ class MixedPosterior:
     draws : HyperDraws
     moments : Moments
     """
+
+    moments: Moments
 
     def __init__(self, moments: Moments, hierarchy: Hierarchy, draws: HyperDraws) -> None:
         self.hierarchy = hierarchy

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -312,6 +313,10 @@ def filtered(log: LogSource, filter_: Any) -> LogSource:
 class FilteredSource:
     """The rows of a source that pass a filter."""
 
+    name: str
+    schema: Any
+    rereadable: bool
+
     def __init__(self, source: LogSource, row_filter: Filter) -> None:
         self.name = f"{source.name} where {row_filter.text}"
         self.schema = source.schema
@@ -327,6 +332,12 @@ class FilteredSource:
 
 class FilteredParts(PartedSource):
     """The rows of files that pass a filter, in parts; they are counted when the source is opened."""
+
+    name: str
+    where: str
+    files: Sequence[Path]
+    schema: Any
+    n_rows: int
 
     def __init__(self, source: Any, row_filter: Filter) -> None:
         self.name = f"{source.name} where {row_filter.text}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -119,6 +119,13 @@ class WrappedSource:
     ----------
     source : LogSource
     """
+
+    name: str
+    schema: Any
+    n_rows: int | None
+    rereadable: bool
+    files: Sequence[Path] | None
+    where: str | None
 
     def __init__(self, source: LogSource) -> None:
         self._source = source

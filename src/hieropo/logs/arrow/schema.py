@@ -191,7 +191,7 @@ def _type_advice(kind: pa.DataType, role: str) -> str:
     return "Cast the column first; text is not read as numbers."
 
 
-ROLE_NAMES = {
+ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "task": (
         "task", "task_id", "user", "user_id", "customer", "customer_id", "client_id", "member_id", "account_id",
         "tenant", "tenant_id", "store", "store_id", "campaign", "campaign_id", "site_id", "school_id", "patient_id",

@@ -76,6 +76,11 @@ class LenientReader:
         Rows with actions that it does not know cannot be used.
     """
 
+    roles: Roles
+    tasks: GrowingKeys
+    actions: GrowingKeys
+    levels: tuple[GrowingKeys, ...]
+
     def __init__(self, roles: Roles, features: FeatureMap | None = None) -> None:
         self.roles, self._features = roles, features
         self.tasks, self.actions = GrowingKeys(), GrowingKeys()

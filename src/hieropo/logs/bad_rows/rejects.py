@@ -391,6 +391,8 @@ class Listing:
         It cannot be written.
     """
 
+    schema: Any
+
     def __init__(self, target: Path, unit: str = "row") -> None:
         self.schema = pa.schema(
             [
@@ -503,6 +505,11 @@ class Rejects:
     ArtifactError
         It cannot be written.
     """
+
+    lenient: bool
+    features: FeatureMap | None
+    file: Path | None
+    rows: int
 
     def __init__(
         self,

@@ -264,6 +264,8 @@ def _reason(error: Exception) -> str:
 class SqlSource:
     """The rows of a query on an ADBC connection; it runs once for each pass and selects only the columns needed."""
 
+    schema: Any
+
     n_rows = None
     rereadable = True
 

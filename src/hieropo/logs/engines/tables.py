@@ -44,6 +44,8 @@ class RelationSource:
     random numbers) then gives other rows.
     """
 
+    schema: Any
+
     n_rows = None
     rereadable = True
 

@@ -29,6 +29,10 @@ _ENCODING = re.compile(r"Row #(\d+): .*UTF8")
 class _CountingStream(io.RawIOBase):
     """A stream that counts line ends and quotes as it is read, to tell whether the file is complete."""
 
+    line_ends: int
+    quotes: int
+    last: bytes
+
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._stream = open_bytes(path)

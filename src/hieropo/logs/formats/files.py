@@ -29,6 +29,9 @@ class FileRows:
 class FilesSource(PartedSource):
     """Files that are read one after the other, their columns cast to the types of the whole log."""
 
+    n_rows: int
+    files: list[Path]
+
     def __init__(self, files: Sequence[FileRows], schema: pa.Schema, name: str) -> None:
         self.name = name
         self.schema = schema

@@ -57,6 +57,9 @@ def _folder_values(folders: Sequence[str]) -> dict[str, str | None]:
 class HiveSource(PartedSource):
     """Files, with the columns in the names of their folders."""
 
+    schema: Any
+    files: Sequence[Path]
+
     def __init__(self, source: Any, files: Sequence[Path], columns: Sequence[dict[str, pa.Scalar]]) -> None:
         self.name: str = source.name
         self.n_rows: int = source.n_rows

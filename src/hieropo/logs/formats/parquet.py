@@ -7,6 +7,7 @@ from functools import partial, reduce
 from math import log2
 from operator import and_
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,9 @@ class _File:
 
 class ParquetSource:
     """One Parquet file, or several read one after the other."""
+
+    schema: Any
+    n_rows: int
 
     rereadable = True
 

@@ -99,7 +99,7 @@ def refuse_unusual(path: Path) -> None:
         )
 
 
-FORMATS = {
+FORMATS: dict[str, tuple[str, ...]] = {
     "Parquet": (".parquet", ".parq", ".pq"),
     "CSV": (".csv", ".tsv", ".tab"),
     "JSON lines": (".jsonl", ".ndjson", ".json"),

@@ -253,6 +253,8 @@ def _without_nulls(column: pa.Array, name: str, row: int, source: str) -> pa.Arr
 class JoinedLog:
     """Decisions with the rewards that came later, as a source of rows; ``report`` counts every decision and reward."""
 
+    name: str
+
     rereadable = True
 
     def __init__(self, decisions: LogSource, key: str, target: str, store: Store, report: JoinReport) -> None:

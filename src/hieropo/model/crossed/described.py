@@ -48,6 +48,13 @@ class DescribedPosterior(OneHierarchy):
         Of beta and the common part of kappa, in R^P.
     """
 
+    moments: UnitMoments
+    hierarchy: CrossedHierarchy
+    inner: CrossedPosterior | TreePosterior
+    hyper: Gaussian
+    log_evidence: float
+    square: float
+
     def __init__(
         self, moments: UnitMoments, hierarchy: CrossedHierarchy, designs: UnitDesigns,
         inner: CrossedPosterior | TreePosterior,

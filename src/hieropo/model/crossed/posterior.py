@@ -154,6 +154,10 @@ class CrossedPosterior(OneHierarchy):
         n - p degrees of freedom, what a common factor of all variances is estimated from.
     """
 
+    square: float
+    hyper: Gaussian
+    log_evidence: float
+
     def __init__(
         self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, sums: RootSums, root: Root
     ) -> None:  # fmt: skip

@@ -246,6 +246,12 @@ class TreePosterior(OneHierarchy):
         As of :class:`CrossedPosterior`.
     """
 
+    moments: UnitMoments
+    hierarchy: CrossedHierarchy
+    log_evidence: float
+    square: float
+    hyper: Gaussian
+
     def __init__(
         self, moments: UnitMoments, hierarchy: CrossedHierarchy, tree: Tree, messages: Sequence[UnitMessages],
         groups: GroupMessages,

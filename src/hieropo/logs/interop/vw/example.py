@@ -47,6 +47,11 @@ class ExampleError(LogError):
         Value that cannot be used; None where there was none.
     """
 
+    line: int
+    column: str
+    reason: str
+    value: str | None
+
     def __init__(self, place: Place, text: str, column: str, reason: str, value: object = None) -> None:
         super().__init__(f"{place}: {text}")
         self.line, self.column, self.reason = place.line, column, reason

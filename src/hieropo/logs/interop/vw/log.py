@@ -323,6 +323,11 @@ class VWLog:
         Examples that were set aside; None where the first such example is an error.
     """
 
+    name: str
+    left_out: dict[str, int]
+    rejected: Rejected | None
+    schema: Any
+
     rereadable = True
 
     def __init__(
