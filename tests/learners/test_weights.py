@@ -252,11 +252,11 @@ def test_what_is_not_derived_for_rows_kept_by_chance_is_refused_or_left_out() ->
     found = learner.evaluate(rows)
     assert found.checks is None
     assert not found.estimates
-    assert "not estimated from rows that were kept by chance" in str(found.refused)
+    assert "cannot be estimated from a random sample of rows" in str(found.refused)
     examined = examine(rows, pscore="p", **settings)
     assert examined.facts["reward"]["mean"] == pytest.approx(np.average(rows["r"], weights=rows["q"]))
     kinds = {each.kind: each for each in examined.findings}
-    assert "stand for" in kinds["kept by chance"].text
+    assert "represents 4,160 rows" in kinds["kept by chance"].text
     with pytest.raises(LogError, match=r"column 'q', row 0: 0\.0 is not above 0|Column 'q', row 0: 0"):
         HierOPO().fit(rows.assign(q=0.0), **settings)
 
