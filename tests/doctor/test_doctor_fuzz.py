@@ -107,6 +107,7 @@ def test_the_doctor_answers_or_says_why_not(seed: int) -> None:
         assert watched is not None
         assert all(each.severity in SEVERITIES for each in of_rows(watched, 2))
         assert str(found)
+        assert found._repr_html_()
         json.dumps(found.to_dict(), allow_nan=False, default=str)
     assert min(seen["stops"], seen["goes"], seen["SchemaError"], seen["LogError"]) > 5, seen
     assert seen["stops"] + seen["goes"] > LOGS / 2, seen

@@ -1,10 +1,27 @@
 """The result of an examination: facts and findings, as text and as JSON."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from hieropo._utils.text import counted, paragraph, percent, table
+from hieropo.report import (
+    Block,
+    Document,
+    Facts,
+    Grid,
+    Histogram,
+    Interval,
+    Intervals,
+    Items,
+    Notice,
+    Section,
+    Tone,
+    fragment,
+    write_page,
+)
 from hieropo.rows.batches import Roles
 
 Severity = Literal["stops", "limits", "note"]
@@ -113,9 +130,75 @@ class Examination:
             **self.facts,
         }
 
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the examination as one HTML file that needs no network, and return its path.
+
+        Raises
+        ------
+        ArtifactError
+            The file cannot be written.
+        """
+        return write_page(document_of(self), path)
+
+    def _repr_html_(self) -> str:
+        return fragment(document_of(self))
+
     def __str__(self) -> str:
         parts = [_head(self), _facts(self.facts), *(_section(self, severity) for severity in _TITLES)]
         return "\n\n".join(part for part in [*parts, _verdict(self)] if part)
+
+
+def document_of(examination: Examination) -> Document:
+    """Return an examination as a document: findings by severity, facts and pictures."""
+    head = " ".join(_head(examination).split("\n"))
+    tone: Tone = "bad" if examination.stops else "open" if examination.of("limits") else "good"
+    verdict = "Stops learning" if examination.stops else "Can be learned from"
+    sections = [Section("verdict", "Verdict", (Notice(verdict, _verdict(examination), tone),))]
+    for severity in SEVERITIES:
+        findings = examination.of(severity)
+        if findings:
+            items = tuple(f"{finding.text} Next: {finding.next}" for finding in findings)
+            sections.append(Section(severity, f"{_TITLES[severity]} ({len(findings)})", (Items(items),)))
+    facts = examination.facts
+    named = tuple((name, text) for name, text in _fact_rows(facts))
+    sections.append(Section("facts", "Facts", (Facts(named), *_pictures(facts), _columns(facts))))
+    return Document(f"Examination of {examination.name}", head, tuple(sections))
+
+
+def _pictures(facts: dict[str, Any]) -> list[Block]:
+    """Return charts of rows by task and by action, and of rewards that take few values."""
+    charts: list[Block] = []
+    rows, actions = facts["tasks"]["histogram"], facts["actions"]
+    if rows is not None:
+        none = (0.0,) * len(rows["tasks"])
+        edges, tasks = (tuple(map(float, rows[name])) for name in ("edges", "tasks"))
+        charts.append(Histogram("Tasks by their rows", "rows of a task", edges, tasks, none, ""))
+    if actions is not None and actions["most"]:
+        lines = tuple(Interval(str(one["action"]), float(one["rows"]), None, None) for one in actions["most"])
+        title = (
+            "Rows of each action"
+            if len(lines) == actions["number"]
+            else f"Rows of the {len(lines)} most frequent actions"
+        )
+        charts.append(Intervals(title, "rows", lines))
+    values = facts["reward"].get("values")
+    if values:
+        lines = tuple(Interval(value, float(count), None, None) for value, count in values.items())
+        charts.append(Intervals("Rows of each reward", "rows", lines))
+    return charts
+
+
+def _columns(facts: dict[str, Any]) -> Grid:
+    head = ("column", "role", "from", "to", "mean", "sd", "cannot be used")
+    rows = tuple(
+        (
+            one["column"], one["role"],
+            *(f"{one[name]:.4g}" if name in one else "" for name in ("low", "high", "mean", "sd")),
+            ", ".join(f"{count:,} {reason}" for reason, count in one["unusable"].items()),
+        )
+        for one in facts["columns"]
+    )  # fmt: skip
+    return Grid(head, rows, "Columns and their roles")
 
 
 def _head(examination: Examination) -> str:
@@ -135,6 +218,10 @@ def _head(examination: Examination) -> str:
 
 
 def _facts(facts: dict[str, Any]) -> str:
+    return table([["", ""], *_fact_rows(facts)]).strip("\n")
+
+
+def _fact_rows(facts: dict[str, Any]) -> list[list[str]]:
     rows = [["rows of a task", _spread(facts["tasks"]["rows"])]]
     actions = facts["actions"]
     if actions is not None:
@@ -154,7 +241,7 @@ def _facts(facts: dict[str, Any]) -> str:
         + _time(facts["time"])
         + _repeats(facts["repeats"], facts["rows"])
     )
-    return table([["", ""], *rows]).strip("\n")
+    return rows
 
 
 def _spread(quantiles: dict[str, int]) -> str:

@@ -5,12 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from hieropo._utils.text import whole
+from hieropo._utils.ties import ordered
 from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.rules.incumbent import Incumbent, unordered
 from hieropo.doctor.rules.time import written
 from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.cell_tests import trend
+from hieropo.rows.ids import plain
 
+_BINS, _MOST_ACTIONS = 30, 20
 _QUANTILES = {"least": 0, "quarter": 25, "median": 50, "three_quarters": 75, "most": 100}
 
 
@@ -43,7 +47,20 @@ def _tasks(stats: LogStatistics) -> dict[str, Any]:
     rows = stats.cells.rows[stats.cells.rows > 0]
     single = (rows > 0) & (stats.cells.tasks[stats.cells.rows > 0][:, cell_columns.SEVERAL] == 0)
     with_one_action = None if stats.roles.action is None else int(single.sum())
-    return {"number": int(rows.size), "rows": quantiles(rows), "with_one_action": with_one_action}
+    return {
+        "number": int(rows.size), "rows": quantiles(rows), "histogram": _histogram(rows),
+        "with_one_action": with_one_action,
+    }  # fmt: skip
+
+
+def _histogram(rows: Any) -> dict[str, list[int]] | None:
+    """Return numbers of tasks by their rows, in bins of whole numbers."""
+    if not rows.size:
+        return None
+    low, high = int(rows.min()), int(np.ceil(rows.max()))
+    edges = np.arange(low, high + 2, max(1, -(-(high - low + 1) // _BINS)))
+    edges = edges if edges[-1] > high else np.append(edges, 2 * edges[-1] - edges[-2])
+    return {"edges": edges.tolist(), "tasks": np.histogram(rows, edges)[0].tolist()}
 
 
 def _actions(stats: LogStatistics) -> dict[str, Any] | None:
@@ -53,6 +70,11 @@ def _actions(stats: LogStatistics) -> dict[str, Any] | None:
     return {
         "number": len(stats.actions),
         "rows": quantiles(totals[totals > 0]),
+        "most": [
+            {"action": plain(stats.actions.values[k]), "rows": whole(float(totals[k]))}
+            for k in ordered(-totals)[:_MOST_ACTIONS].tolist()
+            if totals[k] > 0
+        ],
         "tasks": None if taken is None else quantiles(taken[taken > 0]),
         "pairs_with_tasks": None if taken is None else int(taken.sum()),
     }

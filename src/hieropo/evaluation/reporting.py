@@ -121,7 +121,7 @@ def document_of(
         ("alike", "How alike tasks are", _alike(evaluation)),
         ("checks", "Do rewards come as predicted?", _checks(evaluation)),
         ("needed", "Rows still needed", _needed(evaluation, epsilon)),
-        ("actions", "What each action is worth", _actions(evaluation)),
+        ("actions", "Value of each action", _actions(evaluation)),
         ("limits", "Limits", _limits(evaluation)),
         ("provenance", "Provenance", _provenance(evaluation)),
         ("mail", "To paste into a mail", [Copy(_mail(evaluation, question))]),
@@ -417,7 +417,8 @@ def _alike(evaluation: "Evaluation") -> list[Block]:
     if population is None:
         return [
             Text(
-                "The hierarchy was given or is that of a baseline, so nothing was learned of how tasks differ."
+                "There is no summary of how tasks differ: the hierarchy was given, is that of a baseline, or was "
+                "loaded from disk without its estimate."
             )
         ]
     return [*population.blocks(), Text(_new_task(evaluation))]

@@ -23,6 +23,7 @@ from hieropo.report.document import (
     Section,
     TaskTable,
     Text,
+    Tone,
 )
 from hieropo.report.page import fragment, page, write_page
 
@@ -45,6 +46,7 @@ __all__ = [
     "Section",
     "TaskTable",
     "Text",
+    "Tone",
     "fragment",
     "page",
     "write_page",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hieropo._utils.text import counted
+from hieropo._utils.text import counted, thousands
 from hieropo.report.document import Bars, Curves, Histogram, Interval, Intervals
 from hieropo.report.svg import (
     WIDTH,
@@ -76,7 +76,7 @@ def _interval(one: Interval, scale: Scale, left: float, y: float, *, dense: bool
 
 def _numbers(one: Interval) -> str:
     if one.low is None or one.high is None:
-        return f"{one.value:.3g}"
+        return thousands(one.value) if one.value == int(one.value) else f"{one.value:.3g}"
     return f"{one.value:.3g} ({one.low:.3g} to {one.high:.3g})"
 
 
@@ -106,9 +106,9 @@ def histogram(chart: Histogram, name: str) -> str:
                 parts.append(_bar(across, up, (low, high), (base, base + number), kind))
     if any(chart.marked):
         parts.extend(_key(chart.meaning, bottom + 52))
-    described = (
-        f"{sum(chart.counts):,.0f} in {len(chart.counts)} bins; {sum(chart.marked):,.0f} are {chart.meaning}."
-    )
+    described = f"{sum(chart.counts):,.0f} in {len(chart.counts)} bins."
+    if any(chart.marked):
+        described += f" {sum(chart.marked):,.0f} are marked: {chart.meaning}."
     return picture(name, chart.title, described, bottom + (60 if any(chart.marked) else 40), parts)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import Line, example, print_json, shared_options
+from hieropo.cli.console import Line, example, print_json, refuse_inside, shared_options
 from hieropo.cli.source import Rows, role_options, source_options
 
 
@@ -17,11 +17,16 @@ from hieropo.cli.source import Rows, role_options, source_options
     ),
 )
 @click.argument("log", type=str)
+@click.option(
+    "--html", metavar="FILE.html", help="Write the examination as one HTML file, with pictures, too."
+)
 @role_options
 @source_options
 @shared_options
 @click.pass_context
-def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+def doctor_command(
+    ctx: click.Context, /, log: str, html: str | None, *, guess: bool, as_json: bool, **given: Any
+) -> None:
     """Read LOG once and say what should be known before learning from it.
 
     Findings come by severity: what stops learning, which makes the exit code 1; what limits conclusions; notes. Each
@@ -30,6 +35,7 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
 
+    refuse_inside(log, html)
     rows = Rows.of(log, given)
     with Line() as line:
         found = examine(ProgressSource(rows.open(lenient=True), line), guess=guess, **given)
@@ -37,4 +43,7 @@ def doctor_command(ctx: click.Context, /, log: str, guess: bool, as_json: bool, 
         print_json(found.to_dict() | rows.to_dict())
     else:
         click.echo(str(found))
+    if html is not None:
+        found.report(html)
+        click.echo(f"{html} holds the examination.", err=as_json)
     ctx.exit(int(found.stops))
