@@ -172,7 +172,7 @@ def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> Non
     np.testing.assert_array_equal(*chosen)
 
 
-@pytest.mark.filterwarnings("ignore:This log does not tell the noise:hieropo.HieropoWarning")
+@pytest.mark.filterwarnings("ignore:This log does not identify the noise:hieropo.HieropoWarning")
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
 @pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {"task_cov": "diag"}], ids=str)
 def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float) -> None:
@@ -192,7 +192,7 @@ def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float
 
 
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
-@pytest.mark.filterwarnings("ignore:This log does not tell the noise:hieropo.HieropoWarning")
+@pytest.mark.filterwarnings("ignore:This log does not identify the noise:hieropo.HieropoWarning")
 def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) -> None:
     """Its noise variance is integrated, so that no floor is needed."""
     rng = np.random.default_rng(3)

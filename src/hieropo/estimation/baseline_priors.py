@@ -1,4 +1,4 @@
-"""What a baseline takes for known: the noise of one fit to all rows, the prior of a task that stands alone."""
+"""Priors of the baselines: the noise variance of one fit to all rows, and the prior of independent tasks."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hieropo.moments.statistics import Moments
 
 
 def pooled_noise(moments: Moments) -> float:
-    """Residual variance of one least-squares fit to the rows of all tasks together, in squared reward units."""
+    """Return the residual variance of one least-squares fit to the rows of all tasks, in squared reward units."""
     active = with_rows(moments)
     return pooled(Problem(active, "reml", noise_inside(active)[1])).noise_var
 

@@ -1,4 +1,4 @@
-"""From moments to a posterior: the hierarchy as it is given, or learned in one of three forms."""
+"""From moments to a posterior: the hierarchy is given, or learned in one of three forms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ def _quoted(choices: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """What a user says about the hierarchy; see :class:`learners.HierOPO`."""
+    """The user's settings of the hierarchy; see :class:`learners.HierOPO`."""
 
     task_cov: Any
     hyper: Any
@@ -62,7 +62,7 @@ class Settings:
     logging: Logging = "unknown"
 
     def check(self) -> None:
-        """Refuse what is none of the choices, before a long pass over a log.
+        """Raise InputError for an unknown choice, before a long pass over a log.
 
         Raises
         ------
@@ -71,7 +71,8 @@ class Settings:
         """
         if not (self.known is None or isinstance(self.known, Hierarchy | CrossedHierarchy)):
             raise InputError(
-                f"known={self.known!r}; a Hierarchy or a CrossedHierarchy is needed, or None to learn one from the log."
+                f"known={self.known!r}; a Hierarchy or a CrossedHierarchy is needed, or None to learn one from the "
+                "log."
             )
         self._check_shared()
         if not (isinstance(self.hyper, Gaussian) or _is_one_of(self.hyper, ("flat",))):
@@ -80,8 +81,8 @@ class Settings:
             raise InputError(f"uncertainty={self.uncertainty!r}; one of {_quoted(Uncertainty)} is needed.")
         if self.task_cov is None or (isinstance(self.task_cov, str) and not self._has_shape(*_SHAPES)):
             raise InputError(
-                f"task_cov={self.task_cov!r}; one of {', '.join(map(repr, _SHAPES))}, or a (d, d) array that is known "
-                "up to its scale, is needed."
+                f"task_cov={self.task_cov!r}; one of {', '.join(map(repr, _SHAPES))}, or a (d, d) array that is "
+                "known up to its scale, is needed."
             )
         if self.logging not in get_args(Logging):
             raise InputError(f"logging={self.logging!r}; one of {_quoted(Logging)} is needed.")
@@ -101,12 +102,12 @@ class Settings:
             )
 
     def _check_together(self) -> None:
-        """Refuse choices that do not go together."""
+        """Raise InputError for choices that do not go together."""
         own_prior = isinstance(self.hyper, Gaussian)
         if self.known is not None and own_prior:
             raise InputError(
-                "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the rest "
-                "be learned."
+                "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the "
+                "rest be learned."
             )
         if self.uncertainty in ("integrated", "first-order") and (own_prior or self.known is not None):
             raise InputError(
@@ -127,7 +128,7 @@ class Settings:
                     )
 
     def check_roles(self, roles: Roles) -> None:
-        """Refuse settings that have no use for the columns of a log.
+        """Raise InputError for settings that do not use the columns of a log.
 
         Raises
         ------
@@ -140,7 +141,7 @@ class Settings:
             self._check_sampled()
 
     def _check_sampled(self) -> None:
-        """Refuse what is not derived for rows with sampling weights."""
+        """Raise InputError for settings that are not derived for rows with sampling weights."""
         for setting, given in (
             ("task_cov='crossed'", self._has_shape("crossed")),
             ("known=CrossedHierarchy(...)", isinstance(self.known, CrossedHierarchy)),
@@ -149,13 +150,13 @@ class Settings:
         ):
             if given:
                 raise InputError(
-                    f"{setting} does not go with sampling_weight: the robust standard errors of rows that were kept by "
-                    "chance are derived for two levels whose hierarchy is taken as known. Leave the setting out; or, "
-                    "where rows were kept whatever came of them, leave sampling_weight out."
+                    f"{setting} does not go with sampling_weight: the robust standard errors of rows that were kept "
+                    "by chance are derived for two levels whose hierarchy is taken as known. Leave the setting out; "
+                    "or, where rows were kept whatever came of them, leave sampling_weight out."
                 )
 
     def check_placed(self) -> None:
-        """Refuse what has no use for levels and metadata.
+        """Raise InputError for settings that do not use levels and metadata.
 
         Raises
         ------
@@ -178,7 +179,7 @@ class Settings:
             )
 
     def check_features(self, features: FeatureMap) -> None:
-        """Refuse a feature map that does not give each action coefficients of its own, where that is needed.
+        """Raise InputError for a feature map without coefficients per action, where these are needed.
 
         Raises
         ------
@@ -196,10 +197,10 @@ class Settings:
             )
 
     def coefficients(self, features: FeatureMap) -> int:
-        """Count the coefficients of each action that nothing but its own rows tells; 0 where others tell of them."""
-        own = one_action(features)
-        given = own is None or self.known is not None or isinstance(self.hyper, Gaussian)
-        return 0 if given else own.dim  # type: ignore[union-attr]  # own is a map
+        """Return the number of coefficients of each action that its own rows alone identify; 0 where it borrows."""
+        unit_map = one_action(features)
+        shared = unit_map is None or self.known is not None or isinstance(self.hyper, Gaussian)
+        return 0 if shared else unit_map.dim  # type: ignore[union-attr]  # own is a map
 
     def _has_shape(self, *shapes: str) -> bool:
         return _is_one_of(self.task_cov, shapes)
@@ -224,16 +225,16 @@ class Settings:
         if self._has_shape("crossed"):
             if size > _WIDEST_GROUP:
                 raise InputError(
-                    f"Each group of {list(roles.levels)} has {size} coefficients under the crossed prior, those of all "
-                    f"actions together, of which dense matrices are made for every group: at most {_WIDEST_GROUP} are "
-                    "possible. Name fewer actions, context columns or metadata, or leave levels or task_cov='crossed' "
-                    "out."
+                    f"Each group of {list(roles.levels)} has {size} coefficients under the crossed prior, those of "
+                    "all actions together, of which dense matrices are made for every group: at most "
+                    f"{_WIDEST_GROUP} are possible. Name fewer actions, context columns or metadata, or leave levels "
+                    "or task_cov='crossed' out."
                 )
             return True
-        apart = one_action(features) is not None and len(features.actions or ()) > 1
+        many_actions = one_action(features) is not None and len(features.actions or ()) > 1
         learned = self.known is None and not isinstance(self.hyper, Gaussian)
         integrated = self.uncertainty in ("auto", "integrated") and not roles.sampling_weight
-        derived = apart and size <= _WIDEST_GROUP
+        derived = many_actions and size <= _WIDEST_GROUP
         return derived and learned and integrated and self._has_shape("auto")
 
 
@@ -241,11 +242,11 @@ _WIDEST_GROUP = 64  # coefficients of a group, of which dense matrices are made 
 
 
 def _group_size(features: FeatureMap, roles: Roles) -> int:
-    """Coefficients of a group of tasks under the crossed prior; 0 without groups."""
-    own = one_action(features)
-    if own is None or not roles.levels:
+    """Return the number of coefficients of a group of tasks under the crossed prior; 0 without groups."""
+    unit_map = one_action(features)
+    if unit_map is None or not roles.levels:
         return 0
-    return (len(features.actions or ()) + 1) * own.dim * (1 + len(roles.metadata))
+    return (len(features.actions or ()) + 1) * unit_map.dim * (1 + len(roles.metadata))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +260,7 @@ class Learning:
     estimate : Estimate or None
         None where the hierarchy was given.
     learned : Learned or None
-        With the doubt about the hierarchy, where it was learned for one level or a tree of tasks.
+        With the uncertainty of the hierarchy, where it was learned for one level or a tree of tasks.
     """
 
     hierarchy: Hierarchy | CrossedHierarchies | CrossedHierarchy
@@ -269,44 +270,44 @@ class Learning:
 
     @property
     def noise_told(self) -> bool:
-        """False where a learned hierarchy rests on an assumed noise: the log does not tell it."""
+        """False where the log does not identify the noise, so that a learned hierarchy assumes it."""
         if isinstance(self.posterior, CrossedMixture):
             return noise_told(self.posterior.moments)
         return self.learned is None or self.learned.noise_told
 
     @property
     def hyper_uncertainty(self) -> HyperUncertainty:
-        """What is not known of the hierarchy."""
+        """The uncertainty of the hierarchy."""
         return None if self.learned is None else self.learned.hyper_uncertainty
 
 
 def recentred_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
-    """Return settings of a learner in which what is said of coefficients of one map is said of those of another.
+    """Return settings of a learner whose coefficients of one map are moved to those of an equivalent map.
 
-    What does not fit the map is left as it is, to be refused where it is used.
+    Settings that do not fit the map stay as they are; they are refused where they are used.
     """
-    found, d = dict(settings), first.dim
-    known, hyper, cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
+    settings_, d = dict(settings), first.dim
+    known, hyper, task_cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
     if isinstance(known, Hierarchy) and known.dim == d:
-        found["known"] = recentred_hierarchy(known, first, second)
+        settings_["known"] = recentred_hierarchy(known, first, second)
     if isinstance(known, CrossedHierarchy):
-        found["known"] = moved_crossed(known, first, second)
+        settings_["known"] = moved_crossed(known, first, second)
     if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
         crossed = settings.get("logging") != "frozen"
-        found["hyper"] = recentred_gaussian(hyper, first, second, crossed=crossed)
-    if not (cov is None or isinstance(cov, str)) and np.shape(cov) == (d, d):
-        found["task_cov"] = recentred_covariance(cov, first, second)
+        settings_["hyper"] = recentred_gaussian(hyper, first, second, crossed=crossed)
+    if not (task_cov is None or isinstance(task_cov, str)) and np.shape(task_cov) == (d, d):
+        settings_["task_cov"] = recentred_covariance(task_cov, first, second)
     if mu is not None and np.shape(mu) == (d,):
-        found["mu"] = recentred_coefficients(mu, first, second)
-    return found
+        settings_["mu"] = recentred_coefficients(mu, first, second)
+    return settings_
 
 
 def identifiability_inputs(
     moments: Moments | UnitMoments, features: FeatureMap
 ) -> tuple[Moments, FeatureMap]:
-    """Moments and features that nothing but the rows can tell of, for checks of a log.
+    """Return moments and features whose coefficients the rows alone have to identify.
 
-    Where actions share a prior, it is all rows together that have to tell each of the p features.
+    Where actions share a prior, all rows together have to identify each of the p features.
     """
     if not isinstance(moments, UnitMoments):
         return moments, features
@@ -315,7 +316,7 @@ def identifiability_inputs(
 
 
 def given(moments: Moments | UnitMoments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
-    """Condition a hierarchy that is known."""
+    """Return a known hierarchy and its posterior."""
     if isinstance(hierarchy, CrossedHierarchy):
         assert isinstance(moments, UnitMoments)
         return Learning(hierarchy, condition_units(moments, hierarchy))
@@ -326,13 +327,13 @@ def given(moments: Moments | UnitMoments, hierarchy: Hierarchy | CrossedHierarch
 def learning(
     moments: Moments | UnitMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
 ) -> Learning:
-    """Learn the hierarchy that the settings ask for, and condition it.
+    """Return the hierarchy that the settings ask for, learned from the moments, and its posterior.
 
     Parameters
     ----------
     moments : Moments or UnitMoments
         The latter for the crossed prior.
-    placement : Placement
+    task_levels : TaskLevels
         Levels and metadata of the tasks.
     settings : Settings
     features : FeatureMap
@@ -351,8 +352,8 @@ def learning(
         return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):
-        known = replace(learned.estimate.hierarchy, hyper=settings.hyper)
-        return Learning(known, condition_with(moments, known, None), learned.estimate)
+        hierarchy = replace(learned.estimate.hierarchy, hyper=settings.hyper)
+        return Learning(hierarchy, condition_with(moments, hierarchy, None), learned.estimate)
     return Learning(learned.hierarchy, learned.posterior, learned.estimate, learned)
 
 

@@ -31,7 +31,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, triangle, unpack
 from hieropo._utils.threads import in_threads, processors
 from hieropo.estimation.psd import feature_root, to_vector
-from hieropo.estimation.shapes import Shape, along, bent, inside, named, places
+from hieropo.estimation.shapes import Shape, along, bent, inside, named, packed_positions
 from hieropo.model.steps import up, upper_factor
 from hieropo.moments.statistics import Moments
 
@@ -44,7 +44,7 @@ _PIECES = 8  # sums do not depend on the number of threads
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """The likelihood of one S, by totals over tasks alone.
+    """The profile likelihood of one S.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Profile:
     degrees : float
         N.
     rounding : float
-        What the deviance may be off by, because sums of squares are subtracted.
+        Rounding error of the deviance, from the subtraction of sums of squares.
     held : bool
         noise_var is at its floor, and not profiled out.
     """
@@ -83,7 +83,7 @@ class Likelihood:
     ----------
     profile : Profile
     shape : Shape
-        The changes of S that were looked at.
+        The entries of S in which derivatives are taken.
     gradient, expected, observed : (k,), (k, k) and (k, k) arrays
         Slope, expected and observed second derivative, in the coordinates of ``shape``.
     """
@@ -144,7 +144,7 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The function that is maximised.
+    """The restricted or full likelihood that is maximised.
 
     Attributes
     ----------
@@ -178,18 +178,18 @@ class Problem:
             return self
         return replace(self, moments=self.moments.at(np.arange(0, len(self.moments), every)))
 
-    def turned(self, turn: Array) -> "Problem":
+    def transformed(self, T: Array) -> "Problem":
         """Return the problem in features T phi, in which S is T'^-1 S T^-1; see :meth:`shift`."""
         span = self.span
         if span is not None:
-            span = np.asarray(np.linalg.solve(turn.T, span.T).T, dtype=np.float64)
-        return replace(self, moments=self.moments.transformed(turn), span=span)
+            span = np.asarray(np.linalg.solve(T.T, span.T).T, dtype=np.float64)
+        return replace(self, moments=self.moments.transformed(T), span=span)
 
-    def shift(self, turn: Array | None) -> float:
+    def shift(self, T: Array | None) -> float:
         """Return the change of the deviance in features T phi: that of log|P|."""
-        if turn is None or self.criterion == "ml":
+        if T is None or self.criterion == "ml":
             return 0.0
-        return 2 * float(np.linalg.slogdet(turn)[1])
+        return 2 * float(np.linalg.slogdet(T)[1])
 
 
 def likelihood(
@@ -219,29 +219,29 @@ def likelihood(
 
 
 def evaluate(problem: Problem, ratio: Array, shape: Shape, center: Array | None = None) -> Likelihood:
-    """As :func:`likelihood`, along the changes of a shape; ``center`` is about mu, default that of S = 0."""
+    """Return the likelihood, with derivatives along a shape; ``center`` is near mu, default that of S = 0."""
     d, m = problem.moments.dim, len(problem.moments)
     factor, _ = upper_factor(ratio)
     if m <= _KEPT:
         rows, log_det = up(problem.moments.sums, 1.0, factor, np.arange(m), m)
-        here = _profiled(problem, rows.sum(axis=0), log_det)
-        center, step = here.mean, _step(d)
+        profile = _profiled(problem, rows.sum(axis=0), log_det)
+        center, step = profile.mean, _step(d)
         pieces = (rows[start : start + step] for start in range(0, m, step))
-        sums = reduce(_Sums.__add__, _sums(pieces, shape, center, here.spread, -(-m // _CROSSED)))
+        sums = reduce(_Sums.__add__, _sums(pieces, shape, center, profile.spread, -(-m // _CROSSED)))
     else:
         center = pooled(problem).mean if center is None else center
         total, log_det, sums = _stream(problem.moments, factor, shape, center)
-        here = _profiled(problem, total, log_det)
-    slope, expected, observed = _assembled(sums, here, shape, here.mean - center)
+        profile = _profiled(problem, total, log_det)
+    slope, expected, observed = _assembled(sums, profile, shape, profile.mean - center)
     if shape.tied is not None:
         lift = shape.tied
         slope = (lift @ slope)[None]
         expected, observed = (lift @ expected @ lift)[None, None], (lift @ observed @ lift)[None, None]
-    return Likelihood(here, shape, slope, expected, observed)
+    return Likelihood(profile, shape, slope, expected, observed)
 
 
 def pooled(problem: Problem) -> Profile:
-    """The likelihood at S = 0."""
+    """Return the likelihood at S = 0."""
     return _profiled(problem, problem.total[: packed_size(problem.moments.dim + 1)], 0.0)
 
 
@@ -270,12 +270,12 @@ def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
 
 
 def _step(d: int) -> int:
-    """Tasks a piece: their A_s stay in the cache."""
+    """Return the number of tasks whose A_s fit the cache."""
     return min(1024, max(256, 2**18 // packed_size(d + 1)))
 
 
 def _stream(moments: Moments, factor: Array, shape: Shape, center: Array) -> tuple[Array, float, _Sums]:
-    """Totals of the step up, sum log|I + C_s S| and sums around ``center``, keeping no A_s."""
+    """Return totals of the step up, sum log|I + C_s S|, and sums around ``center``, without keeping A_s."""
     d, m = moments.dim, len(moments)
     step, size = _step(d), -(-m // _PIECES)
     parent = np.arange(step)
@@ -285,8 +285,8 @@ def _stream(moments: Moments, factor: Array, shape: Shape, center: Array) -> tup
 
         def pieces() -> Iterator[Array]:
             for start in range(first, min(first + size, m), step):
-                some = moments.sums[start : min(start + step, first + size)]
-                rows, log_det = up(some, 1.0, factor, parent[: len(some)], len(some))
+                part = moments.sums[start : min(start + step, first + size)]
+                rows, log_det = up(part, 1.0, factor, parent[: len(part)], len(part))
                 log_dets.append(log_det)
                 np.add(total, rows.sum(axis=0), out=total)
                 yield rows
@@ -294,43 +294,45 @@ def _stream(moments: Moments, factor: Array, shape: Shape, center: Array) -> tup
         sums = reduce(_Sums.__add__, _sums(pieces(), shape, center, np.zeros((d, d)), 1))
         return total, sum(log_dets), sums
 
-    found = in_threads(work, range(0, m, size), processors())
-    totals, log_dets, sums = zip(*found, strict=True)
+    results = in_threads(work, range(0, m, size), processors())
+    totals, log_dets, sums = zip(*results, strict=True)
     return sum(totals), sum(log_dets), reduce(_Sums.__add__, sums)
 
 
 def _sums(pieces: Iterator[Array], shape: Shape, center: Array, spread: Array, every: int) -> Iterator[_Sums]:
-    """Sums of each piece; its rows hold packed A_s and a_s, and get u_s for a_s."""
+    """Yield the sums of each piece; its rows hold packed A_s and a_s, and a_s is overwritten by u_s."""
     d = shape.dim
-    q, lean = packed_size(d), bool(spread.any())
-    turn = np.zeros((q, d))
-    for i, entries in enumerate(places(d)):
-        turn[entries, i] = center  # A @ turn = A_s center
+    q, reml = packed_size(d), bool(spread.any())
+    center_map = np.zeros((q, d))
+    for i, entries in enumerate(packed_positions(d)):
+        center_map[entries, i] = center  # A @ turn = A_s center
     lower, upper = triangle(d)
-    room = np.empty((q, _step(d)))
+    buffer = np.empty((q, _step(d)))
     for rows in pieces:
         A, u = rows[:, :q], rows[:, q : q + d]
-        u -= A @ turn
-        across, products = u.T.copy(), room[:, : len(rows)]
+        u -= A @ center_map
+        across, products = u.T.copy(), buffer[:, : len(rows)]
         for j in range(d):  # u_i u_j, i <= j
             np.multiply(across[: j + 1], across[j], out=products[packed_size(j) : packed_size(j + 1)])
         crosses: tuple[Array, ...] = ()
-        if lean:
+        if reml:
             some = rows[::every]
             wide = unpack(some, d)
-            seen = (wide @ spread @ wide)[:, lower, upper]
-            crosses = tuple(every * found for found in inside(some[:, :q].T, seen.T, shape))
+            middle = (wide @ spread @ wide)[:, lower, upper]
+            crosses = tuple(every * found for found in inside(some[:, :q].T, middle.T, shape))
         grams = []
         for block, (entries, _) in enumerate(shape.columns):
-            own = slice(q + block * shape.size, q + (block + 1) * shape.size)
-            both = rows[:, : q + d] if shape.blocks == 1 else np.hstack([rows[:, entries], rows[:, own]])
+            u_columns = slice(q + block * shape.size, q + (block + 1) * shape.size)
+            both = (
+                rows[:, : q + d] if shape.blocks == 1 else np.hstack([rows[:, entries], rows[:, u_columns]])
+            )
             grams.append(both.T @ both)
         yield _Sums(tuple(grams), inside(A.T, products, shape), crosses)
 
 
-def _assembled(sums: _Sums, here: Profile, shape: Shape, shift: Array) -> tuple[Array, Array, Array]:
-    """Slope and curvatures from sums around a mean that is ``shift`` below the right one."""
-    p, noise_var = shape.size, here.noise_var
+def _assembled(sums: _Sums, profile: Profile, shape: Shape, shift: Array) -> tuple[Array, Array, Array]:
+    """Return slope and curvatures from sums around a mean that is ``shift`` below mu."""
+    p, noise_var = shape.size, profile.noise_var
     i, j = triangle(p)
     once = to_vector(np.ones((p, p)))
     K_, v_, w_ = [], [], []
@@ -341,22 +343,22 @@ def _assembled(sums: _Sums, here: Profile, shape: Shape, shift: Array) -> tuple[
         v_.append((gram[at[i], (u + j)[:, None]] + gram[at[j], (u + i)[:, None]]) * (once / 2)[:, None])
         w_.append(gram[u + i, u + j] * once)
     K, v = np.concatenate(K_), np.concatenate(v_)  # (k, d, d) and (k, d)
-    lost = K @ shift
-    w = np.concatenate(w_) - 2 * v @ shift + lost @ shift
-    v = v - lost
+    shift_of_v = K @ shift
+    w = np.concatenate(w_) - 2 * v @ shift + shift_of_v @ shift
+    v = v - shift_of_v
     form, wave = to_vector(shape.parts(K)).reshape(len(K), -1), bent(sums.waves, shape)
-    level = to_vector(shape.parts(here.information)).ravel()
-    if here.spread.any():
-        seen = K @ here.spread
-        level = level - np.trace(seen, axis1=1, axis2=2)
+    linear_part = to_vector(shape.parts(profile.information)).ravel()
+    if profile.spread.any():
+        spread_K = K @ profile.spread
+        linear_part = linear_part - np.trace(spread_K, axis1=1, axis2=2)
         if sums.crosses:  # else a share d / m of the first term, and left out with its like
-            k = len(level)
-            form = form + seen.reshape(k, -1) @ seen.swapaxes(1, 2).reshape(k, -1).T
+            k = len(linear_part)
+            form = form + spread_K.reshape(k, -1) @ spread_K.swapaxes(1, 2).reshape(k, -1).T
             form = form - 2 * bent(sums.crosses, shape)
-    half = v @ here.half.T
+    half = v @ profile.half.T
     observed = 2 * (wave - half @ half.T) / noise_var - form
     w = w / noise_var
-    if not here.held:
-        form = form - np.outer(level, level) / here.degrees
-        observed = observed - np.outer(w, w) / here.degrees
-    return level - w, (form + form.T) / 2, (observed + observed.T) / 2
+    if not profile.held:
+        form = form - np.outer(linear_part, linear_part) / profile.degrees
+        observed = observed - np.outer(w, w) / profile.degrees
+    return linear_part - w, (form + form.T) / 2, (observed + observed.T) / 2

@@ -22,7 +22,7 @@ _PUSH = 1e-6  # slope, in the same units, that is rounding: it promises its squa
 
 
 def to_vector(matrix: Array) -> Array:
-    """Upper triangles of matrices (..., d, d), off-diagonal entries times sqrt 2, so that inner products are kept."""
+    """Return upper triangles of matrices (..., d, d), off-diagonal entries times sqrt 2: inner products are kept."""
     rows, columns = triangle(matrix.shape[-1])
     return np.where(rows == columns, 1.0, np.sqrt(2.0)) * matrix[..., rows, columns]
 
@@ -48,7 +48,7 @@ def nearest_psd(vector: Array, d: int) -> Array:
 
 
 def congruence(T: Array) -> Array:
-    """Matrix (k, k) of the map X -> T X T' of each block, T (blocks, p, p), between vectors."""
+    """Return the matrix (k, k) of the map X -> T X T' of each block, T (blocks, p, p), between vectors."""
     blocks, p, _ = T.shape
     q = packed_size(p)
     turned = to_vector(T[:, None] @ to_matrix(np.eye(q), p) @ T[:, None].swapaxes(2, 3))
@@ -58,7 +58,7 @@ def congruence(T: Array) -> Array:
 
 
 def feature_root(matrix: Array) -> Array:
-    """Lower triangular L with L L' = matrix (d, d), a sum over rows of products of features of any scale.
+    """Return L lower triangular with L L' = matrix (d, d), a sum over rows of products of features of any scale.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def feature_root(matrix: Array) -> Array:
 
 
 def minimise(slope: Array, curvature: Array, start: Array, project: Callable[[Array], Array]) -> Array:
-    """Argument of ``min <slope, x - start> + <x - start, curvature (x - start)> / 2`` over a convex cone.
+    """Return the argument of ``min <slope, x - start> + <x - start, curvature (x - start)> / 2`` over a convex cone.
 
     The unconstrained minimiser where it lies in the cone, else by alternating directions: the quadratic wants a well
     scaled ``curvature``, and gets one from the caller.
@@ -101,11 +101,11 @@ def minimise(slope: Array, curvature: Array, start: Array, project: Callable[[Ar
     """
     size = max(float(np.trace(curvature)) / len(slope), np.finfo(np.float64).tiny)
     form = curvature + 1e-12 * size * np.eye(len(slope))
-    free = start - np.linalg.lstsq(form, slope, rcond=None)[0]
-    inside = project(free)
-    scale = float(np.abs(free).max()) + float(np.abs(start).max()) or 1.0
-    if np.abs(inside - free).max() <= 1e-14 * scale:
-        return inside
+    unconstrained = start - np.linalg.lstsq(form, slope, rcond=None)[0]
+    projected = project(unconstrained)
+    scale = float(np.abs(unconstrained).max()) + float(np.abs(start).max()) or 1.0
+    if np.abs(projected - unconstrained).max() <= 1e-14 * scale:
+        return projected
     solver = np.linalg.solve(form + size * np.eye(len(slope)), np.eye(len(slope)))
     target, z, dual = form @ start - slope, project(start), np.zeros(len(slope))
     for _ in range(_ROUNDS):
@@ -120,11 +120,11 @@ def minimise(slope: Array, curvature: Array, start: Array, project: Callable[[Ar
 def steps(
     x: Array, slope: Array, expected: Array, observed: Array, frame: Array, near: float
 ) -> Iterator[tuple[Array, float]]:
-    """Points to go to from x, the most promising first, each with the fall that its quadratic promises.
+    """Yield the next points from x, each with its predicted decrease, the largest first.
 
-    Where the step promises less than ``near``: Newton's step with the observed curvature along the face of x, that is,
-    among matrices of its rank, if no collapsed direction wants to open; else the minimiser over the cone of a quadratic
-    with as much of the observed curvature as leaves it convex. Always last: the minimiser with the expected curvature.
+    Where the predicted decrease is below ``near``: Newton's step with the observed curvature along the face of x, that
+    is, among matrices of its rank, if the slope opens no collapsed direction; else the minimiser over the cone of a
+    quadratic with as much of the observed curvature as keeps it convex. Last: the minimiser for the expected one.
 
     Parameters
     ----------
@@ -142,32 +142,32 @@ def steps(
     half = np.linalg.solve(frame, to_matrix(x.reshape(blocks, -1), p))
     values, vectors = np.linalg.eigh(np.linalg.solve(frame, half.swapaxes(1, 2)))
     values = np.maximum(values, 0.0)
-    turn = congruence(frame @ vectors)  # now every block of x is diagonal, and a unit about a standard error
-    here = to_vector(values[:, :, None] * np.eye(p)).ravel()
-    slope, expected, observed = turn.T @ slope, _raised(turn.T @ expected @ turn), turn.T @ observed @ turn
+    T = congruence(frame @ vectors)  # now every block of x is diagonal, and a unit about a standard error
+    current = to_vector(values[:, :, None] * np.eye(p)).ravel()
+    slope, expected, observed = T.T @ slope, _raised(T.T @ expected @ T), T.T @ observed @ T
     collapsed = values <= _ZERO + 1e-13 * values.max(axis=1, keepdims=True)
 
     def over_cone(form: Array) -> tuple[Array, float]:
-        goal = minimise(slope, form, here, lambda v: nearest_psd(v, p))
-        move = goal - here
-        return turn @ goal, -float(slope @ move + move @ form @ move / 2)
+        goal = minimise(slope, form, current, lambda v: nearest_psd(v, p))
+        move = goal - current
+        return T @ goal, -float(slope @ move + move @ form @ move / 2)
 
     face = _along_face(values, collapsed, slope, expected, observed)
     if face is not None and face[1] <= near:
-        yield turn @ face[0], face[1]
-    plain = over_cone(expected)
-    if face is None and plain[1] <= near:
+        yield T @ face[0], face[1]
+    expected_step = over_cone(expected)
+    if face is None and expected_step[1] <= near:
         yield over_cone(_convex(collapsed, expected, observed))
-    yield plain
+    yield expected_step
 
 
 def _sizes(turn: Array, form: Array, blocks: int) -> Array:
-    """Traces (blocks,) of the diagonal blocks of turn' form turn."""
+    """Return the traces (blocks,) of the diagonal blocks of T' form T."""
     return np.asarray(np.diagonal(turn.T @ form @ turn).reshape(blocks, -1).sum(axis=1))
 
 
 def _raised(form: Array) -> Array:
-    """The form with eigenvalues that rounding alone can tell from zero, or negative, put above it."""
+    """Return the form with eigenvalues at or below rounding raised above it."""
     values, vectors = np.linalg.eigh(form)
     least = _FLAT * max(values[-1], 1.0)
     if values[0] >= least:
@@ -176,14 +176,14 @@ def _raised(form: Array) -> Array:
 
 
 def _entries(collapsed: Mask) -> tuple[Index, Index, Index]:
-    """Of each entry of the vector: its block, and the places (i <= j) in the block."""
+    """Return for each entry of the vector its block, and its indices (i <= j) in the block."""
     blocks, p = collapsed.shape
     rows, columns = triangle(p)
     return np.repeat(np.arange(blocks), rows.size), np.tile(rows, blocks), np.tile(columns, blocks)
 
 
 def _roots(form: Array) -> Array:
-    """H with H' form H = I, for a positive semi-definite form."""
+    """Return H with H' form H = I, for a positive semi-definite form."""
     values, vectors = np.linalg.eigh(form)
     return np.asarray(
         vectors / np.sqrt(np.maximum(values, 1e-12 * max(values[-1], np.finfo(np.float64).tiny)))
@@ -191,10 +191,10 @@ def _roots(form: Array) -> Array:
 
 
 def _convex(collapsed: Mask, expected: Array, observed: Array) -> Array:
-    """Expected curvature and as much of observed - expected as leaves every direction a fifth of the former."""
+    """Return the expected curvature plus as much of observed - expected as keeps a fifth of it in every direction."""
     block, i, j = _entries(collapsed)
-    inside = ~(collapsed[block, i] & collapsed[block, j])  # what is collapsed shows no curvature of its own
-    change = (observed - expected) * np.outer(inside, inside)
+    free = ~(collapsed[block, i] & collapsed[block, j])  # what is collapsed shows no curvature of its own
+    change = (observed - expected) * np.outer(free, free)
     root = _roots(expected)
     least = float(np.linalg.eigvalsh(root.T @ change @ root)[0])
     return expected + min(1.0, _TRUSTED / max(-least, _TRUSTED)) * change
@@ -203,7 +203,7 @@ def _convex(collapsed: Mask, expected: Array, observed: Array) -> Array:
 def _along_face(
     values: Array, collapsed: Mask, slope: Array, expected: Array, observed: Array
 ) -> tuple[Array, float] | None:
-    """Newton's step among matrices of the rank of diag(values), or None where that is not the way.
+    """Return Newton's step among matrices of the rank of diag(values); None where it does not apply.
 
     With X = diag(w, 0), entries a of the range and b between range and null space, the matrix of the same rank is
     [[w + a, b], [b', b' (w + a)^-1 b]]: the slope Z on the null space adds <Z, b' w^-1 b> to the quadratic.
@@ -233,5 +233,5 @@ def _along_face(
         return None
     across = np.where(collapsed[:, :, None] & ~collapsed[:, None, :], change, 0.0)
     outer = across @ np.linalg.solve(inner, across.swapaxes(1, 2))
-    whole = np.where(kept, inner, 0.0) + across + across.swapaxes(1, 2) + outer
-    return to_vector(whole).ravel(), -float(slope @ move) / 2
+    matrix_ = np.where(kept, inner, 0.0) + across + across.swapaxes(1, 2) + outer
+    return to_vector(matrix_).ravel(), -float(slope @ move) / 2

@@ -1,9 +1,9 @@
-"""Learn the hierarchy from moments: restricted maximum likelihood (REML), or maximum likelihood.
+"""Estimate the hierarchy from moments by restricted maximum likelihood (REML), or maximum likelihood.
 
 mu and sigma^2 are profiled out; in S = Sigma_0 / sigma^2 the deviance is minimised by steps to the minimiser, over the
 positive semi-definite matrices, of a quadratic with the exact slope: far from the optimum with the expected curvature,
 near it with the observed one among matrices of one rank (see :mod:`psd`). S may end, and start, singular: a direction
-that collapsed can open again. Convergence is certified by the fall in deviance that the next step would promise. With
+that collapsed can open again. Convergence is certified by the predicted decrease of the deviance by one more step. With
 many tasks, the first steps are taken on some of them.
 """
 
@@ -39,14 +39,14 @@ from hieropo.moments.statistics import Moments
 TaskCov = Literal["auto", "full", "diag", "isotropic"]
 
 _EVALUATIONS = 200
-_TOLERANCE = 3e-11  # of the deviance, in what the next step promises
-_NOTHING = 1e-9  # of deviance, which no verdict depends on
+_TOLERANCE = 3e-11  # of the deviance, for the predicted decrease of the next step
+_NOTHING = 1e-9  # of deviance, on which no conclusion depends
 SAME_SCORE = 1e-6  # of evidence: the simpler of two shapes is kept
 _SHORTER = 8  # tries with steps of 1/2, 1/8, 1/64, ...
-_SHOWN = 1e-8  # of the deviance, where rounding hides what a step brings
-_LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are looked at
-_THINNED, _LEAST = 8, 4096  # first one task in 8 is looked at, where these are at least so many; and so on
-HOPE = 3.0  # how much more than a step promises its shape may bring in the end
+_SHOWN = 1e-8  # of the deviance, within which rounding hides the decrease of a step
+_LOOSE = 1e-2  # of deviance for each parameter, where only some tasks are used
+_THINNED, _LEAST = 8, 4096  # first one task in 8 is used, where these are at least so many; and so on
+HOPE = 3.0  # by how much the final decrease may exceed the predicted decrease of one step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +64,8 @@ class Fit:
         Free entries of Sigma_0; from :func:`compare`, and of mu.
     evaluations : int
         Passes over the tasks that it took; passes over some of them count as that part.
-    promise : float
-        Fall in deviance that one more step would promise: how near to the optimum it is.
+    predicted_decrease : float
+        Predicted decrease of the deviance by one more step: the distance from the optimum.
     """
 
     shape: Name | Literal["pooled", "separate"]
@@ -75,7 +75,7 @@ class Fit:
     predicted_decrease: float
 
     def score(self, tasks: int) -> float:
-        """-(deviance + parameters log(tasks)) / 2, the Schwarz criterion (BIC) as an evidence: larger is better.
+        """Return -(deviance + parameters log(tasks)) / 2, the Schwarz criterion (BIC) as an evidence; larger is better.
 
         ``tasks`` are those with rows.
         """
@@ -117,13 +117,13 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _FittedShape:
     """A fitted shape: its S and likelihood, in features T phi where ``turn`` is T."""
 
     fit: Fit
     ratio: Array
-    here: Likelihood
-    turn: Array | None
+    likelihood: Likelihood
+    T: Array | None
 
 
 @one_blas_thread
@@ -140,9 +140,9 @@ def estimate(
     ----------
     moments : Moments
     task_cov : {"auto", "full", "diag", "isotropic", "block"} or (d, d) array
-        Shape of Sigma_0. "auto" fits "diag" and, where a step from the diagonal optimum promises enough: for at most 16
-        features and more tasks than features, "full"; for more features, "block" if ``blocks`` is given. An array V,
-        positive semi-definite of any rank, stands for Sigma_0 = c V with c >= 0 to be learned.
+        Shape of Sigma_0. "auto" fits "diag" and, where the predicted decrease from the diagonal optimum is large
+        enough, "full" for at most 16 features and more tasks than features, or "block" for more features if ``blocks``
+        is given. An array V, positive semi-definite of any rank, stands for Sigma_0 = c V with c >= 0 to be learned.
     criterion : {"reml", "ml"}
         REML integrates mu out and does not take its estimate as known: with few tasks ML gives too small variances.
     blocks : int, optional
@@ -160,48 +160,48 @@ def estimate(
     Warns
     -----
     HieropoWarning
-        One task; or no task with more rows than features show, so that noise and differences between tasks are told
-        apart by the shape of Sigma_0 alone; or rewards without noise.
+        One task; or no task with more rows than features, so that noise and differences between tasks are distinguished
+        by the shape of Sigma_0 alone; or rewards without noise.
     """
     check_choices(moments, task_cov if isinstance(task_cov, str) else "full", criterion, blocks)
     active = with_rows(moments)
     noise_var, floor = noise_to_start(active)
     problem = Problem(active, criterion, floor)
-    none, start = pooled(problem), first_guess(active, noise_var) / noise_var
-    flat = Fit("pooled", none.deviance, 0, 1, 0.0)
+    pooled_profile, start = pooled(problem), first_guess(active, noise_var) / noise_var
+    flat = Fit("pooled", pooled_profile.deviance, 0, 1, 0.0)
     if len(active) == 1:
         warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
-        nothing = np.zeros((0, 0))
-        zero = Hierarchy(None, np.zeros((moments.dim, moments.dim)), none.noise_var)
-        return Estimate(zero, criterion, flat, (flat,), nothing, nothing, none.degrees)
+        empty = np.zeros((0, 0))
+        zero = Hierarchy(None, np.zeros((moments.dim, moments.dim)), pooled_profile.noise_var)
+        return Estimate(zero, criterion, flat, (flat,), empty, empty, pooled_profile.degrees)
     if not isinstance(task_cov, str):
-        found = [_multiple(problem, _given(task_cov, moments.dim), start)]
+        fits = [_multiple(problem, _checked_multiple(task_cov, moments.dim), start)]
     elif task_cov == "auto":
-        found = [_fit(problem, named("diag", moments.dim), start)]
+        fits = [_fit(problem, named("diag", moments.dim), start)]
         wider = _wider(problem, blocks)
-        if wider is not None and _may_win(problem, wider, found[0].ratio):
-            found += _tried(problem, wider, found[0].ratio)
+        if wider is not None and _may_win(problem, wider, fits[0].ratio):
+            fits += _fit_if_converged(problem, wider, fits[0].ratio)
     else:
-        found = [_fit(problem, named(task_cov, moments.dim, blocks or 1), start)]
-    best = found[int(first_largest([one.fit.score(len(active)) for one in found], room=SAME_SCORE))]
-    here, shape = best.here, best.here.shape
+        fits = [_fit(problem, named(task_cov, moments.dim, blocks or 1), start)]
+    best = fits[int(first_largest([fitted.fit.score(len(active)) for fitted in fits], room=SAME_SCORE))]
+    current, shape = best.likelihood, best.likelihood.shape
     return Estimate(
-        Hierarchy(None, best.ratio * here.noise_var, here.noise_var),
+        Hierarchy(None, best.ratio * current.noise_var, current.noise_var),
         criterion,
         best.fit,
-        (flat, *(one.fit for one in found)),
-        shape.packed_form(here.observed, best.turn),
-        shape.packed_form(here.expected, best.turn),
-        here.profile.degrees,
+        (flat, *(fitted.fit for fitted in fits)),
+        shape.packed_form(current.observed, best.T),
+        shape.packed_form(current.expected, best.T),
+        current.profile.degrees,
     )
 
 
-def _tried(problem: Problem, shape: Shape, start: Array) -> list[_Found]:
-    """The fit of a shape that was not asked for; none, with a warning, where it does not converge."""
+def _fit_if_converged(problem: Problem, shape: Shape, start: Array) -> list[_FittedShape]:
+    """Return the fit of a shape that "auto" tries; an empty list, with a warning, where it does not converge."""
     try:
         return [_fit(problem, shape, start)]
     except NumericalError as error:
-        warn(f"The diagonal task_cov is kept, although correlations are promising: {error}")
+        warn(f"The diagonal task_cov is kept, although correlations may fit better: {error}")
         return []
 
 
@@ -240,7 +240,7 @@ def compare(moments: Moments) -> tuple[Fit, ...]:
     return tuple(fits)
 
 
-def _given(task_cov: NDArray[Any], d: int) -> Array:
+def _checked_multiple(task_cov: NDArray[Any], d: int) -> Array:
     V = check_covariance(task_cov, "task_cov")
     if V.shape != (d, d):
         raise InputError(
@@ -254,7 +254,7 @@ def _given(task_cov: NDArray[Any], d: int) -> Array:
 def check_choices(
     moments: Moments, task_cov: object, criterion: Criterion, blocks: int | None = None
 ) -> None:
-    """Refuse what is no shape or criterion, blocks that do not fit, and a log without rows."""
+    """Raise InputError for an unknown shape or criterion or blocks that do not fit, LogError for a log without rows."""
     for name, value, kinds in (
         ("task_cov", task_cov, (*get_args(TaskCov), "block")),
         ("criterion", criterion, get_args(Criterion)),
@@ -272,12 +272,12 @@ def check_choices(
 
 
 def with_rows(moments: Moments) -> Moments:
-    """The tasks that have rows."""
+    """Return the moments of the tasks that have rows."""
     return moments if (moments.rows > 0).all() else moments.at(moments.rows > 0)
 
 
 def _wider(problem: Problem, blocks: int | None) -> Shape | None:
-    """The shape that "auto" tries after the diagonal."""
+    """Return the shape that "auto" tries after the diagonal one; None for none."""
     d, m = problem.moments.dim, len(problem.moments)
     if d <= FULL_DIM:
         return named("full", d) if full_is_possible(d, m) else None
@@ -285,126 +285,129 @@ def _wider(problem: Problem, blocks: int | None) -> Shape | None:
 
 
 def _may_win(problem: Problem, shape: Shape, ratio: Array) -> bool:
-    """Return whether a wider shape, from the best diagonal S, promises more deviance than its entries have to bring."""
+    """Return True where the predicted decrease of a wider shape, from the best diagonal S, exceeds its BIC penalty."""
     d, m = problem.moments.dim, len(problem.moments)
-    every = -(-m // (2 * _LEAST))
-    problem, ratio, _ = _coordinates(problem.thinned(every), shape, ratio)
-    here = evaluate(problem, ratio, shape)
-    *_, (_, predicted_decrease) = _steps(shape.vector(ratio), here, near=0.0)
-    return bool(HOPE * predicted_decrease * every > (shape.parameters - d) * np.log(m))
+    stride = -(-m // (2 * _LEAST))
+    problem, ratio, _ = _coordinates(problem.thinned(stride), shape, ratio)
+    current = evaluate(problem, ratio, shape)
+    *_, (_, predicted_decrease) = _steps(shape.vector(ratio), current, near=0.0)
+    return bool(HOPE * predicted_decrease * stride > (shape.parameters - d) * np.log(m))
 
 
-def _multiple(problem: Problem, V: Array, start: Array) -> _Found:
+def _multiple(problem: Problem, V: Array, start: Array) -> _FittedShape:
     """Fit Sigma_0 = c V, as an isotropic covariance of some coordinates of other features."""
-    shape, turn = scaled(V, problem.gram)
-    back = np.linalg.solve(turn.T, np.eye(len(V)))
-    found = _fit(problem.turned(turn), shape, back @ start @ back.T)
-    deviance = found.fit.deviance - problem.shift(turn)
-    return replace(found, fit=replace(found.fit, deviance=deviance), ratio=float(found.ratio.max()) * V)
+    shape, T = scaled(V, problem.gram)
+    T_inverse = np.linalg.solve(T.T, np.eye(len(V)))
+    fitted = _fit(problem.transformed(T), shape, T_inverse @ start @ T_inverse.T)
+    deviance = fitted.fit.deviance - problem.shift(T)
+    return replace(fitted, fit=replace(fitted.fit, deviance=deviance), ratio=float(fitted.ratio.max()) * V)
 
 
 def _coordinates(problem: Problem, shape: Shape, ratio: Array) -> tuple[Problem, Array, Array | None]:
-    """The problem and S in features T phi, uncorrelated over all rows where they are not nearly so; and T.
+    """Return problem and S in features T phi, and T; T decorrelates features that are far from uncorrelated, else None.
 
     The likelihood is the same, but for log|P|, which the change adds; digits are not, where a column lies far from 0.
     """
-    turn = shape.uncorrelated(problem.gram)
-    if turn is None:
+    T = shape.uncorrelated(problem.gram)
+    if T is None:
         return problem, ratio, None
-    back = np.linalg.solve(turn.T, np.eye(len(turn)))
-    return problem.turned(turn), back @ ratio @ back.T, turn
+    T_inverse = np.linalg.solve(T.T, np.eye(len(T)))
+    return problem.transformed(T), T_inverse @ ratio @ T_inverse.T, T
 
 
-def _fit(problem: Problem, shape: Shape, start: Array) -> _Found:
-    """Maximise over a shape, on ever more tasks."""
+def _fit(problem: Problem, shape: Shape, start: Array) -> _FittedShape:
+    """Return the best fit of a shape, found on an increasing number of tasks."""
     m = len(problem.moments)
-    turned, ratio, turn = _coordinates(problem, shape, start)
-    starts, every, work, center = shape.starts(ratio), 1, 0.0, None
-    while m >= every * _THINNED * _LEAST:
-        every *= _THINNED
+    transformed, ratio, T = _coordinates(problem, shape, start)
+    starts, stride, work, center = shape.starts(ratio), 1, 0.0, None
+    while m >= stride * _THINNED * _LEAST:
+        stride *= _THINNED
     while True:
-        part = turned.thinned(every)
-        loose = _LOOSE * shape.parameters if every > 1 else 0.0
-        x, here, evaluations, predicted_decrease = _ascend(part, shape, starts, center, loose)
-        starts, center, work = [x], here.profile.mean, work + evaluations / every
-        if every == 1:
+        part = transformed.thinned(stride)
+        slack = _LOOSE * shape.parameters if stride > 1 else 0.0
+        x, current, evaluations, predicted_decrease = _ascend(part, shape, starts, center, slack)
+        starts, center, work = [x], current.profile.mean, work + evaluations / stride
+        if stride == 1:
             break
-        every //= _THINNED
-    ratio = shape.matrix(x) if turn is None else turn.T @ shape.matrix(x) @ turn
-    deviance = here.deviance - problem.shift(turn)
+        stride //= _THINNED
+    ratio = shape.matrix(x) if T is None else T.T @ shape.matrix(x) @ T
+    deviance = current.deviance - problem.shift(T)
     fit = Fit(shape.name, deviance, shape.parameters, int(np.ceil(work)), predicted_decrease)
-    return _Found(fit, ratio, here, turn)
+    return _FittedShape(fit, ratio, current, T)
 
 
-def _steps(x: Array, here: Likelihood, near: float) -> Iterator[tuple[Array, float]]:
-    frame = here.shape.frame(here.profile.information)
-    return steps(x, here.gradient, here.expected, here.observed, frame, near)
+def _steps(x: Array, current: Likelihood, near: float) -> Iterator[tuple[Array, float]]:
+    frame = current.shape.frame(current.profile.information)
+    return steps(x, current.gradient, current.expected, current.observed, frame, near)
 
 
 def _ascend(
-    problem: Problem, shape: Shape, starts: list[Array], center: Array | None, loose: float
+    problem: Problem, shape: Shape, starts: list[Array], center: Array | None, slack: float
 ) -> tuple[Array, Likelihood, int, float]:
-    """The best x of a shape, its likelihood, the evaluations that it took, and what the next step would promise."""
-    tried = [(evaluate(problem, shape.matrix(x), shape, center), x) for x in starts]
-    here, x = min(tried, key=lambda pair: pair[0].deviance)
+    """Return the best x of a shape, its likelihood, the number of evaluations, and the predicted decrease from x."""
+    candidates = [(evaluate(problem, shape.matrix(x), shape, center), x) for x in starts]
+    current, x = min(candidates, key=lambda pair: pair[0].deviance)
     near = max(shape.parameters / 4, len(problem.moments) * shape.dim / 50)
-    evaluations, predicted_decrease = len(tried), np.inf
+    evaluations, predicted_decrease = len(candidates), np.inf
     while evaluations < _EVALUATIONS:
-        tolerance = max(_TOLERANCE * abs(here.deviance), _NOTHING, loose)
-        there = None
-        for goal, predicted_decrease in _steps(x, here, near):
+        tolerance = max(_TOLERANCE * abs(current.deviance), _NOTHING, slack)
+        trial = None
+        for goal, predicted_decrease in _steps(x, current, near):
             if -_NOTHING <= predicted_decrease <= tolerance:
-                return x, here, evaluations, predicted_decrease
+                return x, current, evaluations, predicted_decrease
             if predicted_decrease > 0:  # else the step itself was lost in rounding
-                there, evaluations = (
-                    _better(problem, here, shape.matrix(goal), predicted_decrease),
+                trial, evaluations = (
+                    _better(problem, current, shape.matrix(goal), predicted_decrease),
                     evaluations + 1,
                 )
-            if there is not None:
+            if trial is not None:
                 break
         else:
-            goal, there, more = _shorter(problem, here, x, goal, predicted_decrease)
+            goal, trial, more = _shorter(problem, current, x, goal, predicted_decrease)
             evaluations += more
-        if there is None:
+        if trial is None:
             break
-        x, here = goal, there
-    if there is None and 0 <= predicted_decrease <= max(
-        _SHOWN * max(1.0, abs(here.deviance)), here.profile.rounding
+        x, current = goal, trial
+    if trial is None and 0 <= predicted_decrease <= max(
+        _SHOWN * max(1.0, abs(current.deviance)), current.profile.rounding
     ):
-        return x, here, evaluations, predicted_decrease  # no step shows in the deviance
+        return x, current, evaluations, predicted_decrease  # no step shows in the deviance
     raise _unconverged(shape, evaluations, predicted_decrease)
 
 
 def _shorter(
-    problem: Problem, here: Likelihood, x: Array, goal: Array, predicted_decrease: float
+    problem: Problem, current: Likelihood, x: Array, goal: Array, predicted_decrease: float
 ) -> tuple[Array, Likelihood | None, int]:
-    """A point on the way to ``goal`` that is better, or None where there is none, or the deviance could not show it."""
-    there, evaluations, length = None, 0, 1.0
-    while there is None and evaluations < _SHORTER and length * predicted_decrease > here.profile.rounding:
+    """Return a better point on the line to ``goal`` by backtracking; its likelihood is None where there is none."""
+    trial, evaluations, length = None, 0, 1.0
+    while trial is None and evaluations < _SHORTER and length * predicted_decrease > current.profile.rounding:
         evaluations += 1
         length /= 2**evaluations
-        there = _better(
-            problem, here, here.shape.matrix(x + length * (goal - x)), length * predicted_decrease
+        trial = _better(
+            problem, current, current.shape.matrix(x + length * (goal - x)), length * predicted_decrease
         )
-    return x + length * (goal - x), there, evaluations
+    return x + length * (goal - x), trial, evaluations
 
 
-def _better(problem: Problem, here: Likelihood, ratio: Array, predicted_decrease: float) -> Likelihood | None:
-    """The likelihood there, if it keeps a part of what was promised."""
-    there = evaluate(problem, ratio, here.shape, here.profile.mean)
-    return there if there.deviance <= here.deviance - 1e-4 * predicted_decrease else None
+def _better(
+    problem: Problem, current: Likelihood, ratio: Array, predicted_decrease: float
+) -> Likelihood | None:
+    """Return the likelihood at ``ratio``, or None where it is not better by a part of the predicted decrease."""
+    trial = evaluate(problem, ratio, current.shape, current.profile.mean)
+    return trial if trial.deviance <= current.deviance - 1e-4 * predicted_decrease else None
 
 
 def _unconverged(shape: Shape, evaluations: int, predicted_decrease: float) -> NumericalError:
     return NumericalError(
         f"The {shape.name} task_cov of dimension {shape.dim} did not converge in {evaluations} evaluations; the next "
-        f"step still promises {predicted_decrease:.3g} of deviance: the log says too little about so many entries. "
+        f"step still has a predicted decrease of {predicted_decrease:.3g} in deviance: the log identifies too few of "
+        "its entries. "
         + ("Try task_cov='diag'." if shape.size > 1 else "Leave out features that hardly vary.")
     )
 
 
 def noise_to_start(moments: Moments) -> tuple[float, float]:
-    """Residual variance inside tasks, to start from, and the smallest that is allowed; warns where it is doubtful."""
+    """Return the residual variance within tasks, to start from, and the smallest allowed noise_var; may warn."""
     noise_var, floor, warning = noise_inside(moments)
     if warning:
         warn(warning)
@@ -412,7 +415,7 @@ def noise_to_start(moments: Moments) -> tuple[float, float]:
 
 
 def first_guess(moments: Moments, noise_var: float) -> Array:
-    """Diagonal prior under which each feature explains as much reward variance as there is."""
+    """Return the diagonal prior under which the features together explain the variance of rewards."""
     d, n, total = moments.dim, moments.n_rows, moments.sums.sum(axis=0)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])
     variance = max(float(squares[d] - total[packed_size(d + 1) + d] ** 2 / squares[d + 1]) / n, noise_var)

@@ -1,6 +1,6 @@
 """The shapes that Sigma_0 may have: full, diagonal, in blocks, one variance for all, a multiple of a given matrix.
 
-And what a log shows of the noise without one.
+And the noise variance that rows within tasks identify.
 """
 
 from dataclasses import dataclass
@@ -57,19 +57,19 @@ class Shape:
         return 1 if self.tied is not None else self.blocks * packed_size(self.size)
 
     def matrix(self, x: Array) -> Array:
-        """S (d, d) of x."""
+        """Return S (d, d) for x."""
         if self.tied is not None:
             return np.diag(x[0] * self.tied)
         return self._whole(to_matrix(x.reshape(self.blocks, -1), self.size))
 
     def vector(self, S: Array) -> Array:
-        """The x of the part of S that has this shape; of the mean of its diagonal, where that is tied."""
+        """Return x for the part of S that has this shape; for the mean of its diagonal, where it is tied."""
         if self.tied is not None:
             return np.array([np.diagonal(S) @ self.tied / self.tied.sum()])
         return to_vector(self.parts(S)).ravel()
 
     def starts(self, S: Array) -> list[Array]:
-        """The x to try first: two, where one variance has to stand for unlike ones: the deviance may have two ends."""
+        """Return the x to start from: two where one variance replaces unequal ones, as there may be two minima."""
         if self.tied is None:
             return [self.vector(S)]
         values = np.diagonal(S)[self.tied > 0]
@@ -77,21 +77,21 @@ class Shape:
         return [least] if most[0] <= 2 * least[0] else [least, most]
 
     def parts(self, S: Array) -> Array:
-        """The diagonal blocks (..., blocks, size, size) of S (..., d, d)."""
+        """Return the diagonal blocks (..., blocks, size, size) of S (..., d, d)."""
         split = S.reshape(*S.shape[:-2], self.blocks, self.size, self.blocks, self.size)
-        at = np.arange(self.blocks)
-        found: Array = np.moveaxis(split[..., at, :, at, :], 0, -3)
-        return found
+        block = np.arange(self.blocks)
+        diagonal_blocks: Array = np.moveaxis(split[..., block, :, block, :], 0, -3)
+        return diagonal_blocks
 
     def frame(self, information: Array) -> Array:
-        """T (blocks, size, size) such that in X = T^-1 S T'^-1 the blocks of ``information`` about mu are I."""
+        """Return T (blocks, size, size) such that in X = T^-1 S T'^-1 the blocks of ``information`` about mu are I."""
         if self.tied is not None:
             return np.full((1, 1, 1), (self.tied.sum() / (np.diagonal(information) @ self.tied)) ** 0.5)
         roots = np.array([feature_root(part) for part in self.parts(information)])
         return np.linalg.solve(roots, np.eye(self.size)).swapaxes(1, 2)
 
     def uncorrelated(self, gram: Array) -> Array | None:
-        """T block-diagonal such that features T phi are uncorrelated within blocks; None where they nearly are.
+        """Return T block-diagonal such that features T phi are uncorrelated within blocks; None where they nearly are.
 
         A change of coordinates that keeps the shape, for features that lie far from 0 compared with their spread.
         """
@@ -104,7 +104,7 @@ class Shape:
         return self._whole(np.linalg.solve(roots, np.eye(self.size)))
 
     def packed_form(self, form: Array, turn: Array | None) -> Array:
-        """The curvature, from one in x in coordinates turned by T, in the packed entries of S in the given ones.
+        """Return the curvature in the packed entries of S, from the curvature in x of features T phi.
 
         An entry off the diagonal counts once.
         """
@@ -122,36 +122,36 @@ class Shape:
         """For each block, which packed entries hold the rows of the block, and where in these (size, d) each stands."""
         d = self.dim
         if self.blocks == 1:
-            return [(slice(0, packed_size(d)), places(d))]
-        found: list[tuple[Index | slice, Index]] = []
-        for rows in places(d).reshape(self.blocks, self.size, d):
+            return [(slice(0, packed_size(d)), packed_positions(d))]
+        slots_of_blocks: list[tuple[Index | slice, Index]] = []
+        for rows in packed_positions(d).reshape(self.blocks, self.size, d):
             entries = np.unique(rows)
-            found.append((entries, np.searchsorted(entries, rows)))
-        return found
+            slots_of_blocks.append((entries, np.searchsorted(entries, rows)))
+        return slots_of_blocks
 
     @cached_property
     def pairs(self) -> tuple[Index, Index]:
         """Packed entries of the diagonal blocks (blocks, q), and of the blocks above them (pairs, size^2)."""
         p, b = self.size, self.blocks
-        split = places(self.dim).reshape(b, p, b, p).swapaxes(1, 2)
+        slots = packed_positions(self.dim).reshape(b, p, b, p).swapaxes(1, 2)
         i, j = triangle(p)
-        return split[np.arange(b), np.arange(b)][:, i, j], split[np.triu_indices(b, 1)].reshape(-1, p * p)
+        return slots[np.arange(b), np.arange(b)][:, i, j], slots[np.triu_indices(b, 1)].reshape(-1, p * p)
 
     def _whole(self, parts: Array) -> Array:
-        whole = np.zeros((self.blocks, self.size, self.blocks, self.size))
-        at = np.arange(self.blocks)
-        whole[at, :, at, :] = parts
-        return whole.reshape(self.dim, self.dim)
+        S = np.zeros((self.blocks, self.size, self.blocks, self.size))
+        block = np.arange(self.blocks)
+        S[block, :, block, :] = parts
+        return S.reshape(self.dim, self.dim)
 
 
-def places(d: int) -> Index:
+def packed_positions(d: int) -> Index:
     """Return where entry (i, j) of a symmetric d x d matrix stands in its packed triangle (d, d)."""
     low, high = np.minimum.outer(np.arange(d), np.arange(d)), np.maximum.outer(np.arange(d), np.arange(d))
     return np.asarray(high * (high + 1) // 2 + low)
 
 
 def named(name: Named | Literal["block"], d: int, blocks: int = 1) -> Shape:
-    """The shape of that name in d dimensions; ``blocks`` for "block"."""
+    """Return the shape of that name in d dimensions; ``blocks`` for "block"."""
     if name == "full":
         return Shape(name, 1, d)
     if name == "block":
@@ -165,7 +165,7 @@ def full_is_possible(d: int, m: int) -> bool:
 
 
 def scaled(V: Array, gram: Array) -> tuple[Shape, Array]:
-    """The shape c V, and M regular such that in features M phi it is c diag(1, ..., 1, 0, ..., 0).
+    """Return the shape c V, and M regular such that in features M phi it is c diag(1, ..., 1, 0, ..., 0).
 
     With V = F F', M has the rows of F' and, of the features themselves, those that F' phi does not stand for already;
     ``gram`` of all rows says how large each is.
@@ -176,16 +176,16 @@ def scaled(V: Array, gram: Array) -> tuple[Shape, Array]:
     size = np.sqrt(np.maximum(np.diagonal(V), 0.0))
     size[size == 0] = 1.0
     values, vectors = np.linalg.eigh(V / np.outer(size, size))
-    seen = values > 8 * d * np.finfo(np.float64).eps * max(values[-1], 0.0)
-    factor = (vectors * size[:, None] * np.sqrt(np.maximum(values, 0.0)))[:, seen]
+    kept = values > 8 * d * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    factor = (vectors * size[:, None] * np.sqrt(np.maximum(values, 0.0)))[:, kept]
     pivots = qr((factor * np.sqrt(np.diagonal(gram))[:, None]).T, mode="r", pivoting=True)[1]
-    rest = np.sort(pivots[factor.shape[1] :])
-    turn = np.concatenate([factor.T, np.eye(d)[rest]])
-    return Shape("scaled", d, 1, (np.arange(d) < factor.shape[1]).astype(np.float64)), turn
+    others = np.sort(pivots[factor.shape[1] :])
+    T = np.concatenate([factor.T, np.eye(d)[others]])
+    return Shape("scaled", d, 1, (np.arange(d) < factor.shape[1]).astype(np.float64)), T
 
 
 def inside(first: Array, second: Array, shape: Shape) -> tuple[Array, ...]:
-    """Sums over tasks of products of packed entries (q, tasks) of two matrices within each block of the shape.
+    """Return sums over tasks of products of packed entries (q, tasks) of two matrices within each block of the shape.
 
     Of the diagonal blocks (blocks, q_b, q_b), and of those above them (pairs, p^2, p^2): no other products tell how the
     blocks of S bend the deviance.
@@ -197,7 +197,7 @@ def inside(first: Array, second: Array, shape: Shape) -> tuple[Array, ...]:
 
 
 def along(gram: Array, at: Index) -> Array:
-    """Sum of A_s Delta B_s, made symmetric, for unit changes Delta of a block: (..., q, d, d), from the Gram matrices.
+    """Return sums of A_s Delta B_s, symmetrised, for unit changes Delta of a block (..., q, d, d), from Gram matrices.
 
     Entry (i, k) of the block's rows of A_s stands at ``at[i, k]``.
     """
@@ -208,11 +208,11 @@ def along(gram: Array, at: Index) -> Array:
 
 
 def bent(inside: tuple[Array, ...], shape: Shape) -> Array:
-    """Sums of tr(Delta A_s Delta' B_s) for unit changes of the shape (k, k), from the sums within blocks."""
+    """Return sums of tr(Delta A_s Delta' B_s) for unit changes of the shape (k, k), from the sums within blocks."""
     b, p = shape.blocks, shape.size
     q = packed_size(p)
-    form, at = np.zeros((b, q, b, q)), np.arange(b)
-    form[at, :, at] = to_vector(along(inside[0], places(p)))
+    form, block = np.zeros((b, q, b, q)), np.arange(b)
+    form[block, :, block] = to_vector(along(inside[0], packed_positions(p)))
     if b > 1:
         above = to_vector(along(inside[1], np.arange(p * p).reshape(p, p)))
         low, high = np.triu_indices(b, 1)
@@ -222,34 +222,34 @@ def bent(inside: tuple[Array, ...], shape: Shape) -> Array:
 
 
 def noise_inside(moments: Moments) -> tuple[float, float, str]:
-    """Residual variance inside tasks, the smallest noise_var that is allowed, and what makes both doubtful, or ""."""
+    """Return the residual variance within tasks, the smallest allowed noise_var, and a warning about both, or ""."""
     floor = _NOISELESS * (about_mean(moments) or 1.0)
-    few = min(2000, max(100, 10**8 // moments.dim**3))
-    most = np.argsort(-moments.rows, kind="stable")[:few]
-    squares, free = _residuals(moments, most)
-    if not (free > 0).any() and len(moments) > len(most):
+    most_tasks = min(2000, max(100, 10**8 // moments.dim**3))
+    largest = np.argsort(-moments.rows, kind="stable")[:most_tasks]
+    squares, free = _residuals(moments, largest)
+    if not (free > 0).any() and len(moments) > len(largest):
         squares, free = _residuals(moments, np.arange(0, len(moments), -(-len(moments) // _MOST_TASKS)))
     if not (free > 0).any():
         warning = (
             f"No task has more rows than its features ({moments.dim}) can fit, so noise and differences between "
-            "tasks are told apart by the shape of task_cov alone; noise_var is kept above 1 % of the residual variance "
-            f"of one fit to all rows. More rows of each task, or fewer features, would tell."
+            "tasks are distinguished by the shape of task_cov alone; noise_var is kept above 1 % of the residual "
+            "variance of one fit to all rows. Log more rows of each task, or use fewer features."
         )
-        whole = about_fit(moments)
-        return max(whole, floor), max(_UNTOLD * whole, floor), warning
+        total_variance = about_fit(moments)
+        return max(total_variance, floor), max(_UNTOLD * total_variance, floor), warning
     noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
     warning = f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
     return max(noise_var, floor), floor, warning if noise_var <= floor else ""
 
 
 def _residuals(moments: Moments, tasks: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-    """Residual sum of squares of these tasks' own least squares, and the rows beyond the rank of their features."""
+    """Return residual sums of squares of one least-squares fit a task, and the residual degrees of freedom."""
     d = moments.dim
     joint = unpack(moments.sums[tasks], d + 1)
     scale = np.sqrt(np.diagonal(joint[:, :d, :d], axis1=1, axis2=2))
     safe = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint[:, :d, :d] / (safe[:, :, None] * safe[:, None, :]))
-    seen = values > 1e-12
-    along = np.einsum("sij,si->sj", vectors, joint[:, :d, d] / safe)
-    explained = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0).sum(axis=1)
-    return np.maximum(joint[:, d, d] - explained, 0.0), moments.rows[tasks] - seen.sum(axis=1)
+    identified = values > 1e-12
+    projected = np.einsum("sij,si->sj", vectors, joint[:, :d, d] / safe)
+    explained = np.where(identified, projected**2 / np.where(identified, values, 1.0), 0.0).sum(axis=1)
+    return np.maximum(joint[:, d, d] - explained, 0.0), moments.rows[tasks] - identified.sum(axis=1)

@@ -59,7 +59,7 @@ _SAMPLE = 8192  # nodes of a level from which its curvature is taken
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """Rows of the lowest nodes and how all nodes hang together, as arrays.
+    """The rows of the lowest nodes and the parents of all nodes, as arrays.
 
     Attributes
     ----------
@@ -68,11 +68,11 @@ class Tree:
     dim : int
         Features d.
     parents : tuple of int arrays
-        ``parents[k][i]`` is the place, at the level above, of node i of level k; of the last level all are 0, the root.
+        ``parents[k][i]`` is the row, at the level above, of the parent of node i of level k; 0 at the last level.
     n_rows, log_precision : float
         Rows, and sum of c q log v, of all nodes together.
     design : Design or None
-        What is known of the lowest nodes.
+        Metadata of the lowest nodes.
     names : tuple of str
         Of the covariances, for messages, from that of the lowest nodes upwards.
     """
@@ -90,7 +90,7 @@ class Tree:
         """Coefficients of the root."""
         return self.dim if self.design is None else self.design.root_dim
 
-    def turned(self, T: Array, back: Array) -> "Tree":
+    def transformed(self, T: Array, back: Array) -> "Tree":
         """Return the tree of the features T phi; ``back`` is T^-T."""
         design = None if self.design is None else self.design.transformed(back)
         return replace(self, rows=transformed_sums(self.rows, T), design=design)
@@ -138,7 +138,7 @@ def tree_likelihood(
     ----------
     tree, ratios, criterion
     floor : float
-        Smallest noise_var.
+        Smallest allowed noise_var.
     noise_var : float, optional
         sigma^2; default the best one for these ratios.
     directions : sequence of (r, d) arrays, optional
@@ -150,18 +150,18 @@ def tree_likelihood(
         The root is not determined.
     """
     D = tree.root_dim
-    stages: list[tuple[Array, Array, Array]] = []
+    passed: list[tuple[Array, Array, Array]] = []
     rows, log_det = tree.rows, 0.0
     for k, (ratio, parent) in enumerate(zip(ratios, tree.parents, strict=True)):
         factor, _ = upper_factor(ratio if k == 0 else padded(ratio, D))
-        said, part = up(rows, 1.0, factor, np.arange(len(rows)), len(rows))
-        stages.append((rows, said, factor))
+        messages, part = up(rows, 1.0, factor, np.arange(len(rows)), len(rows))
+        passed.append((rows, messages, factor))
         log_det += part
-        above = int(tree.parents[k + 1].size) if k + 1 < len(tree.parents) else 1
+        n_parents = int(tree.parents[k + 1].size) if k + 1 < len(tree.parents) else 1
         if k == 0 and tree.design is not None:
-            rows = tree.design.parent_messages(said, parent, above)
+            rows = tree.design.parent_messages(messages, parent, n_parents)
         else:
-            rows = summed(said, parent, above)
+            rows = summed(messages, parent, n_parents)
     joint = unpack(rows[0], D + 1)
     root, log_det_P = flat_root(joint[:D, :D], joint[:D, D])
     degrees = tree.n_rows - (D if criterion == "reml" else 0)
@@ -174,38 +174,40 @@ def tree_likelihood(
         deviance += log_det_P
     else:
         cov = np.zeros((D, D))
-    slopes, expected, squares = _slopes(tree, stages, root.mean[None], cov[None], noise_var, directions)
+    slopes, expected, squares = _slopes(tree, passed, root.mean[None], cov[None], noise_var, directions)
     free = degrees if noise_var > floor else 0
     return TreeLikelihood(float(deviance), noise_var, rest, slopes, expected, squares, free)
 
 
-def summed(said: Array, parent: Index, above: int) -> Array:
-    """Sum packed rows by parent."""
-    if above == 1:
-        return np.asarray(said.sum(axis=0, keepdims=True))
-    total = np.zeros((above, said.shape[1]))
-    np.add.at(total, parent, said)
-    return total
+def summed(messages: Array, parent: Index, n_parents: int) -> Array:
+    """Return packed messages summed by parent."""
+    if n_parents == 1:
+        return np.asarray(messages.sum(axis=0, keepdims=True))
+    sums = np.zeros((n_parents, messages.shape[1]))
+    np.add.at(sums, parent, messages)
+    return sums
 
 
 def _slopes(
     tree: Tree,
-    stages: list[tuple[Array, Array, Array]],
+    passed: list[tuple[Array, Array, Array]],
     means: Array,
     covs: Array,
     noise_var: float,
     directions: Sequence[Array] | None,
 ) -> tuple[Array, Array, tuple[Array, ...]]:
-    """Walk down, from the root's mean and covariance (in units of noise_var), and collect each level's sums."""
+    """Return slopes, expected parts and Gram matrices of all levels, by one pass down from the root."""
     d = tree.dim
     slopes, expected, squares = [], [], []
-    for k in reversed(range(len(stages))):
-        rows, said, factor = stages[k]
+    for k in reversed(range(len(passed))):
+        rows, messages, factor = passed[k]
         design = tree.design if k == 0 else None
         along = None if directions is None else directions[k]
-        slope, full, square = _level(said, tree.parents[k], means, covs, d, design, noise_var, along)
+        slope, expected_part, square = _level(
+            messages, tree.parents[k], means, covs, d, design, noise_var, along
+        )
         slopes.append(slope)
-        expected.append(full)
+        expected.append(expected_part)
         squares.append(square)
         if k:
             parents = Parents.of(means, square_roots(covs), factor, regular=False)
@@ -215,7 +217,7 @@ def _slopes(
 
 
 def _level(
-    said: Array,
+    messages: Array,
     parent: Index,
     means: Array,
     covs: Array,
@@ -224,42 +226,42 @@ def _level(
     noise_var: float,
     directions: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """Slope, expected part and Gram matrix of one level; of its nodes' coordinates the first d vary."""
+    """Return slope, expected part and Gram matrix of one level; of its nodes' coordinates the first d vary."""
     size = d if design is not None else means.shape[1]
-    q, n = packed_size(size), len(said)
-    every = -(-n // _SAMPLE)
+    q, n = packed_size(size), len(messages)
+    stride = -(-n // _SAMPLE)
     slope, expected = np.zeros((size, size)), np.zeros((size, size))
     square = np.zeros((packed_size(d) if directions is None else len(directions),) * 2)
     for start in range(0, n, _PIECE):
         part = slice(start, min(start + _PIECE, n))
-        A, a, at = unpack(said[part], size), said[part, q : q + size], parent[part]
-        m, V = means[at], covs[at]
+        A, a, parent_rows = unpack(messages[part], size), messages[part, q : q + size], parent[part]
+        m, V = means[parent_rows], covs[parent_rows]
         if design is not None:
             m, V = design.project(m, V, part)
         u = a - np.einsum("nij,nj->ni", A, m)
         R = A - A @ V @ A
         slope -= u.T @ u / noise_var
         expected += R.sum(axis=0)
-        some = R[(-start) % every :: every, :d, :d]
-        square += every * (_gram(some) if directions is None else _along(some, directions))
+        sample = R[(-start) % stride :: stride, :d, :d]
+        square += stride * (_gram(sample) if directions is None else _along(sample, directions))
     slope += expected
     return (slope + slope.T)[:d, :d] / 2, expected[:d, :d], square
 
 
 def _gram(matrices: Array) -> Array:
-    """Gram matrix (q, q) of packed matrices (k, d, d)."""
+    """Return the Gram matrix (q, q) of packed matrices (k, d, d)."""
     rows = pack(matrices)
     return np.asarray(rows.T @ rows)
 
 
 def _along(matrices: Array, directions: Array) -> Array:
-    """Sum of (t_i' R t_j)^2 over matrices R (k, d, d), for rows t_i of ``directions`` (r, d)."""
+    """Return the sum of (t_i' R t_j)^2 over matrices R (k, d, d), for rows t_i of ``directions`` (r, d)."""
     turned = directions @ matrices @ directions.T
     return np.asarray((turned * turned).sum(axis=0))
 
 
 _EVALUATIONS = 500
-_TOLERANCE = 1e-11  # of the deviance, in what the next step promises
+_TOLERANCE = 1e-11  # of the deviance, for the predicted decrease of the next step
 _NOTHING = 1e-9
 _REMEMBERED = 30  # slopes that the curvature learns from
 _LOST = 1e100  # curvature, in round coordinates about 1, beyond which all is rounding
@@ -305,14 +307,14 @@ def estimate_levels(
     levels : mapping of name to parents, from the tasks upwards
         Of each level the mapping of child to node, as in ``Level``.
     metadata : Metadata, optional
-        What is known of the tasks.
+        Metadata of the tasks.
 
     Raises
     ------
     LogError, NumericalError
         As :func:`estimation.estimate`.
     InputError, UnknownTaskError
-        A task has no place in the tree, or no metadata.
+        A task has no parent in the tree, or no metadata.
 
     Warns
     -----
@@ -355,30 +357,33 @@ def estimate_units(moments: Moments, tree: Tree, task_cov: TaskCov, criterion: C
     names: list[Named] = ["diag"] if task_cov == "auto" else [task_cov]
     if task_cov == "auto" and full_is_possible(d, m):
         names.append("full")
-    found = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
+    fits = [estimate_tree(tree, named(names[0], d), criterion, start, floor)]
     for name in names[1:]:
-        if not _may_win(tree, named(name, d), found[0], criterion):
+        if not _may_win(tree, named(name, d), fits[0], criterion):
             continue
         try:
-            found.append(estimate_tree(tree, named(name, d), criterion, start, floor))
+            fits.append(estimate_tree(tree, named(name, d), criterion, start, floor))
         except NumericalError as error:
             warn(f"Diagonal covariances are kept, because others did not converge: {error}")
-    best = found[int(first_largest([each.fit.score(m) for each in found], room=SAME_SCORE))]
-    return replace(best, compared=tuple(each.fit for each in found))
+    best = fits[int(first_largest([fit.fit.score(m) for fit in fits], room=SAME_SCORE))]
+    return replace(best, compared=tuple(fit.fit for fit in fits))
 
 
-def _may_win(tree: Tree, shape: Shape, found: TreeFit, criterion: Criterion) -> bool:
-    """Return whether the full shape promises, from the best diagonal one, more deviance than its entries have to bring.
+def _may_win(tree: Tree, shape: Shape, diagonal: TreeFit, criterion: Criterion) -> bool:
+    """Return True where the predicted decrease of the full shape, from the best diagonal one, exceeds its BIC penalty.
 
-    The promise is that of a step which need not stay in the cone, and so at least that of one which does.
+    The predicted decrease is that of a step that may leave the cone, an upper bound of that of one that stays in it.
     """
-    here = tree_likelihood(
-        tree, list(found.covs / found.noise_var), criterion, 0.0, noise_var=found.noise_var
+    current = tree_likelihood(
+        tree, list(diagonal.covs / diagonal.noise_var), criterion, 0.0, noise_var=diagonal.noise_var
     )
-    slope, form = np.concatenate([dual(each, shape) for each in here.slopes]), _form(here, shape)
+    slope, form = (
+        np.concatenate([dual(slope_matrix, shape) for slope_matrix in current.slopes]),
+        _form(current, shape),
+    )
     size = np.sqrt(np.maximum(np.diagonal(form), np.finfo(np.float64).tiny))
     step = np.linalg.lstsq(form / np.outer(size, size), slope / size, rcond=1e-10)[0]
-    entries = len(found.covs) * shape.parameters - found.fit.parameters
+    entries = len(diagonal.covs) * shape.parameters - diagonal.fit.parameters
     return bool(HOPE * (slope / size @ step) / 2 > entries * np.log(len(tree.rows)))
 
 
@@ -430,7 +435,7 @@ def estimate_tree(tree: Tree, shape: Shape, criterion: Criterion, start: Array, 
     start : (d, d) array
         S to start the lowest level from, in units of noise_var; the others start from half of it.
     floor : float
-        Smallest noise_var.
+        Smallest allowed noise_var.
 
     Raises
     ------
@@ -438,19 +443,19 @@ def estimate_tree(tree: Tree, shape: Shape, criterion: Criterion, start: Array, 
         The root is not determined, or no convergence.
     """
     shift = 0.0
-    turn: Array = np.eye(tree.dim)
+    T: Array = np.eye(tree.dim)
     if shape.size > 1:
         lower = feature_root(unpack(tree.rows.sum(axis=0), tree.dim + 2)[: tree.dim, : tree.dim])
         lower = lower / np.sqrt(tree.n_rows)
-        turn, back = np.linalg.solve(lower, turn), lower.T
+        T, T_inverse_t = np.linalg.solve(lower, T), lower.T
         if criterion == "reml":
             copies = 1 if tree.design is None or tree.design.values.ndim == 3 else tree.root_dim // tree.dim
-            shift = 2 * copies * float(np.linalg.slogdet(back)[1])
-        tree, start = tree.turned(turn, back), back @ start @ back.T
-    ratios, here, evaluations, predicted_decrease = _descend(tree, shape, criterion, start, floor)
+            shift = 2 * copies * float(np.linalg.slogdet(T_inverse_t)[1])
+        tree, start = tree.transformed(T, T_inverse_t), T_inverse_t @ start @ T_inverse_t.T
+    ratios, current, evaluations, predicted_decrease = _descend(tree, shape, criterion, start, floor)
     parameters = len(ratios) * shape.parameters
-    fit = Fit(shape.name, here.deviance + shift, parameters, evaluations, predicted_decrease)
-    return TreeFit(turn.T @ ratios @ turn * here.noise_var, here.noise_var, fit)
+    fit = Fit(shape.name, current.deviance + shift, parameters, evaluations, predicted_decrease)
+    return TreeFit(T.T @ ratios @ T * current.noise_var, current.noise_var, fit)
 
 
 def _descend(
@@ -459,47 +464,47 @@ def _descend(
     """Minimise the deviance over all levels' S, each scaled by the root of its curvature."""
     levels = len(tree.parents)
     first = [start, *([start / 2] * (levels - 1))]
-    x = np.concatenate([shape.vector(each) for each in first])
+    x = np.concatenate([shape.vector(start_ratio) for start_ratio in first])
 
     def at(x: Array) -> TreeLikelihood:
         ratios = [shape.matrix(v) for v in x.reshape(levels, -1)]
         return tree_likelihood(tree, ratios, criterion, floor)
 
-    def slope(found: TreeLikelihood) -> Array:
-        return np.concatenate([dual(each, shape) for each in found.slopes])
+    def slope(likelihood: TreeLikelihood) -> Array:
+        return np.concatenate([dual(matrix, shape) for matrix in likelihood.slopes])
 
-    here, evaluations = at(x), 1
-    g = slope(here)
+    current, evaluations = at(x), 1
+    g = slope(current)
     # where the log says nothing, as of a level with one node, a move by the size of the start costs next to nothing
     diagonal = np.diagonal(start)
     size = diagonal if shape.parameters == tree.dim else np.full(shape.parameters, diagonal.mean())
     least = np.diag(np.tile(_NOTHING / size**2, levels))
-    seen: list[tuple[Array, Array]] = []
+    changes: list[tuple[Array, Array]] = []
     predicted_decrease = np.inf
     while evaluations < _EVALUATIONS:
-        form = _learned(_form(here, shape) + least, seen)
-        goal, predicted_decrease = _step(x, g, form, _frame(here.expected, shape))
-        near = predicted_decrease <= max(_TOLERANCE * abs(here.deviance), _NOTHING)
+        form = _learned(_form(current, shape) + least, changes)
+        goal, predicted_decrease = _step(x, g, form, _frame(current.expected, shape))
+        near = predicted_decrease <= max(_TOLERANCE * abs(current.deviance), _NOTHING)
         length = 1.0
         while not near and evaluations < _EVALUATIONS:
-            trial = x + length * (goal - x)
-            there = at(trial)
+            point = x + length * (goal - x)
+            trial = at(point)
             evaluations += 1
-            if there.deviance <= here.deviance - 1e-4 * length * predicted_decrease:
-                after = slope(there)
-                seen = [*seen[1 - _REMEMBERED :], (trial - x, after - g)]
-                x, here, g = trial, there, after
+            if trial.deviance <= current.deviance - 1e-4 * length * predicted_decrease:
+                after = slope(trial)
+                changes = [*changes[1 - _REMEMBERED :], (point - x, after - g)]
+                x, current, g = point, trial, after
                 break
             length /= 2
-            near = length * predicted_decrease <= 1e-13 * max(1.0, abs(here.deviance))
+            near = length * predicted_decrease <= 1e-13 * max(1.0, abs(current.deviance))
         if near:
             ratios = np.array([shape.matrix(v) for v in x.reshape(levels, -1)])
-            return ratios, here, evaluations, predicted_decrease
+            return ratios, current, evaluations, predicted_decrease
     simpler = "Leave" if shape.size == 1 else "Try task_cov='diag', or leave"
     raise NumericalError(
         f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} "
-        f"evaluations; the next step still promises {predicted_decrease:.3g} of deviance: the log says too little "
-        f"about so many entries. {simpler} out a level that has few nodes."
+        f"evaluations; the next step still has a predicted decrease of {predicted_decrease:.3g} in deviance: the log "
+        f"identifies too few of the entries. {simpler} out a level that has few nodes."
     )
 
 
@@ -510,17 +515,17 @@ def dual(slope: Array, shape: Shape) -> Array:
     return to_vector(shape.parts(slope)).ravel()
 
 
-def _form(here: TreeLikelihood, shape: Shape) -> Array:
-    """Approximate curvature over the free entries of all levels."""
-    k, levels = shape.parameters, len(here.squares)
+def _form(current: TreeLikelihood, shape: Shape) -> Array:
+    """Return the approximate curvature in the free entries of all levels."""
+    k, levels = shape.parameters, len(current.squares)
     form = np.zeros((levels, k, levels, k))
-    for level, square in enumerate(here.squares):
+    for level, square in enumerate(current.squares):
         form[level, :, level, :] = level_form(square, shape)
-    whole = form.reshape(levels * k, levels * k)
-    if here.degrees:
-        expected = np.concatenate([dual(each, shape) for each in here.expected])
-        whole -= np.outer(expected, expected) / here.degrees
-    return whole
+    full = form.reshape(levels * k, levels * k)
+    if current.degrees:
+        expected = np.concatenate([dual(matrix, shape) for matrix in current.expected])
+        full -= np.outer(expected, expected) / current.degrees
+    return full
 
 
 def level_form(square: Array, shape: Shape) -> Array:
@@ -529,23 +534,23 @@ def level_form(square: Array, shape: Shape) -> Array:
     if shape.size == 1:
         pairs = unpack(np.diagonal(square), d)  # sum R_ij^2
         return pairs if shape.tied is None else np.array([[shape.tied @ pairs @ shape.tied]])
-    whole = unpack(np.moveaxis(unpack(square, d), 0, -1), d).transpose(2, 0, 3, 1)
+    full = unpack(np.moveaxis(unpack(square, d), 0, -1), d).transpose(2, 0, 3, 1)
     basis = to_matrix(np.eye(packed_size(d)), d).reshape(-1, d * d)
-    return np.asarray(basis @ whole.reshape(d * d, d * d) @ basis.T)
+    return np.asarray(basis @ full.reshape(d * d, d * d) @ basis.T)
 
 
-def _learned(form: Array, seen: list[tuple[Array, Array]]) -> Array:
-    """The curvature corrected by BFGS, such that it explains the changes of slope seen."""
-    for move, change in seen:
-        ahead = form @ move
-        size, bend = float(move @ ahead), float(move @ change)
-        if bend > 1e-3 * size > 0:
-            form = form + np.outer(change, change) / bend - np.outer(ahead, ahead) / size
+def _learned(form: Array, changes: list[tuple[Array, Array]]) -> Array:
+    """Return the curvature corrected by BFGS, such that it reproduces the observed changes of the slope."""
+    for move, change in changes:
+        curved = form @ move
+        size, slope_change = float(move @ curved), float(move @ change)
+        if slope_change > 1e-3 * size > 0:
+            form = form + np.outer(change, change) / slope_change - np.outer(curved, curved) / size
     return form
 
 
 def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
-    """Minimiser of the quadratic over the cone, found in coordinates S = T X T' of each block in which it is round."""
+    """Return the minimiser of the quadratic over the cone, by coordinates S = T X T' in which it is well scaled."""
     blocks, p, _ = frame.shape
     turn = congruence(frame)
     size = _sizes(turn.T @ form @ turn, blocks)
@@ -571,12 +576,12 @@ def _step(x: Array, g: Array, form: Array, frame: Array) -> tuple[Array, float]:
 
 
 def _sizes(form: Array, blocks: int) -> Array:
-    """Mean curvature of each block."""
+    """Return the mean curvature of each block."""
     return np.asarray(np.diagonal(form).reshape(blocks, -1).mean(axis=1))
 
 
 def _magnitudes(form: Array, frame: Array) -> Array:
-    """The curvature with the magnitude of each eigenvalue, taken in coordinates X, S = T X T', of each block.
+    """Return the curvature with the magnitude of each eigenvalue, in coordinates X, S = T X T', of each block.
 
     Where the level's own curvature is nearly all that of noise_var, as with one row a node, the approximation can be
     negative on the whole. A step of a length of that size then goes downhill all the same.
@@ -589,7 +594,7 @@ def _magnitudes(form: Array, frame: Array) -> Array:
 
 
 def _frame(expected: Array, shape: Shape) -> Array:
-    """T (blocks, p, p) such that T'(sum R_n) T is the identity, where the log says anything."""
+    """Return T (blocks, p, p) such that T'(sum R_n) T is the identity, as far as it is not zero."""
     if shape.size == 1:
         return np.ones((len(expected) * shape.parameters, 1, 1))
     values, vectors = np.linalg.eigh(expected)

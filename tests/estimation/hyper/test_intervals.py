@@ -415,7 +415,7 @@ def test_levels_nest() -> None:
 def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interaction(seed, tasks) -> None:
     """Noise and interaction are one variance there: what is known of their share is the prior's, half at 0."""
     with pytest.warns(
-        HieropoWarning, match="does not tell the noise of rewards from differences between tasks"
+        HieropoWarning, match="does not identify the noise of rewards apart from differences between tasks"
     ):
         learner = HierOPO().fit(untold(seed, tasks, 5, 1.0), **ROLES)
     assert 0.35 < learner.hierarchy_.no_interaction < 0.7

@@ -484,16 +484,16 @@ def _warn_of_few(moments: UnitMoments) -> None:
     """Warn of logs that hardly tell the hierarchy, or not from the noise."""
     if moments.n_rows < moments.unit_dim + _FEW:
         warn(
-            f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those of "
-            "the prior."
+            f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those "
+            "of the prior."
         )
     if np.count_nonzero(moments.rows.any(axis=1)) == 1:
         warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
     if not noise_told(moments):
         warn(
-            "This log does not tell the noise of rewards from differences between tasks: tasks have too few rows of "
-            "one and the same action. Intervals would not hold as often as they say, and summaries give none. Learn "
-            "from rows that repeat an action in a task."
+            "This log does not identify the noise of rewards apart from differences between tasks: tasks have too "
+            "few rows of one and the same action. Intervals would not hold as often as they say, and summaries give "
+            "none. Learn from rows that repeat an action in a task."
         )
 
 

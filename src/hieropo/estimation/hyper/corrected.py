@@ -105,7 +105,7 @@ class HyperError:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
+        """Return the value that :meth:`to_dict` wrote."""
         d = int(values["dim"])
         packed = np.asarray(values["cov"], dtype=np.float64)
         return cls(d, unpack(packed, d if values["diagonal"] else packed_size(d)), float(values["degrees"]))
@@ -115,14 +115,14 @@ class HyperError:
         """V of the packed entries (q, q)."""
         if not self.diagonal:
             return self.cov
-        whole = np.zeros((packed_size(self.dim),) * 2)
-        at = _diagonal_places(self.dim)
-        whole[at[:, None], at] = self.cov
-        return whole
+        full = np.zeros((packed_size(self.dim),) * 2)
+        diagonal = _diagonal_places(self.dim)
+        full[diagonal[:, None], diagonal] = self.cov
+        return full
 
 
 def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = None) -> HyperError:
-    """Covariance of the error of an estimate, from its curvature.
+    """Return the covariance of the error of an estimate, from its curvature.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _diagonal_places(d: int) -> Index:
 
 
 def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
-    """The packed S (k, q) of each free entry."""
+    """Return the packed S (k, q) of a unit change of each free entry."""
     q = packed_size(d)
     if shape == "full":
         return np.eye(q)
@@ -177,14 +177,14 @@ def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
     if shape != "block":
         raise InputError(f"The error of a task_cov of shape {shape!r} is not known to first order.")
     size = 2 * parameters // d - 1
-    found = []
+    entries = []
     for block in range(d // size):
         for unit in np.eye(packed_size(size)):
-            whole = np.zeros((d, d))
-            at = slice(block * size, (block + 1) * size)
-            whole[at, at] = unpack(unit, size)
-            found.append(pack(whole))
-    return np.array(found)
+            S = np.zeros((d, d))
+            part = slice(block * size, (block + 1) * size)
+            S[part, part] = unpack(unit, size)
+            entries.append(pack(S))
+    return np.array(entries)
 
 
 class CorrectedPosterior(WidenedPosterior):
@@ -209,7 +209,7 @@ class CorrectedPosterior(WidenedPosterior):
         self._factor = upper_factor(self._ratio)[0]
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
-        """Pieces of tasks: packed A (k, q), and u (k, d)."""
+        """Yield pieces of the tasks: packed A (k, q), and u (k, d)."""
         d, mean = self.dim, self.plain.root.mean
         q, step = packed_size(d), max(1, _PIECE // (d * d))
         for start in range(0, len(sums), step):
@@ -260,7 +260,7 @@ class CorrectedPosterior(WidenedPosterior):
         return np.asarray(M @ inside @ np.swapaxes(M, 1, 2))
 
     def _around(self, X: Array) -> Array:
-        """E[Delta X Delta] (k, d, d) of packed X (k, q)."""
+        """Return E[Delta X Delta] (k, d, d) of packed X (k, q)."""
         rows, columns = triangle(self.dim)
         seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
         return unpack(seen, self.dim)
@@ -270,7 +270,7 @@ class CorrectedPosterior(WidenedPosterior):
         return self._drift[1]
 
     def added(self, vectors: Array) -> Array:
-        """What the error of the estimate adds to the covariance (J, J) of sum_s v_js' theta_s, vectors (J, m, d).
+        """Return the addition to the covariance (J, J) of sum_s v_js' theta_s by the estimate's error, v (J, m, d).
 
         That is E of the squared move, linear in Delta, and sigma^2 sum_s v_js' M_s E[Delta A_s Delta] M_s' v_ls.
         """
@@ -291,12 +291,12 @@ class CorrectedPosterior(WidenedPosterior):
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
-        at = self.moments.keys.require([first, second])
-        if at[0] == at[1]:
+        pair = self.moments.keys.require([first, second])
+        if pair[0] == pair[1]:
             return self.task(first, unseen="error").cov.copy()
         d, moves = self.dim, []
         units = unpack(np.eye(packed_size(d)), d)
-        for row in at.tolist():
+        for row in pair.tolist():
             ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
             M = np.eye(d) - self._ratio @ unpack(A[0], d)
             moves.append(M @ ((units @ u[0]).T + self._pull))
@@ -376,15 +376,15 @@ class SampledPosterior(WidenedPosterior):
         if hierarchy.levels or hierarchy.metadata is not None:
             raise InputError(
                 "Rows with sampling weights are learned from by two levels without metadata: robust standard errors "
-                "are not derived for a tree. Leave levels, metadata and logging='frozen' out, or the sampling weights "
-                "where rows were kept whatever came of them."
+                "are not derived for a tree. Leave levels, metadata and logging='frozen' out, or the sampling "
+                "weights where rows were kept whatever came of them."
             )
         super().__init__(moments, hierarchy)
         self.design = design_effect(self.moments, self.plain)
         self._factor = upper_factor(hierarchy.task_cov)[0]
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
-        """P and R (k, d, d) of pieces of the tasks."""
+        """Yield P and R (k, d, d) of pieces of the tasks."""
         d, cov = self.dim, self.hierarchy.task_cov
         step, scale = max(1, _PIECE // (d * d)), 1.0 / self.hierarchy.noise_var
         for start in range(0, len(sums), step):
@@ -429,11 +429,11 @@ class SampledPosterior(WidenedPosterior):
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
-        at = self.moments.keys.require([first, second])
+        pair = self.moments.keys.require([first, second])
         d = self.dim
         vectors = np.zeros((2 * d, len(self.moments.keys), d))
         for k in (0, 1):
-            vectors[k * d + np.arange(d), at[k]] = np.eye(d)
+            vectors[k * d + np.arange(d), pair[k]] = np.eye(d)
         return np.asarray(self.plain.cov_between(first, second) + self.added(vectors)[:d, d:])
 
     def __repr__(self) -> str:

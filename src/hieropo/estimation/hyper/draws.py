@@ -83,7 +83,7 @@ class Family:
         return self.sds + (packed_size(self.scale.size - 1) if self.held is None else 0)
 
     def factors(self, eta: Array) -> Array:
-        """Upper triangular F (H, d, d), with F F' the covariance of each eta (H, k)."""
+        """Return F (H, d, d) upper triangular, with F F' the covariance of each eta (H, k)."""
         from scipy.special import log_ndtr
 
         sds = -self.unit * log_ndtr(-eta[:, : self.sds])
@@ -91,7 +91,7 @@ class Family:
         return np.ascontiguousarray((self.scale * sds[:, self.group])[:, :, None] * root)
 
     def log_prior(self, eta: Array) -> Array:
-        """Log density of eta (H, k): the priors', times the Jacobian."""
+        """Return the log density of eta (H, k): prior times Jacobian."""
         from scipy.special import log_ndtr
 
         x = np.maximum(eta[:, : self.sds], _LOWEST)
@@ -116,7 +116,7 @@ class Family:
 
 
 def _roots(z: Array, d: int) -> Array:
-    """Upper triangular C (H, d, d), C C' a correlation matrix, of the canonical partial correlations tanh z."""
+    """Return C (H, d, d) upper triangular, C C' a correlation matrix, from canonical partial correlations tanh z."""
     lower, left = np.zeros((len(z), d, d)), np.ones((len(z), d))
     first = 0
     for j in range(d):
@@ -131,19 +131,19 @@ def _roots(z: Array, d: int) -> Array:
 def _partial(correlation: Array) -> Array:
     """Undo :func:`_roots` for one regular matrix (d, d)."""
     lower = np.linalg.cholesky(correlation[::-1, ::-1])
-    left, found = np.ones(len(lower)), [np.zeros(0)]
+    left, partials = np.ones(len(lower)), [np.zeros(0)]
     for j in range(len(lower)):
-        found.append(np.arctanh(lower[j + 1 :, j] / left[j + 1 :]))
-        left[j + 1 :] /= np.cosh(found[-1])
-    return np.concatenate(found)
+        partials.append(np.arctanh(lower[j + 1 :, j] / left[j + 1 :]))
+        left[j + 1 :] /= np.cosh(partials[-1])
+    return np.concatenate(partials)
 
 
 def _log_lkj(z: Array, d: int) -> Array:
-    """Log density of z under LKJ: tanh z of column j is Beta(b, b) on (-1, 1), b = exponent + (d - 2 - j) / 2."""
+    """Return the log density of z under LKJ: tanh z of column j is Beta(b, b), b = exponent + (d - 2 - j) / 2."""
     b = np.concatenate([np.full(d - 1 - j, _LKJ + (d - 2 - j) / 2) for j in range(d)])
     constant = sum(2 * lgamma(x) - lgamma(2 * x) + (2 * x - 1) * log(2.0) for x in b.tolist())
-    found: Array = -2 * (np.logaddexp(z, -z) - log(2.0)) @ b - constant
-    return found
+    density: Array = -2 * (np.logaddexp(z, -z) - log(2.0)) @ b - constant
+    return density
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +159,7 @@ class Parametrisation:
     held_noise : float or None
         sigma^2, where it is held.
     noise_told : bool
-        Whether the log tells sigma^2.
+        True where the log identifies sigma^2.
     start : (p,) array
         eta of the estimate, moved off zero variances and correlations of one.
     """
@@ -175,14 +175,14 @@ class Parametrisation:
         return list(zip(self.families, np.split(eta[:, : ends[-1]], ends[:-1], axis=1), strict=True))
 
     def split(self, eta: Array) -> tuple[list[Array], Array]:
-        """Factors (H, d, d) of each covariance, and sigma^2 (H,), of eta (H, p)."""
+        """Return factors (H, d, d) of each covariance, and sigma^2 (H,), from eta (H, p)."""
         factors = [family.factors(part) for family, part in self._parts(eta)]
         if self.held_noise is not None:
             return factors, np.full(len(eta), self.held_noise)
         return factors, self.noise * np.exp(eta[:, -1])
 
     def log_prior(self, eta: Array) -> Array:
-        """Log density (H,)."""
+        """Return the log prior density (H,) of eta (H, p)."""
         total: Array = np.sum([family.log_prior(part) for family, part in self._parts(eta)], axis=0)
         if self.held_noise is not None:
             return total
@@ -196,7 +196,7 @@ class Parametrisation:
 def parametrise(
     moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_told: bool = True
 ) -> Parametrisation:
-    """Say what of a hierarchy is free.
+    """Return the parametrisation of the free parameters of a hierarchy.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def parametrise(
         "full": all sds and correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
         "scale": each covariance is a free multiple of that in ``hierarchy``.
     noise_told : bool
-        Whether the log tells sigma^2 from differences between tasks.
+        True where the log identifies sigma^2 apart from differences between tasks.
     """
     s2, scale = prior_scales(moments)
     active = moments.tasks[moments.rows > 0]
@@ -229,7 +229,7 @@ def parametrise(
 def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Family, Array]:
     d = len(scale)
     sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
-    together, each = np.zeros(d, dtype=np.int64), np.arange(d)
+    together, separate = np.zeros(d, dtype=np.int64), np.arange(d)
     safe = np.where(sd > 0, sd, 1.0)
     correlation = np.where(np.outer(sd, sd) > 0, cov / np.outer(safe, safe), np.eye(d))
     if freedom == "isotropic":
@@ -240,14 +240,14 @@ def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Fa
         family = Family(sd / share if sd.any() else scale, unit, together, upper_factor(correlation)[0])
         return family, family.sd_coordinates(np.array([max(share, _LEAST)]))
     free = freedom == "full"
-    family = Family(scale, unit, each, None if free else upper_factor(correlation)[0])
+    family = Family(scale, unit, separate, None if free else upper_factor(correlation)[0])
     start = family.sd_coordinates(np.clip(sd / scale, _LEAST, _MOST))
     if not free:
         return family, start
     return family, np.concatenate([start, _partial(_SHRUNK * correlation + (1 - _SHRUNK) * np.eye(d))])
 
 
-class Collapsed:
+class CollapsedLikelihood:
     """log p(rewards | phi, hierarchy) of many hierarchies that differ in covariances and noise alone.
 
     Equal to ``condition(...).log_evidence``; see there for the errors.
@@ -268,27 +268,27 @@ class Collapsed:
         self._design = None if metadata is None else metadata.design(hierarchy.dim, active.keys)
 
     def __call__(self, factors: list[Array], noise_vars: Array) -> Array:
-        """Evaluate: factors of each covariance, upper triangular (H, d, d), and sigma^2 (H,) give (H,)."""
+        """Return the log evidence (H,), from upper triangular factors (H, d, d) of each covariance and sigma^2 (H,)."""
         D, log_dets = self._hierarchy.root_dim, np.zeros(noise_vars.size)
         tops = np.empty((noise_vars.size, packed_size(D + 1)))
         for h, noise_var in enumerate(noise_vars.tolist()):
             rows, scale = self._rows, 1.0 / noise_var
-            for k, (parent, above) in enumerate(self._parents):
+            for k, (parent, n_parents) in enumerate(self._parents):
                 if k == 0 and self._design is not None:
-                    said, part = up(rows, scale, factors[0][h], np.arange(len(rows)), len(rows))
-                    rows = self._design.parent_messages(said, parent, above)
+                    messages, part = up(rows, scale, factors[0][h], np.arange(len(rows)), len(rows))
+                    rows = self._design.parent_messages(messages, parent, n_parents)
                 else:
                     factor = factors[k][h] if k == 0 else padded(factors[k][h], D)
-                    rows, part = up(rows, scale, factor, parent, above)
+                    rows, part = up(rows, scale, factor, parent, n_parents)
                 scale = 1.0
                 log_dets[h] += part
             tops[h] = rows[0]
         noise = self._n * np.log(2 * pi * noise_vars) - self._log_precision
-        found: Array = -0.5 * (noise + log_dets + self._root(unpack(tops, D + 1)))
-        return found
+        log_evidence: Array = -0.5 * (noise + log_dets + self._root(unpack(tops, D + 1)))
+        return log_evidence
 
     def _root(self, tops: Array) -> Array:
-        """-2 log of what is left at the root (H, D + 1, D + 1) when mu is integrated out."""
+        """Return -2 log of the integral over mu (H,), from the messages at the root (H, D + 1, D + 1)."""
         D, hyper = self._hierarchy.root_dim, self._hyper
         P, b, rest = tops[:, :D, :D], tops[:, :D, D], tops[:, D, D]
         if hyper is None:
@@ -301,10 +301,10 @@ class Collapsed:
             square, right = np.eye(D) + factor.T @ P @ factor, e @ factor
             rest = rest - (b + e) @ hyper.mean
         lower = np.linalg.cholesky(square)
-        away = np.linalg.solve(lower, right[:, :, None])[:, :, 0]
+        solved = np.linalg.solve(lower, right[:, :, None])[:, :, 0]
         log_det = 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        found: Array = rest - (away * away).sum(axis=1) + log_det
-        return found
+        deviance: Array = rest - (solved * solved).sum(axis=1) + log_det
+        return deviance
 
 
 def draw_hierarchies(
@@ -320,7 +320,7 @@ def draw_hierarchies(
         As :func:`parametrise`; at most ``MOST_VARIABLES`` numbers may be free.
     """
     space = parametrise(moments, hierarchy, freedom, noise_told=noise_told)
-    likelihood = Collapsed(moments, hierarchy)
+    likelihood = CollapsedLikelihood(moments, hierarchy)
 
     def density(eta: Array) -> Array:
         return likelihood(*space.split(eta)) + space.log_prior(eta)

@@ -83,30 +83,30 @@ def sample(density: Density, start: Array) -> tuple[Array, Array, Diagnosis]:
 
 
 def _mode(density: Density, x: Array) -> tuple[Array, Array]:
-    """About the mode, and the inverse of minus the second derivative there."""
+    """Return a point near the mode, and the inverse of minus the second derivative there."""
     p, moves = x.size, _STEP * np.eye(x.size)
     i, j = np.tril_indices(p, -1)
     pattern = np.concatenate([np.zeros((1, p)), moves, -moves, moves[i] + moves[j]])
     for _ in range(10):
         values = density(x + pattern)
-        here, plus, minus = values[0], values[1 : p + 1], values[p + 1 : 2 * p + 1]
-        bend = np.diag((plus + minus - 2 * here) / _STEP**2)
-        bend[i, j] = bend[j, i] = (values[2 * p + 1 :] - plus[i] - plus[j] + here) / _STEP**2
-        sizes, turn = np.linalg.eigh(-bend)
+        centre, plus, minus = values[0], values[1 : p + 1], values[p + 1 : 2 * p + 1]
+        curvature = np.diag((plus + minus - 2 * centre) / _STEP**2)
+        curvature[i, j] = curvature[j, i] = (values[2 * p + 1 :] - plus[i] - plus[j] + centre) / _STEP**2
+        sizes, vectors = np.linalg.eigh(-curvature)
         sizes = np.maximum(np.abs(sizes), 0.1)
-        step = turn @ (turn.T @ ((plus - minus) / (2 * _STEP)) / sizes)
+        step = vectors @ (vectors.T @ ((plus - minus) / (2 * _STEP)) / sizes)
         lengths = np.array([1.0, 0.5, 0.2, 0.05]) * min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-9))
         trials = density(x + lengths[:, None] * step)
         best = int(trials.argmax())
-        if trials[best] > here:
+        if trials[best] > centre:
             x = x + lengths[best] * step
-        if trials[best] < here + 0.02:
+        if trials[best] < centre + 0.02:
             break
-    return x, (turn / sizes) @ turn.T
+    return x, (vectors / sizes) @ vectors.T
 
 
 def _rounds(density: Density, mean: Array, cov: Array) -> tuple[Array, Array]:
-    """Points (N, p) and their log weights, by rounds of adapted t distributions."""
+    """Return points (N, p) and their log weights, from rounds of adapted t distributions."""
     p, size = mean.size, int(np.clip(20 * mean.size, 100, 400))
     root: Array = np.asarray(np.linalg.cholesky(cov), dtype=np.float64)
     points, values, proposals = np.zeros((0, p)), np.zeros(0), [(mean, root)]
@@ -127,48 +127,50 @@ def _rounds(density: Density, mean: Array, cov: Array) -> tuple[Array, Array]:
 
 
 def _adapted(points: Array, log_weights: Array) -> tuple[Array, Array]:
-    """Weighted mean, and a root of the weighted covariance; weights flattened until enough points have one."""
+    """Return weighted mean and root of the weighted covariance; weights are tempered until enough points count."""
     p, power = points.shape[1], 1.0
     weights = _normalised(log_weights)[0]
     while 1 / float(weights @ weights) < 4 * p and power > 0.02:
         power *= 0.8
         weights = _normalised(power * log_weights)[0]
     mean = weights @ points
-    away = (points - mean) * np.sqrt(weights)[:, None]
-    return mean, np.asarray(np.linalg.cholesky(away.T @ away + 1e-6 * np.eye(p)), dtype=np.float64)
+    deviations = (points - mean) * np.sqrt(weights)[:, None]
+    return mean, np.asarray(
+        np.linalg.cholesky(deviations.T @ deviations + 1e-6 * np.eye(p)), dtype=np.float64
+    )
 
 
 def _t_points(first: int, n: int, p: int) -> Array:
-    """Points first .. first + n of a sequence that follows a t distribution, from multiples of roots of primes."""
+    """Return points first .. first + n of a quasi-random t sequence, from multiples of roots of primes."""
     from scipy.special import gammaincinv, ndtri
 
     cube = np.mod((np.arange(first, first + n)[:, None] + 0.5) * np.sqrt(_PRIMES[: p + 1]), 1.0)
     cube = np.clip(cube, 1e-12, 1 - 1e-12)
-    found: Array = ndtri(cube[:, :p]) / np.sqrt(2 * gammaincinv(_DOF / 2, cube[:, p:]) / _DOF)
-    return found
+    points: Array = ndtri(cube[:, :p]) / np.sqrt(2 * gammaincinv(_DOF / 2, cube[:, p:]) / _DOF)
+    return points
 
 
 def _log_t(points: Array, mean: Array, lower: Array) -> Array:
     p = mean.size
-    away = np.linalg.solve(lower, (points - mean).T)
+    standardised = np.linalg.solve(lower, (points - mean).T)
     constant = lgamma((_DOF + p) / 2) - lgamma(_DOF / 2) - p / 2 * log(_DOF * pi)
-    found: Array = (
+    density: Array = (
         constant
         - np.log(np.diagonal(lower)).sum()
-        - (_DOF + p) / 2 * np.log1p((away * away).sum(axis=0) / _DOF)
+        - (_DOF + p) / 2 * np.log1p((standardised * standardised).sum(axis=0) / _DOF)
     )
-    return found
+    return density
 
 
 def _normalised(log_weights: Array) -> tuple[Array, float]:
-    """Weights that add to 1, and the log of their mean before."""
+    """Return weights that add to 1, and the log of their mean before."""
     top = float(log_weights.max())
     weights = np.exp(log_weights - top)
     return weights / weights.sum(), top + float(np.log(weights.mean()))
 
 
 def resampled(weights: Array, order: Index, count: int) -> tuple[Index, Array]:
-    """Rows and weights of at most ``count`` points that stand for all: systematic resampling in the given order."""
+    """Return rows and weights of at most ``count`` points, by systematic resampling in the given order."""
     steps = np.cumsum(weights[order])
     picked = np.searchsorted(steps / steps[-1], (np.arange(count) + 0.5) / count)
     rows, times = np.unique(order[picked], return_counts=True)
@@ -176,7 +178,7 @@ def resampled(weights: Array, order: Index, count: int) -> tuple[Index, Array]:
 
 
 def pareto_tail(log_weights: Array) -> float:
-    """Shape k of a generalised Pareto distribution, fitted to the largest weights.
+    """Return the shape k of a generalised Pareto distribution fitted to the largest weights.
 
     Weights that are equal but for rounding are ties. Where all of the largest are tied, the distribution ends there and
     k is -inf. Where fewer than five exceed the others nothing can be fitted, and it is NaN.

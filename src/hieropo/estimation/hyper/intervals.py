@@ -34,11 +34,11 @@ class HyperInterval(NamedTuple):
 
 
 def mean_intervals(parts: Components, dim: int, level: float) -> list[HyperInterval]:
-    """Intervals of the population means, and of what metadata move; mixture quantiles."""
+    """Return intervals of the population means and of the coefficients of metadata, by quantiles of the mixture."""
     sds = np.sqrt(np.maximum(np.diagonal(parts.covs, axis1=1, axis2=2), 0.0)).T
     lower, upper = (
-        normal_mixture_quantile(parts.weights, parts.means.T, sds, at)
-        for at in ((1 - level) / 2, (1 + level) / 2)
+        normal_mixture_quantile(parts.weights, parts.means.T, sds, probability)
+        for probability in ((1 - level) / 2, (1 + level) / 2)
     )
     mean = parts.gaussian().mean
     names = [f"mean[{j}]" if j < dim else f"kappa[{j - dim}]" for j in range(len(mean))]
@@ -51,19 +51,19 @@ def estimates(hyper_uncertainty: HyperDraws | HyperError | None, hierarchy: Hier
     """Return the estimates of the noise sd and of the sds of all levels, by the names of their intervals."""
     covs = {
         "": hierarchy.task_cov,
-        **{f"{level_name(hierarchy, k)} ": at.cov for k, at in enumerate(hierarchy.levels)},
+        **{f"{level_name(hierarchy, k)} ": grouping.cov for k, grouping in enumerate(hierarchy.levels)},
     }
-    found = {"noise sd": float(np.sqrt(hierarchy.noise_var))}
+    by_name = {"noise sd": float(np.sqrt(hierarchy.noise_var))}
     for prefix, cov in covs.items():
         sds = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
-        found |= {f"{prefix}sd[{j}]": float(sd) for j, sd in enumerate(sds)}
+        by_name |= {f"{prefix}sd[{j}]": float(sd) for j, sd in enumerate(sds)}
     if isinstance(hyper_uncertainty, HyperDraws):
-        found |= {
-            each.name: each.estimate
-            for each in draw_intervals(hyper_uncertainty, hierarchy, 0.5)
-            if each.name in found
+        by_name |= {
+            interval.name: interval.estimate
+            for interval in draw_intervals(hyper_uncertainty, hierarchy, 0.5)
+            if interval.name in by_name
         }
-    return found
+    return by_name
 
 
 def level_name(hierarchy: Hierarchy, k: int) -> str:
@@ -72,22 +72,22 @@ def level_name(hierarchy: Hierarchy, k: int) -> str:
 
 
 def draw_intervals(draws: HyperDraws, hierarchy: Hierarchy, level: float) -> list[HyperInterval]:
-    """Quantiles of the draws."""
+    """Return intervals by quantiles of the draws."""
     ends = (0.5, (1 - level) / 2, (1 + level) / 2)
-    found = [HyperInterval("noise sd", *_quantiles(np.sqrt(draws.noise_vars), draws.weights, ends))]
+    intervals = [HyperInterval("noise sd", *_quantiles(np.sqrt(draws.noise_vars), draws.weights, ends))]
     covs = [("", draws.task_covs)]
     covs += [(f"{level_name(hierarchy, k)} ", draws.level_covs[:, k]) for k in range(len(hierarchy.levels))]
-    for prefix, each in covs:
-        sds = np.sqrt(np.maximum(np.diagonal(each, axis1=1, axis2=2), 0.0))
+    for prefix, level_covs in covs:
+        sds = np.sqrt(np.maximum(np.diagonal(level_covs, axis1=1, axis2=2), 0.0))
         for j, values in enumerate(sds.T):
-            found.append(HyperInterval(f"{prefix}sd[{j}]", *_quantiles(values, draws.weights, ends)))
+            intervals.append(HyperInterval(f"{prefix}sd[{j}]", *_quantiles(values, draws.weights, ends)))
         for i, j in _pairs(hierarchy.dim):
             size = sds[:, i] * sds[:, j]
-            values = np.where(size > 0, each[:, i, j] / np.where(size > 0, size, 1.0), 0.0)
+            values = np.where(size > 0, level_covs[:, i, j] / np.where(size > 0, size, 1.0), 0.0)
             if np.ptp(values) > _HELD:
                 name = f"{prefix}correlation[{i}, {j}]"
-                found.append(HyperInterval(name, *_quantiles(values, draws.weights, ends)))
-    return found
+                intervals.append(HyperInterval(name, *_quantiles(values, draws.weights, ends)))
+    return intervals
 
 
 def _pairs(d: int) -> list[tuple[int, int]]:
@@ -95,17 +95,17 @@ def _pairs(d: int) -> list[tuple[int, int]]:
 
 
 def _quantiles(values: Array, weights: Array, levels: tuple[float, ...]) -> list[float]:
-    """Quantiles of weighted values, linear between the middles of their steps."""
+    """Return quantiles of weighted values, linear between the midpoints of their steps."""
     order = np.argsort(values, kind="stable")
     middles = np.cumsum(weights[order]) - weights[order] / 2
-    found: list[float] = np.interp(levels, middles, values[order]).tolist()
-    return found
+    quantiles: list[float] = np.interp(levels, middles, values[order]).tolist()
+    return quantiles
 
 
 def error_intervals(
     error: HyperError, hierarchy: Hierarchy, level: float, trend: Array
 ) -> list[HyperInterval]:
-    """Normal intervals; where S is off by Delta, log sigma^2 is off by N(-<trend, Delta>, 2 / N)."""
+    """Return normal intervals; where S is off by Delta, log sigma^2 is off by N(-<trend, Delta>, 2 / N)."""
     from scipy.special import ndtri
 
     z, d = float(ndtri((1 + level) / 2)), hierarchy.dim
@@ -113,20 +113,22 @@ def error_intervals(
     V = error.of_entries
     rows, columns = triangle(d)
     pull = V @ (np.where(rows == columns, 1.0, 2.0) * pack(trend))
-    own = 2 / max(error.degrees, 1) + float(np.where(rows == columns, 1.0, 2.0) * pack(trend) @ pull)
-    found = [_logged("noise sd", hierarchy.noise_var, own, z)]
+    log_noise_var = 2 / max(error.degrees, 1) + float(
+        np.where(rows == columns, 1.0, 2.0) * pack(trend) @ pull
+    )
+    intervals = [_logged("noise sd", hierarchy.noise_var, log_noise_var, z)]
     for k in range(d):
-        at, size = packed_size(k + 1) - 1, float(S[k, k])
-        spread = float(np.sqrt(V[at, at] + size * (own * size - 2 * pull[at])))
+        diagonal, size = packed_size(k + 1) - 1, float(S[k, k])
+        spread = float(np.sqrt(V[diagonal, diagonal] + size * (log_noise_var * size - 2 * pull[diagonal])))
         if size > 2 * spread:
-            found.append(_logged(f"sd[{k}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
+            intervals.append(_logged(f"sd[{k}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
         else:
             high = float(np.sqrt((size + z * spread) * hierarchy.noise_var))
             low = float(np.sqrt(max(size - z * spread, 0.0) * hierarchy.noise_var))
-            found.append(HyperInterval(f"sd[{k}]", float(np.sqrt(size * hierarchy.noise_var)), low, high))
+            intervals.append(HyperInterval(f"sd[{k}]", float(np.sqrt(size * hierarchy.noise_var)), low, high))
     if not error.diagonal:
-        found += [_correlation(i, j, S, V, z) for i, j in _pairs(d)]
-    return found
+        intervals += [_correlation(i, j, S, V, z) for i, j in _pairs(d)]
+    return intervals
 
 
 def with_ends(
@@ -143,19 +145,19 @@ def with_ends(
         )
         for j in range(hierarchy.dim)
     }
-    found = []
-    for each in intervals:
-        at = ends.get(places[each.name]) if each.name in places else None
-        if each.name not in places:
-            found.append(each)
-        elif at is not None and np.isfinite(at.upper):
-            lower, upper = min(at.lower, each.estimate), max(at.upper, each.estimate)
-            found.append(HyperInterval(each.name, each.estimate, lower, upper))
-    return found
+    result = []
+    for interval in intervals:
+        end = ends.get(places[interval.name]) if interval.name in places else None
+        if interval.name not in places:
+            result.append(interval)
+        elif end is not None and np.isfinite(end.upper):
+            lower, upper = min(end.lower, interval.estimate), max(end.upper, interval.estimate)
+            result.append(HyperInterval(interval.name, interval.estimate, lower, upper))
+    return result
 
 
 def _logged(name: str, var: float, log_var: float, z: float) -> HyperInterval:
-    """Interval of an sd whose variance is ``var``, with the variance ``log_var`` of its log."""
+    """Return the interval of an sd with the variance ``var``, whose log has the variance ``log_var``."""
     sd, by = float(np.sqrt(var)), float(np.exp(z * np.sqrt(log_var) / 2))
     return HyperInterval(name, sd, sd / by, sd * by)
 

@@ -1,10 +1,10 @@
-"""A finite mixture of hierarchies, and what the log says under it: the law of total covariance, and exact quantiles.
+"""Posteriors under a finite mixture of hierarchies: the law of total covariance, and exact quantiles.
 
 With weights w_h and the posterior N(mean_h, cov_h) of anything (a task, a node, mu, a new task) under hierarchy h,
 
     mean = sum w_h mean_h        cov = sum w_h cov_h + sum w_h (mean_h - mean)(mean_h - mean)'
 
-The second term is what :func:`posterior.condition` leaves out where it takes an estimated hierarchy as known.
+The second term is missing where :func:`posterior.condition` takes an estimated hierarchy as known.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ from hieropo.moments.statistics import Moments
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HyperDraws:
-    """Hierarchies that the log leaves possible, with weights: the uncertainty of (Sigma_0, ..., sigma^2).
+    """Weighted draws of hierarchies from their posterior: the uncertainty of (Sigma_0, ..., sigma^2).
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class HyperDraws:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
+        """Return the value that :meth:`to_dict` wrote."""
         d, H = int(values["dim"]), len(values["weights"])
         levels = np.asarray(values["level_covs"], dtype=np.float64).reshape(H, -1, packed_size(d))
         task_covs = np.asarray(values["task_covs"], dtype=np.float64).reshape(H, packed_size(d))
@@ -126,13 +126,13 @@ class Components(NamedTuple):
     covs: Array
 
     def gaussian(self) -> Gaussian:
-        """Mean and covariance of the mixture."""
+        """Return mean and covariance of the mixture."""
         mean = self.weights @ self.means
-        away = (self.means - mean) * np.sqrt(self.weights)[:, None]
-        return Gaussian.trusted(mean, np.tensordot(self.weights, self.covs, 1) + away.T @ away)
+        deviations = (self.means - mean) * np.sqrt(self.weights)[:, None]
+        return Gaussian.trusted(mean, np.tensordot(self.weights, self.covs, 1) + deviations.T @ deviations)
 
     def quantile(self, phi: ArrayLike, level: float) -> Array:
-        """Quantile of phi' theta: x with sum_h w_h Phi((x - phi' mean_h) / sd_h) = level, for phi (..., d)."""
+        """Return the quantile of phi' theta, x with sum_h w_h Phi((x - phi' mean_h) / sd_h) = level, phi (..., d)."""
         direction = np.asarray(phi, dtype=np.float64)
         means = direction @ self.means.T
         spread = np.einsum("...i,hij,...j->...h", direction, self.covs, direction)
@@ -145,7 +145,7 @@ def single(law: Gaussian) -> Components:
 
 
 def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: float) -> Array:
-    """Quantile of sum_h w_h N(means[..., h], sds[..., h]^2); by bisection, to rounding.
+    """Return the quantile of sum_h w_h N(means[..., h], sds[..., h]^2), by bisection to rounding.
 
     Exact where it is at a part without spread.
 
@@ -164,22 +164,22 @@ def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: flo
     safe = np.where(sds > 0, sds, 1.0)
     for _ in range(60):
         middle = (low + high) / 2
-        away = middle[..., None] - means
-        below = np.where(sds > 0, ndtr(away / safe), away >= 0) @ weights < level
+        distance = middle[..., None] - means
+        below = np.where(sds > 0, ndtr(distance / safe), distance >= 0) @ weights < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     middle = (low + high) / 2
-    away = np.where(sds > 0, np.inf, np.abs(means - middle[..., None]))
-    nearest = np.expand_dims(away.argmin(axis=-1), -1)
-    point = np.take_along_axis(np.broadcast_to(means, away.shape), nearest, axis=-1)[..., 0]
-    return np.asarray(np.where(away.min(axis=-1) <= rounding, point, middle))
+    distance = np.where(sds > 0, np.inf, np.abs(means - middle[..., None]))
+    nearest = np.expand_dims(distance.argmin(axis=-1), -1)
+    point = np.take_along_axis(np.broadcast_to(means, distance.shape), nearest, axis=-1)[..., 0]
+    return np.asarray(np.where(distance.min(axis=-1) <= rounding, point, middle))
 
 
 def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:
-    """P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a part without spread is a point."""
+    """Return P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a part without spread is a point."""
     from scipy.special import ndtr
 
-    away = at - means
-    below = np.where(sds > 0, ndtr(away / np.where(sds > 0, sds, 1.0)), away > 0)
+    distance = at - means
+    below = np.where(sds > 0, ndtr(distance / np.where(sds > 0, sds, 1.0)), distance > 0)
     return np.asarray(below @ weights)
 
 
@@ -248,7 +248,7 @@ class WidenedPosterior:
         return self.plain
 
     def task_slices(self, width: int) -> Iterator[slice]:
-        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
         return pieces(len(self.moments.keys), width)
 
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
@@ -287,7 +287,7 @@ class WidenedPosterior:
         return _wider(self.plain.new_task(parent), self._extra_of_mean)
 
     def node(self, level: int, node: object) -> Gaussian:
-        """Raise: there are no groups here; see :meth:`Posterior.node`."""
+        """Raise InputError: there are no groups here; see :meth:`Posterior.node`."""
         return self.plain.node(level, node)
 
     def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
@@ -371,7 +371,7 @@ class MixedPosterior:
         return self._central
 
     def task_slices(self, width: int) -> Iterator[slice]:
-        """Cut the tasks into slices that are worked on at once, where each task takes ``width`` numbers."""
+        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
         return pieces(len(self.moments.keys), width)
 
     def _conditioned(self) -> Iterator[Posterior]:
@@ -425,13 +425,13 @@ class MixedPosterior:
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
-        w, sides = self.draws.weights, []
-        for each in (first, second):
-            means = np.array([part.task(each, unseen="error").mean for part in self._parts])
-            sides.append(means - w @ means)
-        inside = np.array([part.cov_between(first, second) for part in self._parts])
-        found: Array = np.tensordot(w, inside, 1) + (sides[0] * w[:, None]).T @ sides[1]
-        return found
+        w, deviations = self.draws.weights, []
+        for task in (first, second):
+            means = np.array([part.task(task, unseen="error").mean for part in self._parts])
+            deviations.append(means - w @ means)
+        covs = np.array([part.cov_between(first, second) for part in self._parts])
+        cov: Array = np.tensordot(w, covs, 1) + (deviations[0] * w[:, None]).T @ deviations[1]
+        return cov
 
     def table(self) -> PosteriorTable:
         """Return the posteriors of all tasks at once."""
@@ -445,10 +445,10 @@ class MixedPosterior:
         new: list[Gaussian] = []
         for weight, part in zip(self.draws.weights, self._conditioned(), strict=True):  # tables are not kept
             table = part.table()
-            away = table.means - centre
-            mean += weight * away
+            deviations = table.means - centre
+            mean += weight * deviations
             covs += weight * table.covs
-            square += weight * away[:, rows] * away[:, columns]
+            square += weight * deviations[:, rows] * deviations[:, columns]
             new.append(table.prior)
         covs += square - mean[:, rows] * mean[:, columns]
         prior = _side_by_side(self.draws.weights, new).gaussian()
@@ -480,7 +480,7 @@ def mix(moments: Moments, hierarchy: Hierarchy, draws: HyperDraws) -> MixedPoste
 
 
 def prior_scales(moments: Moments) -> tuple[float, Array]:
-    """Scales of weak priors.
+    """Return the scales of weak priors.
 
     Returns
     -------

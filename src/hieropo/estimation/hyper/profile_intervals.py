@@ -32,7 +32,7 @@ from hieropo._utils.packed import Index, packed_size, triangle
 from hieropo.estimation.hyper.mixed import prior_scales
 from hieropo.estimation.psd import to_matrix
 from hieropo.estimation.reml import Estimate, Fit, with_rows
-from hieropo.estimation.shapes import named, places
+from hieropo.estimation.shapes import named, packed_positions
 from hieropo.estimation.tree_estimation import Tree, dual, level_form, tree_likelihood, tree_of
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.steps import square_roots
@@ -84,11 +84,11 @@ class Covariance:
     scale: Array
 
     def matrix(self, sizes: Array) -> Array:
-        """S (d, d) with these x."""
-        found: Array = (self.directions.T * (sizes[self.group] * self.weights)) @ self.directions
+        """Return S (d, d) for these x."""
+        S: Array = (self.directions.T * (sizes[self.group] * self.weights)) @ self.directions
         if (self.weights >= 0).all():
-            return found
-        values, vectors = np.linalg.eigh(found / np.outer(self.scale, self.scale))
+            return S
+        values, vectors = np.linalg.eigh(S / np.outer(self.scale, self.scale))
         root = vectors * np.sqrt(np.maximum(values, 0.0)) * self.scale[:, None]
         return np.asarray(root @ root.T)
 
@@ -172,11 +172,11 @@ class Surface:
     @cached_property
     def _errors(self) -> Array:
         """Variance of the error of each of z; infinite where the log says nothing."""
-        at = np.flatnonzero(self.free)
-        form = self.best.form[np.ix_(at, at)]
-        found = np.zeros(self.free.size)
-        found[at] = np.where(np.diagonal(form) > 0, 2 * np.diagonal(inverse(form)), np.inf)
-        return found
+        free_indices = np.flatnonzero(self.free)
+        form = self.best.form[np.ix_(free_indices, free_indices)]
+        variances = np.zeros(self.free.size)
+        variances[free_indices] = np.where(np.diagonal(form) > 0, 2 * np.diagonal(inverse(form)), np.inf)
+        return variances
 
     def error(self, place: int) -> float:
         """Return the standard error of one of z."""
@@ -213,7 +213,7 @@ class Surface:
 
 
 def _rounded(form: Array) -> tuple[Array, Array]:
-    """Scales (k,) of the coordinates, and the form in these, with what leaves it no minimum raised."""
+    """Return scales (k,) of the coordinates, and the form in these, made positive definite."""
     size = np.sqrt(np.diagonal(form))
     size = np.where(size > 0, size, 1.0)
     scaled = form / np.outer(size, size)
@@ -258,14 +258,14 @@ class Search:
         return self.surface.error(self.moving)
 
     def ends(self) -> Ends:
-        """Ends of the variance."""
+        """Return the ends of the interval of the variance."""
         value, lower = float(self.surface.best.z[self.moving]), 0.0
         if value > _ZERO * self.error and self._settled(self._moved(self.surface.best, 0.0))[1] > self.root:
             lower = self._end(value * float(np.exp(-self.root * self.error / value)), 0.0, value)
         return Ends(lower, self._end(value + self.root * self.error, value, np.inf))
 
     def _end(self, start: float, low: float, high: float) -> float:
-        """The value between ``low`` and ``high``, from a value to start from; infinite if there is none."""
+        """Return the end between ``low`` and ``high``, by a search from ``start``; infinite where there is none."""
         here, up = self._moved(self.surface.best, start), high == np.inf
         for _ in range(_TRIES):
             here, root, slope = self._settled(here)
@@ -278,7 +278,7 @@ class Search:
         return goal if goal <= _BEYOND * self.error else np.inf
 
     def _goal(self, value: float, slope: float, missing: float, low: float, high: float) -> float:
-        """Newton's step in log(v + standard error); half of what is left where it leads out of that."""
+        """Return Newton's step in log(v + standard error), or the middle of the bracket where the step leaves it."""
         by = missing / (slope * (value + self.error)) if slope else np.inf
         if abs(by) < _FAR:
             goal = (value + self.error) * float(np.exp(by)) - self.error
@@ -287,7 +287,7 @@ class Search:
         return 4 * value + self.error if high == np.inf else (low + high) / 2
 
     def _moved(self, here: Point, value: float) -> Point:
-        """The point with another value of the variance, the others following."""
+        """Return the point with another value of the variance, at which the other parameters follow."""
         z, _, _ = self._followed(here, value - float(here.z[self.moving]))
         z[self.moving] = value
         return self.surface.at(z)
@@ -314,8 +314,8 @@ class Search:
         Returns
         -------
         z : (p + 1,) array
-        promise : float
-            Fall of the quadratic, where the variance itself does not move.
+        predicted_decrease : float
+            Decrease of the quadratic, where the variance itself does not move.
         slope : float
             Of the deviance in the variance when the others follow.
         """
@@ -345,7 +345,7 @@ class Search:
 
 _HELD = 0.999  # of the noise_var of an estimate, below which the best one shows that it is at a floor
 _EACH = 10  # evaluations for one interval, about
-_MOST_NODES = 20_000  # with more, errors of an estimate are normal or nothing is left open
+_MOST_NODES = 20_000  # with more, errors of an estimate are normal or nothing is uncertain
 _MOST_TASKS = 20_000  # that tell how far the noise is told
 _WORK = 1e9  # multiplications, about, that intervals are worth: some seconds
 
@@ -386,20 +386,26 @@ def profile_intervals(
     active = with_rows(moments)
     tree, d = tree_of(active, estimate.hierarchy), moments.dim
     nodes = [parent.size for parent in tree.parents]
-    found: dict[tuple[int, int], Ends] = {}
+    ends_by_sd: dict[tuple[int, int], Ends] = {}
     if sum(nodes) > _MOST_NODES or _EACH * sum(nodes) * d**4 * len(nodes) > _WORK:
         return None
     for target in _targets(active, tree, estimate, multiple):
         squares, below = nodes[target.level] - tree.root_dim / d, [0, *nodes][target.level]
         if squares < 1 or nodes[target.level] == below or not np.isfinite(target.error):
             continue
-        told = target.surface.noise_degrees
-        bartlett = squares * (np.log(squares / 2) - digamma(squares / 2)) + 1 / told - 1 / (squares + told)
-        ends = Search(target.surface, target.moving, float(np.sqrt(bartlett * chdtri(1, 1 - level)))).ends()
+        identified = target.surface.noise_degrees
+        bartlett = (
+            squares * (np.log(squares / 2) - digamma(squares / 2))
+            + 1 / identified
+            - 1 / (squares + identified)
+        )
+        interval = Search(
+            target.surface, target.moving, float(np.sqrt(bartlett * chdtri(1, 1 - level)))
+        ).ends()
         for j, factor in target.factors.items():
             by = float(np.sqrt(factor * estimate.hierarchy.noise_var))
-            found[target.level, j] = Ends(*(by * float(np.sqrt(end)) for end in ends))
-    return found
+            ends_by_sd[target.level, j] = Ends(*(by * float(np.sqrt(end)) for end in interval))
+    return ends_by_sd
 
 
 def _targets(active: Moments, tree: Tree, estimate: Estimate, multiple: Array | None) -> Iterator[_Target]:
@@ -424,40 +430,40 @@ def _targets(active: Moments, tree: Tree, estimate: Estimate, multiple: Array | 
 
 
 def _ratios(hierarchy: Hierarchy) -> list[Array]:
-    """S of each level."""
+    """Return S of each level."""
     covs = [hierarchy.task_cov, *(at.cov for at in hierarchy.levels)]
     return [cov / hierarchy.noise_var for cov in covs]
 
 
 def _free(ratio: Array, estimate: Estimate, multiple: Array | None) -> Covariance:
-    """S by its free multiples, or by variances alone."""
+    """Return S with its free multiple, or with its variances free."""
     if estimate.chosen.shape in ("isotropic", "scaled"):
         return multiple_of(ratio, np.eye(len(ratio)) if multiple is None else multiple)
     return diagonal(ratio)
 
 
 def _directions(tree: Tree, ratios: list[Array], estimate: Estimate) -> Iterator[tuple[int, int, Array]]:
-    """Least favourable direction (d, d) of each variance of full blocks: V e_jj / V_jj, V the inverse curvature."""
+    """Yield the least favourable direction (d, d) of each variance of full blocks, V e_jj / V_jj, V = curvature^-1."""
     d, noise_var = tree.dim, estimate.hierarchy.noise_var
-    here = tree_likelihood(tree, ratios, estimate.criterion, 0.0, noise_var=noise_var)
-    for k, (square, expected) in enumerate(zip(here.squares, here.expected, strict=True)):
+    current = tree_likelihood(tree, ratios, estimate.criterion, 0.0, noise_var=noise_var)
+    for k, (square, expected) in enumerate(zip(current.squares, current.expected, strict=True)):
         for block in _blocks(estimate.chosen, d):
             size, entries = len(block), _entries(block, d)
             shape = named("full", size)
             level = dual(expected[np.ix_(block, block)], shape)
             form = level_form(square[np.ix_(entries, entries)], shape)
-            V = inverse(form - np.outer(level, level) / max(here.degrees, 1))
+            V = inverse(form - np.outer(level, level) / max(current.degrees, 1))
             for i, j in enumerate(block.tolist()):
-                at, direction = packed_size(i + 1) - 1, np.zeros((d, d))
-                if V[at, at] > 0:
-                    direction[np.ix_(block, block)] = to_matrix(V[at] / V[at, at], size)
+                diagonal, direction = packed_size(i + 1) - 1, np.zeros((d, d))
+                if V[diagonal, diagonal] > 0:
+                    direction[np.ix_(block, block)] = to_matrix(V[diagonal] / V[diagonal, diagonal], size)
                 else:
                     direction[j, j] = 1.0
                 yield k, j, direction
 
 
 def _blocks(fit: Fit, d: int) -> list[Index]:
-    """Features of each full block of a shape."""
+    """Return the features of each full block of a shape."""
     size = 2 * fit.parameters // d - 1 if fit.shape == "block" else d
     return list(np.arange(d).reshape(-1, size))
 
@@ -465,8 +471,8 @@ def _blocks(fit: Fit, d: int) -> list[Index]:
 def _entries(block: Index, d: int) -> Index:
     """Return where the packed entries of a block stand among those of the whole matrix."""
     i, j = triangle(len(block))
-    found: Index = places(d)[block[i], block[j]]
-    return found
+    positions: Index = packed_positions(d)[block[i], block[j]]
+    return positions
 
 
 def noise_degrees(moments: Moments, estimate: Estimate, multiple: Array | None = None) -> float:
@@ -500,7 +506,7 @@ def noise_degrees(moments: Moments, estimate: Estimate, multiple: Array | None =
 
 
 def _some(moments: Moments, hierarchy: Hierarchy) -> tuple[Moments, int]:
-    """Tasks with rows, or one in so many where these are very many and no tree hangs on them."""
+    """Return the tasks with rows, or every so many-th of very many tasks without a tree, and that number."""
     active = with_rows(moments)
     every = -(-len(active) // _MOST_TASKS) if not hierarchy.levels and hierarchy.metadata is None else 1
     return (active if every == 1 else active.at(slice(None, None, every))), every

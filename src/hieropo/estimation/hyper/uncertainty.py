@@ -1,8 +1,8 @@
 """The uncertainty of a learned hierarchy: the way it enters posteriors, and the learned hierarchy as a value.
 
 ``learn`` decides how: by a mixture of hierarchies drawn from their posterior (:mod:`draws`) where tasks are few,
-by a first-order correction (:mod:`corrected`) where they are many, or not at all. What comes out is a value, the doubt,
-from which :func:`condition_with` makes the same posterior again.
+by a first-order correction (:mod:`corrected`) where they are many, or not at all. The uncertainty is a value, from
+which :func:`condition_with` makes the same posterior again.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ _FEW = 300  # tasks up to which the hierarchy is integrated, whatever it costs
 _WORK = 100_000  # tasks times squared features up to which that costs a second or two
 _OPEN = 4.0  # standard errors above zero below which a variance is open; see _chosen
 _COSTLY = 10_000  # tasks of a tree, for which there is no first order, up to which it is integrated
-_NOTHING = 2e-13  # share of the variance of rewards that is rounding
-_TOLD = 2.0  # squares that show the noise, below which its log has a standard error above 1
+_ROUNDING = 2e-13  # share of the variance of rewards that is rounding
+_ENOUGH_SQUARES = 2.0  # squares that show the noise, below which its log has a standard error above 1
 
 
 class Plan(NamedTuple):
@@ -61,9 +61,9 @@ class Plan(NamedTuple):
     why : str
         Why this method, in words.
     freedom : Freedom
-        What draws range over.
+        The parameters that are drawn.
     noise_told : bool
-        Whether the log tells the noise from differences between tasks.
+        True where the log identifies the noise apart from differences between tasks.
     """
 
     method: Method
@@ -72,58 +72,59 @@ class Plan(NamedTuple):
     noise_told: bool = True
 
 
-_UNTOLD = (
-    "This log does not tell the noise of rewards from differences between tasks: tasks have too few rows of one and "
-    "the same action and context, so that other splits of the variance of rewards fit as well. Intervals "
-    "would not hold, and none is given; lower bounds rest on an assumed noise. Log several rows of an action in some "
-    "tasks, or hand in a hierarchy that is known: known=Hierarchy(...)."
+_NOISE_NOT_IDENTIFIED = (
+    "This log does not identify the noise of rewards apart from differences between tasks: tasks have too few rows "
+    "of one and the same action and context, so that other splits of the variance of rewards fit as well. Intervals "
+    "would not hold, and none is given; lower bounds rest on an assumed noise. Log several rows of an action in "
+    "some tasks, or hand in a hierarchy that is known: known=Hierarchy(...)."
 )
 
 
 def plan(
-    moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, uncertainty: Uncertainty
+    moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, uncertainty: Uncertainty
 ) -> Plan:
     """Choose how the uncertainty of an estimate is carried; parameters and errors as of :func:`uncertainty.learn`.
 
     Warns
     -----
     HieropoWarning
-        The log does not tell the noise from differences between tasks; the uncertainty of a large tree is not carried.
+        The log does not identify the noise apart from differences between tasks; the uncertainty of a large tree is
+        not carried.
     """
     active = int(np.count_nonzero(moments.rows))
-    known = _why_known(moments, uncertainty)
+    known = _reason_if_known(moments, uncertainty)
     if known:
         return Plan("plug-in", known)
-    freedom, parameters = _freedom(moments, found, task_cov)
+    freedom, parameters = _freedom(moments, fitted, task_cov)
     if uncertainty == "integrated" and parameters > MOST_VARIABLES:
         raise InputError(
             f"{parameters} parameters are free; at most {MOST_VARIABLES} can be integrated. Use "
             "uncertainty='first-order', or task_cov='isotropic'."
         )
-    if not _noise_is_told(moments, found, task_cov):
-        return _untold(moments, found, uncertainty, freedom, parameters)
+    if not _noise_is_identified(moments, fitted, task_cov):
+        return _plan_without_noise(moments, fitted, uncertainty, freedom, parameters)
     if uncertainty == "auto":
-        return _chosen(moments, found, task_cov, freedom, parameters)
+        return _chosen(moments, fitted, task_cov, freedom, parameters)
     if uncertainty == "first-order":
         return Plan("first-order", "asked for")
     why = f"asked for: {counted(active, 'task')}, {counted(parameters, 'free parameter')}"
     return Plan("integrated", why, freedom)
 
 
-def _why_known(moments: Moments, uncertainty: Uncertainty) -> str:
-    """Say why the estimate is taken as known, or "" where it is not."""
+def _reason_if_known(moments: Moments, uncertainty: Uncertainty) -> str:
+    """Return the reason why the estimate is taken as known; "" where it is not."""
     if uncertainty == "plug-in":
         return "asked for: the estimate is taken as known"
     if np.count_nonzero(moments.rows) == 1:
         return "one task: how tasks differ cannot be learned, and is taken as not at all"
-    if _explained(moments):
-        return "one coefficient vector explains all rewards of all tasks: nothing is left open"
+    if _fits_exactly(moments):
+        return "one coefficient vector explains all rewards of all tasks: nothing is uncertain"
     return ""
 
 
-def _explained(moments: Moments) -> bool:
+def _fits_exactly(moments: Moments) -> bool:
     spread = about_mean(moments)
-    return spread == 0 or about_fit(moments) <= _NOTHING * spread
+    return spread == 0 or about_fit(moments) <= _ROUNDING * spread
 
 
 def given_shape(task_cov: TaskCov | str | Array) -> Array | None:
@@ -131,49 +132,49 @@ def given_shape(task_cov: TaskCov | str | Array) -> Array | None:
     return None if isinstance(task_cov, str) else np.asarray(task_cov, dtype=np.float64)
 
 
-def _noise_is_told(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array) -> bool:
-    """Return whether some squares show the noise: those of rows beyond what features can fit in a task are enough."""
-    if np.maximum(moments.rows - moments.dim, 0).sum() >= _TOLD:
+def _noise_is_identified(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
+    """Return True where enough degrees of freedom identify the noise, such as rows beyond the features of a task."""
+    if np.maximum(moments.rows - moments.dim, 0).sum() >= _ENOUGH_SQUARES:
         return True
-    return noise_degrees(moments, found, given_shape(task_cov)) >= _TOLD
+    return noise_degrees(moments, fitted, given_shape(task_cov)) >= _ENOUGH_SQUARES
 
 
-def _untold(
-    moments: Moments, found: Estimate, uncertainty: Uncertainty, freedom: Freedom, parameters: int
+def _plan_without_noise(
+    moments: Moments, fitted: Estimate, uncertainty: Uncertainty, freedom: Freedom, parameters: int
 ) -> Plan:
-    """Plan for noise that the log does not tell: draws range over all splits, or the estimate is one of them."""
-    warn(_UNTOLD)
-    why = "noise and differences between tasks are not told apart by this log: no interval is given"
-    if uncertainty != "first-order" and parameters <= MOST_VARIABLES and _is_small(moments, found):
+    """Return the plan where the noise is not identified: draws over all splits of the variance, or plug-in."""
+    warn(_NOISE_NOT_IDENTIFIED)
+    why = "this log does not identify noise and differences between tasks: no interval is given"
+    if uncertainty != "first-order" and parameters <= MOST_VARIABLES and _is_small(moments, fitted):
         return Plan("integrated", why, freedom, noise_told=False)
     return Plan("plug-in", why, noise_told=False)
 
 
-def _is_small(moments: Moments, found: Estimate) -> bool:
+def _is_small(moments: Moments, fitted: Estimate) -> bool:
     active = int(np.count_nonzero(moments.rows))
-    most = _COSTLY if _is_tree(found) else max(_FEW, _WORK // moments.dim**2)
+    most = _COSTLY if _is_tree(fitted) else max(_FEW, _WORK // moments.dim**2)
     return active <= most
 
 
-def _is_tree(found: Estimate) -> bool:
-    return bool(found.hierarchy.levels) or found.hierarchy.metadata is not None
+def _is_tree(fitted: Estimate) -> bool:
+    return bool(fitted.hierarchy.levels) or fitted.hierarchy.metadata is not None
 
 
 def _chosen(
-    moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, freedom: Freedom, parameters: int
+    moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, freedom: Freedom, parameters: int
 ) -> Plan:
     """Choose for "auto".
 
     The first order gives a new task the estimated variance v; to second order a 95 % normal interval then covers .14
     (standard error of v / v)^2 too little: one point where v is 4 standard errors above zero.
     """
-    active, tree, small = int(np.count_nonzero(moments.rows)), _is_tree(found), parameters <= MOST_VARIABLES
+    active, tree, small = int(np.count_nonzero(moments.rows)), _is_tree(fitted), parameters <= MOST_VARIABLES
     why = f"{counted(active, 'task')}, {counted(parameters, 'free parameter')}"
     if small and active <= (_COSTLY if tree else _FEW):
         return Plan("integrated", f"{why}: few enough to integrate", freedom)
     if not tree:
-        if small and _is_small(moments, found) and _is_open(moments, found, task_cov):
-            return Plan("integrated", f"{why}: the log leaves a variance between tasks open", freedom)
+        if small and _is_small(moments, fitted) and _is_open(moments, fitted, task_cov):
+            return Plan("integrated", f"{why}: the log leaves a variance between tasks uncertain", freedom)
         return Plan("first-order", f"{why}: many, or too many to integrate")
     warn(
         f"The uncertainty of the hierarchy is not carried into the posteriors: a tree of {why} is too much to "
@@ -182,16 +183,16 @@ def _chosen(
     return Plan("plug-in", f"a tree of {why}: too much to integrate")
 
 
-def _is_open(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array) -> bool:
-    at = [packed_size(j + 1) - 1 for j in range(moments.dim)]
-    errors = np.sqrt(np.diagonal(hyper_error(moments, found, given_shape(task_cov)).of_entries)[at])
-    ratio = np.diagonal(found.hierarchy.task_cov) / found.hierarchy.noise_var
+def _is_open(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
+    diagonal = [packed_size(j + 1) - 1 for j in range(moments.dim)]
+    errors = np.sqrt(np.diagonal(hyper_error(moments, fitted, given_shape(task_cov)).of_entries)[diagonal])
+    ratio = np.diagonal(fitted.hierarchy.task_cov) / fitted.hierarchy.noise_var
     return bool((ratio < _OPEN * errors).any())
 
 
-def _freedom(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array) -> tuple[Freedom, int]:
-    """The richest parametrisation that is small enough, and its size."""
-    shape = found.chosen.shape
+def _freedom(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> tuple[Freedom, int]:
+    """Return the richest parametrisation that is small enough, and its size."""
+    shape = fitted.chosen.shape
     richest: tuple[Freedom, ...] = ("sds",)
     if isinstance(task_cov, str) and (task_cov == "full" or shape == "full"):
         richest = ("full", "sds")
@@ -201,21 +202,21 @@ def _freedom(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array)
         richest = ("isotropic",)
     if shape == "scaled":
         richest = ("scale",)
-    sizes = [(each, parametrise(moments, found.hierarchy, each).start.size) for each in richest]
-    if found.hierarchy.levels:
-        sizes.append(("scale", parametrise(moments, found.hierarchy, "scale").start.size))
+    sizes = [(freedom, parametrise(moments, fitted.hierarchy, freedom).start.size) for freedom in richest]
+    if fitted.hierarchy.levels:
+        sizes.append(("scale", parametrise(moments, fitted.hierarchy, "scale").start.size))
     return next((pair for pair in sizes if pair[1] <= MOST_VARIABLES), sizes[-1])
 
 
 HyperUncertainty = HyperDraws | HyperError | None
 AnyPosterior = Posterior | MixedPosterior | WidenedPosterior
 
-_SAMPLED = "rows were kept by chance: the estimate is taken as known, and standard errors are robust"
+_SAMPLED = "rows are a random sample: the estimate is taken as known, and standard errors are robust"
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A hierarchy with what is not known of it; made by :func:`learn`.
+    """A learned hierarchy with its uncertainty; made by :func:`learn`.
 
     Attributes
     ----------
@@ -225,17 +226,17 @@ class Learned:
         The central one. For "plug-in" and "first-order" the estimate. For "integrated" that of the posterior means of
         all covariances and of noise_var, because a new task's covariance is linear in them: plugged in, it comes near
         to what the mixture says, and no variance is zero where the estimate is.
-    doubt : HyperDraws, HyperError or None
-        What :func:`condition_with` needs besides.
+    hyper_uncertainty : HyperDraws, HyperError or None
+        The uncertainty of the hierarchy, as :func:`condition_with` takes it.
     method : {"integrated", "first-order", "plug-in"}
     why : str
         Why this method, in words.
     diagnosis : Diagnosis or None
         How good the draws are, for "integrated".
     multiple : (d, d) array or None
-        What the covariance of tasks is a multiple of, if so.
+        The matrix of which the covariance of tasks is a multiple, where it is.
     noise_told : bool
-        False where the log does not tell the noise from differences between tasks: no interval holds.
+        False where the log does not identify the noise apart from differences between tasks: no interval holds.
     """
 
     moments: Moments
@@ -277,17 +278,17 @@ class Learned:
         return (*self._spread_intervals(level), *means)
 
     def _spread_intervals(self, level: float) -> list[HyperInterval]:
-        """Intervals of the noise sd, sds and correlations."""
+        """Return intervals of the noise sd, sds and correlations."""
         if self.hyper_uncertainty is None:
             return []
         if isinstance(self.hyper_uncertainty, HyperDraws):
-            found = draw_intervals(self.hyper_uncertainty, self.hierarchy, level)
+            intervals = draw_intervals(self.hyper_uncertainty, self.hierarchy, level)
         else:
-            found = error_intervals(
+            intervals = error_intervals(
                 self.hyper_uncertainty, self.hierarchy, level, noise_trend(self.moments, self.hierarchy)
             )
         ends = profile_intervals(self.moments, self.estimate, level, self.multiple)
-        return found if ends is None else with_ends(found, ends, self.hierarchy)
+        return intervals if ends is None else with_ends(intervals, ends, self.hierarchy)
 
 
 def learn(
@@ -298,7 +299,7 @@ def learn(
     blocks: int | None = None,
     estimated: Estimate | None = None,
 ) -> Learned:
-    """Learn the hierarchy by REML, and how far it is known.
+    """Return the hierarchy learned by REML, with its uncertainty.
 
     Parameters
     ----------
@@ -309,7 +310,7 @@ def learn(
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         "auto" integrates where at most 24 parameters are free and the log has at most 300 tasks with rows, or leaves a
         variance between tasks open and is not large (tasks times squared features at most 100,000), or is of a tree
-        with at most 10,000 tasks. Else it corrects to first order. Where the log does not tell the noise from
+        with at most 10,000 tasks. Else it corrects to first order. Where the log does not identify the noise apart from
         differences between tasks, such small logs are integrated, and others taken as estimated, whatever is asked.
     estimated : Estimate, optional
         An estimate made already, from the same moments, of a tree or with metadata too.
@@ -325,40 +326,40 @@ def learn(
     -----
     HieropoWarning
         As :func:`estimation.estimate`; where few tasks ask for the hierarchy to be integrated, but the draws are bad;
-        where the uncertainty of a large tree is not carried along; where the log does not tell the noise from
+        where the uncertainty of a large tree is not carried along; where the log does not identify the noise apart from
         differences between tasks, so that no interval holds.
     """
     if uncertainty not in get_args(Uncertainty):
         raise InputError(
             f"uncertainty={uncertainty!r}; one of {', '.join(map(repr, get_args(Uncertainty)))} is needed."
         )
-    found = estimate(moments, task_cov, blocks=blocks) if estimated is None else estimated
+    fitted = estimate(moments, task_cov, blocks=blocks) if estimated is None else estimated
     if moments.squares is not None:
-        return Learned(moments, found, found.hierarchy, None, "plug-in", _SAMPLED)
-    chosen = plan(moments, found, task_cov, uncertainty)
+        return Learned(moments, fitted, fitted.hierarchy, None, "plug-in", _SAMPLED)
+    chosen = plan(moments, fitted, task_cov, uncertainty)
     if chosen.method == "integrated":
-        learned = _integrated(moments, found, task_cov, chosen, fall_back=uncertainty == "auto")
+        learned = _integrated(moments, fitted, task_cov, chosen, fall_back=uncertainty == "auto")
     elif chosen.method == "first-order":
-        learned = _first_order(moments, found, task_cov, chosen.why)
+        learned = _first_order(moments, fitted, task_cov, chosen.why)
     else:
-        learned = Learned(moments, found, found.hierarchy, None, "plug-in", chosen.why)
+        learned = Learned(moments, fitted, fitted.hierarchy, None, "plug-in", chosen.why)
     return replace(learned, multiple=given_shape(task_cov), noise_told=chosen.noise_told)
 
 
 def condition_with(
     moments: Moments, hierarchy: Hierarchy, hyper_uncertainty: HyperUncertainty
 ) -> AnyPosterior:
-    """Condition a hierarchy on the log and carry along what is not known of it.
+    """Return the posterior of a hierarchy given the log, with the uncertainty of the hierarchy.
 
     A pure function: the same arguments give the same posterior to the last bit.
 
     Parameters
     ----------
     moments : Moments
-        Those that ``doubt`` was made from, or with rows added since: the doubt stays as it was learned.
+        Those that ``hyper_uncertainty`` was made from, or with rows added since; the uncertainty stays as it was.
     hierarchy : Hierarchy
         The central one.
-    doubt : HyperDraws, HyperError or None
+    hyper_uncertainty : HyperDraws, HyperError or None
         None takes ``hierarchy`` as known, as is done for rows with sampling weights.
 
     Raises
@@ -383,7 +384,7 @@ def hyper_uncertainty_to_dict(hyper_uncertainty: HyperUncertainty) -> dict[str, 
 
 
 def hyper_uncertainty_from_dict(values: Mapping[str, Any] | None) -> HyperUncertainty:
-    """Read what :func:`hyper_uncertainty_to_dict` wrote.
+    """Return the value that :func:`hyper_uncertainty_to_dict` wrote.
 
     Raises
     ------
@@ -397,37 +398,41 @@ def hyper_uncertainty_from_dict(values: Mapping[str, Any] | None) -> HyperUncert
         return HyperDraws.from_dict(values)
     if kind == "hyper-error":
         return HyperError.from_dict(values)
-    raise InputError(f"A doubt of kind {kind!r} is not known; 'hyper-draws' and 'hyper-error' are.")
+    raise InputError(
+        f"The stored uncertainty is of the kind {kind!r}; this version reads 'hyper-draws' and 'hyper-error'."
+    )
 
 
 def _integrated(
-    moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, chosen: Plan, *, fall_back: bool
+    moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, chosen: Plan, *, fall_back: bool
 ) -> Learned:
     draws, diagnosis = draw_hierarchies(
-        moments, found.hierarchy, chosen.freedom, noise_told=chosen.noise_told
+        moments, fitted.hierarchy, chosen.freedom, noise_told=chosen.noise_told
     )
     if diagnosis.good or not chosen.noise_told:
-        return _learned(moments, found, draws, chosen.why, diagnosis)
-    bad = (
-        f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from its "
-        f"posterior are bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
+        return _learned(moments, fitted, draws, chosen.why, diagnosis)
+    problem = (
+        f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from "
+        f"its posterior are bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
     )
-    if fall_back and found.expected_curvature is not None:
-        warn(f"{bad} Its error is carried to first order instead; intervals may be too narrow.")
-        return _first_order(moments, found, task_cov, f"{chosen.why}; but draws are bad")
-    warn(f"{bad} Intervals may be off. A simpler task_cov, such as 'isotropic', has less to draw.")
-    return _learned(moments, found, draws, f"{chosen.why}; but draws are bad", diagnosis)
+    if fall_back and fitted.expected_curvature is not None:
+        warn(f"{problem} Its error is carried to first order instead; intervals may be too narrow.")
+        return _first_order(moments, fitted, task_cov, f"{chosen.why}; but draws are bad")
+    warn(f"{problem} Intervals may be off. A simpler task_cov, such as 'isotropic', has less to draw.")
+    return _learned(moments, fitted, draws, f"{chosen.why}; but draws are bad", diagnosis)
 
 
-def _learned(moments: Moments, found: Estimate, draws: HyperDraws, why: str, diagnosis: Diagnosis) -> Learned:
-    central = draws.mean(found.hierarchy)
-    return Learned(moments, found, central, draws, "integrated", why, diagnosis)
+def _learned(
+    moments: Moments, fitted: Estimate, draws: HyperDraws, why: str, diagnosis: Diagnosis
+) -> Learned:
+    central = draws.mean(fitted.hierarchy)
+    return Learned(moments, fitted, central, draws, "integrated", why, diagnosis)
 
 
-def _first_order(moments: Moments, found: Estimate, task_cov: TaskCov | str | Array, why: str) -> Learned:
-    if found.hierarchy.levels or found.hierarchy.metadata is not None:
+def _first_order(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, why: str) -> Learned:
+    if fitted.hierarchy.levels or fitted.hierarchy.metadata is not None:
         raise InputError(
             "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
         )
-    error = hyper_error(moments, found, given_shape(task_cov))
-    return Learned(moments, found, found.hierarchy, error, "first-order", why)
+    error = hyper_error(moments, fitted, given_shape(task_cov))
+    return Learned(moments, fitted, fitted.hierarchy, error, "first-order", why)
