@@ -270,7 +270,7 @@ def test_a_task_without_metadata_or_place_is_named() -> None:
     some = Metadata(range(11), log.values[:11])
     with pytest.raises(UnknownTaskError, match="Task 11 has rows and no metadata"):
         estimate_levels(log.moments(), metadata=some)
-    with pytest.raises(InputError, match="11 has no node at level 'store'"):
+    with pytest.raises(InputError, match="11 has no parent at level 'store'"):
         estimate_levels(log.moments(), levels={"store": dict.fromkeys(range(11), 0)})
     with pytest.raises(InputError, match="of shape \\(2,\\)"):
         log.metadata().one(2, [1.0])
