@@ -84,9 +84,9 @@ _CONTEXTS = 300  # over which the value of one task is taken
 INTRODUCTION = """\
 How often a 95 % interval holds the truth: of the policy's value, and of its gain over the incumbent. The problem is
 explained at the head of `experiments/off_policy.py`. The seed is {seed}. After ± stands one Monte Carlo standard error.
-Coverage is given over all runs whose log had at least 200 effective rows, and over those of them in which the estimate
-was not withheld ("trusted"); the share of these is in the column of that name. The last column compares root mean
-squared errors. LS has lower ends alone, which are to hold in 97.5 % at least. DM claims no interval.
+Coverage is given over all runs whose log had an effective sample size of at least 200, and over those of them in which
+the estimate was not withheld ("trusted"); the share of these is in the column of that name. The last column compares
+root mean squared errors. LS has lower ends alone, which are to hold in 97.5 % at least. DM claims no interval.
 
 The world "sharp" was used to choose what is done about large weights: that an end of an interval is the farther of t's
 and the bootstrap's, and that the interval of IPS holds that of SNIPS. By t alone IPS covered to 0.88 there, and to 0.91
@@ -158,7 +158,7 @@ def truth(name: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one log: effective rows, and figures of the fleet (estimates, 4) and of single tasks (3,)."""
+    """The result of one log: effective sample size, figures of all tasks (estimates, 4) and of single tasks (3,)."""
 
     ess: float
     fleet: Array
@@ -238,7 +238,7 @@ class Summary:
 
 
 def summaries(runs: list[Run]) -> dict[str, Summary]:
-    """What came of each estimate in the runs with 200 effective rows."""
+    """Return the table of coverage of each estimate, in the runs with an effective sample size of at least 200."""
     fleet = np.array([run.fleet for run in runs if run.ess >= 200])
     errors = np.sqrt((fleet[:, :, 3] ** 2).mean(axis=0)) / np.sqrt(
         (fleet[:, INTERVALS.index("DR"), 3] ** 2).mean()
@@ -302,8 +302,8 @@ def main() -> None:
         world, ess = WORLDS[name], np.array([run.ess for run in runs])
         value, gain = truth(name)
         about = (
-            f"{world.words}. {len(runs)} runs, of which {int((ess >= 200).sum())} have 200 effective rows; on average "
-            f"they have {ess.mean():,.0f}. The value is {value:.4f}, the gain {gain:.4f}.\n"
+            f"{world.words}. {len(runs)} runs, of which {int((ess >= 200).sum())} have an effective sample size of at "
+            f"least 200; its mean is {ess.mean():,.0f}. The value is {value:.4f}, the gain {gain:.4f}.\n"
         )
         parts += [
             f"## {name}: m = {world.tasks}, n = {world.rows}\n",

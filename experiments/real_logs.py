@@ -196,7 +196,7 @@ def clicks(folder: Path) -> Iterator[str]:
         "clicks",
         "weighted",
         "on-policy",
-        "effective rows",
+        "effective sample size",
     ]
     yield table([*head, "holds", "withheld because"], rows)
     yield "Holds: the on-policy difference, with its own error, lies in the 95 % interval.\n"

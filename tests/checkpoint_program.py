@@ -25,7 +25,7 @@ from hieropo.passes.checkpoints import features_and_sums, stored_sums
 from hieropo.passes.log_moments import LogMoments
 from hieropo.rows.batches import Roles
 from hieropo.storage.checkpoint import remove_checkpoint
-from hieropo.storage.directories import aside
+from hieropo.storage.directories import displaced
 
 PLAIN = Roles("store", "offer", "profit", context=("visits",))
 PLACED = Roles("store", "offer", "profit", context=("visits",), levels=("region",), metadata=("size",))
@@ -120,7 +120,7 @@ class Stand:
 
     def all_done(self) -> bool:
         """Say whether the result was there before a kill while the checkpoint was being removed."""
-        return self.result.exists() and not self.checkpoint.exists() and aside(self.checkpoint) is None
+        return self.result.exists() and not self.checkpoint.exists() and displaced(self.checkpoint) is None
 
     def bits(self) -> str:
         """Return a hash of all that was found."""

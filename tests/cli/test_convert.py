@@ -39,13 +39,13 @@ def test_json_says_what_was_left_out(tmp_path, recwarn):
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        ([], 2, "Give --from"),
-        (["--from", "cb", "--to", "cb"], 2, "Give --from"),
+        ([], 2, "Give either --from"),
+        (["--from", "cb", "--to", "cb"], 2, "Give either --from"),
         (["--from", "cb", "--task", "x"], 2, "are for --to"),
         (["--to", "cb", "--quoted"], 2, "are for --from"),
         (["--to", "cb", "--lenient"], 2, "are for --from"),
-        (["--from", "cb", "--rejects", "{log}"], 2, "would both be"),
-        (["--to", "cb", "--task", "x"], 2, "--action, --reward, --pscore must be named"),
+        (["--from", "cb", "--rejects", "{log}"], 2, "would both be written to"),
+        (["--to", "cb", "--task", "x"], 2, "--to needs --action, --reward, --pscore"),
         (["--from", "dsjson"], 1, "not JSON"),
         (["--from", "cb", "-o", "log.csv"], 2, "a log is written as Parquet"),
     ],

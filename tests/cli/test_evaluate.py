@@ -92,7 +92,7 @@ def test_the_rows_that_uncertain_tasks_need_are_told(shop: Path) -> None:
     found = told(shop / "policy", shop / "later.parquet", "--epsilon", "0.2")
     assert len(found["rows_needed"]) == 10
     assert all(each["rows"] is None or each["rows"] >= 0 for each in found["rows_needed"])
-    assert "more rows until" in answers(
+    assert "more rows until its policy is within" in answers(
         "evaluate", shop / "policy", shop / "later.parquet", "--epsilon", "0.2"
     )
 
@@ -130,9 +130,9 @@ def test_pessimism_chosen_from_the_log_is_shown(shop: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "code", "match"),
     [
-        (("--per-task", "tasks.csv"), 2, "no name of a Parquet file"),
-        (("--incumbent", "none"), 2, "--incumbent is for --gate"),
-        (("--gate", "new", "--incumbent", "nothing"), 2, "the policy has the actions"),
+        (("--per-task", "tasks.csv"), 2, "not the name of a Parquet file"),
+        (("--incumbent", "none"), 2, "there is no gate. Give --gate"),
+        (("--gate", "new", "--incumbent", "nothing"), 2, "not an action of the policy, which has"),
         (("--max-harm", "2"), 2, "not between 0 and 1"),
         (("--level", "0"), 2, "not between 0 and 1"),
         (("--pscore", "chance"), 1, "Column 'chance'"),

@@ -57,8 +57,8 @@ def test_json_has_all_counts(folder):
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        ([], 2, "Say what a decision without a reward gets"),
-        (["--default", "0", "--leave-out"], 2, "One of them"),
+        ([], 2, "decision without a reward in its window needs a rule"),
+        (["--default", "0", "--leave-out"], 2, "Give either --default"),
         (["--default", "0", "--window", "soon"], 1, "The window 'soon' is not a time such as"),
         (["--default", "0", "--id", "req"], 1, r"'req' \(role id\) is not in"),
         (["--default", "nan"], 1, "default=nan is no reward"),

@@ -109,7 +109,7 @@ def test_decide_takes_them(shop: Path, tmp_path: Path) -> None:
     found = pq.read_table(out).to_pydict()
     assert found["store"] == [0, 99]
     assert found["row"] == [0, 1]
-    assert "would replace the requests" in refuses(2, "decide", shop / "policy", out, "-o", out)
+    assert "which the decisions would replace" in refuses(2, "decide", shop / "policy", out, "-o", out)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_checkpoint_is_gone_on_from_and_removed_when_moments_are_written(site:
         "made with context=[], and this pass has context=['visits']. Remove the checkpoint kept to begin anew"
         in text
     )
-    assert "other things in it" in run(1, *made[:-1], ".")
+    assert "directory with other files" in run(1, *made[:-1], ".")
     assert "both would lie in the log ." in run(2, "moments", site, *made[2:]).replace(str(site), ".")
     assert "kept would lie in the log" in run(2, "fit", site, "-o", "policy", *NAMED, "--checkpoint", "kept")
 
@@ -110,12 +110,12 @@ def test_what_cannot_be_done_is_said_with_the_paths() -> None:
     run(0, "moments", "tuesday.parquet", "-o", "tuesday", *NAMED, "--context", "visits")
     text = run(1, "moments", "merge", "monday", "tuesday", "-o", "both")
     assert "context columns [] and ['visits']" in text
-    assert "The second are tuesday, the first monday." in text
+    assert "The second moments are tuesday, the first monday." in text
     assert not Path("both").exists()
     assert "does not exist" in run(1, "moments", "merge", "monday", "nothing", "-o", "both")
     assert "made with task='store'; task='shop'" in run(1, "fit", "monday", "-o", "policy", "--task", "shop")
     assert "It holds moments" in run(1, "inspect", "monday")
-    assert "other things in it" in run(1, "moments", "monday.parquet", "-o", ".", *NAMED)
+    assert "directory with other files" in run(1, "moments", "monday.parquet", "-o", ".", *NAMED)
     assert "There is no file or folder" in run(1, "moments", "nowhere.parquet", "-o", "x", *NAMED)
     assert "Missing argument" in run(2, "moments", "merge", "-o", "both")
     assert "Missing option" in run(2, "moments", "monday.parquet", *NAMED)

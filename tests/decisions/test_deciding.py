@@ -97,7 +97,7 @@ def test_a_candidate_is_refused_by_the_first_row_of_its_request(policy: hieropo.
     words = {"task": "task", "request": "request"}
     rows = {"request": [1, 1, 2, 2, 1, 3], "task": [0, 0, 0, 0, 0, 7], "a": [0.0, 0, 0, 1e308, 0, 0]}
     table = pa.table({**rows, "b": rows["a"]})
-    with pytest.raises(NumericalError, match="Row 2: the score of a candidate overflows"):
+    with pytest.raises(NumericalError, match="Row 2: the lower bound of a candidate overflows"):
         list(decide_candidates(policy, table, **words))
     strict = hieropo.LCBPolicy(policy.table, policy.features, unseen="error")
     with pytest.raises(UnknownTaskError, match=r"Task 7 \(row 3\)"):
@@ -105,7 +105,7 @@ def test_a_candidate_is_refused_by_the_first_row_of_its_request(policy: hieropo.
 
 
 def test_the_wrong_kind_of_policy_is_refused(policy: hieropo.LCBPolicy, candidates: pa.Table) -> None:
-    with pytest.raises(InputError, match="lists no actions"):
+    with pytest.raises(InputError, match="has no list of actions"):
         next(decide(policy, candidates, task="task"))
     listed = hieropo.LCBPolicy(policy.table, hieropo.indicator(["x", "y"]))
     with pytest.raises(InputError, match="cannot group rows"):

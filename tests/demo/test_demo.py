@@ -114,19 +114,19 @@ def test_sentences_follow_from_the_numbers() -> None:
     gain, loss = "(+0.50, standard error 0.10)", "(-0.50, standard error 0.10)"
     drawn = THORNTON.incumbent
     shown = f"The log shows a gain of HierOPO over {drawn}: +0.50 (95 % interval +0.30 to +0.70)."
-    assert made_up(0.5, 0.5) == [shown, f"It shows HierOPO to be worth more than PooledOPO {gain}."]
-    assert made_up(0.5, -0.5) == [shown, f"It shows HierOPO to be worth less than PooledOPO {loss}."]
+    assert made_up(0.5, 0.5) == [shown, f"It shows a larger value of HierOPO than of PooledOPO {gain}."]
+    assert made_up(0.5, -0.5) == [shown, f"It shows a smaller value of HierOPO than of PooledOPO {loss}."]
     assert made_up(-0.5, 0.0) == [
         f"The log shows HierOPO to be worse than {drawn}: -0.50 (95 % interval -0.70 to -0.30).",
-        "It does not show HierOPO to be worth more, or less, than PooledOPO (+0.00, standard error 0.10).",
+        "It does not show a difference in value between HierOPO and PooledOPO (+0.00, standard error 0.10).",
     ]
     assert made_up(0.0, 0.0)[0] == (
         f"The log does not show a gain of HierOPO over {drawn}, nor a loss: +0.00 (95 % interval -0.20 to +0.20)."
     )
     few = made_up(0.5, 0.5, events=0.5)
-    assert few[0].startswith(f"The log shows nothing of the gain of HierOPO over {drawn}: ")
-    assert "only 0.5 to 0.5 have a reward other than zero" in few[0]
-    assert few[1].startswith("It does not show HierOPO to be worth more, or less, than PooledOPO")
+    assert few[0].startswith(f"The log gives no verdict on the gain of HierOPO over {drawn}: ")
+    assert "only 0.5 to 0.5 in a split have a reward other than zero" in few[0]
+    assert few[1].startswith("It does not show a difference in value between HierOPO and PooledOPO")
 
 
 @pytest.mark.parametrize(("se", "digits"), [(0.013, 3), (0.0016, 4), (1.3, 1), (13.0, 0), (0.0, 4)])
@@ -154,7 +154,7 @@ def test_thornton_shows_the_gain_over_the_incumbent_and_claims_no_more(thornton:
     text = " ".join(thornton.sentences())
     assert thornton.verdict == "shown"
     assert text.startswith("The log shows a gain of HierOPO over the incentives as drawn: ")
-    assert "It does not show HierOPO to be worth more, or less, than" in text
+    assert "It does not show a difference in value between HierOPO and" in text
 
 
 def test_gain_is_the_difference_of_the_values(thornton: Findings) -> None:
@@ -183,8 +183,10 @@ def test_obd_shows_nothing_and_says_so() -> None:
     assert not any(each.shown for each in (*found.policies, *found.rivals))
     first, second = found.sentences()
     assert found.verdict is None
-    assert first.startswith("The log shows nothing of the gain of HierOPO over Thompson sampling as logged")
-    assert second.startswith("It does not show HierOPO to be worth more, or less, than ridge for each task")
+    assert first.startswith(
+        "The log gives no verdict on the gain of HierOPO over Thompson sampling as logged"
+    )
+    assert second.startswith("It does not show a difference in value between HierOPO and ridge for each task")
 
 
 def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:

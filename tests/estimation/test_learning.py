@@ -134,7 +134,7 @@ def test_groups_metadata_and_choices_go_into_the_crossed_prior(settings, columns
     )
     text = " ".join(str(learner.summary()).split())
     assert ("effect of an action in one store" in text) == ("levels" in columns)
-    assert ("effect of an action that goes with metadata" in text) == ("metadata" in columns)
+    assert ("effect of an action that depends on metadata" in text) == ("metadata" in columns)
 
 
 def crossed_prior(**change) -> CrossedHierarchy:
@@ -156,7 +156,7 @@ def test_a_crossed_prior_that_is_given_is_conditioned_and_saved(tmp_path: Path) 
         truth = condition_units(learner.moments_, known)
         np.testing.assert_array_equal(learner.posterior_.table().means, truth.table().means)
         assert learner.posterior_.log_evidence == truth.log_evidence
-        with pytest.raises(InputError, match="nothing learned to summarise"):
+        with pytest.raises(InputError, match="no estimated hierarchy to summarise"):
             learner.summary()
         path = learner.save(tmp_path / f"{len(known.levels)}")
         verify_policy(path)
@@ -299,7 +299,7 @@ def test_more_rows_equal_one_fit_under_the_crossed_prior() -> None:
 def test_the_sums_of_one_form_do_not_go_on_in_the_other() -> None:
     for first, then in (("auto", "block"), ("block", "crossed"), ("diag", "auto")):
         learner = HierOPO(task_cov=first).fit(LOG, **COLUMNS).set_params(task_cov=then)
-        with pytest.raises(InputError, match="call fit with all rows again"):
+        with pytest.raises(InputError, match="Call fit with all rows again"):
             learner.partial_fit(LOG)
     learner.set_params(task_cov="round")
     with pytest.raises(InputError, match="task_cov='round'"):
@@ -554,7 +554,7 @@ def test_the_command_line_makes_the_policy_of_the_learner(words, settings, colum
     ("words", "code", "says"),
     [
         (["--task-cov", "crossed", "--algorithm", "flat"], 1, "task_cov='crossed'"),
-        (["--uncertainty", "plug-in", "--algorithm", "pooled"], 2, "are for --algorithm hier"),
+        (["--uncertainty", "plug-in", "--algorithm", "pooled"], 2, "are settings of --algorithm hier"),
         (["--levels", "store", "--algorithm", "flat"], 1, "FlatOPO is a baseline"),
         (["--task-cov", "crossed", "--uncertainty", "plug-in"], 1, "always integrated"),
         (["--task-cov", "wide"], 2, "'wide' is not one of"),
@@ -574,11 +574,11 @@ def test_the_command_line_refuses_what_does_not_fit(words, code, says, log, tmp_
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"pessimism": "a"}, "pessimism='a' of type str; a number is needed"),
-        ({"pessimism": float("nan")}, "a finite number is needed"),
+        ({"pessimism": "a"}, "pessimism='a' is of type str, and not a number"),
+        ({"pessimism": float("nan")}, "is not finite. Give a number"),
         ({"level": 2}, "level=2 is not a credible level"),
-        ({"level": "high"}, "level='high' of type str"),
-        ({"level": 0.9, "pessimism": 1.0}, "they say the same"),
+        ({"level": "high"}, "level=.high. is of type str"),
+        ({"level": 0.9, "pessimism": 1.0}, "each sets the lower bound. Give one"),
     ],
 )
 def test_what_a_policy_cannot_act_on_is_refused_before_the_log_is_read(settings, says) -> None:

@@ -203,6 +203,6 @@ def test_the_command_line_names_what_to_compare_with(tmp_path: Path) -> None:
     assert [each["name"] for each in found["compared"]][3:] == ["today"]
     assert found["verdict"] in ("shown", "not shown")
     assert json.loads(answers(*words, "--no-compare", "--json"))["compared"] == []
-    assert "is no file" in refuses(2, *words, "--compare", "x=nothing")
-    assert "a name and a policy are needed" in refuses(2, *words, "--compare", "b")
+    assert "is not a file" in refuses(2, *words, "--compare", "x=nothing")
+    assert "is not NAME=POLICY" in refuses(2, *words, "--compare", "b")
     assert "Give one of them" in refuses(2, *words, "--compare", "x=b", "--no-compare")

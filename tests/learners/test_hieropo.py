@@ -165,7 +165,7 @@ def test_columns_that_describe_the_action_themselves() -> None:
     fitted = HierOPO().fit(LOG, task="store", reward="margin", context=["age"])
     assert fitted.features_.names == ("age",)
     assert fitted.policy_.choose("store 1", phi=[[0.0], [1.0]]).index in (0, 1)
-    with pytest.raises(hieropo.InputError, match="candidates"):
+    with pytest.raises(hieropo.InputError, match=r"each candidate is a row.*decide --request"):
         fitted.predict(LOG)
 
 

@@ -1,4 +1,4 @@
-"""How alike tasks are: the numbers behind the table, the verdict, the words."""
+"""Summaries of the population: the numbers behind the table, the verdict, the words."""
 
 import json
 
@@ -113,8 +113,8 @@ def test_as_many_rows_as_it_says_make_a_task_count_half() -> None:
     ("made", "best", "says"),
     [
         ({"sd": 0.5}, {"isotropic", "diag"}, "sharing pays"),
-        ({"sd": 0.0}, {"pooled"}, "one answer for all"),
-        ({"mean": 0.0, "sd": 2.0, "rows": 60}, {"separate", "isotropic"}, "each could be taken alone"),
+        ({"sd": 0.0}, {"pooled"}, "one policy for all"),
+        ({"mean": 0.0, "sd": 2.0, "rows": 60}, {"separate", "isotropic"}, "separate policies may do as well"),
     ],
 )
 def test_the_verdict_is_what_the_log_was_made_of(made, best, says) -> None:
@@ -131,10 +131,10 @@ def test_the_verdict_is_what_the_log_was_made_of(made, best, says) -> None:
 @pytest.mark.parametrize(
     ("made", "says", "parts"),
     [
-        ({}, "tasks differ in these effects: a policy for each task can pay", "101"),
-        ({"sd": 0.0}, "the log does not show that tasks differ in them: one action", "110"),
-        ({"mean": 0.0, "sd": 0.0}, "No effect of actions is shown", "100"),
-        ({"tasks": 3, "rows": 4, "mean": 0.2}, "leaves open", "???"),
+        ({}, "these effects vary between tasks: a policy for each task can pay", "101"),
+        ({"sd": 0.0}, "The log does not show that these effects vary between tasks, so one action", "110"),
+        ({"mean": 0.0, "sd": 0.0}, "The log shows no effect of actions", "100"),
+        ({"tasks": 3, "rows": 4, "mean": 0.2}, "does not settle", "???"),
     ],
 )
 def test_the_verdict_of_the_crossed_prior_is_what_the_log_was_made_of(made, says, parts) -> None:
@@ -197,7 +197,7 @@ def test_it_reads_as_text_and_as_json() -> None:
 def test_without_learning_there_is_nothing_to_summarise() -> None:
     with pytest.raises(InputError, match="not fitted"):
         HierOPO().summary()
-    with pytest.raises(InputError, match="nothing learned"):
+    with pytest.raises(InputError, match=r"no estimated hierarchy.*Fit HierOPO"):
         PooledOPO().fit(log(5), **ROLES).summary()
     with pytest.raises(InputError, match="not a probability"):
         HierOPO().fit(log(5), **ROLES).summary(level=95)
@@ -223,7 +223,7 @@ def test_the_command_line_says_it_after_a_fit(tmp_path) -> None:
     command += ["--task", "task", "--action", "action", "--reward", "reward"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
-    assert "How alike 80 tasks are" in done.output
+    assert "Variation between 80 tasks" in done.output
     assert "effect of an action in one task" in done.output
     assert "a policy for each task can pay" in " ".join(done.output.split())
     as_json = json.loads(CliRunner().invoke(main, [*command, "--json"]).output)

@@ -96,9 +96,9 @@ def test_counts_need_an_intercept_of_each_action(features) -> None:
     task, action, reward = rows(1)
     context = np.ones((task.size, len(features.columns)))
     moments = Moments.from_arrays(task, features.phi(context, action), reward)
-    with pytest.raises(InputError, match="intercept for each action"):
+    with pytest.raises(InputError, match="an intercept of its own"):
         action_counts(moments, features)
-    with pytest.raises(InputError, match="intercept for each action"):
+    with pytest.raises(InputError, match="an intercept of its own"):
         informed_metadata(moments, features)
 
 

@@ -266,7 +266,7 @@ def test_one_list_of_eligible_actions_for_each_task_gives_shares_among_them():
     action = draw(rng, np.where(mask, np.array([0.5, 0.3, 0.2]), 0.0))
     model = collected(task, action, 3, None, mask, fold=rng.integers(0, FOLDS, 400))
     effects = model.logit.effects[-1]
-    left_out = effects.without_itself(task, np.where(mask, 1.0, 0.0), action)
+    left_out = effects.leave_one_out(task, np.where(mask, 1.0, 0.0), action)
     counts = effects.counts[task] + effects.prior - np.eye(3)[action]
     assert model.logit.concentration > 10
     found = left_out[:200, 0] / left_out[:200, :2].sum(axis=1)
@@ -317,7 +317,7 @@ def test_logging_without_chance_is_seen_in_contexts(rule):
     ].astype(int)
     used = x[:, :1] if rule == "own" else x
     model = collected(task, action, 2, used, fold=fold)
-    assert "contexts settle the action" in model.deterministic
+    assert "contexts determine the action" in model.deterministic
     again = collected(
         task,
         np.where(np.random.default_rng(1).random(task.size) < 0.5, action, 1 - action),
@@ -342,7 +342,7 @@ def test_contexts_that_move_actions_in_a_way_that_no_logit_knows_are_reported():
     high = np.where(np.abs(x[:, 0]) > 0.9, 0.85, 0.15)
     model = collected(task, draw(rng, np.stack([high, 1 - high], axis=1)), 2, x, fold=fold)
     assert model.deterministic is None
-    assert any("Contexts say more" in each for each in model.findings)
+    assert any("miss an effect of contexts" in each for each in model.findings)
     assert model.calibration.agreement > model.calibration.agreement_predicted + 0.1
 
 
@@ -402,9 +402,9 @@ def test_what_does_not_fit_is_refused():
         total.learn()
     with pytest.raises(InputError, match=r"actions in 0 \.\. 3"):
         total.add(task, action + 4, x, fold=fold)
-    with pytest.raises(InputError, match="both are needed"):
+    with pytest.raises(InputError, match="Give both for each row"):
         total.add(task, action, x)
-    with pytest.raises(InputError, match=r"0 \.\. 4 are needed"):
+    with pytest.raises(InputError, match=r"Give folds in 0 \.\. 4"):
         total.add(task, action, x, fold=fold + 1)
     with pytest.raises(InputError, match="two folds"):
         LoggedActions(4, rng=np.random.default_rng(0), folds=1)
@@ -431,13 +431,13 @@ def test_rows_of_another_log_and_missing_contexts_are_refused():
     plain = collected(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 0]), 2)
     with pytest.raises(InputError, match=r"Row 1 has the action 1 .* never taken"):
         plain.taken(np.array([0, 1]), np.array([0, 1]))
-    with pytest.raises(InputError, match="3 actions do not fit 2"):
+    with pytest.raises(InputError, match="3 actions were given for 2"):
         plain.taken(np.array([0, 1]), np.array([0, 1, 1]))
 
 
 @pytest.mark.parametrize("counts", [np.zeros((3, 2)), np.array([[1, -1]]), np.zeros(4)])
 def test_counts_that_are_none_are_refused(counts):
-    with pytest.raises(InputError, match="no counts of actions"):
+    with pytest.raises(InputError, match="not counts of actions"):
         learn_shares(counts)
 
 
@@ -490,7 +490,7 @@ def test_wrong_propensities_are_found(wrong):
     found = checked(task, action, pscore, 4)
     assert found.p_value < 1e-6
     assert any("do not match" in each for each in found.findings) == (wrong == "doubled")
-    assert any("predicts the actions better" in each for each in found.findings) == (wrong != "doubled")
+    assert any("predict the actions better" in each for each in found.findings) == (wrong != "doubled")
     assert found.constant == (wrong == "constant")
 
 

@@ -432,7 +432,7 @@ def test_moments_are_made_of_what_is_left_and_hold_no_rows_themselves(broken, tm
     assert (moments.n_rows, moments.rejected.rows) == (3760, 240)
     assert HierOPO(logging="random").fit(moments).rejected_ is None
     for taking in ({"lenient": True}, {"rejects": tmp_path / "other.csv"}):
-        with pytest.raises(InputError, match="Moments hold no rows"):
+        with pytest.raises(InputError, match="with moments, which hold no rows"):
             HierOPO().fit(moments, **taking)
 
 
@@ -458,7 +458,8 @@ def test_the_command_line_counts_lists_and_says_so(broken, tmp_path):
     saved = json.loads((tmp_path / "p" / "policy.json").read_text())
     assert saved["provenance"]["rejected"] == found["rejected"]
     assert (
-        "3,760; 240 other rows of the last log were set aside" in command("inspect", str(tmp_path / "p"))[1]
+        "3,760; 240 unusable rows of the last log were set aside"
+        in command("inspect", str(tmp_path / "p"))[1]
     )
     _, out, _ = command("evaluate", str(tmp_path / "p"), str(tmp_path / "log.parquet"), "--lenient", "--json")
     assert json.loads(out)["rejected"]["rows"] == 240

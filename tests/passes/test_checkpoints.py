@@ -125,7 +125,7 @@ def test_checkpoints_change_nothing_but_how_files_are_read(log: Path, tmp_path: 
     assert bits(plain) == bits(kept)
     stored = read_checkpoint(tmp_path / "kept")
     assert stored is not None
-    assert (stored.files, sum(lane.sketch.rows for lane in stored.lanes)) == (4, 1200)
+    assert (stored.files, sum(sums.sketch.rows for sums in stored.worker_sums)) == (4, 1200)
 
 
 @pytest.mark.parametrize("cov", ["diag", "crossed"])
@@ -250,7 +250,7 @@ def test_a_checkpoint_of_another_format_or_damaged_is_refused(log: Path, tmp_pat
     entries.pop("sha256")
     for version in (1, 3):
         document.write_bytes(layout.encode({**entries, "version": version}))
-        with pytest.raises(ArtifactError, match=f"format version {version}, .* reads version 2 alone"):
+        with pytest.raises(ArtifactError, match=f"format version {version}, .* reads only version 2"):
             LogMoments.of(log, checkpoint=kept, **COLUMNS)
     document.write_bytes(layout.encode(entries))
     raw = bytearray(table.read_bytes())
@@ -265,14 +265,17 @@ def test_a_checkpoint_of_another_format_or_damaged_is_refused(log: Path, tmp_pat
 
 
 def test_nothing_else_is_taken_for_a_checkpoint_or_replaced_by_one(log: Path, tmp_path: Path) -> None:
-    for place, text in ((log, "other things in it"), (tmp_path / "no" / "where", "is no directory")):
+    for place, text in (
+        (log, "directory with other files"),
+        (tmp_path / "no" / "where", "is not a directory"),
+    ):
         with pytest.raises(ArtifactError, match=text) as caught:
             LogMoments.of(log, checkpoint=place, **COLUMNS)
         assert not hasattr(caught.value, "__notes__")
     LogMoments.of(log, **COLUMNS).save(tmp_path / "made")
     with pytest.raises(ArtifactError, match="not a checkpoint"):
         LogMoments.of(log, checkpoint=tmp_path / "made", **COLUMNS)
-    with pytest.raises(ArtifactError, match="other things in it"):
+    with pytest.raises(ArtifactError, match="directory with other files"):
         remove_checkpoint(log)
     assert len(list(log.iterdir())) == 4
     (tmp_path / "empty").mkdir()
@@ -286,7 +289,7 @@ def test_where_there_can_be_no_checkpoint_it_is_said(log: Path, tmp_path: Path) 
         LogMoments.of(pq.read_table(log), checkpoint=tmp_path / "kept", **COLUMNS)
     with pytest.raises(InputError, match="does not keep the rows that were set aside"):
         LogMoments.of(log, checkpoint=tmp_path / "kept", lenient=True, **COLUMNS)
-    with pytest.raises(InputError, match="read at once"):
+    with pytest.raises(InputError, match="checkpoint= was given with moments"):
         HierOPO().fit(LogMoments.of(log, **COLUMNS), checkpoint=tmp_path / "kept")
 
 

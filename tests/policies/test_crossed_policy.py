@@ -161,9 +161,7 @@ def test_a_request_that_cannot_be_answered_says_why() -> None:
     policy = LCBPolicy(post, rows.features)
     mixed = np.zeros((4, 12))
     mixed[2, [3, 9]] = 1.0
-    with pytest.raises(
-        InputError, match=r"row 2, has features of the actions in the places 1 and 3.*dense\(\)"
-    ):
+    with pytest.raises(InputError, match=r"row 2, has features of two actions, numbers 1 and 3.*dense\(\)"):
         policy.lower_bound(0, mixed)
     with pytest.raises(InputError, match="row 2"):
         policy.choose(0, phi=mixed)
@@ -180,7 +178,7 @@ def test_a_request_that_cannot_be_answered_says_why() -> None:
         policy.lower_bound(0, broken)
     with pytest.raises(LogError, match="Column 'x0', row 1001: nan"):
         policy.choose_many([0, 0], [[0.0, 0.0], [np.nan, 0.0]], first_row=1000)
-    with pytest.raises(NumericalError, match="Row 0: the score of a candidate overflows"):
+    with pytest.raises(NumericalError, match="Row 0: the lower bound of a candidate overflows"):
         policy.choose_many([0], [[1e200, 0.0]])
     with pytest.raises(LogError, match="no eligible action among 4 candidates"):
         policy.choose(0, [0.0, 0.0], eligible=np.zeros(4, dtype=bool))
@@ -194,16 +192,16 @@ def test_a_request_that_cannot_be_answered_says_why() -> None:
 
 def test_a_map_that_does_not_fit_is_refused() -> None:
     rows, post = fitted()
-    with pytest.raises(MismatchError, match="Hand in the map that read the log"):
+    with pytest.raises(MismatchError, match="Give the feature map with which the log was read"):
         LCBPolicy(post, per_action(["b0", "b1", "b2", "b3"], ["x0", "x1"]))
-    with pytest.raises(MismatchError, match="laws for each of 4 actions"):
+    with pytest.raises(MismatchError, match="separate coefficients for each of 4 actions"):
         LCBPolicy(post.table(), per_action(["b0", "b1", "b2"], ["x0", "x1", "x2"]))
-    with pytest.raises(MismatchError, match="laws for each of 4 actions"):
+    with pytest.raises(MismatchError, match="separate coefficients for each of 4 actions"):
         LCBPolicy(post.table(), embedding(["b0", "b1", "b2", "b3"], np.ones((4, 4)), ["x0", "x1"]))
     with pytest.raises(InputError, match=r"posterior\.dense\(\)"):
         SamplingPolicy(post.table(), rows.features, random_state=0)
     table = post.table()
-    with pytest.raises(MismatchError, match="are needed"):
+    with pytest.raises(MismatchError, match="it needs"):
         LCBPolicy(replace(table, prior_covs=table.prior_covs[:, :3]))
 
 
@@ -340,14 +338,18 @@ def test_parts_of_another_fit_are_not_saved_together(tmp_path: Path) -> None:
     save_policy(policy, tmp_path / "mixed", moments=other.moments, hierarchy=post.hierarchy, hyper=post.hyper)
     with pytest.raises(ArtifactError, match=r"moments give|when saved"):
         verify_policy(tmp_path / "mixed")
-    with pytest.raises(MismatchError, match="one law for each action of a task, and its moments, Moments"):
+    with pytest.raises(
+        MismatchError, match="one posterior for each action of a task, and its moments, Moments"
+    ):
         save_policy(policy, place, moments=rows.dense())
-    with pytest.raises(MismatchError, match="one law for a task, and its hierarchy, CrossedHierarchies"):
+    with pytest.raises(
+        MismatchError, match="one posterior for a task, and its hierarchy, CrossedHierarchies"
+    ):
         save_policy(LCBPolicy(post.dense()), place, hierarchy=post.hierarchy)
-    with pytest.raises(MismatchError, match="3 features, its hyper 12"):
+    with pytest.raises(MismatchError, match="3 features, and its hyper 12"):
         save_policy(policy, place, hyper=post.new_task())
     narrow = log(c=1).units()
-    with pytest.raises(MismatchError, match="3 features, its hierarchy 2"):
+    with pytest.raises(MismatchError, match="3 features, and its hierarchy 2"):
         save_policy(policy, place, hierarchy=integrate_crossed(narrow))
     assert not place.exists()
 

@@ -147,7 +147,7 @@ def test_a_gate_without_a_list_of_actions_takes_no_incumbent_and_no_candidates_i
     with pytest.raises(InputError, match="no list of actions"):
         GatedPolicy(plain, [0.0, 0.0], 0.05, incumbent="left")
     rows = pa.table({"task": ["a"], "r": [1], "x": [0.1], "y": [0.2]})
-    with pytest.raises(InputError, match="gate is for policies that list their actions"):
+    with pytest.raises(InputError, match="gate needs a policy with a list of actions"):
         list(decide_candidates(GatedPolicy(plain, [0.0, 0.0], 0.05), rows, task="task", request="r"))
 
 

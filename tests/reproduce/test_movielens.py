@@ -642,4 +642,4 @@ def test_the_command_leaves_tables_that_do_not_depend_on_the_form_of_the_ratings
     assert {path.suffix for path in out.iterdir()} == {".md", ".parquet", ".jsonl", ".svg", ".png"}
     shown = invoke("--data", str(files["zip"]), "--settings", str(settings), "-o", str(out), "--no-figures")
     assert "From bandit feedback alone" in shown.output
-    assert f"{out / 'beyond.md'} has errors" in shown.output.replace("\n", " ")
+    assert f"Standard errors: {out / 'beyond.md'}." in shown.output.replace("\n", " ")

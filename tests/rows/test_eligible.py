@@ -130,7 +130,7 @@ def test_the_command_line_takes_lists_from_the_log_to_decisions(log: pa.Table, t
         assert "--all-eligible" in error
         answers("decide", tmp_path / policy, tmp_path / "bare.parquet", "-o", out, "--all-eligible")
     words = "decide", tmp_path / "by_rows", tmp_path / "bare.parquet", "-o", tmp_path / "out.parquet"
-    assert "give one" in refuses(2, *words, "--all-eligible", "--eligible", "menu")
+    assert "Give one" in refuses(2, *words, "--all-eligible", "--eligible", "menu")
 
 
 def test_moments_of_logs_with_and_without_lists_do_not_mix(log: pa.Table) -> None:

@@ -348,9 +348,7 @@ def rewrite(place: Path, **changes: Any) -> None:
 @pytest.mark.parametrize("version", [5, 7])
 def test_another_format_is_refused_by_its_version(place: Path, version: int) -> None:
     rewrite(place, version=version, written_by="hieropo 9.1")
-    message = (
-        rf"policy\.json is of format version {version}, written by hieropo 9\.1; this release reads version 6"
-    )
+    message = rf"policy\.json has format version {version}, written by hieropo 9\.1; this release reads only version 6"
     with pytest.raises(ArtifactError, match=message):
         load_policy(place)
 
@@ -490,15 +488,15 @@ def test_only_a_policy_or_an_empty_directory_is_replaced(tmp_path: Path) -> None
     with pytest.raises(ArtifactError, match=r"files that hieropo did not write \(notes\.txt\)"):
         save_policy(policy, place)
     (place / "policy.json").unlink()
-    with pytest.raises(ArtifactError, match="with other things in it"):
+    with pytest.raises(ArtifactError, match="directory with other files"):
         save_policy(policy, place)
     (place / "policy.json").write_text("{}")
-    with pytest.raises(ArtifactError, match="may be something else than a policy"):
+    with pytest.raises(ArtifactError, match="may not be a policy"):
         save_policy(policy, place)
     assert (place / "notes.txt").read_text() == "mine"
     with pytest.raises(ArtifactError, match="is a file"):
         save_policy(policy, place / "notes.txt")
-    with pytest.raises(ArtifactError, match="is no directory"):
+    with pytest.raises(ArtifactError, match="is not a directory"):
         save_policy(policy, tmp_path / "missing" / "place")
 
 
@@ -532,7 +530,7 @@ def test_parts_of_another_fit_are_not_saved_together(place: Path) -> None:
     stranger = fitted(["a", "z"], seed=1)
     with pytest.raises(MismatchError, match="hold the task 'z'"):
         save_policy(policy, place, moments=stranger.moments, hierarchy=one.hierarchy, hyper=one.hyper)
-    with pytest.raises(MismatchError, match="3 features, its moments 2"):
+    with pytest.raises(MismatchError, match="3 features, and its moments 2"):
         save_policy(policy, place, moments=Moments.zero(2))
     with pytest.raises(MismatchError, match="another feature map"):
         save_policy(

@@ -1,4 +1,4 @@
-"""Small tools without any statistics: text for terminals, threads, memory layouts, choices among equal numbers.
+"""Small tools without statistics: text for terminals, threads, memory layouts, comparisons up to rounding.
 
 May import :mod:`hieropo.errors` alone. The help of a command loads this package, so it loads no numpy by itself.
 """

@@ -1,4 +1,4 @@
-"""Types of arrays, and one flavour of them for the compiled loops."""
+"""Types of arrays, and the one memory layout of the compiled loops."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ def pieces(n: int, width: int) -> Iterator[slice]:
 
 
 class _Unsealed:
-    """The same memory without the read-only mark; keeps the owner alive."""
+    """A view of an array without its read-only flag, which keeps the owner alive."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self._owner = array

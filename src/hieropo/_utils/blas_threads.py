@@ -1,4 +1,4 @@
-"""One thread of linear algebra while hieropo works: thin products and small matrices lose by more."""
+"""Limit linear algebra to one thread in a call, because thin products and small matrices are slower with more."""
 
 import sys
 import threading
@@ -15,7 +15,7 @@ _Raised = dict[
 
 
 class _Caller(threading.local):
-    """Depth of limited calls in this Python thread, and what it limited for itself alone."""
+    """Depth of limited calls in this Python thread, and the libraries that it limited for itself alone."""
 
     depth = 0
 
@@ -24,7 +24,7 @@ class _Caller(threading.local):
 
 
 class _OneBlasThread:
-    """Context and decorator: every BLAS that is loaded computes on one thread; its number of threads then returns.
+    """Context and decorator that limit every loaded BLAS to one thread, and then restore its number of threads.
 
     Calls may nest and may come from several Python threads. Most libraries have one number for the whole process: the
     first call sets it, and the last one that ends restores it. The libraries of numpy and scipy are loaded first.
@@ -73,7 +73,7 @@ class _OneBlasThread:
         return limited
 
     def _loaded(self) -> tuple[Any, ...]:
-        """Every BLAS of this process; libraries are looked for again (some ms) only after an import."""
+        """Return every BLAS of this process; libraries are searched again (some ms) only after an import."""
         if self._modules != len(sys.modules):
             import scipy.linalg  # noqa: F401  # brings a library of its own, which would come too late to be limited
             from threadpoolctl import ThreadpoolController
@@ -87,7 +87,7 @@ one_blas_thread = _OneBlasThread()
 
 
 def _by_caller(library: Any) -> bool:
-    """Return whether each Python thread has a limit of its own."""
+    """Return True where each Python thread has a limit of its own."""
     return bool(
         library.internal_api == "mkl"
         or (library.internal_api == "openblas" and library.threading_layer == "openmp")
@@ -110,7 +110,7 @@ def _restore(raised: _Raised) -> None:
 
 
 def _set(library: Any, threads: int) -> None:
-    """Set a number of threads, and leave it to every Python thread to set another."""
+    """Set a number of threads, so that every Python thread may set another."""
     library.set_num_threads(threads)
     release = getattr(library, "clear_controlling_thread", None)  # else only this thread could restore it
     if release is not None:

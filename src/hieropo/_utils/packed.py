@@ -1,4 +1,4 @@
-"""Symmetric matrices as packed upper triangles by columns: entry (i <= j) stands at j (j + 1) / 2 + i."""
+"""Symmetric matrices as packed upper triangles by columns: entry (i <= j) is at j (j + 1) / 2 + i."""
 
 from functools import cache
 
@@ -11,13 +11,13 @@ Index = NDArray[np.int64]
 
 
 def packed_size(n: int) -> int:
-    """Entries in the triangle of an n x n matrix."""
+    """Return the number of entries in the triangle of an n x n matrix."""
     return n * (n + 1) // 2
 
 
 @cache
 def triangle(n: int) -> tuple[Index, Index]:
-    """Rows i and columns j of the packed entries."""
+    """Return rows i and columns j of the packed entries."""
     columns = np.repeat(np.arange(n), np.arange(1, n + 1))
     rows = np.concatenate([np.arange(j + 1) for j in range(n)]) if n else np.zeros(0, dtype=np.int64)
     return rows, columns
@@ -32,18 +32,18 @@ def _places(n: int) -> Index:
 
 
 def unpack(packed: Array, n: int) -> Array:
-    """Full symmetric matrices (..., n, n) from the first n (n + 1) / 2 entries of packed (..., q)."""
+    """Return symmetric matrices (..., n, n) from the first n (n + 1) / 2 entries of packed (..., q)."""
     return packed.take(_places(n), axis=-1)
 
 
 def pack(matrix: Array) -> Array:
-    """Packed (..., n (n + 1) / 2) upper triangle of matrices (..., n, n)."""
+    """Return the packed (..., n (n + 1) / 2) upper triangles of matrices (..., n, n)."""
     rows, columns = triangle(matrix.shape[-1])
     return np.ascontiguousarray(matrix[..., rows, columns])
 
 
 def padded(matrix: Array, size: int) -> Array:
-    """Matrix (n, n) with rows and columns of zeros behind it, up to ``size``."""
+    """Return a matrix (n, n) padded with rows and columns of zeros to ``size``."""
     if len(matrix) == size:
         return matrix
     whole = np.zeros((size, size))

@@ -1,4 +1,4 @@
-"""Settings of a learner by name, in scikit-learn's manner."""
+"""Settings of a learner by name, with scikit-learn's interface."""
 
 import inspect
 from typing import Any, Self

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(e[+-]?\d+)?")
 
 
 def paragraph(text: str) -> str:
-    """Text wrapped to the width of a terminal."""
+    """Return text wrapped to the width of a terminal."""
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -24,28 +24,28 @@ def whole(number: float) -> int | float:
 
 
 def thousands(number: float) -> str:
-    """Write a number of rows with commas: ``2,825``; with one decimal where weights make it a fraction."""
+    """Return a number of rows as text with commas, ``2,825``; with one decimal where weights make it a fraction."""
     rounded = whole(number)
     return f"{rounded:,}" if isinstance(rounded, int) else f"{rounded:,.1f}"
 
 
 def counted(number: float, noun: str) -> str:
-    """Write a number with its noun, such as ``1 task`` or ``2,825 rows``."""
+    """Return a number with its noun, such as ``1 task`` or ``2,825 rows``."""
     return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def agreeing(number: float, one: str, many: str) -> str:
-    """Return the word that goes with a number: ``is`` or ``are``, ``differs`` or ``differ``."""
+    """Return the singular or the plural form for a number, such as ``is`` or ``are``."""
     return one if number == 1 else many
 
 
 def percent(share: float) -> str:
-    """Write a share, with two digits where it is small."""
+    """Return a share in percent as text, with two digits where it is small."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def resolved(value: float, width: float) -> str:
-    """Write a number with four digits, or with as many as show a width that is far smaller."""
+    """Return a number as text with four digits, or with as many as a far smaller width needs."""
     width = abs(width)
     if not 1e-9 * abs(value) < width < 1e-2 * abs(value):
         return f"{value:.4g}"
@@ -53,7 +53,7 @@ def resolved(value: float, width: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines, each column as wide as its widest cell; numbers stand to the right."""
+    """Return rows of cells as aligned lines; columns of numbers are aligned to the right."""
     width = max(len(row) for row in rows)
     filled = [[*map(_shown, row), *[""] * (width - len(row))] for row in rows]
     lines = []
@@ -70,12 +70,12 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _shown(cell: str) -> str:
-    """A cell in one line: line ends, tabs and the like as they are written in quotes."""
+    """Return a cell in one line, with line ends and tabs escaped."""
     return cell if cell.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
 
 
 def _places(cell: str) -> int:
-    """Return how wide a terminal shows a cell: two places for wide letters, none for marks on others."""
+    """Return the width of a cell in a terminal: two columns for wide letters, none for combining marks."""
     return sum((1 + (east_asian_width(c) in "WF")) * (not combining(c)) for c in cell)
 
 
@@ -100,7 +100,7 @@ def as_json(value: Any) -> Any:
 
 
 class Report:
-    """A dataclass of results, of which JSON holds every field."""
+    """Base of dataclasses of results, whose fields are all written to JSON."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Pieces of work on all processors, in order; the compiled loops free the interpreter lock."""
+"""Work in threads on all processors, with results in order; the compiled loops release the interpreter lock."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Choices among numbers that may be equal but for rounding, made by rule, so that every machine makes the same.
+"""Comparisons of numbers that may be equal up to rounding, so that every machine makes the same choices.
 
 Sums differ in their last digits between processors and libraries of linear algebra. Where two numbers are equal but for
 that, `argmax` and sorting follow the rounding. Here numbers whose difference is at most `ROUNDING` of their size are
@@ -52,21 +52,21 @@ def levels(values: ArrayLike, *, room: float = 0.0) -> Codes:
 
 
 def ordered(*keys: ArrayLike, room: float = 0.0) -> Codes:
-    """Return the order (n,) by the first key, ascending, then by the next; what is equal in all stays as it was."""
+    """Return the stable order (n,) by the first key, ascending, then by the next."""
     order = np.lexsort([levels(key, room=room) for key in reversed(keys)])
     return np.asarray(order, dtype=np.int64)
 
 
 def at_most(values: Array, limit: float) -> Mask:
-    """Say which values (n,), none below 0, are below a limit or equal to it; NaN is not."""
+    """Return a mask of values (n,), none below 0, that are at most a limit up to rounding; NaN is not."""
     return np.asarray(values <= limit * (1.0 + ROUNDING), dtype=np.bool_)
 
 
 def reaches(value: float, limit: float) -> bool:
-    """Say whether a value is at least a limit above 0, or equal to it."""
+    """Return True where a value is at least a positive limit, up to rounding."""
     return bool(value >= limit * (1.0 - ROUNDING))
 
 
 def exceeds(value: float, limit: float) -> bool:
-    """Say whether a value is above a limit above 0, and not equal to it."""
+    """Return True where a value is above a positive limit by more than rounding."""
     return bool(value > limit * (1.0 + ROUNDING))

@@ -38,9 +38,9 @@ __all__ = ["main"]
 )
 @click.version_option(__version__, prog_name="hieropo")
 def main() -> None:
-    """A policy for every task, learned from the logged feedback of all of them.
+    """Learn one policy for every task from one log, by off-policy learning with a hierarchical model.
 
-    Answers go to standard output, errors, warnings and progress to standard error. Exit codes: 0 done,
+    Results go to standard output; errors, warnings and progress to standard error. Exit codes: 0 done,
     1 the data or a file cannot be used, 2 the command line cannot be understood, 130 interrupted.
     """
 

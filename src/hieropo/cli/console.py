@@ -1,7 +1,7 @@
-"""How every command meets its caller: exit codes, errors, warnings, JSON, and a line that says how far it is.
+"""The common behaviour of all commands: exit codes, errors, warnings, JSON, shared options and a progress line.
 
 Exit codes: 0 done; 1 the data or a file cannot be used; 2 the command line cannot be understood; 130
-interrupted. Standard output holds the answer alone; errors, warnings and progress go to standard error.
+interrupted. Standard output holds the result alone; errors, warnings and progress go to standard error.
 """
 
 import errno
@@ -32,10 +32,10 @@ INTERRUPTED = 130
 
 
 class Program(click.Group):
-    """A group whose commands end in a message and an exit code; ``--debug`` alone gives a traceback."""
+    """A group of commands that turns exceptions into a message and an exit code; ``--debug`` shows the traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn what it raises into one message on standard error."""
+        """Run the command; write an exception as one message on standard error."""
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
             ctx.meta.setdefault(WARNINGS, []).append(str(message))
@@ -48,7 +48,7 @@ class Program(click.Group):
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
             except KeyboardInterrupt:
-                click.echo("\nInterrupted. Nothing half-written is left.", err=True)
+                click.echo("\nInterrupted. No partly written file is left.", err=True)
                 ctx.exit(INTERRUPTED)
             except Exception as error:
                 if ctx.meta.get(DEBUG) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
@@ -61,28 +61,28 @@ def _message(error: Exception) -> str:
     if isinstance(error, HieropoError):
         return f"{error}{notes}"
     if isinstance(error, OSError):
-        return _of_the_system(error)
+        return _os_message(error)
     if isinstance(error, MemoryError):
         return (
             f"Out of memory ({error}). Use fewer context columns or actions: memory grows with their square."
         )
     return (
-        f"{type(error).__name__}: {error}. hieropo did not foresee this; please report it with what --debug "
-        "prints."
+        f"{type(error).__name__}: {error}. This is an error in hieropo. Please report it, with the traceback that "
+        "--debug prints."
     )
 
 
-def _of_the_system(error: OSError) -> str:
-    what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-    cures = {
-        errno.EACCES: "Is it open to this user, and every folder above it?",
-        errno.EPERM: "Is it open to this user, and every folder above it?",
+def _os_message(error: OSError) -> str:
+    problem = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    remedies = {
+        errno.EACCES: "Check that this user may open it and every folder above it.",
+        errno.EPERM: "Check that this user may open it and every folder above it.",
         errno.ENOENT: "Check the path.",
         errno.ENOSPC: "Make room on the disk, or give another path.",
         errno.EROFS: "Give a path that can be written.",
     }
-    cure = cures.get(error.errno or 0, "Check the path, its permissions and the space left on the disk.")
-    return f"{what}. {cure}"
+    remedy = remedies.get(error.errno or 0, "Check the path, its permissions and the space left on the disk.")
+    return f"{problem}. {remedy}"
 
 
 def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value and nothing else.")
     debug = click.option(
         "--debug", is_flag=True, expose_value=False, callback=_remember_debug,
-        help="Show the traceback of errors."
+        help="Print the traceback of an error."
     )  # fmt: skip
     return as_json(debug(command))
 
@@ -100,44 +100,44 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
 
 
 def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--lenient/--strict`` and ``--rejects``: what becomes of rows that cannot be used."""
+    """Add ``--lenient/--strict`` and ``--rejects``, which set the handling of unusable rows."""
     lenient = click.option(
         "--lenient/--strict", default=False, show_default=True,
-        help="Set rows aside that cannot be used (missing, no number, a propensity of 0, ...), count them and go on, "
-        "unless they are more than half. Strict: stop at the first.",
+        help="Lenient: set aside unusable rows (a missing value, text for a number, a propensity of 0, ...), count "
+        "them and go on, unless they are more than half. Strict: stop at the first.",
     )  # fmt: skip
     rejects = click.option(
         "--rejects", metavar="FILE",
-        help="List all such rows in this .parquet or .csv file: file, row (from 0, in the whole log), column, value, "
-        "reason.",
+        help="Write a list of the unusable rows to this .parquet or .csv file: file, row (from 0, in the whole log), "
+        "column, value, reason.",
     )  # fmt: skip
     return lenient(rejects(command))
 
 
 def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--checkpoint``: where a pass over a long log keeps how far it has come."""
+    """Add ``--checkpoint``, the directory of the sums of an unfinished pass over a long log."""
     option = click.option(
         "--checkpoint", metavar="DIR",
-        help="Keep the sums so far here after every file of a log, and go on from them after an interruption. "
-        "Removed when all is done.",
+        help="Write the sums so far to this directory after every file of the log. After an interruption the same "
+        "command goes on from them. Removed when all is done.",
     )  # fmt: skip
     return option(command)
 
 
 def refuse_inside(log: str, target: str | None) -> None:
-    """Refuse to write into the folder of a log, whose next reader would take it for a part of the log."""
+    """Refuse to write into the folder of a log, where the next reader would read it as a part of the log."""
     if (
         target is not None
         and Path(log).is_dir()
         and Path(target).resolve().is_relative_to(Path(log).resolve())
     ):
         usage_error(
-            f"{target} would lie in the log {log}, and be taken for a part of it. Give a path elsewhere."
+            f"{target} would lie in the log {log}, and would be read as a part of it. Give a path outside the log."
         )
 
 
 def done_with(checkpoint: str | None) -> None:
-    """Remove a checkpoint once its work is written."""
+    """Remove a checkpoint after its result is written."""
     if checkpoint is not None:
         from hieropo.storage.checkpoint import remove_checkpoint
 
@@ -145,7 +145,7 @@ def done_with(checkpoint: str | None) -> None:
 
 
 def takes_rejects(given: dict[str, Any]) -> bool:
-    """Whether rows that cannot be used are set aside or listed, rather than the first one being an error."""
+    """Return True where unusable rows are set aside or listed; False where the first one is an error."""
     return bool(given["lenient"]) or given["rejects"] is not None
 
 
@@ -155,30 +155,31 @@ class _Pessimism(_ParamType):
     name = "pessimism"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
+        """Return the word ``cv``, or the number as a float."""
         return value if value == "cv" else click.FLOAT.convert(value, param, ctx)
 
 
 def pessimism_options(
     default: str, *, cv: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add ``--pessimism`` and ``--level``, of which one may be given; ``cv`` allows that word for a pessimism."""
-    more = " cv: the one that does best on rows that were not learned from." if cv else ""
+    """Add ``--pessimism`` and ``--level``, of which one may be given; ``cv`` allows ``--pessimism cv``."""
+    more = " cv: choose X by cross-validation." if cv else ""
     pessimism = click.option(
         "--pessimism", type=_Pessimism() if cv else float, metavar="X|cv" if cv else "X", callback=_one_of_two,
-        help=f"Act on mean - X * sd. Default: {default}.{more}",
+        help="Choose the action with the largest lower bound, mean - X * sd of its expected reward. "
+        f"Default: {default}.{more}",
     )  # fmt: skip
     level = click.option(
         "--level", type=float, metavar="P", callback=_one_of_two,
-        help="Instead: the credible level of each single lower bound, such as 0.95.",
+        help="In place of --pessimism: the credible level of a single lower bound, such as 0.95.",
     )  # fmt: skip
     return lambda command: pessimism(level(command))
 
 
 def probability(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Take a number between 0 and 1; a callback of options."""
+    """Return a number between 0 and 1; a callback of options."""
     if not 0.0 < value < 1.0:
-        raise click.BadParameter(f"{value} is not between 0 and 1; 95 % is 0.95.")
+        raise click.BadParameter(f"{value} is not between 0 and 1. Write 95 % as 0.95.")
     return value
 
 
@@ -191,27 +192,27 @@ def _one_of_two(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     if value is not None:
         given.append(option.name)
     if len(given) > 1:
-        raise click.UsageError("--pessimism and --level say the same thing; give one of them.", ctx)
+        raise click.UsageError("--pessimism and --level both set the lower bound. Give one of them.", ctx)
     return value
 
 
 def print_json(value: dict[str, Any]) -> None:
     """Write one JSON object, with the warnings so far; ids that JSON lacks (dates, UUIDs) become text."""
-    heard = click.get_current_context().meta.get(WARNINGS, [])
+    shown = click.get_current_context().meta.get(WARNINGS, [])
     text = json.dumps(
-        {**as_json(value), "warnings": heard}, indent=2, ensure_ascii=False, allow_nan=False, default=str
+        {**as_json(value), "warnings": shown}, indent=2, ensure_ascii=False, allow_nan=False, default=str
     )
     click.echo(text)
 
 
 def example(*lines: str) -> str:
-    """Commands for the end of a help text, kept as they are."""
+    """Return example commands for the end of a help text, which click does not wrap."""
     title = "Example:" if len(lines) == 1 else "Examples:"
     return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
 
 
 def usage_error(message: str) -> NoReturn:
-    """End with exit code 2."""
+    """Raise a usage error, which ends the command with exit code 2."""
     raise click.UsageError(message, click.get_current_context())
 
 
@@ -226,7 +227,7 @@ WIPE = "\r\x1b[K"
 
 
 class Line:
-    """The progress line; says nothing where standard error is no terminal."""
+    """The progress line; silent where standard error is not a terminal."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -234,11 +235,11 @@ class Line:
         self._last = 0.0
         self._text = ""
         self._written = False
-        self._timer = threading.Timer(PATIENCE, self._write)  # shows what was said last, while work goes on
+        self._timer = threading.Timer(PATIENCE, self._write)  # shows the last text during a long step
         self._timer.daemon = True
 
     def say(self, text: str, *, now: bool = False) -> None:
-        """Replace the line, unless it is too early; ``now`` does not wait for a pause."""
+        """Replace the text of the line; ``now`` does not wait for the pause between two updates."""
         self._text = text
         moment = time.monotonic()
         if moment - self._begun > PATIENCE and (now or moment - self._last > PAUSE):
@@ -260,7 +261,7 @@ class Line:
             click.echo(WIPE, nl=False, err=True)
 
     def counted(self, items: Iterable[Any], noun: str, total: int) -> Iterator[Any]:
-        """Pass items on and count them."""
+        """Yield the items and show their number."""
         for number, item in enumerate(items, start=1):
             self.say(f"{noun} {number} of {total}", now=True)
             yield item

@@ -1,4 +1,4 @@
-"""A source of rows whose reading is told on the progress line."""
+"""A source of rows that shows its progress on the progress line."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,36 +10,36 @@ from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSo
 
 
 class ProgressSource(WrappedSource):
-    """A source of rows that reports on a line how many were read; otherwise as the source itself."""
+    """A source of rows that shows the number of rows read; otherwise the same as the source."""
 
     def __init__(self, source: LogSource, line: Line) -> None:
         super().__init__(source)
         self._line = line
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[Any]:
-        """Pass the batches of the source on and count their rows."""
+        """Yield the batches of the source and count their rows."""
         yield from _Count(self._line, self.n_rows).of(super().batches(columns, batch_rows))
         self._line.say("Computing ...", now=True)
 
     def parts(self, columns: Sequence[str]) -> Sequence[Part]:
-        """Pass the parts of the source on and count the rows of their batches, in whichever threads they are read."""
+        """Return the parts of the source; the rows of their batches are counted in the threads that read them."""
         count = _Count(self._line, self.n_rows)
         return [Part.of(part, partial(count.read, part)) for part in parts_of(self._source, columns)]
 
 
 class _Count:
-    """Rows read so far, by all threads."""
+    """The number of rows read so far, by all threads."""
 
     def __init__(self, line: Line, total: int | None) -> None:
         self._line, self._total, self._rows = line, total, 0
         self._lock = threading.Lock()
 
     def read(self, part: Part) -> Iterator[Any]:
-        """Pass the batches of a part on."""
+        """Yield the batches of a part and count their rows."""
         return self.of(part.batches())
 
     def of(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Pass batches on and say how many rows there were."""
+        """Yield the batches and show the number of rows so far."""
         for batch in batches:
             yield batch
             with self._lock:

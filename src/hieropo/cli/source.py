@@ -1,4 +1,4 @@
-"""The options that say where rows are, which count, which columns play which role, and which features are made."""
+"""Options for the source of rows, its filter, the roles of columns, and the feature map."""
 
 import json
 import shlex
@@ -14,10 +14,10 @@ from hieropo.cli.console import names, usage_error
 
 def _types(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for each in value:
-        column, sign, kind = each.rpartition("=")
+    for text in value:
+        column, sign, kind = text.rpartition("=")
         if not (column and sign and kind):
-            raise click.BadParameter(f"{each!r} is not COL=TYPE, such as zip=text.")
+            raise click.BadParameter(f"{text!r} is not COL=TYPE. Write zip=text, for example.")
         found[column] = kind
     return found
 
@@ -25,17 +25,17 @@ def _types(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> dic
 _OPTIONS = (
     click.option(
         "--filter", "filter", metavar="TEST",
-        help="Use only the rows that pass, such as \"day >= '2026-01-31' and country in ('NL', 'BE')\".",
+        help="Use only the rows that pass this test, such as \"day >= '2026-01-31' and country in ('NL', 'BE')\".",
     ),
     click.option(
         "--sql", metavar="QUERY",
-        help="Read the rows of this query; the path is then that of a DuckDB file, or a URL such as "
+        help="Read the rows of this query. The path is then a DuckDB file, or a URL such as "
         "postgresql://user@host/database.",
     ),
     click.option(
         "--type", "types", metavar="COL=TYPE", multiple=True, callback=_types,
-        help="State the type of a column of CSV, JSON lines or names of folders: text, integer, number, boolean, date, "
-        "time. Default: the type that all of its values have. May be given again.",
+        help="Type of a column of CSV, JSON lines or folder names: text, integer, number, boolean, date, time. "
+        "Default: the type that fits all of its values. May be given several times.",
     ),
 )  # fmt: skip
 
@@ -49,18 +49,18 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as they are named on the command line.
+    """The source of rows that a command line names.
 
     Parameters
     ----------
     place : str
         A path, a glob, or the path or URL of a database.
     filter : str or None
-        Which of them count.
+        A test that rows must pass.
     sql : str or None
-        A query of a database.
+        A query of the database.
     types : dict
-        Types that are stated.
+        Types of columns by name.
     """
 
     place: str
@@ -70,29 +70,32 @@ class Rows:
 
     @classmethod
     def of(cls, place: str, given: dict[str, Any]) -> "Rows":
-        """Take what ``source_options`` gave out of the other options."""
+        """Return the rows of ``source_options``, and remove these options from ``given``."""
         return cls(place, given.pop("filter"), given.pop("sql"), given.pop("types"))
 
     def open(self, *, rereadable: bool = False, lenient: bool = False) -> Any:
-        """Open them as a log."""
+        """Open the rows as a log."""
         from hieropo.logs.engines.sql import sql
         from hieropo.logs.opening import open_log
 
         source = self.place if self.sql is None else sql(self.sql, self.place)
         return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
 
-    def refuse_options(self, what: str) -> None:
-        """End with a usage error where more is said than a path."""
+    def refuse_options(self) -> None:
+        """Raise a usage error where an option for rows is given with moments."""
         if self.filter is not None or self.sql is not None or self.types:
-            usage_error(f"--filter, --sql and --type are for rows; {self.place} is {what}.")
+            usage_error(
+                f"--filter, --sql and --type are for rows, and {self.place} holds moments, which have no rows. Leave "
+                "them out here, and give them to `hieropo moments`."
+            )
 
     def __str__(self) -> str:
-        """How they are called in messages."""
+        """Return the name of the rows for messages."""
         return self.shown if self.filter is None else f"{self.shown} where {self.filter}"
 
     @property
     def shown(self) -> str:
-        """The place, without a password."""
+        """Return the place without a password."""
         if "://" not in self.place:
             return self.place
         from hieropo.logs.engines.sql import without_password
@@ -100,14 +103,14 @@ class Rows:
         return without_password(self.place)
 
     def words(self) -> str:
-        """As words of a command."""
+        """Return the rows as words of a command."""
         more = [] if self.sql is None else ["--sql", self.sql]
         more += [] if self.filter is None else ["--filter", self.filter]
         more += [word for column, kind in self.types.items() for word in ("--type", f"{column}={kind}")]
         return shlex.join([self.shown, *more])
 
     def to_dict(self, role: str = "log") -> dict[str, Any]:
-        """What a policy keeps of them."""
+        """Return the rows as a policy stores them in its provenance."""
         more = {"sql": self.sql, "filter": self.filter, "types": self.types}
         return {role: self.shown, **{name: value for name, value in more.items() if value}}
 
@@ -119,119 +122,139 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
     if value is None or value in MAPS or value.endswith(".json"):
         return value
     raise click.BadParameter(
-        f"{value!r} is none of {', '.join(MAPS)}, nor a .json file that holds a feature map."
+        f"{value!r} is none of {', '.join(MAPS)}, and not a .json file with a feature map. Give one of these."
     )
 
 
 _ROLES = (
-    click.option("--task", metavar="COL", help="Column that names the task: the unit with its own policy."),
+    click.option(
+        "--task", metavar="COL", help="Column of task ids. Each task (store, user, ...) gets a policy of its own."
+    ),
     click.option("--reward", metavar="COL", help="Column of rewards; larger is better."),
     click.option(
-        "--action", metavar="COL", help="Column of actions. Without one the context describes the action taken."
+        "--action", metavar="COL",
+        help="Column of actions. Without one, the context columns must describe the action taken.",
     ),
-    click.option("--context", metavar="A,B,C", callback=names, help="Columns known before the action, numbers."),
-    click.option("--pscore", metavar="COL", help="Column of logged propensities; checked, not used for the fit."),
+    click.option(
+        "--context", metavar="A,B,C", callback=names, help="Columns of numbers that are known before the action."
+    ),
+    click.option(
+        "--pscore", metavar="COL",
+        help="Column of logged propensities: the probability with which the logging policy took the action. Checked, "
+        "not used for the fit.",
+    ),
     click.option(
         "--weight", metavar="COL", help="Column of counts or discounts; a row of weight k equals the row k times."
     ),
     click.option(
         "--precision", metavar="COL",
-        help="Column of known relative precisions; the variance of a reward is the noise variance divided by it, and "
-        "the row counts once.",
+        help="Column of known relative precisions: the variance of a reward is the noise variance divided by it. The "
+        "row counts once.",
     ),
     click.option(
         "--sampling-weight", metavar="COL",
-        help="Column of 1 / P(the row was kept), where rows of a larger log were kept by chance.",
+        help="Column of 1 / P(the row was kept), where the log is a random sample of a larger one.",
     ),
     click.option(
         "--levels", metavar="A,B", callback=names,
-        help="Columns of groups that tasks belong to, the widest first, such as region,store. For the "
-        "algorithm hier alone.",
+        help="Columns of groups of tasks, the widest first, such as region,store. With --algorithm hier only.",
     ),
     click.option(
         "--metadata", metavar="A,B", callback=names,
-        help="Columns of numbers known of a task, the same in all its rows. For the algorithm hier alone.",
+        help="Columns of numbers known of a task, the same in all its rows. With --algorithm hier only.",
     ),
     click.option(
         "--eligible", metavar="COL",
-        help="Column with a list of the actions that could be taken; checked, not used for the fit. Requests need it "
-        "too, and a choice never leaves its list.",
+        help="Column with a list of the actions that could be taken. Checked, not used for the fit. Requests need the "
+        "column too, and the policy chooses only from its lists.",
     ),
     click.option(
         "--time", metavar="COL",
-        help="Column that says when the action was chosen; not learned from. Choices that react to rewards, and "
-        "rewards that drift, are looked for only where it is named and rows are in its order.",
+        help="Column of the time of the choice. Not used for the fit. Adaptive logging and drifting rewards are "
+        "detected only with this column, and rows in its order.",
     ),
     click.option(
         "--guess/--no-guess", default=True, show_default=True,
-        help="Take the only column with a well-known name, such as user_id or propensity, for a task, action, reward, "
-        "pscore, weight or sampling weight that is not named. Each guess is printed.",
+        help="Where the task, action, reward, pscore, weight or sampling weight is not named, take the only column "
+        "with a well-known name for it, such as user_id or propensity. Each guess is printed.",
     ),
 )  # fmt: skip
 _FEATURES = (
     click.option(
         "--features", metavar="MAP", callback=_features,
         help="per-action: a linear model of the context for each action (default with actions and context). "
-        "indicator: one coefficient an action (default with actions alone). columns: the context as it is "
-        "without an intercept (default without actions). Or a .json file with a feature map.",
+        "indicator: one mean reward for each action (default with actions alone). columns: the context columns as they "
+        "are, without an intercept (default without actions). Or a .json file with a feature map.",
     ),
 )  # fmt: skip
 
 
 def eligible_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--eligible`` and ``--all-eligible``, which :func:`eligible_of` reads, to a command that has a policy."""
+    """Add ``--eligible`` and ``--all-eligible``, which :func:`eligible_of` reads."""
     named = click.option(
         "--eligible", metavar="COL",
         help="Column with a list of the actions that can be taken. Default: as in the log of the fit.",
     )  # fmt: skip
     every = click.option(
         "--all-eligible", is_flag=True,
-        help="Every action can be taken in each row, though the log of the fit listed those that could.",
+        help="All actions can be taken in every row, although the log of the fit has a column of eligible actions.",
     )  # fmt: skip
     return named(every(command))
 
 
 def eligible_of(given: dict[str, Any]) -> Any:
-    """Take what ``eligible_options`` gave: a column, False where every action can be taken, None where neither."""
-    column, every = given.pop("eligible"), given.pop("all_eligible")
-    if column is not None and every:
-        usage_error("--eligible lists the actions that can be taken, and --all-eligible says all; give one.")
-    return False if every else column
+    """Return the column of eligible actions, False for ``--all-eligible``, None without either; remove both options."""
+    column, all_eligible = given.pop("eligible"), given.pop("all_eligible")
+    if column is not None and all_eligible:
+        usage_error(
+            f"--eligible {column} restricts the actions, and --all-eligible does not. Give one of them."
+        )
+    return False if all_eligible else column
 
 
 def role_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of roles."""
+    """Add the options for the roles of columns."""
     for option in reversed(_ROLES):
         command = option(command)
     return command
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of roles and features."""
+    """Add the options for the roles of columns and for features."""
     for option in reversed(_FEATURES):
         command = option(command)
     return role_options(command)
 
 
 def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Columns of each role, named or guessed; guesses are told on standard error."""
+    """Return the roles of columns, named or guessed, and the guesses; print the guesses on standard error."""
     from hieropo.logs.arrow.schema import guess_roles
     from hieropo.rows.batches import Roles
 
     named = {role: given[role] for role in Roles.names() if role in given}
     named["context"] = given["context"] or getattr(features, "columns", ())
-    acting = features != "columns" and getattr(features, "actions", ()) is not None
-    guessed = ("task", "reward", "pscore", "weight", "sampling_weight", *(["action"] if acting else []))
-    roles, told = guess_roles(schema, named, guessed if given["guess"] else ())
-    for sentence in told:
+    has_actions = features != "columns" and getattr(features, "actions", ()) is not None
+    guessable = (
+        "task",
+        "reward",
+        "pscore",
+        "weight",
+        "sampling_weight",
+        *(["action"] if has_actions else []),
+    )
+    roles, guesses = guess_roles(schema, named, guessable if given["guess"] else ())
+    for sentence in guesses:
         click.echo(f"Note: {sentence}", err=True)
     if roles.action is None and not roles.context and features in (None, "columns"):
-        usage_error("Give --action, the column of the actions, or --context, columns that describe them.")
-    return roles, told
+        usage_error(
+            "No column of the log is named or known as the action. Give --action, the column of the actions, or "
+            "--context, the columns that describe the action taken."
+        )
+    return roles, guesses
 
 
 def chosen_features(choice: str | None) -> Any:
-    """Name of a feature map, or the map that lies in a file."""
+    """Return the name of a feature map, or the map of a .json file."""
     if choice is None or choice in MAPS:
         return choice
     from hieropo.errors import InputError
@@ -241,11 +264,11 @@ def chosen_features(choice: str | None) -> Any:
         return feature_map_from_dict(_mapping(choice))
     except FileNotFoundError as error:
         raise InputError(
-            f"There is no file {choice}, from which to read the feature map. Check the path."
+            f"There is no file {choice} with a feature map. Check the path of --features."
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict())."
+            f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict()) in Python."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Summaries of a policy directory, as values that JSON can hold."""
+"""Summaries of a policy and of one of its tasks, as values that JSON can hold."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ from hieropo.policies.gating import GatedPolicy
 from hieropo.rows.ids import typed_readings
 from hieropo.storage.table import StoredUnits
 
-LEVEL = 0.95  # of intervals
+LEVEL = 0.95  # probability of intervals
 
 
 def summary(stored: Any) -> dict[str, Any]:
-    """Summarise a policy, as JSON can hold it."""
+    """Return the summary of a policy: tasks, rows, actions, hyper-parameters and coefficients."""
     policy, hierarchy = stored.policy, stored.hierarchy
     keys, rows = policy.table.keys, np.asarray(policy.table.rows)
     features = policy.features
@@ -34,7 +34,10 @@ def summary(stored: Any) -> dict[str, Any]:
         "tasks": len(keys),
         "first_tasks": [_plain(keys.id_of(row)) for row in range(min(3, len(keys)))],
         "rows": whole(float(rows.sum())),
-        "rows_of_a_task": {"least": _of(rows, 0), "median": _of(rows, 50), "most": _of(rows, 100)},
+        "rows_of_a_task": {
+            name: _percentile(rows, percent)
+            for name, percent in (("least", 0), ("median", 50), ("most", 100))
+        },
         "actions": None if features is None or features.actions is None else list(features.actions),
         "context": None if features is None else list(features.columns),
         "measured_from": measured_from(features),
@@ -61,7 +64,7 @@ def _gate(policy: Any) -> dict[str, Any] | None:
 
 
 def _crossed(stored: Any) -> dict[str, Any] | None:
-    """Probabilities that parts of the crossed prior are zero, and the parts as a learner's summary has them."""
+    """Return the components of the crossed prior, and the posterior probabilities that they are zero."""
     hierarchy = stored.hierarchy
     if not isinstance(hierarchy, CrossedHierarchies):
         return None
@@ -74,20 +77,20 @@ def _crossed(stored: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _of(rows: Any, percent: int) -> int:
+def _percentile(rows: Any, percent: int) -> int:
     return int(np.percentile(rows, percent)) if rows.size else 0
 
 
 def _uncertainty(stored: Any) -> dict[str, Any]:
-    """Return how the uncertainty of the hierarchy enters the bounds; None where the hierarchy was not saved."""
-    told = {"noise_told": stored.provenance.get("noise_told", True)}
+    """Return the treatment of uncertain hyper-parameters in the bounds; None where no hierarchy was saved."""
+    noise = {"noise_told": stored.provenance.get("noise_told", True)}
     if isinstance(stored.hierarchy, CrossedHierarchies):
-        return {"uncertainty": "integrated", "hierarchies": len(stored.hierarchy), **told}
+        return {"uncertainty": "integrated", "hierarchies": len(stored.hierarchy), **noise}
     if isinstance(stored.hyper_uncertainty, HyperDraws):
-        return {"uncertainty": "integrated", "hierarchies": len(stored.hyper_uncertainty), **told}
+        return {"uncertainty": "integrated", "hierarchies": len(stored.hyper_uncertainty), **noise}
     if isinstance(stored.hyper_uncertainty, HyperError):
-        return {"uncertainty": "first-order", "hierarchies": None, **told}
-    return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None, **told}
+        return {"uncertainty": "first-order", "hierarchies": None, **noise}
+    return {"uncertainty": None if stored.hierarchy is None else "plug-in", "hierarchies": None, **noise}
 
 
 def _features(stored: Any) -> list[dict[str, Any]]:
@@ -96,20 +99,20 @@ def _features(stored: Any) -> list[dict[str, Any]]:
         names, root = _unit_names(policy), hyper
     else:
         names, root = _names(policy), policy.table.prior if hyper is None else hyper
-    spreads = _spreads(stored, len(names))
+    sds_by_name = _variation(stored, len(names))
     return [
         {
             "name": name,
             "mean": None if root is None else float(root.mean[j]),
             "mean_sd": None if root is None else float(root.sd[j]),
-            **{spread: None if sds is None else float(sds[j]) for spread, sds in spreads.items()},
+            **{key: None if sds is None else float(sds[j]) for key, sds in sds_by_name.items()},
         }
         for j, name in enumerate(names)
     ]
 
 
-def _spreads(stored: Any, width: int) -> dict[str, Any]:
-    """Standard deviations (d,) of what lies between the population and a task, from the tasks upwards."""
+def _variation(stored: Any, dim: int) -> dict[str, Any]:
+    """Return the sds (d,) of coefficients between tasks, then between the nodes of each level, by name."""
     hierarchy = stored.hierarchy
     if hierarchy is None:
         return {"between_tasks_sd": None}
@@ -126,15 +129,15 @@ def _spreads(stored: Any, width: int) -> dict[str, Any]:
             "interaction_sd": _sds(central.interaction_cov),
             **groups,
         }
-    told = _estimates(stored)
+    values = _estimates(stored)
     prefixes = {"between_tasks_sd": ""}
     for k, level in enumerate(hierarchy.levels):
         prefixes[f"between_{level.name or k}_sd"] = f"{level_name(hierarchy, k)} "
-    return {name: [told[f"{prefix}sd[{j}]"] for j in range(width)] for name, prefix in prefixes.items()}
+    return {name: [values[f"{prefix}sd[{j}]"] for j in range(dim)] for name, prefix in prefixes.items()}
 
 
 def _estimates(stored: Any) -> dict[str, float]:
-    """Estimates as `hieropo fit` shows them."""
+    """Return the estimates of noise and variation that `hieropo fit` shows."""
     if not isinstance(stored.hierarchy, Hierarchy):
         return {"noise sd": typical_noise(stored.hierarchy.central().noise_var) ** 0.5}
     return estimates(stored.hyper_uncertainty, stored.hierarchy)
@@ -145,7 +148,7 @@ def _sds(cov: Any) -> Any:
 
 
 def _unit_names(policy: Any) -> tuple[str, ...]:
-    """Names of the features (1, x) of one action."""
+    """Return the names of the features (1, x) of one action."""
     p, features = policy.table.means.shape[-1], policy.features
     if features is None:
         return tuple(f"feature {j}" for j in range(p))
@@ -159,21 +162,22 @@ def _names(policy: Any) -> tuple[str, ...]:
 
 
 def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[str, Any]:
-    """Summarise one task of a policy, as JSON can hold it.
+    """Return the summary of one task of a policy: coefficients, and expected rewards in a context.
 
     Raises
     ------
     UnknownTaskError
-        No task is written like ``text``.
+        No task id reads as ``text``.
     InputError
-        ``at`` does not name the context columns, or there is no feature map to read them.
+        ``at`` does not name the context columns, or the policy has no feature map.
     """
     policy = stored.policy
     table_, features = policy.table, policy.features
     task, row = _find(table_.keys, text)
-    laws = _laws(table_, row)
-    means, sds = (np.concatenate([getattr(law, what) for law in laws]) for what in ("mean", "sd"))
-    found: dict[str, Any] = {
+    posteriors = _marginals(table_, row)
+    means = np.concatenate([posterior.mean for posterior in posteriors])
+    sds = np.concatenate([posterior.sd for posterior in posteriors])
+    about: dict[str, Any] = {
         "policy": str(stored.path),
         "task": _plain(task),
         "rows": whole(float(table_.rows[row])),
@@ -190,40 +194,44 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     }
     context = _context(stored, features, row, at)
     if context is None:
-        return found
-    found["at"] = dict(zip(features.columns, context.tolist(), strict=True))
+        return about
+    about["at"] = dict(zip(features.columns, context.tolist(), strict=True))
     if features.actions is None:
-        found["candidate"] = _rewards(policy, task, laws, features.phi(context[None]))[0]
-        return found
-    rewards = _rewards(policy, task, laws, features.candidates(context[None])[0])
-    found["actions"] = [
+        about["candidate"] = _rewards(policy, task, posteriors, features.phi(context[None]))[0]
+        return about
+    rewards = _rewards(policy, task, posteriors, features.candidates(context[None])[0])
+    about["actions"] = [
         {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
     ]
-    plain = policy.policy if isinstance(policy, GatedPolicy) else policy
-    found["choice"] = plain.choose(task, context).action
+    ungated = policy.policy if isinstance(policy, GatedPolicy) else policy
+    about["choice"] = ungated.choose(task, context).action
     if isinstance(policy, GatedPolicy) and not policy.passes([task])[0]:
-        found["choice"], found["kept_for_the_incumbent"] = _plain(policy.incumbent), True
-    return found
+        about["choice"], about["kept_for_the_incumbent"] = _plain(policy.incumbent), True
+    return about
 
 
-def _laws(table_: Any, row: int) -> list[Gaussian]:
-    """Law of a task's coefficients; where actions share a prior, of those of each action on its own."""
+def _marginals(table_: Any, row: int) -> list[Gaussian]:
+    """Return the posterior of a task's coefficients; one marginal per action where the table holds these."""
     means, covs = np.atleast_2d(table_.means[row]), np.atleast_2d(np.asarray(table_.covs[row]))
     return [Gaussian(mean, unpack(cov, mean.size)) for mean, cov in zip(means, covs, strict=True)]
 
 
-def _rewards(policy: Any, task: Any, laws: list[Gaussian], phi: Any) -> list[dict[str, float]]:
+def _rewards(policy: Any, task: Any, posteriors: list[Gaussian], phi: Any) -> list[dict[str, float]]:
+    """Return lower bound, mean and sd of the expected reward of each candidate (rows of ``phi``)."""
     bounds = getattr(policy, "policy", policy).lower_bound(task, phi)
-    found = []
-    for k, row in enumerate(phi):
-        apart = len(laws) > 1  # candidate k is action k, whose features stand in its own place
-        law, own = (laws[k], row.reshape(len(laws), -1)[k]) if apart else (laws[0], row)
-        (mean,), (variance,) = law.project(own[None])
-        found.append({"lower_bound": float(bounds[k]), "mean": float(mean), "sd": float(variance**0.5)})
-    return found
+    rewards = []
+    for k, features in enumerate(phi):
+        if len(posteriors) > 1:  # candidate k is action k; only its block of the features is not 0
+            posterior, block = posteriors[k], features.reshape(len(posteriors), -1)[k]
+        else:
+            posterior, block = posteriors[0], features
+        (mean,), (variance,) = posterior.project(block[None])
+        rewards.append({"lower_bound": float(bounds[k]), "mean": float(mean), "sd": float(variance**0.5)})
+    return rewards
 
 
 def _find(keys: Any, text: str) -> tuple[Any, int]:
+    """Return the task id that reads as ``text``, and its row."""
     for reading in (text, *typed_readings(text)):
         row = keys.find(reading)
         if row >= 0:
@@ -231,23 +239,23 @@ def _find(keys: Any, text: str) -> tuple[Any, int]:
     first = ", ".join(str(_plain(keys.id_of(row))) for row in range(min(3, len(keys))))
     raise UnknownTaskError(
         f"Task {text!r} is not among the {counted(len(keys), 'task')} of this policy (such as {first}). Check its "
-        "spelling; a new task gets the population's answer, which inspect shows without --task."
+        "spelling. A task that is not in the log has the prior of the population, which inspect shows without --task."
     )
 
 
 def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) -> Any:
-    """The context to look at; None where there is no way to choose one."""
+    """Return the context ``at``, else the mean context of the task's rows; None where there is neither."""
     if features is None:
         if at is not None:
             raise InputError(
-                "This policy was saved without a feature map, so --at cannot be read; leave it out."
+                "This policy was saved without a feature map, so it has no context columns for --at. Leave --at out."
             )
         return None
     if at is not None:
         if set(at) != set(features.columns):
             raise InputError(
-                f"--at names {sorted(at)}; this policy reads the context columns {list(features.columns)}. "
-                "Name each once."
+                f"--at names {sorted(at)}, and this policy reads the context columns {list(features.columns)}. "
+                "Give a number for each of these."
             )
         return np.array([at[column] for column in features.columns])
     if not features.columns:
@@ -256,12 +264,14 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
     if moments is None or features.actions is None or features.table is not None:
         return None
     sums, actions = np.asarray(moments.sums), len(features.actions)
-    own = sums[row] if np.any(moments.rows[row]) else sums.sum(axis=0)
-    apart = own.ndim == 2
-    p = moments.unit_dim if apart else moments.dim
-    last = (own.sum(axis=0) if apart else own)[packed_size(p + 1) :]  # sum w (phi, r, 1)
-    each = last[:p].reshape(1 if apart else actions, -1).sum(axis=0) / last[p + 1]
-    return features.unmeasured(each[None, int(features.intercept) :])[0]
+    task_sums = sums[row] if np.any(moments.rows[row]) else sums.sum(axis=0)
+    per_action = task_sums.ndim == 2
+    p = moments.unit_dim if per_action else moments.dim
+    first_order = (task_sums.sum(axis=0) if per_action else task_sums)[
+        packed_size(p + 1) :
+    ]  # sum w (phi, r, 1)
+    mean = first_order[:p].reshape(1 if per_action else actions, -1).sum(axis=0) / first_order[p + 1]
+    return features.unmeasured(mean[None, int(features.intercept) :])[0]
 
 
 def _plain(value: Any) -> Any:

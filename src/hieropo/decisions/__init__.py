@@ -1,4 +1,4 @@
-"""Requests in, decisions out: requests are read, tasks that are new to the policy placed, actions chosen.
+"""From requests to decisions: requests are read, priors of new tasks computed, and actions chosen.
 
 May import ``passes`` and below.
 """

@@ -1,4 +1,4 @@
-"""Tasks that the log did not have, where requests say the groups that they belong to or numbers known of them."""
+"""Policies for tasks that are not in the log, from the groups and metadata in the requests."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -18,38 +18,38 @@ from hieropo.rows.keys import Keys
 
 
 class NewTasks:
-    """Policies for tasks that a log with levels or metadata did not have.
+    """Makes policies for tasks that are not in the log, where the log has levels or metadata.
 
-    Such a task gets the posterior of a task without rows in its group, at its metadata. Of a group that the log did not
-    have either it is that of a new group in the one above.
+    Such a task has the posterior of a task without rows in its group, at its metadata. If the group is not in the log
+    either, it is a new group of the level above.
 
     Parameters
     ----------
     roles : Roles
         Of the log.
-    known : callable
-        Gives the posterior, and where the tasks of the log stand; called when the first such task comes.
+    load : callable
+        Returns the posterior, and the levels and metadata of the tasks in the log; called at the first new task.
     """
 
     levels: tuple[str, ...]
     metadata: tuple[str, ...]
 
-    def __init__(self, roles: Roles, known: Callable[[], tuple[Any, TaskLevels]]) -> None:
+    def __init__(self, roles: Roles, load: Callable[[], tuple[Any, TaskLevels]]) -> None:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
-        self._known, self._posterior = known, None
+        self._load, self._posterior = load, None
         self._task_levels = TaskLevels(self._roles)
-        self._groups: list[Keys] = []  # in the log, from the tasks upwards
+        self._groups: list[Keys] = []  # groups in the log, level by level from the tasks upwards
         self._warned = False
-        self._laws: dict[Any, Gaussian] = {}
+        self._priors: dict[Any, Gaussian] = {}
 
     @classmethod
-    def of(cls, roles: Roles, known: Callable[[], tuple[Any, TaskLevels]]) -> Self | None:
-        """Return what is known of new tasks; None where a log has neither levels nor metadata."""
-        return cls(roles, known) if roles.levels or roles.metadata else None
+    def of(cls, roles: Roles, load: Callable[[], tuple[Any, TaskLevels]]) -> Self | None:
+        """Return the policies for new tasks; None where the log has neither levels nor metadata."""
+        return cls(roles, load) if roles.levels or roles.metadata else None
 
     def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
-        """Return a policy as another one for the tasks of requests, none of which the log had.
+        """Return a policy with the settings of ``like`` for the tasks of requests, none of which is in the log.
 
         Raises
         ------
@@ -61,14 +61,14 @@ class NewTasks:
         Warns
         -----
         HieropoWarning
-            An unknown group reads as one that the log had.
+            The id of an unknown group resembles that of a group in the log.
         """
         if requests.absent:
-            raise SchemaError(self._unplaced(requests))
+            raise SchemaError(self._absent_message(requests))
         if self._posterior is None:
-            self._posterior, before = self._known()
-            self._task_levels = before.copy()
-            self._groups = [Keys.factorize(list(parent.values()))[0] for parent in before.levels().values()]
+            self._posterior, of_log = self._load()
+            self._task_levels = of_log.copy()
+            self._groups = [Keys.factorize(list(parent.values()))[0] for parent in of_log.levels().values()]
         self._warn_of_groups(requests)
         n = len(requests)
         self._task_levels.add(
@@ -79,63 +79,65 @@ class NewTasks:
             )
         )  # fmt: skip
         keys, _ = Keys.factorize(requests.task)
-        parents, values = tuple(self._task_levels.levels().values()), self._task_levels.known
-        laws = [self._law(task, parents, values) for task in keys.values.tolist()]
+        parents, metadata = tuple(self._task_levels.levels().values()), self._task_levels.known
+        priors = [self._prior(task, parents, metadata) for task in keys.values.tolist()]
         table = PosteriorTable(
-            keys, np.array([law.mean for law in laws]), pack(np.array([law.cov for law in laws])),
-            np.zeros(len(keys), dtype=np.int64), laws[0],
+            keys, np.array([prior.mean for prior in priors]), pack(np.array([prior.cov for prior in priors])),
+            np.zeros(len(keys), dtype=np.int64), priors[0],
         )  # fmt: skip
         return LCBPolicy(table, like.features, pessimism=like.pessimism)
 
     def _warn_of_groups(self, requests: Requests) -> None:
-        """Warn once of an unknown group that reads as a known one."""
+        """Warn once of an unknown group whose id resembles a known one."""
         columns = zip(self.levels, requests.levels, reversed(self._groups), strict=True)
         for column, groups, known in [] if self._warned else columns:
             values = Keys.factorize(groups)[0].values
             unknown = values[np.asarray(known.locate(values)) < 0].tolist()
             pairs = ((group, matching_known_id(group, known)) for group in unknown)
-            group, twin = next((pair for pair in pairs if pair[1] is not None), (None, None))
-            if twin is not None and not self._warned:
+            group, alike = next((pair for pair in pairs if pair[1] is not None), (None, None))
+            if alike is not None and not self._warned:
                 self._warned = True
                 warn(
-                    f"Group {plain(group)!r} of column {column!r} is unknown, but {twin!r} is known; new tasks of it "
-                    "get the answer for a new group. Are they one group? Hand ids in as they were written in the log."
+                    f"Group {plain(group)!r} of column {column!r} is unknown, but {alike!r} is known; its new tasks "
+                    "are treated as tasks of a new group. If they are the same group, write its id as in the log."
                 )
 
-    def _law(self, task: Any, parents: Any, values: Any) -> Gaussian:
+    def _prior(self, task: Any, parents: Any, metadata: Any) -> Gaussian:
+        """Return the posterior of a task without rows, from the cache where its groups and metadata are the same."""
         groups, child = [], task
         for parent in parents:
             child = parent[child]
             groups.append(child)
-        numbers = values.get(task)
-        key = tuple(groups), None if numbers is None else numbers.tobytes()
-        if key not in self._laws:
-            self._laws[key] = self._of_group(groups, numbers)
-        return self._laws[key]
+        values = metadata.get(task)
+        key = tuple(groups), None if values is None else values.tobytes()
+        if key not in self._priors:
+            self._priors[key] = self._prior_in(groups, values)
+        return self._priors[key]
 
-    def _of_group(self, groups: list[Any], numbers: Any) -> Gaussian:
-        known: dict[str, Any] = {} if numbers is None else {"metadata": numbers}
+    def _prior_in(self, groups: list[Any], values: Any) -> Gaussian:
+        """Return the posterior of a task without rows in the lowest of its groups that is in the log."""
+        metadata: dict[str, Any] = {} if values is None else {"metadata": values}
         posterior: Any = self._posterior
         for level, group in enumerate(groups):
             try:
                 posterior.node(level, group)
             except UnknownTaskError:
                 continue
-            found: Gaussian = posterior.new_task(group, level=level, **known)
-            return found
-        above: Gaussian = posterior.new_task(**known)
-        return above
+            in_group: Gaussian = posterior.new_task(group, level=level, **metadata)
+            return in_group
+        at_root: Gaussian = posterior.new_task(**metadata)
+        return at_root
 
-    def _unplaced(self, requests: Requests) -> str:
+    def _absent_message(self, requests: Requests) -> str:
         column = requests.absent[0]
         role = "level" if column in self.levels else "metadata"
-        what = (
-            "the group whose tasks it is like"
+        meaning = (
+            "the group of the task, whose tasks inform its prior"
             if role == "level"
-            else "a number that its coefficients move with"
+            else "a number on which its prior mean depends"
         )
         return (
-            f"Row {requests.first_row} is of task {plain(requests.task[0])!r}, which the log did not have, and column "
-            f"{column!r} (role {role}) is not in the requests: it says {what}. Add the column, or leave out requests "
-            "of such tasks."
+            f"Row {requests.first_row} is of task {plain(requests.task[0])!r}, which is not in the log, and the "
+            f"requests lack column {column!r} (role {role}): {meaning}. Add the column, or leave out requests of such "
+            "tasks."
         )

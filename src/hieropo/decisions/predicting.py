@@ -1,4 +1,4 @@
-"""Actions for requests, as the log had them."""
+"""The chosen action of each request, as an array of action ids."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,25 +12,25 @@ from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 
 
-def chosen(
+def chosen_actions(
     policy: LCBPolicy | GatedPolicy, requests: Iterable[Requests], new_tasks: NewTaskPolicies | None = None
 ) -> NDArray[Any]:
-    """Choose an action for each request, (n,); None where a gate leaves it to the incumbent.
+    """Return the chosen action of each request, (n,); None where a gate leaves the task to the incumbent.
 
     Warns
     -----
     HieropoWarning
-        No request is of a task that the policy knows.
+        No request is of a task in the log.
     """
     features = policy.features
     assert features is not None
     actions, unknown_tasks = features.actions or (), UnknownTasks(policy.table.keys)
-    found: list[Any] = []
+    ids: list[Any] = []
     for batch in requests:
         best = choices_of(policy, batch, new_tasks)
-        found.extend(actions[i] if i >= 0 else None for i in best.index[:, 0])
+        ids.extend(actions[i] if i >= 0 else None for i in best.index[:, 0])
         unknown_tasks.add(batch.task)
     unknown_tasks.finish()
-    answer: NDArray[Any] = np.empty(len(found), dtype=object)
-    answer[:] = found
-    return answer
+    array: NDArray[Any] = np.empty(len(ids), dtype=object)
+    array[:] = ids
+    return array

@@ -1,4 +1,4 @@
-"""Reading requests: the rows for which a decision is wanted."""
+"""Requests, the rows that need a decision: read in checked batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from hieropo.logs.arrow.schema import check_columns, check_listed
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import context_matrix
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.policies.marginals import LOOKED_AT, TaskKeys
+from hieropo.policies.marginals import MAX_COMPARED, TaskKeys
 from hieropo.rows.batches import Eligible
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
@@ -24,22 +24,22 @@ from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Consecutive rows of requests, known to be usable.
+    """Consecutive rows of requests, which are checked.
 
     Parameters
     ----------
     task : (n,) ids
     context : (n, c) float
     request : (n,) ids or None
-        The caller's own names of the rows.
+        The caller's ids of the requests.
     first_row : int
         Number of the first row, counted from 0.
     levels : tuple of (n,) ids
-        Groups that each row's task belongs to, the widest first.
+        The groups of each row's task, the widest first.
     metadata : (n, c) float, optional
-        Numbers known of each row's task.
+        The metadata of each row's task.
     absent : tuple of str
-        Columns of levels and metadata that the source lacks; none of the others is read then.
+        Columns of levels and metadata that the source lacks; if any is absent, none of them is read.
     numbers : (n,) int, optional
         Numbers of the rows, where they do not follow ``first_row``.
     """
@@ -57,8 +57,8 @@ class Requests:
     def __len__(self) -> int:
         return int(self.task.size)
 
-    def placed(self, rows: NDArray[np.int64]) -> "Requests":
-        """Return some rows (n,), with what is known of their tasks and without eligible actions."""
+    def subset(self, rows: NDArray[np.int64]) -> "Requests":
+        """Return some rows (n,), with levels and metadata of their tasks and without eligible actions."""
         numbers = self.first_row + rows if self.numbers is None else self.numbers[rows]
         return replace(
             self, task=self.task[rows], context=self.context[rows], request=None, _eligible=None,
@@ -69,11 +69,11 @@ class Requests:
 
     @property
     def eligible(self) -> list[list[Any]] | None:
-        """Eligible action ids of each row; None where every action is eligible."""
+        """Return the eligible action ids of each row; None where all actions are eligible."""
         return None if self._eligible is None else self._eligible.lists
 
     def eligible_mask(self, features: FeatureMap) -> NDArray[np.bool_] | None:
-        """Return which of the K actions of a feature map are eligible, (n, K); None where every action is.
+        """Return the mask (n, K) of eligible actions of a feature map; None where all actions are eligible.
 
         Raises
         ------
@@ -84,12 +84,12 @@ class Requests:
 
 
 class UnknownTasks:
-    """Counts requests of tasks that a policy does not know.
+    """Counts the requests of tasks that are not in the log of a policy.
 
     Parameters
     ----------
     keys : TaskKeys
-        Ids of the tasks that it knows.
+        Ids of the tasks in the log.
     """
 
     def __init__(self, keys: TaskKeys) -> None:
@@ -98,21 +98,21 @@ class UnknownTasks:
         self._first: list[Any] = []
 
     def add(self, tasks: Ids) -> int:
-        """Count the tasks of further requests; return how many of them are unknown."""
+        """Count the tasks of further requests; return the number of unknown ones."""
         unknown = int(np.count_nonzero(np.asarray(self._keys.locate(tasks)) < 0))
         if not self._requests:
-            self._first = list(tasks[:LOOKED_AT])
+            self._first = list(tasks[:MAX_COMPARED])
         self._requests += len(tasks)
         self._unknown += unknown
         return unknown
 
     def finish(self) -> None:
-        """Warn where no task of all requests is known, unless the policy did, one of them reading as one that it knows.
+        """Warn where no task of all requests is known, unless the policy has warned of a similar known id.
 
         Warns
         -----
         HieropoWarning
-            Says what their ids and those of the log are like.
+            Shows an id of the requests beside one of the log.
         """
         if not self._requests or self._unknown < self._requests or not len(self._keys):
             return
@@ -121,22 +121,22 @@ class UnknownTasks:
         known, task = self._keys.id_of(0), self._first[0]
         text = id_type_warning(known, task, "request")
         warn(
-            "No request is of a task that the log had, so no answer uses rows of its own task: their ids are such as "
-            f"{plain(task)!r}, those of the log such as {plain(known)!r}. Is it the right column, and are ids written "
-            "as in the log? Where all tasks are new, nothing is amiss."
+            "No request is of a task that the log had, so no decision uses rows of its own task. Task ids of the "
+            f"requests are such as {plain(task)!r}, those of the log such as {plain(known)!r}. Check the column of "
+            "task ids and how they are written. If all tasks are new, this is as it should be."
             if text is None
             else text
         )
 
 
 class NewTaskPolicies(Protocol):
-    """Knows tasks that the log did not have, by columns of the requests."""
+    """Makes policies for tasks that are not in the log, from columns of the requests."""
 
     levels: tuple[str, ...]
     metadata: tuple[str, ...]
 
     def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
-        """Return a policy as another one for the tasks of requests, none of which the log had."""
+        """Return a policy with the settings of ``like`` for the tasks of requests, none of which is in the log."""
 
 
 def read_requests(
@@ -149,7 +149,7 @@ def read_requests(
     new_tasks: NewTaskPolicies | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[Requests]:
-    """Read requests as validated batches, in order; the counterpart of ``read`` for decisions.
+    """Yield requests as checked batches, in order; the counterpart of ``read`` for decisions.
 
     Parameters
     ----------
@@ -161,19 +161,21 @@ def read_requests(
     eligible : str, optional
         Column with a list of the action ids that can be taken in each row.
     request : str, optional
-        Column with the caller's own names of the rows.
+        Column with the caller's ids of the requests.
     new_tasks : NewTaskPolicies, optional
-        Names columns of levels and metadata, which are read where all of them are there.
+        Names the columns of levels and metadata, which are read where all of them exist.
 
     Raises
     ------
     SchemaError
-        A column is missing, there twice, or of a type that cannot play its role.
+        A column is missing, exists twice, or has a type that does not fit its role.
     LogError
-        A row cannot be used (a null, a NaN, an empty list), or there is none; names column and row number.
+        A row cannot be used (a null, a NaN, an empty list), or there is none; the message names column and row number.
     """
     if task is None:
-        raise SchemaError("The role task needs a column; name it, task='...'.")
+        raise SchemaError(
+            "No column of task ids was named, and each request needs a task. Name it, task='...'."
+        )
     columns = {"task": task, "eligible": eligible, "request": request}
     roles = [(role, column) for role, column in columns.items() if column is not None]
     names = context_names(context)
@@ -186,12 +188,12 @@ def read_requests(
     roles += [*(("level", column) for column in levels), *(("metadata", column) for column in metadata)]
     check_listed(log.schema, eligible, log.name)
     check_columns(log.schema, roles, log.name)
-    return _batches(log, _Reading(names, columns, levels, metadata, absent), batch_rows)
+    return _batches(log, _RequestColumns(names, columns, levels, metadata, absent), batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """Columns that are read, by their roles; and those of a place that are absent."""
+class _RequestColumns:
+    """The columns to read, by role; and the absent columns of levels and metadata."""
 
     context: tuple[str, ...]
     single: dict[str, str | None]
@@ -201,33 +203,33 @@ class _Reading:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Each column once."""
+        """Return each column once."""
         named = [column for column in self.single.values() if column is not None]
         return tuple(dict.fromkeys([*named, *self.context, *self.levels, *self.metadata]))
 
 
-def _batches(log: LogSource, reading: _Reading, batch_rows: int) -> Iterator[Requests]:
+def _batches(log: LogSource, columns: _RequestColumns, batch_rows: int) -> Iterator[Requests]:
     row = 0
-    for found in log.batches(reading.columns, batch_rows):
-        yield _requests(found, reading, row)
-        row += found.num_rows
+    for batch in log.batches(columns.columns, batch_rows):
+        yield _requests(batch, columns, row)
+        row += batch.num_rows
     if not row:
         raise empty(log.name)
 
 
-def _requests(found: pa.RecordBatch, reading: _Reading, row: int) -> Requests:
-    def named(column: str | None) -> Ids | None:
-        return None if column is None else ids(found.column(column), column, row)
+def _requests(batch: pa.RecordBatch, columns: _RequestColumns, row: int) -> Requests:
+    def ids_of(column: str | None) -> Ids | None:
+        return None if column is None else ids(batch.column(column), column, row)
 
-    column, eligible = reading.single["eligible"], None
+    column, eligible = columns.single["eligible"], None
     if column is not None:
-        eligible = Eligible(*lists(found.column(column), column, row), row)
-    task, context = named(reading.single["task"]), reading.context
+        eligible = Eligible(*lists(batch.column(column), column, row), row)
+    task, context = ids_of(columns.single["task"]), columns.context
     assert task is not None
     return Requests(
-        task, contexts(context_matrix(found, context, row), context, row), named(reading.single["request"]), row,
+        task, contexts(context_matrix(batch, context, row), context, row), ids_of(columns.single["request"]), row,
         _eligible=eligible,
-        levels=tuple(ids(found.column(column), column, row) for column in reading.levels),
-        metadata=context_matrix(found, reading.metadata, row) if reading.metadata else None,
-        absent=reading.absent,
+        levels=tuple(ids(batch.column(column), column, row) for column in columns.levels),
+        metadata=context_matrix(batch, columns.metadata, row) if columns.metadata else None,
+        absent=columns.absent,
     )  # fmt: skip

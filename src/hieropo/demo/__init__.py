@@ -1,4 +1,4 @@
-"""The whole way of the data on a log that ships with the package: split, fit, judge, decide, leave behind.
+"""The demonstration on a log that ships with the package: split, fit, evaluate, decide, and save.
 
 Uses the public API.
 """

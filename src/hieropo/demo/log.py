@@ -1,4 +1,4 @@
-"""The logs that ship with the package, the roles of their columns, and a log opened for fitting and judging."""
+"""The logs that ship with the package, the roles of their columns, and their rows as arrays."""
 
 import warnings
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Learner = Callable[[], HierOPO]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A shipped log and what is compared on it.
+    """A shipped log, and the policies that are compared on it.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class DemoLog:
         return len(self.tasks)
 
     def fit(self, learner: HierOPO, rows: Any) -> HierOPO:
-        """Fit to some rows of the log."""
+        """Return a learner fitted to some rows of the log."""
         roles = self.scenario.roles
         with warnings.catch_warnings():  # what these logs cannot show the demonstration says itself, once
             warnings.simplefilter("ignore", HieropoWarning)
@@ -152,14 +152,14 @@ class DemoLog:
             )  # fmt: skip
 
     def eligible(self, actions: tuple[Any, ...]) -> Mask | None:
-        """Which actions each task allows, (m, K)."""
+        """Return the mask of actions that each task allows, (m, K)."""
         allowed = self.scenario.eligible
         if allowed is None:
             return None
         return np.array([[allowed(task, action) for action in actions] for task in self.keys.values.tolist()])
 
     def follows(self, policy: LCBPolicy) -> Mask:
-        """Whether each row has the action that the policy chooses there, (n,)."""
+        """Return True for rows (n,) with the action that the policy chooses there."""
         assert policy.features is not None
         actions = policy.features.actions or ()
         mask = self.eligible(actions)

@@ -1,4 +1,4 @@
-"""Split the log, fit, judge; then fit on everything and leave a policy and its decisions behind."""
+"""Split the log, fit and evaluate policies; then fit the whole log, and save a policy with its decisions."""
 
 import shutil
 import warnings
@@ -32,9 +32,9 @@ RIDGE = "ridge for each task"
 
 @dataclass(frozen=True)
 class Left:
-    """Paths of what the demonstration leaves behind, the number of decisions, and some task of the policy.
+    """Paths of the files of the demonstration, the number of decisions, and a task of the policy.
 
-    ``report`` is None where the eligible actions are not in the log, so that the policy cannot be judged on it.
+    ``report`` is None where the log lacks the eligible actions, so that the policy cannot be evaluated on it.
     """
 
     log: Path
@@ -47,7 +47,7 @@ class Left:
 
 
 def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
-    """Separate ridge regressions with penalty 1: theta_s ~ N(0, noise_var I), acting on the mean."""
+    """Separate ridge regressions with penalty 1: theta_s ~ N(0, noise_var I), with pessimism 0."""
     moments = moments.dense() if isinstance(moments, UnitMoments) else moments
     d = moments.dim
     known = Gaussian(np.zeros(d), np.zeros((d, d)))
@@ -56,7 +56,7 @@ def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
 
 
 def compare(scenario: Scenario, *, splits: int, seed: int, watch: Progress = iter) -> Findings:
-    """Judge policies on random halves of the log, each fitted to the other half.
+    """Evaluate policies on random halves of the log, each fitted to the other half.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def _paths(folder: Path) -> dict[str, Path]:
 
 
 def _requests(log: DemoLog, learner: HierOPO) -> Any:
-    """Every row again where contexts differ; else one request a task, with the actions it allows."""
+    """Return the requests: every row where contexts differ; else one for each task, with the actions it allows."""
     roles = log.scenario.roles
     if roles.context:
         return log.rows.select([roles.task, *roles.context])

@@ -1,4 +1,4 @@
-"""Values of policies on held-out rows with their standard errors, and sentences made from them.
+"""Values of policies on held-out rows with their standard errors, and sentences about them.
 
 With w = 1{action = the policy's} / propensity, the self-normalised estimate and what each row contributes to
 its error are::
@@ -29,7 +29,7 @@ ENOUGH_EVENTS = 10  # matched rewards other than zero; below, a normal interval 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A value, and what each of the n rows of the log contributes to its error, (n,); in reward units."""
+    """A value with its influence values (n,), one for each row of the log; in reward units."""
 
     value: float
     influence: Array
@@ -39,23 +39,23 @@ class Estimate:
 
     @property
     def se(self) -> float:
-        """Standard error for other rows of the same tasks."""
+        """Return the standard error over rows, for the same tasks."""
         return float(np.sqrt(self.influence @ self.influence))
 
     def se_over(self, codes: Codes) -> float:
-        """Standard error for other groups of rows of the same population; ``codes`` (n,) name the groups."""
+        """Return the standard error clustered by the groups ``codes`` (n,)."""
         sums = np.bincount(codes, weights=self.influence)
         return float(np.sqrt(sums @ sums))
 
     @staticmethod
     def average(estimates: Sequence["Estimate"]) -> "Estimate":
-        """Mean of estimates made from the same log."""
+        """Return the mean of estimates from the same log."""
         value = float(np.mean([each.value for each in estimates]))
         return Estimate(value, np.mean([each.influence for each in estimates], axis=0))
 
 
 def snips(reward: Array, weight: Array) -> Estimate:
-    """Self-normalised weighted mean of rewards (n,); a weight of zero leaves a row out.
+    """Return the self-normalised importance-weighted mean (SNIPS) of rewards (n,).
 
     Raises
     ------
@@ -74,7 +74,7 @@ def snips(reward: Array, weight: Array) -> Estimate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A policy compared with another one.
+    """The comparison of a policy with another one.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ class Judgement:
 
     @property
     def widest(self) -> float:
-        """The larger of the standard errors of the difference."""
+        """Return the larger of the standard errors of the difference."""
         return max(self.se, self.se_over_tasks or 0.0)
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough events for the standard error to mean something."""
+        """Return True where there are enough events for a reliable standard error."""
         return self.events >= ENOUGH_EVENTS
 
     @property
     def shown(self) -> bool:
-        """Whether the difference is told from zero at the 5 % level."""
+        """Return True where the difference is significant at the 5 % level."""
         return self.enough and abs(self.difference) > SIGNIFICANT * self.widest
 
 
@@ -149,7 +149,7 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the gain of the first policy, as an evaluation says it; None for too few events."""
+        """Return the verdict on the gain of the first policy, as in an evaluation; None with too few events."""
         first = self.policies[0]
         if not first.enough:
             return None
@@ -158,40 +158,40 @@ class Findings:
         return "shown" if first.difference > 0 else "worse"
 
     def sentences(self) -> list[str]:
-        """Say what this log shows and what it does not: first of the incumbent, then of the other policies."""
-        found = [self._against_incumbent()]
-        name, told = self.policies[0].name, [each for each in self.rivals if each.enough]
-        for word, sign in (("more", 1), ("less", -1)):
-            shown = [each for each in told if each.shown and sign * each.difference > 0]
+        """Return sentences on the significant and the other differences: to the incumbent, then to other policies."""
+        sentences = [self._against_incumbent()]
+        name, reliable = self.policies[0].name, [rival for rival in self.rivals if rival.enough]
+        for word, sign in (("larger", 1), ("smaller", -1)):
+            shown = [rival for rival in reliable if rival.shown and sign * rival.difference > 0]
             if shown:
-                found.append(f"It shows {name} to be worth {word} than {_listed(shown)}.")
-        open_ = [each for each in self.rivals if not each.shown]
-        if open_:
-            found.append(f"It does not show {name} to be worth more, or less, than {_listed(open_)}.")
-        return found
+                sentences.append(f"It shows a {word} value of {name} than of {_listed(shown)}.")
+        not_shown = [rival for rival in self.rivals if not rival.shown]
+        if not_shown:
+            sentences.append(
+                f"It does not show a difference in value between {name} and {_listed(not_shown)}."
+            )
+        return sentences
 
     def _against_incumbent(self) -> str:
         first, other = self.policies[0], self.scenario.incumbent
         if self.verdict is None:
             events = [policy.events for policy in self.policies]
             return (
-                f"The log shows nothing of the gain of {first.name} over {other}: of the held-out rows of a split that "
-                f"have the action a policy would choose, only {min(events):.1f} to {max(events):.1f} have a reward "
+                f"The log gives no verdict on the gain of {first.name} over {other}: of the held-out rows with the "
+                f"action that a policy chooses, only {min(events):.1f} to {max(events):.1f} in a split have a reward "
                 "other than zero."
             )
-        said = {
+        claim = {
             "shown": f"The log shows a gain of {first.name} over {other}",
             "not shown": f"The log does not show a gain of {first.name} over {other}, nor a loss",
             "worse": f"The log shows {first.name} to be worse than {other}",
         }[self.verdict]
         digits, half = decimals(first.widest), SIGNIFICANT * first.widest
         low, high = first.difference - half, first.difference + half
-        return (
-            f"{said}: {first.difference:+.{digits}f} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})."
-        )
+        return f"{claim}: {first.difference:+.{digits}f} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON can hold it."""
+        """Return all results as types of JSON."""
         return {
             "data": self.scenario.name,
             "rows": self.rows,
@@ -227,5 +227,5 @@ def _with_numbers(judgement: Judgement) -> str:
 
 
 def decimals(se: float) -> int:
-    """Digits after the point that show two figures of a standard error."""
+    """Return the number of decimals that show two digits of a standard error."""
     return max(0, 1 - math.floor(math.log10(se))) if se > 0 else 4

@@ -1,4 +1,4 @@
-"""FlatOPO, OracleOPO and complete pooling: what sharing is compared with."""
+"""Baselines to compare sharing with: FlatOPO, OracleOPO and complete pooling."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,7 @@ from hieropo.rows.batches import Roles
 
 
 class _Baseline(HierOPO):
-    """One level of tasks, whose hierarchy is taken as known once it is estimated."""
+    """A learner with one level of tasks, whose estimated hierarchy is taken as known (plug-in)."""
 
     _shares = False
     known: Hierarchy | None
@@ -28,7 +28,8 @@ class _Baseline(HierOPO):
         settings = super()._check_settings()
         if isinstance(self.task_cov, str) and self.task_cov == "crossed":
             raise InputError(
-                f"{type(self).__name__} is a baseline, and task_cov='crossed' is for HierOPO: leave task_cov out."
+                f"{type(self).__name__} is a baseline, and task_cov='crossed' is a prior of HierOPO alone. Leave "
+                "task_cov out, or fit HierOPO."
             )
         if isinstance(self.known, CrossedHierarchy):
             raise InputError(
@@ -53,14 +54,15 @@ class _Baseline(HierOPO):
 
     def _check_roles(self, roles: Roles, settings: Settings) -> None:  # noqa: ARG002
         if roles.levels or roles.metadata:
+            columns = [*roles.levels, *roles.metadata]
             raise InputError(
-                f"{type(self).__name__} is a baseline of one level of tasks: it has no use for levels and metadata. "
-                "Leave them out, or fit HierOPO."
+                f"{type(self).__name__} is a baseline with one level of tasks, and cannot use the levels or metadata "
+                f"{columns}. Leave them out, or fit HierOPO."
             )
 
     def _learning(self, moments: Moments, features: FeatureMap, task_levels: TaskLevels) -> Learning:  # noqa: ARG002
-        wanted = isinstance(self.task_cov, str) and self.task_cov == "block"
-        blocks = len(features.actions) if wanted and features.actions is not None else None
+        by_block = isinstance(self.task_cov, str) and self.task_cov == "block"
+        blocks = len(features.actions) if by_block and features.actions is not None else None
         return given(moments, self._hierarchy(moments, blocks))
 
     def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
@@ -71,10 +73,10 @@ class _Baseline(HierOPO):
 
 
 class FlatOPO(_Baseline):
-    """Every task alone, with one prior (FlatOPO of the paper).
+    """Learn every task separately, from its own rows and one fixed prior (FlatOPO of the paper).
 
-    With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) from the
-    estimates: a ridge for each task whose strength fits the usual size of each coefficient.
+    With ``known``, the prior is N(mu_q, Sigma_0 + Sigma_q). Without, it is N(0, diag(mu_j^2 + Sigma_0_jj)) of the
+    estimates, which is a ridge regression for each task with a penalty from the size of each coefficient.
     """
 
     def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
@@ -84,7 +86,7 @@ class FlatOPO(_Baseline):
 
 
 class PooledOPO(_Baseline):
-    """Complete pooling: one theta for all tasks, and the noise of that one fit."""
+    """Learn one theta for all tasks, with the noise variance of that one regression (complete pooling)."""
 
     def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:  # noqa: ARG002
         if self.known is not None:
@@ -93,7 +95,7 @@ class PooledOPO(_Baseline):
 
 
 class OracleOPO(_Baseline):
-    """The hyper-parameter mu is known (OracleOPO of the paper).
+    """Learn every task given the true population mean mu, which only a simulation knows (OracleOPO of the paper).
 
     Parameters
     ----------
@@ -120,7 +122,8 @@ class OracleOPO(_Baseline):
     def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
         if np.shape(self.mu) != (moments.dim,):
             raise MismatchError(
-                f"mu has shape {np.shape(self.mu)}; this log has {moments.dim} features, so ({moments.dim},) is needed."
+                f"mu has shape {np.shape(self.mu)}, and this log has {moments.dim} features. Give mu of shape "
+                f"({moments.dim},)."
             )
-        known = self._estimated(moments, blocks) if self.known is None else self.known
-        return known.oracle(self.mu)
+        hierarchy = self._estimated(moments, blocks) if self.known is None else self.known
+        return hierarchy.oracle(self.mu)

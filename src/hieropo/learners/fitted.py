@@ -1,4 +1,4 @@
-"""Questions to a fitted learner: choices, worth, a summary, a file."""
+"""A fitted learner: predict, summary, evaluate and save."""
 
 import os
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import whole
 from hieropo.decisions.new_tasks import NewTasks
-from hieropo.decisions.predicting import chosen
+from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import read_requests
 from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
-from hieropo.learners.saving import origin, versions
+from hieropo.learners.saving import learner_provenance, versions
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Fitted:
-    """A learner after :meth:`HierOPO.fit`, and the questions that it answers."""
+    """The methods of a learner that need a fit: predict, summary, evaluate and save."""
 
     policy_: LCBPolicy | GatedPolicy
     features_: FeatureMap
@@ -52,7 +52,7 @@ class Fitted:
     _seconds: Mapping[str, float]
 
     def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
-        """Take over what another process learned: moments, hierarchy, posterior and so on."""
+        """Set the state of a fit from the parts of a saved policy, and return this learner."""
         assert policy.features is not None
         self.policy_, self.features_, self.roles_ = policy, policy.features, roles
         self.moments_, self.hierarchy_, self.posterior_ = (
@@ -67,7 +67,7 @@ class Fitted:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of the noise of a reward; of noise that differs between actions, the root of its mean."""
+        """Return the noise sd of a reward; where it differs between actions, the root of the mean noise variance."""
         self._fitted()
         return float(np.sqrt(typical_noise(self.posterior_.noise_variances)))
 
@@ -85,56 +85,58 @@ class Fitted:
         Parameters
         ----------
         requests : as ``log`` in :meth:`fit`
-            With the task and context columns of the log, its lists of eligible actions where it had such, and its
-            levels and metadata where a task is new.
+            Rows with the task and context columns of the log; also with its column of eligible actions where the log
+            had one, and with its levels and metadata where a task is not in the log.
         eligible : str or False, optional
-            Column that lists the actions that can be taken, by default as in the log; False where all can.
+            Column that lists the actions that can be taken. Default: that of the log. False: all actions can be taken.
 
         Returns
         -------
-        (n,) array of action ids, as the log had them; None where a gate leaves it to the incumbent.
+        (n,) array of action ids, as in the log; None where the gate of the policy leaves the task to the incumbent.
 
         Raises
         ------
         SchemaError, LogError, UnknownTaskError, UnknownActionError
-            A column is missing, or a request cannot be used; says which, and what to do.
+            A column is missing, or a request cannot be used; the message says which, and what to do.
 
         Warns
         -----
         HieropoWarning
-            No request is of a task that the log had, or an unknown task reads as one that it had.
+            No request is of a task in the log, or the id of an unknown task resembles that of a known one.
         """
         policy = self._fitted()
         if self.features_.actions is None:
             raise InputError(
-                "These features describe candidates by columns, so that a request is many rows; use "
-                "policy_.choose(task, phi=...) or the command line's `decide --request`."
+                "The feature map of this learner has no list of actions: each candidate is a row of its own, and "
+                "predict takes one row per request. Use policy_.choose(task, phi=...), or `hieropo decide --request`."
             )
-        listed = column_of(eligible, self._listed_in(policy))
+        eligible_column = column_of(eligible, self._eligible_column(policy))
         new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._task_levels))
-        columns = self.roles_.task, self.features_.columns, listed
-        return chosen(policy, read_requests(requests, *columns, new_tasks=new_tasks), new_tasks)
+        columns = self.roles_.task, self.features_.columns, eligible_column
+        return chosen_actions(policy, read_requests(requests, *columns, new_tasks=new_tasks), new_tasks)
 
-    def _listed_in(self, policy: LCBPolicy | GatedPolicy) -> str | None:
-        """Return the column of eligible actions that a policy was learned with, or its gate was judged with."""
-        judged = policy.eligible if isinstance(policy, GatedPolicy) else None
-        return judged or self.roles_.eligible
+    def _eligible_column(self, policy: LCBPolicy | GatedPolicy) -> str | None:
+        """Return the column of eligible actions of the log of the gate, else of the log of the fit."""
+        of_gate = policy.eligible if isinstance(policy, GatedPolicy) else None
+        return of_gate or self.roles_.eligible
 
     @one_blas_thread
     def summary(self, *, level: float = 0.95, models: bool | None = None) -> PopulationSummary:
-        """Say how alike the tasks are: print it, or read its fields.
+        """Summarise the population: means of coefficients, variation between tasks, and noise, with intervals.
+
+        Print the summary, or read its fields.
 
         Parameters
         ----------
         level : float
-            Of the intervals.
+            Probability of the intervals.
         models : bool, optional
-            Whether to compare the evidence of separate, pooled and shared models; default: where that is quick.
+            True compares the evidence of separate, pooled and shared models. Default: only where that is quick.
 
         Raises
         ------
         InputError
-            Nothing was learned: not fitted, or the hierarchy was given.
+            The learner is not fitted, or its hierarchy was given and not estimated.
         """
         self._fitted()
         if isinstance(self.hierarchy_, CrossedHierarchies):
@@ -144,13 +146,13 @@ class Fitted:
             return replace(crossed, note=origin_note(self.features_))
         if not hasattr(self, "learned_"):
             raise InputError(
-                "The hierarchy was given, or is a baseline's, so there is nothing learned to summarise; fit HierOPO() "
-                "with hyper='flat' and without known=."
+                f"This {type(self).__name__} has no estimated hierarchy to summarise: it was given, was loaded from a "
+                "file, or is a baseline's. Fit HierOPO() with hyper='flat' and without known=."
             )
-        found = population_summary(
+        summary = population_summary(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
-        return replace(found, note=origin_note(self.features_))
+        return replace(summary, note=origin_note(self.features_))
 
     @one_blas_thread
     def evaluate(
@@ -164,63 +166,62 @@ class Fitted:
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> "Evaluation":
-        """Say what the policy is worth on a log, beside the incumbent that made it, and whom it would hurt.
+        """Estimate the value of the policy on a log, its gain over the logging policy, and the harm of each task.
 
         Parameters
         ----------
         log : as in :meth:`fit`
             With the columns of the log of the fit. Rows that the policy was learned from are recognised.
         pscore : str, optional
-            Column of logged propensities, by default as in the fit.
+            Column of logged propensities. Default: that of the fit.
         eligible : str or False, optional
-            Column that lists the actions that could be taken, by default as in the fit; False where all could.
+            Column that lists the actions that could be taken. Default: that of the fit. False: all could be taken.
         time : str or False, optional
-            Column that says when the action was chosen, by default as in the fit where the log has it. Whether the
-            incumbent learned from these rows is told by their order alone, where such a column says that it is that of
-            time; False where it does not.
+            Column of the time of the choice. Default: that of the fit, where the log has it. Adaptive logging is
+            detected from the order of the rows, and only where this column confirms that it is the order of time.
+            False: the log has no such column.
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
             ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``, ``compare``: see
-            :class:`evaluation.Options`. ``compare={"today": {"store 1": "gift"}}`` judges a table of actions on the
-            same rows; a policy, its directory, a frame or a file of tasks and actions, and one action can be named,
-            too.
+            :class:`evaluation.Options`. ``compare={"today": {"store 1": "gift"}}`` evaluates a table of actions on the
+            same rows. A policy, its directory, a frame or a file of tasks and actions, and one action are possible too.
 
         Raises
         ------
         InputError, SchemaError, LogError, UnknownActionError, UnknownTaskError
-            The log cannot be used, an option is none; says why.
+            The log or an option cannot be used; the message says why.
         """
         from hieropo.evaluation.entry import evaluated, subject_of
 
         policy = self._fitted()
         roles = replace(
             self.roles_, levels=(), metadata=(), time=time or None,
-            pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._listed_in(policy)),
+            pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._eligible_column(policy)),
         )  # fmt: skip
-        taker = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
-        usual = self.roles_.time if time is None else None
-        evaluation = evaluated(subject_of(self), log, roles, options, taker, usual_time=usual)
-        about = {
-            **self._origin(policy),
+        bad_rows = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
+        usual_time = self.roles_.time if time is None else None
+        evaluation = evaluated(subject_of(self), log, roles, options, bad_rows, usual_time=usual_time)
+        origin = {
+            **self._provenance(policy),
             "features": self.features_.fingerprint,
             **(evaluation.origin or {}),
             "versions": versions(),
         }
-        return replace(evaluation, origin=about, population=self._population)
+        return replace(evaluation, origin=origin, population=self._population)
 
     def _population(self) -> PopulationSummary | None:
-        """Return the summary without a comparison of models; None where nothing was learned."""
+        """Return the summary without a comparison of models; None where nothing was estimated."""
         try:
             return self.summary(models=False)
         except InputError:
             return None
 
-    def _origin(self, policy: LCBPolicy | GatedPolicy) -> dict[str, Any]:
+    def _provenance(self, policy: LCBPolicy | GatedPolicy) -> dict[str, Any]:
         """Return learner, settings, rows and columns as JSON can hold them."""
-        settings = self._measured_by(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
-        return origin(
-            type(self).__name__, settings, replace(self.roles_, eligible=self._listed_in(policy)),
+        settings = self._recentred_to(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
+        return learner_provenance(
+            type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
             whole(self.moments_.n_rows), noise_told=self._noise_told, actions_given=self._actions_given,
         )  # fmt: skip
 
@@ -238,19 +239,19 @@ class Fitted:
         ----------
         path : path
         policy : LCBPolicy or GatedPolicy, optional
-            What is written in place of ``policy_``, such as ``evaluate(log).gate()``.
+            A policy to write in place of ``policy_``, such as ``evaluate(log).gate()``.
         provenance : dict, optional
-            Anything that JSON can hold, for the reader.
+            Further facts to store in the policy; anything that JSON can hold.
 
         Raises
         ------
         ArtifactError
-            The directory cannot be written, or holds something else.
+            The directory cannot be written, or holds something that is not a policy.
         """
         saved = self._fitted() if policy is None else policy
-        about = self._origin(saved)
+        origin = self._provenance(saved)
         if self.rejected_ is not None:
-            about["rejected"] = self.rejected_.to_dict()
+            origin["rejected"] = self.rejected_.to_dict()
         return save_policy(
             saved,
             path,
@@ -260,5 +261,5 @@ class Fitted:
             log_evidence=self.posterior_.log_evidence,
             hyper_uncertainty=self._hyper_uncertainty,
             sketch=self._sketch,
-            provenance={**about, **(provenance or {})},
+            provenance={**origin, **(provenance or {})},
         )

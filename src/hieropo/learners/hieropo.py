@@ -1,4 +1,4 @@
-"""HierOPO in scikit-learn's manner: a thin edge over the core."""
+"""HierOPO with scikit-learn's interface: ``fit``, ``partial_fit`` and settings as constructor arguments."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,60 +57,61 @@ _NEW_ACTIONS = (
 
 
 class HierOPO(Fitted, Parameters):
-    """One policy for every task, sharing strength through a hierarchy (HierOPO, arXiv 2212.04720).
+    """Learn one policy for every task from one log, sharing strength by a hierarchical model (arXiv 2212.04720).
 
     Parameters
     ----------
     features : FeatureMap or {"per-action", "indicator", "columns"}, optional
-        Default: "columns" without an action column; "per-action" where context columns are named, with an intercept;
-        else "indicator".
+        Feature map phi(context, action). Default: "columns" without an action column; "per-action", with an intercept,
+        where context columns are named; else "indicator".
     pessimism : float or "cv", optional
-        Actions are chosen by ``mean - pessimism * sd``; default 0.1, the paper's alpha. "cv" chooses it from the log.
+        The policy takes the action with the largest lower bound, ``mean - pessimism * sd`` of its expected reward.
+        Default 0.1, the paper's alpha. "cv" chooses it from the log by cross-validation.
     level : float, optional
-        Pointwise credible level instead of ``pessimism``.
+        Credible level of a single lower bound, in place of ``pessimism``, which is then its normal quantile.
     task_cov : {"auto", "crossed", "full", "block", "diag", "isotropic"} or (d, d) array
-        Shape of the estimated Sigma_0. "crossed" is for actions with coefficients of their own: coefficients are the
-        sum of a common part, an effect of the action, the level of the task and their interaction, and the standard
-        deviations of the last three are integrated, zero included. Groups have levels and interactions too, and effects
-        move with metadata. "auto" takes it where it is derived (not with sampling weights, a hierarchy of which
-        something is given, or levels of many coefficients); else the evidence chooses among the other shapes. "block"
-        has one full block for each action; an array is known up to its scale.
+        Structure of the covariance Sigma_0 between tasks. "crossed" is for actions with coefficients of their own:
+        coefficients are the sum of a common part, an effect of the action, an effect of the task and their interaction;
+        the standard deviations of the last three are integrated over their posterior, zero included. Groups of levels
+        have effects and interactions too, and effects depend on metadata. "auto" takes "crossed" where the model has it
+        (not with sampling weights, a Gaussian ``hyper`` or levels of many coefficients); else the evidence chooses
+        among the other structures. "block" has one full block for each action. An array is Sigma_0 up to a scale, which
+        is estimated.
     hyper : {"flat"} or Gaussian
         Prior of the population mean: flat, or N(mean, cov).
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
-        How the uncertainty of the learned hierarchy enters the posteriors: by a mixture of hierarchies that the log
-        leaves possible, by a correction, or not at all; "auto" decides by the size of the log. What is not learned
-        with ``hyper="flat"`` is plug-in.
+        How the uncertainty of the estimated hyper-parameters enters the posteriors: by a mixture over draws of their
+        posterior, by a first-order correction, or not at all. "auto" decides by the size of the log. With a Gaussian
+        ``hyper`` it is always "plug-in".
     known : Hierarchy or CrossedHierarchy, optional
         Given hyper-parameters; switches estimation off.
     unseen : {"prior", "error"}
-        What a task that the log does not have gets.
+        Behaviour for tasks that are not in the log: act on their prior given the log, or raise an error.
     logging : {"unknown", "random", "frozen", "adaptive"}
-        How the incumbent chose: by chance alone; knowing something of the tasks, but without learning from these rows,
-        so that how often, and in which contexts, it took an action says what it knew, and is used; or learning from
-        these rows.
+        How the logging policy (the incumbent) chose its actions. "random": independently of what it knew of the tasks.
+        "frozen": by knowledge of the tasks from before the log. How often, and in which contexts, it took each action
+        then carries that knowledge, and is used as metadata. "adaptive": it learned from these rows as they came.
 
     Attributes
     ----------
     policy_ : LCBPolicy, or GatedPolicy where one was loaded
     posterior_ : Posterior
     hierarchy_ : Hierarchy
-        CrossedHierarchies with the crossed prior, as ``posterior_`` and ``moments_`` are of their kind then.
+        CrossedHierarchies with the crossed prior; ``posterior_`` is then a CrossedMixture and ``moments_`` UnitMoments.
     estimate_ : Estimate
-        How the hierarchy was learned; only where it was.
+        The estimation of the hierarchy by REML or ML; absent where nothing was estimated.
     learned_ : Learned
-        What is known of the hierarchy, and how its uncertainty is carried; only where it was learned, and not
-        with the crossed prior or a Gaussian.
+        The estimated hierarchy with its uncertainty; absent with the crossed prior, a Gaussian ``hyper`` and ``known``.
     moments_ : Moments
     pessimism_ : PessimismChoice
-        What each pessimism is worth; only with "cv".
+        The cross-validated value of each pessimism; only with "cv".
     features_ : FeatureMap
-        With an origin where context columns lie far from 0; coefficients are those of what it measures.
+        The feature map of the coefficients. Context columns far from 0 are centred on its origin.
     roles_ : Roles
     rejected_ : Rejected or None
-        What was set aside of the last log that was learned from; None where the first such row was to be an error.
+        Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
-        What :func:`examine` would say of the last log that was learned from, as far as its pass and its moments tell.
+        The findings of :func:`examine` on the last log, as far as one pass and the moments show them.
     """
 
     pessimism_: PessimismChoice
@@ -119,8 +120,8 @@ class HierOPO(Fitted, Parameters):
     hierarchy_: Any
     posterior_: Any
 
-    _shares = True  # strength between tasks
-    _seen: LogStatistics | None = None  # of the rows that are being learned from
+    _shares = True  # whether tasks share a learned hierarchy
+    _collected: LogStatistics | None = None  # the doctor's statistics of the log of a fit in progress
 
     def __init__(  # noqa: PLR0913 - one parameter for each setting
         self,
@@ -171,84 +172,88 @@ class HierOPO(Fitted, Parameters):
         Parameters
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
-            Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which know columns and features.
+            Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which hold columns and features.
         task, reward, action, pscore : str
-            Names of columns. ``pscore`` is checked, and not used for learning.
+            Names of columns. ``pscore`` is the logged probability of the action taken; it is checked, and not used for
+            learning.
         weight, precision, sampling_weight : str
-            Columns of counts or discounts, a row of weight k being k rows; of 1 / relative variances; of 1 / P(kept).
+            Columns of counts or discounts (a row of weight k counts as k rows), of relative precisions (the variance of
+            a reward is the noise variance divided by its precision), and of 1 / P(the row was kept).
         time, eligible : str
-            Columns that say when the action was chosen, and list those that could be. Checked, and not used for
-            learning. Only with a ``time``, and rows in its order, is it told whether choices react to rewards and
-            whether rewards move. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
+            Columns of the time of the choice and of the list of actions that could be taken. They are checked, and not
+            used for learning. Adaptive logging and drifting rewards are detected only with a ``time`` and rows in its
+            order. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
         context : sequence of str
             Context columns, in the order of the features.
         levels : sequence of str
             Columns of groups of tasks, the widest first, such as ``["region", "store"]``. Each covariance is learned.
         metadata : sequence of str
-            Columns of numbers known of a task, the same in all its rows: coefficients move with them.
+            Columns of numbers known of a task, the same in all its rows; its prior mean is linear in them.
         lenient : bool
-            Whether rows that cannot be used are set aside, counted in ``rejected_`` and warned about, and refused where
-            they are more than half. If not, the first one is an error.
+            True: set unusable rows aside, count them in ``rejected_`` and warn; more than half of the log is an error.
+            False: the first unusable row is an error.
         rejects : path, optional
-            A .parquet or .csv file that lists all such rows: file, row, column, value, reason.
+            A .parquet or .csv file to write, which lists the unusable rows: file, row, column, value, reason.
         checkpoint : path, optional
-            A directory that keeps what was summed after every file. A fit that was killed goes on from there, and ends
-            with the same bits. It stays, and is refused once a file that was read has changed.
+            A directory for the sums so far, written after every file. A fit that was killed goes on from there, with
+            the same result to the bit. The directory is kept. It is refused once a file that was read has changed.
 
         Raises
         ------
         InputError
-            Settings are none of the choices, or do not go together.
+            A setting is none of its choices, or two settings contradict each other.
         SchemaError, LogError, UnknownActionError, NumericalError
-            The log cannot be used; says why, where, and what to do.
+            The log cannot be used; the message says why, where, and what to do.
         """
         settings = self._check_settings()
         start = perf_counter()
         columns = context or getattr(self.features, "columns", ())
-        names = task, action, reward, pscore, weight, precision, sampling_weight
-        columns_by_role = (*names, columns, levels, metadata, eligible, time)
+        single = task, action, reward, pscore, weight, precision, sampling_weight
+        by_role = (*single, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
-            _refuse_row_options(bad_rows, checkpoint)
-            return self._fit_moments(stored, dict(zip(Roles.names(), columns_by_role, strict=True)), settings)
-        roles = Roles(*columns_by_role)  # type: ignore[arg-type]  # it checks
+            _refuse_options_of_rows(bad_rows, checkpoint)
+            return self._fit_moments(stored, dict(zip(Roles.names(), by_role, strict=True)), settings)
+        roles = Roles(*by_role)  # type: ignore[arg-type]  # it checks
         self._check_roles(roles, settings)
         source = open_log(log, rereadable=True, lenient=bad_rows is not None)
-        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
+        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that collects the actions
         tee = TeeSource(source, roles, bad_rows)
-        features, result = features_and_sums(
+        features, summed = features_and_sums(
             tee,
             self.features,
             roles,
-            lambda made: self._per_action(made, roles, settings),
+            lambda features: self._per_action(features, roles, settings),
             rejects=bad_rows,
             checkpoint=checkpoint,
         )
-        self._seen, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
+        self._collected, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
         self._actions_given = isinstance(self.features, FeatureMap)
-        moments = result.moments
+        moments = summed.moments
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        self._learn(moments, features, roles, result.task_levels, result.sketch, settings)
+        self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
             self.pessimism_ = best_pessimism(subject_of(self), source, roles, bad_rows)
-            best = self.pessimism_.chosen
-            self.policy_ = LCBPolicy(self.posterior_, self.features_, pessimism=best, unseen=self.unseen)
+            self.policy_ = LCBPolicy(
+                self.posterior_, self.features_, pessimism=self.pessimism_.chosen, unseen=self.unseen
+            )
         return self
 
     def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any], settings: Settings) -> Self:
-        """Learn from moments; ``columns`` that are named have to be theirs."""
+        """Learn from moments; named ``columns`` must be those that the moments were made of."""
         if self.pessimism == "cv":
             raise InputError(
-                "pessimism='cv' needs the rows, which moments do not hold: fit the log itself, or set a number."
+                "pessimism='cv' fits parts of the rows, and moments hold no rows. Fit the log itself, or set pessimism "
+                "to a number."
             )
         log.check(self.features, columns)
         self._check_roles(log.roles, settings)
-        self._seconds, self.rejected_, self._seen = {}, None, None
+        self._seconds, self.rejected_, self._collected = {}, None, None
         self._actions_given = isinstance(self.features, FeatureMap)
         log = log.within(self.features) if has_origin(self.features) else log.at_final_origin()  # type: ignore[arg-type]  # a map
         moments, summed = (
@@ -266,30 +271,33 @@ class HierOPO(Fitted, Parameters):
         )
 
     def _per_action(self, features: FeatureMap, roles: Roles, settings: Settings) -> bool:
-        """Return True where sums are kept per action; raise for features that do not fit the settings."""
+        """Return True where moments are kept for each action; refuse features that contradict the settings."""
         settings.check_features(features)
         return self._shares and settings.crossed(features, roles)
 
     def _bound(self) -> tuple[float | None, float | None]:
-        """Return pessimism and level as far as they are set before fitting."""
+        """Return pessimism and level; no pessimism where it is chosen from the log later."""
         if self.pessimism == "cv" and self.level is not None:
             raise InputError(
-                "pessimism='cv' chooses the bound from the log, and level= gives it; leave one out."
+                f"pessimism='cv' chooses the lower bound from the log, and level={self.level!r} sets it. Leave one out."
             )
         return (None if self.pessimism == "cv" else self.pessimism), self.level
 
     def _check_roles(self, roles: Roles, settings: Settings) -> None:
-        """Raise InputError for columns that this learner does not use."""
+        """Refuse columns that this learner cannot use."""
         settings.check_roles(roles)
 
     def _check_settings(self) -> Settings:
-        """Return the settings; raise InputError where they are wrong, before a long pass over the log."""
+        """Return the settings, checked before a long pass over the log."""
         check_choice(self.features)
         settings = self._settings_of()
         settings.check()
         checked_pessimism(*self._bound())
         if self.unseen not in get_args(Unseen):
-            raise InputError(f"unseen={self.unseen!r}; 'prior' or 'error' is needed.")
+            raise InputError(
+                f"unseen={self.unseen!r} is not a choice for tasks that are not in the log. Set it to 'prior' or "
+                "'error'."
+            )
         return settings
 
     @one_blas_thread
@@ -301,7 +309,7 @@ class HierOPO(Fitted, Parameters):
         rejects: str | os.PathLike[str] | None = None,
         **columns: Any,
     ) -> Self:
-        """Learn from more rows as well; with a first log, the same as :meth:`fit`.
+        """Add the rows of another log and learn again; the first call is the same as :meth:`fit`.
 
         The result equals one fit to all rows together, with the origin of the first log. Under the crossed prior new
         actions join, and borrow from the others, unless a feature map or a hierarchy was given.
@@ -309,30 +317,33 @@ class HierOPO(Fitted, Parameters):
         Raises
         ------
         SchemaError
-            Context columns are named that differ from those of the first log.
+            The context, level or metadata columns differ from those of the first log.
         UnknownActionError
-            An action that the first log did not have, where it cannot join.
+            The new log has an action that the first log did not have, and that cannot join.
 
         Warns
         -----
         HieropoWarning
-            The ids of the tasks are of another type than those so far; the policy had a gate, which is given up.
+            No task id of the new log is known, and the ids have another type; or the policy had a gate, which is
+            dropped.
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, lenient=lenient, rejects=rejects, **columns)
         unknown = [name for name in columns if name not in Roles.names()]
         if unknown:
             raise TypeError(
-                f"partial_fit() got {unknown[0]!r}; it takes the names of columns: {list(Roles.names())}."
+                f"partial_fit() got {unknown[0]!r}, which is not a role of a column. The roles are "
+                f"{list(Roles.names())}."
             )
         settings = self._check_settings()
         if self.pessimism == "cv":
             raise InputError(
-                "pessimism='cv' needs all rows at once: call fit with all of them, or set a number."
+                "pessimism='cv' fits parts of all rows, and partial_fit has only the new ones. Call fit with all rows, "
+                "or set pessimism to a number."
             )
         if self._per_action(self.features_, self.roles_, settings) != isinstance(self.moments_, UnitMoments):
             raise InputError(
-                "The settings were changed since fit(), and need other sums than those of the rows so far: call fit "
+                "The settings were changed since fit(), and need other moments than those of the rows so far. Call fit "
                 "with all rows again."
             )
         roles = replace(self.roles_, **columns)
@@ -340,21 +351,22 @@ class HierOPO(Fitted, Parameters):
             if getattr(roles, role) != getattr(self.roles_, role):
                 raise SchemaError(
                     f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
-                    f"{list(getattr(roles, role))}; more rows must bring the same ones."
+                    f"{list(getattr(roles, role))}. Give partial_fit the same columns, or call fit with all rows."
                 )
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
-        features, more = self._more(log, roles, bad_rows, settings)
-        new_moments, before = more.moments, _with_actions_of(features, self.moments_, self.features_)
-        if (self.moments_.keys.locate(new_moments.tasks) < 0).all():
-            warn_of_ids(self.moments_.tasks[0], new_moments.tasks[0], "new row")
+        features, summed = self._sum_new_rows(log, roles, bad_rows, settings)
+        new_tasks = summed.moments.tasks
+        if (self.moments_.keys.locate(new_tasks) < 0).all():
+            warn_of_ids(self.moments_.tasks[0], new_tasks[0], "new row")
         warn_of_gate(self.policy_)
-        sketch = self._sketch + more.sketch
-        return self._learn(before + new_moments, features, roles, more.task_levels, sketch, settings)
+        moments = _with_actions_of(features, self.moments_, self.features_) + summed.moments
+        sketch = self._sketch + summed.sketch
+        return self._learn(moments, features, roles, summed.task_levels, sketch, settings)
 
-    def _more(
+    def _sum_new_rows(
         self, log: Any, roles: Roles, bad_rows: Rejects | None, settings: Settings
     ) -> tuple[FeatureMap, PassResult]:
-        """Return sums over more rows, or given moments of them; groups and metadata of tasks add up."""
+        """Return the feature map with new actions, and the sums of a further log with all task levels so far."""
         per_action, stored = self._per_action(self.features_, roles, settings), as_moments(log)
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
@@ -364,22 +376,21 @@ class HierOPO(Fitted, Parameters):
                 bad_rows.features = features
             tee = TeeSource(source, roles, bad_rows)
             offset = _with_actions_of(features, self.moments_, self.features_).offset
-            more: dict[str, Any] = {"per_action": per_action, "rejects": bad_rows, "offset": offset}
+            options: dict[str, Any] = {"per_action": per_action, "rejects": bad_rows, "offset": offset}
             try:
-                result = sums(tee, features, roles, self._task_levels, **more)
+                summed = sums(tee, features, roles, self._task_levels, **options)
             except UnknownActionError as error:
                 raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
-            self._seen, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
-            return features, result
-        _refuse_row_options(bad_rows)
-        self._seen = None
+            self._collected, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
+            return features, summed
+        _refuse_options_of_rows(bad_rows)
+        self._collected = None
         common_roles(roles, stored.roles)
         features = merged_map(self.features_, stored.features) if joining else self.features_
-        same = stored.within(features)
-        both = self._task_levels + same.summed.task_levels
-        return features, replace(
-            same.summed, moments=same.for_learning(per_action=per_action), task_levels=both
-        )
+        mapped = stored.within(features)
+        task_levels = self._task_levels + mapped.summed.task_levels
+        moments = mapped.for_learning(per_action=per_action)
+        return features, replace(mapped.summed, moments=moments, task_levels=task_levels)
 
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
@@ -387,31 +398,33 @@ class HierOPO(Fitted, Parameters):
     def _findings(
         self, moments: Any, features: FeatureMap, roles: Roles, settings: Settings
     ) -> Iterator[Finding]:
-        """Yield the findings about the log that come before learning."""
+        """Yield the doctor's findings on the log, before anything is learned from it."""
         learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
-        varied = (seen := self._seen) is not None and seen.reward.kind != "constant"
+        collected = self._collected
+        varied = collected is not None and collected.reward.kind != "constant"
         yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
-        yield from () if seen is None else of_rows(seen, settings.coefficients(features))
+        if collected is not None:
+            yield from of_rows(collected, settings.coefficients(features))
 
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
         settings: Settings, more: Iterable[Finding] = (),
     ) -> Self:  # fmt: skip
-        identifiable = identifiability_inputs(moments, features)
+        inputs = identifiability_inputs(moments, features)
         if self.known is None:
-            refuse_undetermined(*identifiable)
+            refuse_undetermined(*inputs)
         findings = raise_or_warn((*self._findings(moments, features, roles, settings), *more))
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
-        with explained(*identifiable):
+        with explained(*inputs):
             learned = self.learned_from(moments, features, task_levels)
         if self.logging == "unknown":
-            findings += raise_or_warn(of_learning(moments, features, roles, learned, self._seen))
+            findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
         policy = LCBPolicy(
             learned.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
-        self.findings_, self._seen = findings, None
+        self.findings_, self._collected = findings, None
         self.moments_ = moments
         self.features_ = features
         self.roles_ = roles
@@ -422,31 +435,31 @@ class HierOPO(Fitted, Parameters):
             self.__dict__.pop(f"{name}_", None)
             if getattr(learned, name) is not None:
                 setattr(self, f"{name}_", getattr(learned, name))
-        self._task_levels, self._hyper_uncertainty, self._sketch = (
-            task_levels,
-            learned.hyper_uncertainty,
-            sketch,
-        )
-        self._noise_told = learned.noise_told
+        self._task_levels, self._sketch = task_levels, sketch
+        self._hyper_uncertainty, self._noise_told = learned.hyper_uncertainty, learned.noise_told
         return self
 
     def learned_from(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
-        """Return the hierarchy learned from moments of a feature map, conditioned; settings are moved to that map."""
-        return self._measured_by(features)._learning(moments, features, task_levels)
+        """Estimate the hierarchy from moments of a feature map, and return it with its posterior.
 
-    def _measured_by(self, features: FeatureMap) -> Self:
-        """Return this learner, or a copy whose settings refer to the coefficients of a recentred map."""
+        Settings that name coefficients, such as ``known``, are first re-centred to the origin of that map.
+        """
+        return self._recentred_to(features)._learning(moments, features, task_levels)
+
+    def _recentred_to(self, features: FeatureMap) -> Self:
+        """Return this learner with its settings in the coefficients of a feature map that has an origin."""
         if not has_origin(features) or features == self.features:
             return self
-        before = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
-        return type(self)(**{**recentred_settings(self.get_params(), before, features), "features": features})
+        original = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
+        settings = recentred_settings(self.get_params(), original, features)
+        return type(self)(**{**settings, "features": features})
 
     def _learning(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
         return learning(moments, task_levels, self._settings_of(), features)
 
 
 def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> Any:
-    """Return moments that one map made for another that has all of its actions."""
+    """Return moments of the feature map ``before`` as moments of ``features``, which has all of its actions."""
     if features is before or features.fingerprint == before.fingerprint:
         return moments
     return moments.with_actions(
@@ -454,14 +467,14 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     )
 
 
-def _refuse_row_options(bad_rows: Rejects | None, checkpoint: object = None) -> None:
-    """Raise InputError for options that need rows where moments were handed in."""
+def _refuse_options_of_rows(bad_rows: Rejects | None, checkpoint: object = None) -> None:
+    """Refuse options that only a log of rows can have, where the log is moments."""
     if checkpoint is not None:
         raise InputError(
-            "Moments are read at once, so that there is no progress to keep. Leave checkpoint out."
+            "checkpoint= was given with moments, which are read in one step. Leave checkpoint out."
         )
     if bad_rows is not None:
         raise InputError(
-            "Moments hold no rows, so that none can be set aside or listed: leave lenient and rejects out. Rows are "
-            "set aside where moments are made."
+            "lenient= or rejects= was given with moments, which hold no rows. Leave them out here, and give them where "
+            "the moments are made."
         )

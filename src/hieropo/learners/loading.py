@@ -1,4 +1,4 @@
-"""A learner from a policy on disk: it predicts, evaluates and learns on as the one that was saved."""
+"""Load a fitted learner from a policy on disk; it predicts, evaluates and learns as the one that was saved."""
 
 import os
 from typing import Any
@@ -19,15 +19,15 @@ from hieropo.rows.batches import Roles
 from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.load import StoredPolicy, load_policy
 
-_LEARNERS = {each.__name__: each for each in (HierOPO, FlatOPO, OracleOPO, PooledOPO)}
+_LEARNERS = {learner.__name__: learner for learner in (HierOPO, FlatOPO, OracleOPO, PooledOPO)}
 
 
 @one_blas_thread
 def load_learner(path: str | os.PathLike[str]) -> HierOPO:
-    """Open a policy that a learner saved, as a fitted learner.
+    """Load a policy that a learner saved, and return it as a fitted learner.
 
-    Its ``partial_fit`` adds the rows of another log, ``evaluate`` judges it, and ``save`` writes it again. What was
-    said of the estimate itself, ``estimate_`` and ``learned_``, is not kept on disk.
+    ``partial_fit`` adds the rows of another log, ``evaluate`` evaluates the policy on a log, and ``save`` writes it
+    again. The attributes ``estimate_`` and ``learned_`` are not stored on disk, and are absent.
 
     Parameters
     ----------
@@ -40,18 +40,18 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         As :func:`load_policy`; or the policy was saved without its learner's settings, moments or hierarchy.
     """
     stored = load_policy(path)
-    about, moments, hierarchy = stored.provenance, stored.moments(), stored.hierarchy
-    kind = _LEARNERS.get(about.get("learner", ""))
+    provenance, moments, hierarchy = stored.provenance, stored.moments(), stored.hierarchy
+    learner_class = _LEARNERS.get(provenance.get("learner", ""))
     if (
-        kind is None or "settings" not in about or "columns" not in about
+        learner_class is None or "settings" not in provenance or "columns" not in provenance
         or moments is None or hierarchy is None or stored.features is None
     ):  # fmt: skip
         raise ArtifactError(
-            f"{stored.path}: this policy was not saved by a learner of this release, so that it cannot be "
-            "learned on or judged; it can decide. Fit again and save with learner.save(path), or `hieropo fit`."
+            f"{stored.path} was saved without a learner's settings, moments or hierarchy. It can decide, but not learn "
+            "from more rows or be evaluated. Fit again and save with learner.save(path) or `hieropo fit`."
         )
-    learner = kind(**_settings(stored, about["settings"], hierarchy))
-    roles = Roles(**about["columns"])
+    learner = learner_class(**_settings(stored, provenance["settings"], hierarchy))
+    roles = Roles(**provenance["columns"])
     posterior: Any
     if isinstance(moments, UnitMoments):
         assert not isinstance(hierarchy, Hierarchy)
@@ -62,25 +62,25 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
         task_levels=_task_levels(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
-        noise_told=about.get("noise_told", True), actions_given=about.get("actions_given", False),
+        noise_told=provenance.get("noise_told", True), actions_given=provenance.get("actions_given", False),
     )  # fmt: skip
 
 
 def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarchy) -> dict[str, Any]:
-    found = {**saved, "features": stored.features}
-    if "known" in found:
-        found["known"] = hierarchy if found["known"] else None
-    if isinstance(found.get("hyper"), dict):
-        found["hyper"] = Gaussian(np.array(found["hyper"]["mean"]), np.array(found["hyper"]["cov"]))
-    if isinstance(found.get("task_cov"), list):
-        found["task_cov"] = np.array(found["task_cov"])
-    return found
+    settings = {**saved, "features": stored.features}
+    if "known" in settings:
+        settings["known"] = hierarchy if settings["known"] else None
+    if isinstance(settings.get("hyper"), dict):
+        settings["hyper"] = Gaussian(np.array(settings["hyper"]["mean"]), np.array(settings["hyper"]["cov"]))
+    if isinstance(settings.get("task_cov"), list):
+        settings["task_cov"] = np.array(settings["task_cov"])
+    return settings
 
 
 def _task_levels(roles: Roles, hierarchy: AnyHierarchy) -> TaskLevels:
-    known = {}
+    metadata = {}
     if roles.metadata and hierarchy.metadata is not None:
-        ids = hierarchy.metadata.tasks.values.tolist()
-        known = dict(zip(ids, hierarchy.metadata.values, strict=True))
+        tasks = hierarchy.metadata.tasks.values.tolist()
+        metadata = dict(zip(tasks, hierarchy.metadata.values, strict=True))
     parents = [level.parent for level in hierarchy.levels] if roles.levels else []
-    return TaskLevels.of(roles, parents, known)
+    return TaskLevels.of(roles, parents, metadata)

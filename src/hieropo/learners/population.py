@@ -1,4 +1,4 @@
-"""A summary of how alike the tasks of a log are, for a person to read."""
+"""Summaries of the population: means of coefficients, variation between tasks, and the evidence of models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, unpack
-from hieropo._utils.text import Report, agreeing, counted, paragraph, resolved, table
+from hieropo._utils.text import Report, counted, paragraph, resolved, table
 from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.crossed.mixture import (
@@ -28,22 +28,22 @@ from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.report import Block, Document, Grid, Interval, Intervals, Section, Text, fragment
 
-_CLEAR = 3.0  # difference in evidence that tells two models apart: odds of 20 to 1
-_SHOWN = 20
-_MANY = 1e7  # rows that no task gets
-_WORK = 2e9  # tasks times cubed features up to which models are compared without being asked for
+_CLEAR = 3.0  # difference in log evidence from which one model is preferred: odds of 20 to 1
+_SHOWN = 20  # coefficients in the text
+_MANY = 1e7  # more rows than any task has
+_WORK = 2e9  # tasks times cubed features up to which models are compared by default
 _MEANING = {
-    "separate": "every task for itself, around one level of rewards",
-    "pooled": "all tasks are the same",
-    "isotropic": "coefficients differ between tasks, each by the same sd, independently",
-    "diag": "coefficients differ between tasks, each by an sd of its own, independently",
-    "full": "coefficients differ between tasks together, with correlations",
+    "separate": "no shared mean except one level of rewards: every task by itself",
+    "pooled": "no variation between tasks: one theta for all",
+    "isotropic": "coefficients vary between tasks independently, all with the same sd",
+    "diag": "coefficients vary between tasks independently, each with an sd of its own",
+    "full": "coefficients vary between tasks with correlations",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number with its interval; without one where it is not known how far the number is."""
+    """An estimate with its interval; the interval is None where the estimate has no standard error."""
 
     value: float
     lower: float | None = None
@@ -53,7 +53,7 @@ class Range:
         if self.lower is None or self.upper is None:
             return _number(self.value)
         width = self.upper - self.lower
-        if width < _FAR * abs(self.value):
+        if width < _NARROW * abs(self.value):
             value, lower, upper = (resolved(number, width) for number in (self.value, self.lower, self.upper))
             return f"{value} ({lower} to {upper})"
         return f"{_number(self.value)} ({_number(self.lower)} to {_number(self.upper)})"
@@ -61,21 +61,21 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """One coefficient in the population.
+    """The distribution of one coefficient over tasks.
 
     Attributes
     ----------
     name : str
         Of the feature.
     mean, between : Range
-        Population mean, and sd between tasks that hang on the same node.
+        Population mean, and sd between tasks of the same parent node.
     levels : tuple of Range
         Sd between the nodes of each level, or between actions.
     rows : float
-        Rows of a task, sigma^2 / (Sigma_0_jj mean(phi_j^2)), until they say as much of the coefficient as all other
-        tasks do; infinite where tasks do not differ.
+        Rows to outweigh: sigma^2 / (Sigma_0_jj mean(phi_j^2)), the number of rows at which a task's own data weigh as
+        much as its prior; infinite where tasks do not vary.
     least_rows : float or None
-        As many where tasks differ by the upper end of ``between``; None where that has no interval.
+        The same at the upper end of the interval of ``between``; None without an interval.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Coefficient:
 
     @property
     def rows_in_words(self) -> str:
-        """Rows as text; the least that the interval allows where tasks may not differ at all."""
+        """Return the rows to outweigh as text; a lower bound where the variation between tasks may be zero."""
         if self.rows < _MANY:
             return f"{np.ceil(self.rows):,.0f}"
         if self.least_rows is not None and self.least_rows < _MANY:
@@ -97,14 +97,14 @@ class Coefficient:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model of what tasks have in common, fitted by maximum likelihood.
+    """A model of the variation between tasks, fitted by maximum likelihood.
 
     Attributes
     ----------
     name : {"separate", "pooled", "isotropic", "diag", "full"}
     log_likelihood : float
     parameters : int
-        Of mu and Sigma_0.
+        Number of free parameters in mu and Sigma_0.
     evidence : float
         log_likelihood - parameters log(tasks) / 2, the Schwarz criterion.
     """
@@ -117,7 +117,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the differences in expected rewards, over the contexts of the log.
+    """One component of the variation of expected rewards, over the contexts of the log.
 
     Attributes
     ----------
@@ -125,9 +125,9 @@ class Part:
     sd : Range
         Standard deviation, in reward units.
     zero : float or None
-        Probability that it is zero; None where zero is not among its values, or where there is no probability.
+        Posterior probability that it is zero; None where the prior gives zero no mass, or where there is no posterior.
     integrated : bool
-        False where the part is taken at its mode, so that it has neither an interval nor a probability.
+        False where the component is taken at its posterior mode, without an interval and a probability.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Part:
 
     @property
     def zero_in_words(self) -> str:
-        """The probability as text."""
+        """Return the probability as text."""
         if not self.integrated:
             return "at its mode"
         if self.zero is None:
@@ -146,52 +146,54 @@ class Part:
 
 
 def _probability(value: float) -> str:
-    """Return a probability as text that never says 0 or 1 where it is near."""
+    """Return a probability as text; near 0 and 1 it is a bound, never 0 or 1 itself."""
     if value < 1e-4:
         return "below 0.0001"
     return "above 0.99" if value > 0.99 else f"{value:.2g}"
 
 
-_PARTS = ("expected rewards differ by", "sd", "P(zero)")
+_PARTS = ("expected rewards vary by", "sd", "P(zero)")
 _PARTS_NOTE = (
-    "Each sd is over the contexts of the log, in units of rewards. The level of a task is the same for all actions, so "
-    "that it decides nothing."
+    "Each sd is over the contexts of the log, in units of the reward. P(zero) is the posterior probability of no such "
+    "variation. The level of a task is common to all its actions, so it does not affect the choice of an action."
 )
 
 
 def parts_in_words(parts: Sequence[Part]) -> str:
-    """Return the parts as a table, with the sentences that explain it."""
+    """Return the components of variation as a table, with its explanation."""
     body = [[part.name, str(part.sd), part.zero_in_words] for part in parts]
     return table([_PARTS, *body]) + "\n" + paragraph(_PARTS_NOTE)
 
 
 @dataclass(frozen=True, slots=True)
 class PopulationSummary(Report):
-    """A summary of how alike tasks are; made by a learner's ``summary``. As text it is a table for a person.
+    """The population of tasks: coefficients, variation between tasks, and noise. Made by a learner's ``summary``.
+
+    ``str`` gives a table for a person, ``to_dict`` the same for JSON.
 
     Attributes
     ----------
     tasks, rows : int
     noise_sd : Range
-        Of a reward within a task.
+        Sd of the noise of a reward, within a task.
     coefficients : tuple of Coefficient
     levels : tuple of str
-        Names of what ``Coefficient.levels`` are.
+        Names of the levels of ``Coefficient.levels``.
     models : tuple of Model
-        Best evidence first; empty where they were not compared.
+        The compared models, best evidence first; empty where they were not compared.
     verdict : str
-        What the evidence says, in words.
+        The conclusion from the evidence, or from the components of the crossed prior, as text.
     uncertainty : str
-        How the uncertainty of the hierarchy is carried into bounds, and why so.
+        How the uncertainty of the hyper-parameters enters the bounds, and the reason.
     seconds : dict of str to float
         Wall time of reading the log, of learning from it, and of comparing models.
     level : float
-        Of the intervals.
+        Probability of the intervals.
     note : str
-        Where the features measure context columns from, where that is not 0.
+        The origin on which context columns are centred; empty where that is 0.
     parts : tuple of Part
-        Of the crossed prior: level of a task, effects of actions in all tasks and in one task; with metadata and levels
-        also effects of actions that go with metadata, and level and effects of each kind of group.
+        Components of the crossed prior: level of a task, effects of actions in all tasks and in one task; with metadata
+        and levels also effects of actions that depend on metadata, and level and effects of each kind of group.
     """
 
     tasks: int
@@ -216,7 +218,7 @@ class PopulationSummary(Report):
                 Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in self.parts
             )
             blocks += [
-                Grid(_PARTS, rows, "How much tasks and actions differ"),
+                Grid(_PARTS, rows, "Variation between tasks and actions"),
                 Intervals("Standard deviation of expected rewards", "reward units", lines),
                 Text(_PARTS_NOTE),
             ]
@@ -230,44 +232,45 @@ class PopulationSummary(Report):
         return [*blocks, Text(f"Rewards vary within a task by an sd of {self.noise_sd}.")]
 
     def _repr_html_(self) -> str:
-        section = Section("alike", "How alike tasks are", tuple(self.blocks()))
+        section = Section("alike", "Variation between tasks", tuple(self.blocks()))
         return fragment(
             Document("Summary", f"{counted(self.rows, 'row')} of {counted(self.tasks, 'task')}", (section,))
         )
 
     def __str__(self) -> str:
-        are = agreeing(self.tasks, "is", "are")
-        head = f"How alike {counted(self.tasks, 'task')} {are}, from {counted(self.rows, 'row')}"
-        if any(each.mean.upper is not None for each in self.coefficients):
+        head = f"Variation between {counted(self.tasks, 'task')}, from {counted(self.rows, 'row')}"
+        if any(coefficient.mean.upper is not None for coefficient in self.coefficients):
             head += f"; in brackets {100 * self.level:.3g} % intervals"
-        spreads = [f"{name}, sd" for name in self.levels]
-        lines = [["coefficient", "population mean", "between tasks, sd", *spreads, "rows to outweigh"]]
-        for each in self.coefficients[:_SHOWN]:
-            spreads = [str(each.between), *map(str, each.levels)]
-            lines.append([each.name, str(each.mean), *spreads, each.rows_in_words])
-        parts = [f"{head}.", table(lines)]
+        sds = [f"{name}, sd" for name in self.levels]
+        lines = [["coefficient", "population mean", "between tasks, sd", *sds, "rows to outweigh"]]
+        for coefficient in self.coefficients[:_SHOWN]:
+            sds = [str(coefficient.between), *map(str, coefficient.levels)]
+            lines.append([coefficient.name, str(coefficient.mean), *sds, coefficient.rows_in_words])
+        paragraphs = [f"{head}.", table(lines)]
         if len(self.coefficients) > _SHOWN:
-            parts[-1] += f"\n... and {len(self.coefficients) - _SHOWN} more."
+            paragraphs[-1] += f"\n... and {len(self.coefficients) - _SHOWN} more."
         if self.note:
-            parts.append(paragraph(self.note))
-        parts.append(
+            paragraphs.append(paragraph(self.note))
+        paragraphs.append(
             paragraph(
-                f"Rewards vary within a task by an sd of {self.noise_sd}. Rows to outweigh: how many rows a task needs "
-                "until they say as much of its coefficient as all other tasks do."
+                f"Rewards vary within a task with a noise sd of {self.noise_sd}. Rows to outweigh: the number of rows "
+                "at which a task's own data weigh as much in its coefficient as the data of all other tasks."
             )
         )
         if self.parts:
-            parts.append(parts_in_words(self.parts))
+            paragraphs.append(parts_in_words(self.parts))
         if self.models:
             body = [
                 [m.name, f"{m.log_likelihood:.2f}", str(m.parameters), f"{m.evidence:.2f}", _MEANING[m.name]]
                 for m in self.models
             ]
-            parts.append(table([["model", "log likelihood", "parameters", "evidence", ""], *body]))
-        parts.append(paragraph(self.verdict))
-        took = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.seconds.items())
-        parts.append(paragraph(f"Uncertainty of the hierarchy: {self.uncertainty}. Took: {took}."))
-        return "\n\n".join(parts)
+            paragraphs.append(table([["model", "log likelihood", "parameters", "evidence", ""], *body]))
+        paragraphs.append(paragraph(self.verdict))
+        times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items())
+        paragraphs.append(
+            paragraph(f"Uncertainty of the hyper-parameters: {self.uncertainty}. Time: {times}.")
+        )
+        return "\n\n".join(paragraphs)
 
 
 def population_summary(
@@ -278,7 +281,7 @@ def population_summary(
     models: bool | None,
     seconds: Mapping[str, float],
 ) -> PopulationSummary:
-    """Summarise what was learned of the population.
+    """Return the summary of a learned hierarchy.
 
     Parameters
     ----------
@@ -286,48 +289,47 @@ def population_summary(
     names : sequence of d str
         Of the features.
     level : float
-        Of the intervals, in (0, 1).
+        Probability of the intervals, in (0, 1).
     models : bool or None
-        Whether to compare models; None does where that takes seconds at most.
+        True compares models, False does not; None compares them where that takes seconds at most.
     seconds : mapping
-        What was spent before.
+        Wall time of the steps so far.
     """
     moments, hierarchy = learned.moments, learned.hierarchy
-    ranges = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
+    intervals = {one.name: Range(*one[1:]) for one in learned.hyper_intervals(level)}
     levels = [level_name(hierarchy, k) for k in range(len(hierarchy.levels))]
-    plain = {f"mean[{j}]": mean for j, mean in enumerate(learned.posterior.hyper.mean.tolist())}
-    plain |= estimates(learned.hyper_uncertainty, hierarchy)
-    known = {name: Range(value) for name, value in plain.items()} | ranges
+    values = {f"mean[{j}]": mean for j, mean in enumerate(learned.posterior.hyper.mean.tolist())}
+    values |= estimates(learned.hyper_uncertainty, hierarchy)
+    ranges = {name: Range(value) for name, value in values.items()} | intervals
     total = moments.sums.sum(axis=0)
-    widest = np.array([known[f"sd[{j}]"].upper or 0.0 for j in range(moments.dim)])
-    least = _rows_needed(total, moments.n_rows, np.diag(widest**2), hierarchy.noise_var)
-    need = _rows_needed(total, moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
+    largest_sd = np.array([ranges[f"sd[{j}]"].upper or 0.0 for j in range(moments.dim)])
+    rows = _rows_to_outweigh(total, moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
+    least_rows = _rows_to_outweigh(total, moments.n_rows, np.diag(largest_sd**2), hierarchy.noise_var)
     coefficients = tuple(
         Coefficient(
             name,
-            known[f"mean[{j}]"],
-            known[f"sd[{j}]"],
-            tuple(known[f"{at} sd[{j}]"] for at in levels),
-            float(need[j]),
-            float(least[j]) if widest[j] > 0 else None,
+            ranges[f"mean[{j}]"],
+            ranges[f"sd[{j}]"],
+            tuple(ranges[f"{level_} sd[{j}]"] for level_ in levels),
+            float(rows[j]),
+            float(least_rows[j]) if largest_sd[j] > 0 else None,
         )
         for j, name in enumerate(names)
     )
-    active, start = int(np.count_nonzero(moments.rows)), perf_counter()
-    wanted = active > 1 and (models is True or (models is None and active * moments.dim**3 <= _WORK))
-    wanted = wanted and not hierarchy.levels and hierarchy.metadata is None
-    ranked, verdict = _ranked(moments, active) if wanted else ((), _NOT_COMPARED)
-    spent = {**seconds, **({"comparing models": perf_counter() - start} if wanted else {})}
-    how = f"{learned.method} ({learned.why})"
+    n_tasks, start = int(np.count_nonzero(moments.rows)), perf_counter()
+    comparing = n_tasks > 1 and (models is True or (models is None and n_tasks * moments.dim**3 <= _WORK))
+    comparing = comparing and not hierarchy.levels and hierarchy.metadata is None
+    ranked, verdict = _ranked(moments, n_tasks) if comparing else ((), _NOT_COMPARED)
+    spent = {**seconds, **({"comparing models": perf_counter() - start} if comparing else {})}
     return PopulationSummary(
-        active,
+        n_tasks,
         moments.n_rows,
-        known["noise sd"],
+        ranges["noise sd"],
         coefficients,
         tuple(levels),
         ranked,
         verdict,
-        how,
+        f"{learned.method} ({learned.why})",
         spent,
         level,
     )
@@ -336,7 +338,7 @@ def population_summary(
 def crossed_population_summary(
     posterior: CrossedMixture, names: Sequence[str], *, level: float, seconds: Mapping[str, float]
 ) -> PopulationSummary:
-    """Summarise what was learned with the crossed prior.
+    """Return the summary of a posterior of the crossed prior.
 
     Parameters
     ----------
@@ -344,12 +346,14 @@ def crossed_population_summary(
     names : sequence of d str
         Of the features.
     level : float
-        Of the intervals, in (0, 1).
+        Probability of the intervals, in (0, 1).
     seconds : mapping
-        Wall time that was spent before.
+        Wall time of the steps so far.
     """
     if not 0.0 < level < 1.0:
-        raise InputError(f"level={level!r} is not a probability in (0, 1).")
+        raise InputError(
+            f"level={level!r} is not a probability in (0, 1). Give the probability of the intervals, such as 0.95."
+        )
     moments, hierarchies = posterior.moments, posterior.hierarchy
     p, central = moments.unit_dim, posterior.hierarchy.central()
     grams = _grams(moments)
@@ -359,14 +363,18 @@ def crossed_population_summary(
     power = np.diagonal(grams, axis1=1, axis2=2) * between**2
     rows = central.noise_var[:, None] / np.where(power > 0, power, np.nan)
     coefficients = tuple(
-        Coefficient(name, Range(*mean[1:]), Range(float(between[k % p])), (), _finite(rows[k // p, k % p]))
+        Coefficient(
+            name, Range(*mean[1:]), Range(float(between[k % p])), (), _nan_as_inf(rows[k // p, k % p])
+        )
         for k, (name, mean) in enumerate(zip(names, means, strict=True))
     )
     noise_sd = np.sqrt(hierarchies.noise_var * typical_noise(hierarchies.shapes.noise_ratio))
     noise = Range(
-        *interval_of_product(np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _free(moments), level)
+        *interval_of_product(
+            np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _log_noise_variance(moments), level
+        )
     )
-    found = PopulationSummary(
+    summary = PopulationSummary(
         int(np.count_nonzero(moments.rows.any(axis=1))),
         moments.n_rows,
         replace(noise, value=float(np.sqrt(typical_noise(central.noise_var)))),
@@ -374,26 +382,26 @@ def crossed_population_summary(
         (),
         (),
         verdict_of_parts(hierarchies),
-        f"integrated ({len(hierarchies)} hierarchies that the log leaves possible)",
+        f"integrated (over {len(hierarchies)} values of the hyper-parameters, weighted by their posterior)",
         dict(seconds),
         level,
         parts=parts_of(moments, hierarchies, level),
     )
-    return found if noise_told(moments) else _without_intervals(found)
+    return summary if noise_told(moments) else _without_intervals(summary)
 
 
-def _without_intervals(found: PopulationSummary) -> PopulationSummary:
-    """Leave the intervals out, of a log that does not tell the noise from differences between tasks."""
+def _without_intervals(summary: PopulationSummary) -> PopulationSummary:
+    """Return the summary without intervals, for a log that does not identify the noise variance."""
     return replace(
-        found,
-        noise_sd=Range(found.noise_sd.value),
-        coefficients=tuple(replace(one, mean=Range(one.mean.value)) for one in found.coefficients),
-        parts=tuple(replace(part, sd=Range(part.sd.value)) for part in found.parts),
+        summary,
+        noise_sd=Range(summary.noise_sd.value),
+        coefficients=tuple(replace(one, mean=Range(one.mean.value)) for one in summary.coefficients),
+        parts=tuple(replace(part, sd=Range(part.sd.value)) for part in summary.parts),
     )
 
 
 def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
-    """Describe the three parts of the crossed prior by their sds over the contexts of the log, in reward units.
+    """Return the three components of the crossed prior by their sds over the contexts of the log, in reward units.
 
     Parameters
     ----------
@@ -401,34 +409,33 @@ def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float
     hierarchies : CrossedHierarchies
         Learned from them.
     level : float
-        Of the intervals, in (0, 1).
+        Probability of the intervals, in (0, 1).
     """
     gram, p = _grams(moments).sum(axis=0), moments.unit_dim
-    free, tasks = _free(moments), max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
-    shapes, over = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
-    relative = np.round(hierarchies.level_sd / over, _DIGITS)  # nodes of the level are those of this ratio
-    single_node = (
-        relative.min() == relative.max()
-    )  # of a large log: known as the sd of as many draws as tasks
-    units = over * _units(hierarchies, shapes.level[:p, :p], gram)
-    variance = free + (0.5 / tasks if single_node else 0.0)
+    log_variance = _log_noise_variance(moments)
+    n_tasks = max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
+    shapes, scale = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
+    relative = np.round(hierarchies.level_sd / scale, _DIGITS)  # the grid of the level is one of this ratio
+    single_node = relative.min() == relative.max()  # a large log: the sd is known as that of n_tasks draws
+    units = scale * _units(hierarchies, shapes.level[:p, :p], gram)
+    variance = log_variance + (0.5 / n_tasks if single_node else 0.0)
     level_sd = interval_of_product(relative, units, hierarchies.weights, variance, level, slab=True)
 
     def effect(name: str, sds: Array, unit: Array) -> Part:
-        sd = interval_of_product(sds, unit, hierarchies.weights, free, level)
+        sd = interval_of_product(sds, unit, hierarchies.weights, log_variance, level)
         return Part(name, Range(*sd), float(hierarchies.weights[sds == 0].sum()))
 
     action_units = _units(hierarchies, shapes.action[:p, :p], gram)
     task_units = _units(hierarchies, shapes.interaction[:p, :p], gram)
-    described = [
-        effect("effect of an action that goes with metadata", hierarchies.action_sd, unit)
-        for unit in _described_units(moments, hierarchies)
+    by_metadata = [
+        effect("effect of an action that depends on metadata", hierarchies.action_sd, unit)
+        for unit in _metadata_units(moments, hierarchies)
     ]
     groups = []
     for k, grouping in enumerate(hierarchies.levels):
         name, sds = grouping.name or f"group {k}", hierarchies.group_interaction_sd[:, k]
-        of_level = hierarchies.weights @ (hierarchies.group_level_sd[:, k] * units / over)
-        groups.append(Part(f"level of a {name}", Range(float(of_level)), None, integrated=False))
+        group_level_sd = hierarchies.weights @ (hierarchies.group_level_sd[:, k] * units / scale)
+        groups.append(Part(f"level of a {name}", Range(float(group_level_sd)), None, integrated=False))
         if k == 0:
             groups.append(effect(f"effect of an action in one {name}", sds, task_units))
         else:
@@ -437,90 +444,93 @@ def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float
     return (
         Part("level of a task", Range(*level_sd), None),
         effect("effect of an action in all tasks", hierarchies.action_sd, action_units),
-        *described,
+        *by_metadata,
         *groups,
         effect("effect of an action in one task", hierarchies.interaction_sd, task_units),
     )
 
 
-def _described_units(moments: UnitMoments, found: CrossedHierarchies) -> list[Array]:
-    """Sds (H,) over the tasks and contexts of the log of effects of actions that go with metadata, at a = 1."""
-    p, shape = moments.unit_dim, found.shapes.action
-    if found.metadata is None or not shape[p:, p:].any():
+def _metadata_units(moments: UnitMoments, hierarchies: CrossedHierarchies) -> list[Array]:
+    """Return the sds (H,) of effects of actions that depend on metadata, at an action sd of 1."""
+    p, shape = moments.unit_dim, hierarchies.shapes.action
+    if hierarchies.metadata is None or not shape[p:, p:].any():
         return []
-    grams = _grams(UnitDesigns.of(found.metadata, moments).described(moments)).sum(axis=0)
-    return [_units(found, shape[p:, p:], grams[p:, p:])]
+    grams = _grams(UnitDesigns.of(hierarchies.metadata, moments).described(moments)).sum(axis=0)
+    return [_units(hierarchies, shape[p:, p:], grams[p:, p:])]
 
 
 def _grams(moments: UnitMoments) -> Array:
-    """Mean over all rows of x x' of each action, (K, p, p)."""
+    """Return sum x x' of each action divided by all rows of the log, (K, p, p)."""
     p = moments.unit_dim
     return np.asarray(unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows)
 
 
-def _units(found: CrossedHierarchies, shape: Array, gram: Array) -> Array:
-    """Sds (H,) over the contexts of the log, in reward units, of a part whose sd is that of the noise."""
-    return np.asarray(np.sqrt(found.noise_var * float(np.sum(shape * gram))))
+def _units(hierarchies: CrossedHierarchies, shape: Array, gram: Array) -> Array:
+    """Return the sds (H,) over the contexts, in reward units, of a component whose sd equals the noise sd."""
+    return np.asarray(np.sqrt(hierarchies.noise_var * float(np.sum(shape * gram))))
 
 
-def _free(moments: UnitMoments) -> float:
-    """Variance of the log of the noise sd, given the hierarchy in its units."""
+def _log_noise_variance(moments: UnitMoments) -> float:
+    """Return the posterior variance of log(noise sd), given the other sds relative to it."""
     return 0.5 / max(float(moments.n_rows) - moments.unit_dim, 1.0)
 
 
-def _finite(rows: float) -> float:
+def _nan_as_inf(rows: float) -> float:
     return float(rows) if np.isfinite(rows) else float("inf")
 
 
-def verdict_of_parts(found: CrossedHierarchies) -> str:
-    """Say in words which effects of actions the log shows."""
-    none, shared, single_task = found.no_effect, found.no_action_effect, found.no_interaction
-    chance = f"P(no effect) is {_probability(none)}"
-    beyond = "" if found.metadata is None else " beyond what is known of them"
-    if none > _LIKELY and _common(found.metadata):
+def verdict_of_parts(hierarchies: CrossedHierarchies) -> str:
+    """Return the conclusion about effects of actions from the posterior probabilities of zero components."""
+    no_effect, no_interaction = hierarchies.no_effect, hierarchies.no_interaction
+    probability = f"P(no effect) is {_probability(no_effect)}"
+    beyond = "" if hierarchies.metadata is None else " beyond their metadata"
+    if no_effect > _LIKELY and _shared_by_actions(hierarchies.metadata):
         return (
-            f"No effect of actions is shown beyond what the incumbent's choices say: {chance}, the probability that "
-            "all other effects are zero."
+            f"The log shows no effect of actions beyond the choices of the incumbent: {probability}, the posterior "
+            "probability that all other effects are zero."
         )
-    if none > _LIKELY:
+    if no_effect > _LIKELY:
         return (
-            f"No effect of actions is shown: {chance}, the probability that all actions do the same in every task. Any "
-            "choice of actions may do as well as any other."
+            f"The log shows no effect of actions: {probability}, the posterior probability that all actions have the "
+            "same expected reward in every task. Any choice of actions may do as well as any other."
         )
-    if none > 1 - _LIKELY:
-        effect = f"The log leaves open whether actions differ in their effects ({chance})"
+    if no_effect > 1 - _LIKELY:
+        effect = f"The log does not settle whether actions differ in their effects ({probability})"
     else:
-        effect = f"Actions differ in their effects ({chance})"
-    if single_task > _LIKELY:
+        effect = f"Actions differ in their effects ({probability})"
+    if no_interaction > _LIKELY:
         return (
-            f"{effect}, but the log does not show that tasks differ in them{beyond}: one action for all "
-            f"{'such tasks' if beyond else 'tasks'} may do as well."
+            f"{effect}. The log does not show that these effects vary between tasks{beyond}, so one action for all "
+            f"{'tasks with the same metadata' if beyond else 'tasks'} may do as well as a policy for each."
         )
-    if single_task < 1 - _LIKELY:
-        lead = "" if shared < _LIKELY else " No action is shown to be better in all tasks."
-        return f"{effect}, and tasks differ in these effects{beyond}: a policy for each task can pay.{lead}"
+    if no_interaction < 1 - _LIKELY:
+        common = hierarchies.no_action_effect < _LIKELY
+        no_common = "" if common else " The log shows no action to be better in all tasks."
+        return f"{effect}, and these effects vary between tasks{beyond}: a policy for each task can pay.{no_common}"
     return (
-        f"{effect}. The log leaves open whether tasks differ in the effects of actions{beyond}: P(no such difference) "
-        f"is {_probability(single_task)}."
+        f"{effect}. The log does not settle whether these effects vary between tasks{beyond}: P(no variation) is "
+        f"{_probability(no_interaction)}."
     )
 
 
-def _common(metadata: Metadata | None) -> bool:
-    """Say that metadata have one coefficient for all actions, as choices of an incumbent have."""
+def _shared_by_actions(metadata: Metadata | None) -> bool:
+    """Return True for metadata with one coefficient for all actions, such as the choices of an incumbent."""
     return metadata is not None and metadata.values.ndim == 3
 
 
-_FAR = 1e-2  # width of an interval in units of its number, below which more digits are shown
-_DIGITS = 10  # decimals to which nodes of a level agree
-_LIKELY = 0.8  # probability from which a part is said to be there, or not to be
+_NARROW = 1e-2  # relative width of an interval below which more digits are shown
+_DIGITS = 10  # decimals to which equal nodes of the grid agree
+_LIKELY = 0.8  # probability from which a component is reported as present, or as absent
 
 
 _NOT_COMPARED = (
-    "Models were not compared: that is done, where it is quick, for one level of tasks without metadata."
+    "Models were not compared. They are compared for one level of tasks without metadata, by default where that is "
+    "quick; summary(models=True) compares them at any size."
 )
 
 
-def _rows_needed(total: Array, n_rows: float, cov: Array, noise_var: float) -> Array:
+def _rows_to_outweigh(total: Array, n_rows: float, cov: Array, noise_var: float) -> Array:
+    """Return sigma^2 / (Sigma_0_jj mean(phi_j^2)) of each coefficient (d,); infinite at a zero variance."""
     d = len(cov)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d)]) / n_rows
     power = np.diagonal(cov) * squares
@@ -528,6 +538,7 @@ def _rows_needed(total: Array, n_rows: float, cov: Array, noise_var: float) -> A
 
 
 def _ranked(moments: Moments, tasks: int) -> tuple[tuple[Model, ...], str]:
+    """Return the models by evidence, best first, and the verdict from it."""
     try:
         fits = compare(moments)
     except NumericalError as error:
@@ -541,26 +552,26 @@ def _verdict(models: Sequence[Model]) -> str:
     best = models[0]
     rivals = [m.name for m in models[1:] if best.evidence - m.evidence < _CLEAR]
     gap = best.evidence - models[1].evidence
-    lead = f"The evidence prefers {best.name!r}, {_MEANING[best.name]}"
+    preferred = f"The model with the largest evidence is {best.name!r} ({_MEANING[best.name]})"
     if rivals:
-        lead += (
-            f", but does not tell it from {' and '.join(map(repr, rivals))} (differences below {_CLEAR:g})."
+        preferred += (
+            f"; {' and '.join(map(repr, rivals))} may do as well (evidence smaller by less than {_CLEAR:g})."
         )
     else:
-        lead += f", by {gap:.3g} over {models[1].name!r}: clear."
-    of = {m.name: m.evidence for m in models}
-    shared = max(of[name] for name in of if name not in ("separate", "pooled"))
-    alone = of.get("separate", -np.inf)
-    if shared - of["pooled"] > _CLEAR and shared - alone > _CLEAR:
-        return f"{lead} Tasks differ and have much in common: sharing pays."
+        preferred += f", clearly: by {gap:.3g} over {models[1].name!r}."
+    evidence = {m.name: m.evidence for m in models}
+    shared = max(evidence[name] for name in evidence if name not in ("separate", "pooled"))
+    separate = evidence.get("separate", -np.inf)
+    if shared - evidence["pooled"] > _CLEAR and shared - separate > _CLEAR:
+        return f"{preferred} Tasks vary around a common mean: sharing pays."
     if best.name == "pooled":
-        return f"{lead} No difference between tasks is shown: one answer for all may do as well."
-    if alone - shared > -_CLEAR:
+        return f"{preferred} The log shows no variation between tasks: one policy for all may do as well."
+    if separate - shared > -_CLEAR:
         return (
-            f"{lead} Beyond the level of rewards no mean that tasks have in common is shown, only how much they vary: "
-            "sharing brings little, and each could be taken alone."
+            f"{preferred} The log shows no common mean of the coefficients beyond the level of rewards, only their "
+            "variation between tasks: sharing brings little, and separate policies may do as well."
         )
-    return f"{lead} How much tasks have in common is not told by this log."
+    return f"{preferred} The log does not settle how much tasks have in common."
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The origin of a saved policy: learner, settings and columns, as JSON can hold them."""
+"""The provenance of a saved policy: learner, settings and columns, as JSON can hold them."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -10,7 +10,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.rows.batches import Roles
 
 
-def origin(
+def learner_provenance(
     learner: str,
     settings: Mapping[str, Any],
     roles: Roles,
@@ -19,14 +19,15 @@ def origin(
     noise_told: bool,
     actions_given: bool,
 ) -> dict[str, Any]:
-    """Return the provenance of what a learner saves, from which `load_learner` makes it again.
+    """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
-    Features and a known hierarchy are saved apart, so that of these it holds nothing, and whether there was one.
-    ``noise_told`` is that of :class:`Learned`; ``actions_given`` says that the feature map was given, and lists them.
+    The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
+    true or false. ``noise_told`` is that of :class:`Learned`; ``actions_given`` is True where the feature map, and with
+    it the list of actions, was given.
     """
     return {
         "learner": learner,
-        "settings": {name: _plain(name, value) for name, value in settings.items() if name != "features"},
+        "settings": {name: _as_json(name, value) for name, value in settings.items() if name != "features"},
         "rows": rows,
         "columns": roles.to_dict(),
         **({} if noise_told else {"noise_told": False}),
@@ -41,7 +42,7 @@ def versions() -> dict[str, str]:
     return {"hieropo": __version__, "numpy": version("numpy"), "scipy": version("scipy")}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _as_json(name: str, value: Any) -> Any:
     if name == "known":
         return value is not None
     if isinstance(value, Gaussian):

@@ -1,4 +1,4 @@
-"""Tests of the policy that made a log, by its choices: do they differ between tasks, do they react to rewards.
+"""Tests of the logging policy by its choices: variation between tasks, reaction to rewards, and drift of rewards.
 
 Where the incumbent did not learn from the rows, and rewards do not move with time, the rewards of one cell, a task with
 an action, are exchangeable given all choices. A sum of e_t h_t over rows, e_t being what a reward is above the mean of
@@ -6,9 +6,9 @@ its cell and h_t any number made of the choices, then has the mean 0 and the var
 
     sum over cells of  sum e_t^2 / (n - 1)  *  sum (h_t - mean h)^2
 
-exactly, whatever the incumbent knew, whatever the law of rewards. That rows come in the order of time has to be known
-otherwise (:meth:`times.Timeline.disorder`). Two h are looked at: how much more often the action
-comes among the later rows of its task than in all of them (a reaction), and how late the row is (a trend).
+exactly, whatever the incumbent knew and whatever the distribution of rewards. The rows must be in the order of time,
+which :meth:`times.Timeline.disorder` checks. Two h are used: the share of the action among the later rows of its task
+less its share in all of them (a reaction), and the position of the row in its task (a trend).
 """
 
 from typing import NamedTuple
@@ -23,16 +23,16 @@ _RARE = 20  # rows below which actions are put together
 
 
 class Sign(NamedTuple):
-    """A test.
+    """The result of a test.
 
     Attributes
     ----------
     z : float
-        About standard normal where there is nothing to find.
+        Approximately standard normal under the null.
     effect : float
-        How much was found, in the unit of the test.
+        Size of the effect, in the unit of the test.
     rows : int
-        That it is told by.
+        Number of rows that inform it.
     """
 
     z: float
@@ -41,11 +41,11 @@ class Sign(NamedTuple):
 
 
 def difference(counts: Array) -> Sign | None:
-    """Test if shares of actions differ between tasks more than chance makes them.
+    """Return a test of equal shares of actions in all tasks; None with fewer than two tasks or actions.
 
-    Pearson's X^2 of each task with two rows or more, beside its mean and variance under one multinomial law (Haldane
-    1937), rare actions put together. The effect is 1 / (1 + c) of a Dirichlet law with the concentration c: 0 where all
-    tasks have the same shares, 1 where each has an action of its own. None where there is nothing to compare.
+    The statistic is the sum of Pearson's X^2 over tasks with two rows or more, standardised by its mean and variance
+    under one multinomial (Haldane 1937); rare actions are pooled. The effect is 1 / (1 + c) for a Dirichlet with the
+    concentration c: 0 where all tasks have the same shares, 1 where each task has a single action.
     """
     some = counts[counts.sum(axis=1) >= 2]
     total = some.sum(axis=0)
@@ -67,7 +67,7 @@ def difference(counts: Array) -> Sign | None:
 
 
 def reaction(found: Cells) -> Sign | None:
-    """Test if an action comes more often after it was rewarded well; negative: less often."""
+    """Return a test of reactions to rewards: positive where an action is more frequent after high rewards of it."""
     n, total, away_i, away_j, within = _sums(found)
     share = (n - 1.0) / np.maximum(total - 1.0, 1.0)
     ii = n * (n**2 - 1.0) / 12.0
@@ -77,13 +77,13 @@ def reaction(found: Cells) -> Sign | None:
 
 
 def trend(found: Cells) -> Sign | None:
-    """Test if rewards move with the rows of a task; the effect: from its first row to its last, in sds of a reward."""
+    """Return a test of drifting rewards; the effect is the drift from a task's first row to its last, in reward sds."""
     n, total, _, away_j, within = _sums(found)
     return _sign(away_j, _around(found)[0], n, total, within)
 
 
 def _sums(found: Cells) -> tuple[Array, Array, Array, Array, Array]:
-    """Rows of each cell that has two or more, rows of its task, sums of e i, of e j, and of e^2 / (n - 1)."""
+    """Return, of cells with two rows or more: rows, rows of the task, sums of e i, of e j, and of e^2 / (n - 1)."""
     c = _cells(found)
     n, mean = c[:, at.ROWS], c[:, at.SUM] / c[:, at.ROWS]
     total = np.broadcast_to(found.rows[: len(found.cells), None], found.counts.shape)[found.counts >= 2]
@@ -98,7 +98,7 @@ def _cells(found: Cells) -> Array:
 
 
 def _around(found: Cells) -> tuple[Array, Array]:
-    """Sums of squares of j, and of products with i, around their means in each cell."""
+    """Return the sums of squares of j, and of products with i, around their means in each cell."""
     c = _cells(found)
     n, j = c[:, at.ROWS], c[:, at.J]
     return np.maximum(c[:, at.JJ] - j**2 / n, 0.0), c[:, at.IJ] - j * (n - 1.0) / 2.0
@@ -117,6 +117,6 @@ def _sign(score: Array, spread: Array, n: Array, total: Array, within: Array) ->
 
 
 def effective(weights: Array, squares: Array) -> float:
-    """Kish's effective number of rows of sums of weights and of their squares."""
+    """Return Kish's effective sample size from sums of weights and of their squares."""
     total = float(squares.sum())
     return float(weights.sum()) ** 2 / total if total > 0 else 0.0

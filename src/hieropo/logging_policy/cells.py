@@ -1,6 +1,6 @@
-"""Sums of every task and action over the rows of a log in their order: what tells of the policy that made it.
+"""Sums over rows of every cell (a task with an action), which keep the order of rows, to test the logging policy.
 
-They form a monoid: two parts of a log, one after the other, give the sums of both, whichever order the ids came in.
+They form a monoid: the sums of two consecutive parts of a log give those of both, in any order of ids.
 Of row t, i counts the earlier rows of its cell, a task with an action, and j those of its task.
 """
 
@@ -14,8 +14,8 @@ from hieropo._utils.arrays import Array, Codes, normalised
 
 Bits = NDArray[np.uint8]
 
-MOST_CELLS = 2**20  # of 128 bytes; tasks that come after those that fit are counted, and get no cells
-MOST_BITS = 2**29  # of tasks times actions, up to which it is known which task took which action
+MOST_CELLS = 2**20  # of 128 bytes; later tasks are counted, and have no cells
+MOST_BITS = 2**29  # tasks times actions, up to which the actions of each task are recorded
 
 ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LOW, HIGH, SHARED, SHARED2 = (
     range(16)
@@ -27,7 +27,7 @@ _CHUNK = 10_000  # tasks whose bits are spread at a time
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Sums of cells, as they were collected.
+    """The sums of cells.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Cells:
     taken: Bits | None
 
     def tasks_of_actions(self) -> Codes | None:
-        """In how many tasks each action was taken, (K,); None of too many tasks and actions."""
+        """Return the number of tasks of each action, (K,); None for too many tasks and actions."""
         if self.taken is None:
             return None
         found = np.zeros(8 * self.taken.shape[1], dtype=np.int64)
@@ -60,21 +60,21 @@ class Cells:
 
     @property
     def counts(self) -> Array:
-        """Rows of each cell, (m, K)."""
+        """Return the rows of each cell, (m, K)."""
         return self.cells[:, :, ROWS]
 
     @property
     def rows(self) -> Array:
-        """Rows of all tasks, (m',)."""
+        """Return the rows of all tasks, (m',)."""
         return self.tasks[:, TASK_ROWS]
 
     @property
     def complete(self) -> bool:
-        """Return whether every task has cells."""
+        """Return True where every task has cells."""
         return len(self.cells) == len(self.tasks)
 
     def whole(self) -> "Cells":
-        """The first m tasks alone, without the rows of those that have rows outside of their cells."""
+        """Return the first m tasks, with zeros for tasks that have rows outside of their cells."""
         m = len(self.cells)
         full = self.counts.sum(axis=1) == self.rows[:m]
         if full.all():
@@ -87,7 +87,7 @@ class Cells:
 
 
 class CellSums:
-    """Cells in the making."""
+    """Accumulates the sums of cells."""
 
     def __init__(self, most: int = MOST_CELLS) -> None:
         self._most, self._width = most, 1
@@ -149,7 +149,7 @@ class CellSums:
         self._taken[: len(old), : old.shape[1]] = old
 
     def collected(self) -> Cells:
-        """Return what there is."""
+        """Return the cells of all rows so far."""
         count = max(self._n_actions, 1)
         table = self._cells.reshape(-1, self._width, 16)[: self._m, :count]
         taken = None if self._taken is None else self._taken[: self._n_tasks, : (count + 7) // 8]
@@ -182,7 +182,7 @@ class CellSums:
 
 
 def _followed(one: Array, rows: Array, two: Array) -> Array:
-    """Cells of two parts of a log, the second (m, K, 16) after ``rows`` (m,) rows of its tasks."""
+    """Return the cells of two parts of a log, the second (m, K, 16) after ``rows`` (m,) rows of its tasks."""
     found = one + two
     n, before, task = two[:, :, ROWS], one[:, :, ROWS], rows[:, None]
     own = n * (n - 1.0) / 2.0

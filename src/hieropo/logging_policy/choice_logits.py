@@ -1,14 +1,16 @@
-"""How actions were chosen in each task and context, by sums over rows: one multinomial logit for each task.
+"""A multinomial logit of the incumbent's choices in each task, from moments alone.
 
     P(a | s, x) = exp(B_sa' (1, x)) / sum over b of exp(B_sb' (1, x))
 
 The log likelihood of a task's rows needs n_sa and the sum of x over the rows of each action a, which the moments hold,
-and the sum over all rows of log sum_b exp(B_sb' (1, x)). That depends on how the task's x lie, and of that moments hold
-mean and covariance: x is taken as normal with these, and the sum as that over a few points that have both exactly.
+and the sum over all rows of log sum_b exp(B_sb' (1, x)). The last depends on the distribution of x in the task, of
+which moments hold mean and covariance. x is taken as normal with these, and the sum as that over a few points with
+exactly this mean and covariance.
 
 B is penalised: it is the mode given B_sa ~ N(B_a, I) in standard deviations of x, with B_a that of all rows together.
 The curvature of the likelihood is at most (I - 11'/K) / 2 (x) sum of (1, x)(1, x)' (Boehning, Annals of the Institute
-of Statistical Mathematics 44, 1992), so that steps with this bound in place of it need no search, and p x p matrices.
+of Statistical Mathematics 44, 1992). Steps with this bound as the curvature need no line search and only p x p
+matrices.
 """
 
 import numpy as np
@@ -19,8 +21,8 @@ _PAIRS = 8  # of points, one on each side of the mean, for each of (1, x)
 _STEPS = 30
 _POOLED_STEPS = 200
 _POOLED_VAR = 25.0
-_MOST = 300.0  # rows that a task counts as: more would fit the points, which are few, rather than x
-_ROOM = 2**20  # doubles of one array of chances
+_MAX_ROWS = 300.0  # rows that a task counts as at most: more would overfit the few points that stand for x
+_ROOM = 2**20  # doubles of one array of probabilities
 
 
 def choice_logits(counts: Array, sums: Array, squares: Array) -> Array:
@@ -43,35 +45,37 @@ def choice_logits(counts: Array, sums: Array, squares: Array) -> Array:
     mean = sums.sum(axis=(0, 1)) / total
     spread = np.diagonal(squares.sum(axis=0)) / total - mean**2
     scale = np.sqrt(np.where(spread > 1e-12 * mean**2, spread, np.inf))
-    said = np.concatenate([counts[..., None], (sums - counts[..., None] * mean) / scale], axis=2)[:, taken]
-    centre = said[:, :, 1:].sum(axis=1)
+    sums_by_action = np.concatenate([counts[..., None], (sums - counts[..., None] * mean) / scale], axis=2)[
+        :, taken
+    ]
+    centre = sums_by_action[:, :, 1:].sum(axis=1)
     raw = squares - _outer(sums.sum(axis=1), mean) - _outer(mean, sums.sum(axis=1))
     around = (raw + rows[:, None, None] * np.outer(mean, mean)) / scale[:, None] / scale
     pooled = _mode(
-        said.sum(axis=0)[None], centre.sum(axis=0)[None], around.sum(axis=0)[None], _POOLED_VAR,
-        np.zeros(said.shape[1:]), _POOLED_STEPS,
+        sums_by_action.sum(axis=0)[None], centre.sum(axis=0)[None], around.sum(axis=0)[None], _POOLED_VAR,
+        np.zeros(sums_by_action.shape[1:]), _POOLED_STEPS,
     )[0]  # fmt: skip
     piece = max(1, _ROOM // (2 * _points(q) * int(taken.sum())))
-    fewer = np.minimum(1.0, _MOST / np.maximum(rows, 1.0))[:, None, None]
-    said, centre, around = said * fewer, centre * fewer[:, 0], around * fewer
+    fewer = np.minimum(1.0, _MAX_ROWS / np.maximum(rows, 1.0))[:, None, None]
+    sums_by_action, centre, around = sums_by_action * fewer, centre * fewer[:, 0], around * fewer
     for start in range(0, m, piece):
         part = slice(start, start + piece)
-        found[part, taken] = _mode(said[part], centre[part], around[part], 1.0, pooled, _STEPS)
+        found[part, taken] = _mode(sums_by_action[part], centre[part], around[part], 1.0, pooled, _STEPS)
     found[:, taken] -= found[:, taken].mean(axis=1, keepdims=True)
     found[:, :, 1:] /= scale
     found[:, :, 0] -= found[:, :, 1:] @ mean
     return found
 
 
-def _mode(said: Array, centre: Array, around: Array, var: float, prior: Array, steps: int) -> Array:
-    """Return B (m, K, p) of tasks that add ``said`` to the likelihood, around ``prior`` with variance ``var``."""
-    rows = said[:, :, 0].sum(axis=1)
+def _mode(sums_by_action: Array, centre: Array, around: Array, var: float, prior: Array, steps: int) -> Array:
+    """Return B (m, K, p) of tasks with these sums by action (m, K, p), at the mode under N(``prior``, ``var`` I)."""
+    rows = sums_by_action[:, :, 0].sum(axis=1)
     each = np.maximum(rows, 1e-300)
     middle = centre / each[:, None]
     points = _like(middle, around / each[:, None, None] - _outer(middle, middle))
     weight = rows / points.shape[1]
     bound = 0.5 * np.swapaxes(points, 1, 2) @ points * weight[:, None, None] + np.eye(points.shape[2]) / var
-    away = last = np.zeros(said.shape)
+    away = last = np.zeros(sums_by_action.shape)
     momentum = 1.0
     for _ in range(steps):
         following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
@@ -81,19 +85,19 @@ def _mode(said: Array, centre: Array, around: Array, var: float, prior: Array, s
         chance -= chance.max(axis=1, keepdims=True)
         np.exp(chance, out=chance)
         chance /= chance.sum(axis=1, keepdims=True)
-        slope = said - weight[:, None, None] * (chance @ points) - ahead / var
+        slope = sums_by_action - weight[:, None, None] * (chance @ points) - ahead / var
         last, momentum = away, following
         away = ahead + np.swapaxes(np.linalg.solve(bound, np.swapaxes(slope, 1, 2)), 1, 2)
     return np.asarray(prior + away)
 
 
 def _points(q: int) -> int:
-    """How many pairs of points stand for x; more than x has directions."""
+    """Return the number of pairs of points that stand for x; more than the dimension of x."""
     return _PAIRS * (q + 1)
 
 
 def _like(mean: Array, cov: Array) -> Array:
-    """Points (m, n, p) (1, x) with these means and covariances of x, spread like a normal law."""
+    """Return points (m, n, p) (1, x) with these means and covariances of x, distributed like a normal."""
     from scipy.special import ndtri
 
     m, q = mean.shape

@@ -1,18 +1,17 @@
-"""Logs whose incumbent knew something of the tasks: what its choices say, and what the order of rows says of it.
+"""Logs of an informed incumbent: its choices as metadata of tasks, and tests of its knowledge and its learning.
 
-The model takes actions for independent of theta_s given the context. An incumbent that knew theta_s took good actions
-more often, so that an action that was hardly taken in a task is likely to be bad there, and a prior that is the same
-for all tasks overrates it. Where the incumbent was frozen, that is, did not learn from these rows, its shares are known
-of a task like any other metadata:
+The model takes actions as independent of theta_s given the context. An incumbent that knew theta_s took good actions
+more often. An action that was hardly taken in a task is then likely to be bad there, and a prior that is the same for
+all tasks overrates it. If the incumbent was frozen, that is, did not learn from these rows, its shares are metadata of
+the task:
 
     theta_sa = mu_a + kappa (g_sa - mean of g_a over tasks) + u_sa,   g_sa = log p(a | s) - mean over a of log p(a | s)
 
-with p(a | s) the share of a in the task's rows, drawn towards that of all tasks, and one kappa, learned with mu. For a
-softmax of beta theta_sa, kappa is 1 / beta. Where contexts enter, an incumbent that knew slopes took an action at those
-x where it is good: then g are the coefficients of a logit of its choices in each task
-(:mod:`choice_logits`), with one kappa for intercepts and one for slopes, since it may have known the one
-and not the other. Where the incumbent learned from these very rows, its choices repeat what the rewards say already,
-and must not be used.
+with p(a | s) the share of a in the task's rows, shrunk to that of all tasks, and one kappa, learned with mu. For a
+softmax of beta theta_sa, kappa is 1 / beta. With contexts, an incumbent that knew slopes took an action at those x
+where it is good. Then g are the coefficients of a logit of its choices in each task (:mod:`choice_logits`), with one
+kappa for intercepts and one for slopes, since it may have known only one of them. If the incumbent learned from these
+rows, its choices repeat the information of the rewards, and must not be used.
 """
 
 from dataclasses import dataclass, replace
@@ -39,14 +38,14 @@ Logging = Literal["random", "frozen", "adaptive", "unknown"]
 
 NAME = "how often the incumbent took the action"
 WHERE = "in which contexts the incumbent took the action"
-KNEW = 4.0  # standard errors of kappa from which on the incumbent is said to have known something
-_WIDEST = 200  # features for which the joint law of a task is asked
-_SPREAD = 0.01  # of logs of shares, below which they are taken as equal
-_ENOUGH = 2_000  # tasks that are looked at for what the incumbent knew
+KNEW = 4.0  # kappa in standard errors from which the incumbent is reported as informed
+_WIDEST = 200  # features up to which joint posteriors of tasks are used
+_SPREAD = 0.01  # range of log shares below which they are taken as equal
+_ENOUGH = 2_000  # tasks that are used to test the knowledge of the incumbent
 
 
 def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array:
-    """Rows of each action in each task, (m, K), by the intercepts of its actions; weights count.
+    """Return the rows of each action in each task, (m, K), from the sums of intercepts; weighted.
 
     Raises
     ------
@@ -55,8 +54,8 @@ def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array
     """
     if not _has_intercepts(features):
         raise InputError(
-            "logging='frozen' takes the shares of actions as known of a task, which needs an intercept for each "
-            "action: features='per-action' or 'indicator'."
+            "logging='frozen' uses the shares of actions as metadata of intercepts, and this feature map does not give "
+            "each action an intercept of its own. Use features='per-action' or 'indicator'."
         )
     count = len(features.actions or ())
     if isinstance(moments, UnitMoments):
@@ -66,7 +65,7 @@ def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array
 
 
 def _has_intercepts(features: FeatureMap) -> bool:
-    """Return whether each action has an intercept of its own."""
+    """Return True where each action has an intercept of its own."""
     return isinstance(features, Crossed) and features.table is None and features.intercept
 
 
@@ -83,12 +82,12 @@ def log_shares(counts: Array) -> Array:
 
 
 def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> Metadata | None:
-    """Return what the incumbent's choices say of each task: X_s (d, 1), or (d, 2) where contexts enter.
+    """Return the incumbent's choices as metadata of each task: X_s (d, 1), or (d, 2) with contexts.
 
     Without contexts X_s has g_sa at the intercept of each action. With contexts its first column has the intercepts of
-    the task's logit of choices, its second the slopes, each at its own place.
+    the task's logit of choices, and its second the slopes.
 
-    None where choices do not differ between tasks, or their shares, without contexts, no more than chance has it.
+    None where choices do not vary between tasks; without contexts, where shares vary no more than at random.
 
     Raises
     ------
@@ -117,7 +116,7 @@ def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> M
 
 
 def _context_sums(moments: Moments | UnitMoments, count: int) -> tuple[Array, Array]:
-    """Sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
+    """Return the sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
     if isinstance(moments, UnitMoments):
         p = moments.unit_dim
         of_actions = moments.sums[:, :, packed_size(p + 1) + 1 : packed_size(p + 1) + p]
@@ -135,11 +134,11 @@ def _context_sums(moments: Moments | UnitMoments, count: int) -> tuple[Array, Ar
 
 
 def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> float | None:
-    """Return kappa over its standard error, given the covariances of a hierarchy; None where it cannot be told.
+    """Return kappa over its standard error, given the covariances of a hierarchy; None where it cannot be estimated.
 
-    Of two kappas it is the sum of both so scaled, over the standard error of that sum. Where the incumbent knew nothing
-    it is about standard normal; where it knew something it is large. An incumbent that learned from these rows makes it
-    large, too: :class:`Reactions` tells that apart.
+    For two kappas it is the sum of both so scaled, over the standard error of that sum. It is approximately standard
+    normal where the incumbent knew nothing of the tasks, and large where it did. It is also large for an incumbent that
+    learned from these rows, which :class:`Reactions` tests.
     """
     if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
         return None
@@ -164,7 +163,7 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
 def crossed_knowledge(
     moments: UnitMoments, features: FeatureMap, hierarchy: CrossedHierarchy
 ) -> float | None:
-    """Return the same as :func:`knowledge` under the crossed prior; None too where coefficients are too many for it."""
+    """Return :func:`knowledge` under the crossed prior; None also where there are too many coefficients."""
     K, d = moments.n_actions, moments.dim
     if d > _WIDEST or hierarchy.levels or hierarchy.metadata is not None:
         return None
@@ -175,14 +174,14 @@ def crossed_knowledge(
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Tests if actions react to rewards that came before, by the order of rows.
+    """The result of the test that actions do not react to earlier rewards.
 
     Attributes
     ----------
     z : float
-        About standard normal where they do not; positive where an action comes more often after it was rewarded well.
+        Approximately standard normal under the null; positive where an action is more frequent after high rewards.
     tasks : int
-        That have two rows or more.
+        Number of tasks with two rows or more.
     """
 
     z: float
@@ -190,7 +189,7 @@ class Reaction:
 
     @property
     def p_value(self) -> float:
-        """Of the test that actions do not react to rewards, two-sided."""
+        """Return the two-sided p-value."""
         from scipy.special import ndtr
 
         return float(2 * ndtr(-abs(self.z)))
@@ -199,8 +198,8 @@ class Reaction:
 class Reactions:
     """Sums of e_t (share of a_t after row t - share of a_t in all rows) over each task, batch by batch.
 
-    e_t is what the reward of row t has beyond its expectation. Given all actions of a log whose incumbent did not learn
-    from it, e_t has the mean 0, whatever the incumbent knew; so sums over tasks are independent with mean 0.
+    e_t is the residual of the reward of row t. Given all actions of a log whose incumbent did not learn from it, e_t
+    has mean 0, whatever the incumbent knew. Sums over tasks are then independent with mean 0.
 
     Parameters
     ----------
@@ -235,7 +234,7 @@ class Reactions:
 
 
 def ranks(groups: Codes) -> Codes:
-    """Return how many rows of the same group come before each row, (n,)."""
+    """Return the number of earlier rows of the same group, for each row (n,)."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     if not ordered.size:

@@ -1,9 +1,9 @@
-"""Checks of logged propensities, from sums over one pass.
+"""Tests of logged propensities, from sums over one pass.
 
-Under the right propensities 1{action = a} / p has the mean 1 over the rows in which a was eligible, for each action a,
-as far as it had a chance in all of them. And no other probabilities have a larger expected log score: if the shares of
-each task, shrunk and without the row itself, predict the actions better, the propensities are of something else. Both
-miss noise in them that has nothing to do with the actions.
+Under correct propensities 1{action = a} / p has mean 1 over the rows in which a was eligible, for each action a with
+positive probability in all of them. And no other probabilities have a larger expected log score: if the leave-one-out
+shares of each task predict the actions better, the logged propensities are wrong. Neither test detects noise in the
+propensities that is independent of the actions.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from hieropo.errors import InputError
 from hieropo.logging_policy.action_logit import FEW_TASKS, learn_shares
 from hieropo.rows.ids import plain
 
-TINY = 1e-12  # propensities below cannot be weighted by
-_ENOUGH = 20  # rows of an action from which on its mean of 1 / p has about a normal law
-_FAR = 4.0  # standard errors
-_APART = 0.05  # of the mean 1: less matters little
+TINY = 1e-12  # propensities below are too small for importance weights
+_ENOUGH = 20  # rows of an action from which its mean of 1 / p is approximately normal
+_FAR = 4.0  # standard errors from which a deviation is reported
+_RELEVANT = 0.05  # deviation from the mean 1 from which it is reported
 _CERTAIN, _SOME = 0.999, 0.05  # shares of rows that were logged with probability 1
 
 
@@ -35,20 +35,23 @@ class PscoreCheck:
     low, high : float
         Range of the propensities; equal where they are constant.
     ones : float
-        Share of rows, with a choice, that were logged with probability 1.
+        Share of the rows with several eligible actions that were logged with propensity 1.
     counts : (K,) int array
         Rows of each action.
     inverse, inverse_se : (K,) array
-        Mean of 1{action = a} / p over the rows in which a was eligible, and its standard error; 1 is right. NaN for an
-        action that was never eligible. The error is the larger of by rows and, from 30 of them on, by tasks.
+        Mean of 1{action = a} / p over the rows in which a was eligible, and its standard error; its expectation is 1.
+        NaN for an action that was never eligible. The standard error is the larger of those by rows and, from 30 tasks
+        on, by tasks.
     p_value : float
-        That the means of all actions with at least 20 rows are 1, and that shares do not score better (Bonferroni).
+        Of the null that the means of all actions with at least 20 rows are 1, and that shares do not score better
+        (Bonferroni).
     score_gain, score_z : float
-        Mean log of the propensities, less that of the task's shares; and in standard errors. Far below 0 is wrong.
+        Mean log propensity less the mean log share of the task; and in standard errors. Far below 0, the propensities
+        are wrong.
     deterministic : str or None
-        Why the log leaves nothing to chance.
+        Why the log has no overlap: nearly all rows were logged with propensity 1, or had no choice.
     findings : tuple of str
-        What is wrong, in words.
+        Problems, as text.
     """
 
     rows: int
@@ -66,12 +69,12 @@ class PscoreCheck:
 
     @property
     def constant(self) -> bool:
-        """Return whether all propensities are equal."""
+        """Return True where all propensities are equal."""
         return self.low == self.high
 
 
 class LoggedPscores:
-    """Collects what the check of logged propensities needs, batch by batch.
+    """Accumulates the sums for the tests of logged propensities, batch by batch.
 
     Parameters
     ----------
@@ -81,7 +84,9 @@ class LoggedPscores:
 
     def __init__(self, actions: Sequence[Any]) -> None:
         if not len(actions):
-            raise InputError("There are no actions; at least one is needed.")
+            raise InputError(
+                "The list of actions is empty, so propensities cannot be checked. Name the actions."
+            )
         self._actions, self._width = tuple(actions), len(actions)
         # of each task and action: rows, rows in which it was eligible, 1 / p, log p
         self._sums = np.zeros((0, self._width, 4))
@@ -112,15 +117,18 @@ class LoggedPscores:
             mask is not None and mask.shape != (task.size, K)
         ):
             raise InputError(
-                f"{task.size} tasks, {action.size} actions and {chance.size} propensities do not fit; one of each a "
-                f"row is needed, and eligible actions as (n, {K})."
+                f"{task.size} tasks, {action.size} actions and {chance.size} propensities do not fit. Give one of each "
+                f"for every row, and eligible actions as (n, {K})."
             )
         if not task.size:
             return
         wrong = ~((chance > 0) & (chance <= 1))
         if wrong.any():
             row = int(wrong.argmax())
-            raise InputError(f"The propensity {chance[row]} in row {row} of this batch is not in (0, 1].")
+            raise InputError(
+                f"The propensity {chance[row]} in row {row} of this batch is not in (0, 1]. Correct it, or leave out "
+                "the row."
+            )
         m = int(task.max()) + 1
         if m > len(self._sums):
             more = max(m, 2 * len(self._sums)) - len(self._sums)
@@ -137,7 +145,7 @@ class LoggedPscores:
         self._low, self._high = min(self._low, float(chance.min())), max(self._high, float(chance.max()))
 
     def check(self) -> PscoreCheck:
-        """Say what the propensities of all rows so far are.
+        """Return the test results of all rows so far.
 
         Raises
         ------
@@ -146,7 +154,7 @@ class LoggedPscores:
         """
         sums = self._sums[self._sums[:, :, 0].sum(axis=1) > 0]
         if not sums.size:
-            raise InputError("There are no rows with propensities to check.")
+            raise InputError("There are no rows with propensities to check. Add rows first.")
         range_, rows = (self._low, self._high), (self._ones, self._choices)
         return check_pscores(self._actions, sums, self._squares, range_, rows)
 
@@ -154,7 +162,7 @@ class LoggedPscores:
 def check_pscores(
     actions: Sequence[Any], sums: Array, squares: Array, range_: tuple[float, float], certain: tuple[int, int]
 ) -> PscoreCheck:
-    """Say what propensities are, from their sums.
+    """Return the test results of propensities, from their sums.
 
     Parameters
     ----------
@@ -181,18 +189,20 @@ def check_pscores(
     p = min(2.0 * float(ndtr(-np.abs(z).max(initial=0.0))), float(ndtr(gain_z)))
     p_value = min(1.0, p * (int(np.count_nonzero(tested)) + 1))
     share = ones / max(choices, 1)
-    why = None
+    reason = None
     if not choices:
-        why = "no row had more than one eligible action"
+        reason = "no row had more than one eligible action"
     elif share >= _CERTAIN:
-        why = f"{share:.1%} of the rows were logged with propensity 1"
-    findings = [] if why else [*_odd_means(actions, mean, se, z), *_odd_rest(gain, gain_z, share)]
+        reason = f"{share:.1%} of the rows were logged with propensity 1"
+    findings = []
+    if reason is None:
+        findings = [*_findings_on_means(actions, mean, se, z), *_findings_on_scores(gain, gain_z, share)]
     n = int(counts.sum())
-    return PscoreCheck(n, *range_, share, total, mean, se, p_value, gain, gain_z, why, tuple(findings))
+    return PscoreCheck(n, *range_, share, total, mean, se, p_value, gain, gain_z, reason, tuple(findings))
 
 
 def _means(inverse: Array, eligible: Array, squares: Array) -> tuple[Array, Array]:
-    """Mean of 1{action = a} / p over rows with a eligible, and the larger standard error of by rows and by tasks."""
+    """Return the mean of 1{action = a} / p over rows with a eligible, and its standard error."""
     rows = eligible.sum(axis=0)
     safe, total = np.where(rows > 0, rows, np.nan), inverse.sum(axis=0)
     mean = total / safe
@@ -200,53 +210,57 @@ def _means(inverse: Array, eligible: Array, squares: Array) -> tuple[Array, Arra
     variance = np.maximum(by_rows, 0.0) / safe
     m = len(inverse)
     if m >= FEW_TASKS:
-        away = inverse - mean * eligible
-        variance = np.fmax(variance, (away**2).sum(axis=0) * m / (m - 1) / safe**2)
+        deviation = inverse - mean * eligible
+        variance = np.fmax(variance, (deviation**2).sum(axis=0) * m / (m - 1) / safe**2)
     return mean, np.sqrt(variance)
 
 
 def _score_gain(counts: Array, logs: Array) -> tuple[float, float]:
-    """Mean log propensity less the mean log share without the row itself, and its z by tasks, or cells of few tasks."""
+    """Return the mean log propensity less the mean leave-one-out log share, and its z clustered by task.
+
+    With few tasks it is clustered by task and action.
+    """
     task, action = np.nonzero(counts)
-    away = np.zeros(counts.shape)
-    away[task, action] = np.log(learn_shares(counts).taken(task, action))
-    away = logs - counts * away
-    mean = float(away.sum() / counts.sum())
-    away -= mean * counts
+    log_share = np.zeros(counts.shape)
+    log_share[task, action] = np.log(learn_shares(counts).taken(task, action))
+    gain = logs - counts * log_share
+    mean = float(gain.sum() / counts.sum())
+    gain -= mean * counts
     if len(counts) >= FEW_TASKS:
-        away = away.sum(axis=1)
-    spread = float(np.sqrt((away**2).sum()))
+        gain = gain.sum(axis=1)
+    spread = float(np.sqrt((gain**2).sum()))
     return mean, mean * float(counts.sum()) / spread if spread > 0 else 0.0
 
 
-def _odd_means(actions: Sequence[Any], mean: Array, se: Array, z: Array) -> list[str]:
-    a = int(first_largest(np.abs(z)))  # of two actions both are equally far off
-    if abs(z[a]) < _FAR or abs(mean[a] - 1.0) < _APART:
+def _findings_on_means(actions: Sequence[Any], mean: Array, se: Array, z: Array) -> list[str]:
+    a = int(first_largest(np.abs(z)))  # with two actions both deviate equally
+    if abs(z[a]) < _FAR or abs(mean[a] - 1.0) < _RELEVANT:
         return []
     cause = (
-        "the action could not be taken in some of them, which lists of eligible actions say (eligible=), or the "
-        "propensities are too large"
+        "either the action could not be taken in some of them (then name the column of eligible actions, eligible=), "
+        "or the propensities are too large"
         if mean[a] < 1
         else "the propensities are too small, or are those of another action"
     )
     text = (
-        f"Propensities do not match how often actions were taken: 1 / p of action {plain(actions[a])!r} averages "
+        f"Propensities do not match the frequencies of actions: 1 / p of action {plain(actions[a])!r} averages "
         f"{mean[a]:.3g} over the rows where it counts as eligible (standard error {se[a]:.2g}), and 1 is expected: "
         f"{cause}."
     )
     return [text]
 
 
-def _odd_rest(gain: float, z: float, ones: float) -> list[str]:
-    found = []
+def _findings_on_scores(gain: float, z: float, ones: float) -> list[str]:
+    findings = []
     if z < -_FAR and gain < -0.01:
-        found.append(
-            f"How often each task got each action predicts the actions better than the logged propensities do, by "
-            f"{-gain:.3g} in mean log probability ({-z:.1f} standard errors): they are not those of these actions."
+        findings.append(
+            "The shares of actions in each task predict the actions better than the logged propensities, by "
+            f"{-gain:.3g} in mean log probability ({-z:.1f} standard errors), so the propensities are not those of "
+            "these actions."
         )
     if ones > _SOME:
-        found.append(
-            f"{ones:.0%} of the rows were logged with propensity 1; what other actions would have brought there no "
-            "weighting of rows can say."
+        findings.append(
+            f"{ones:.0%} of the rows were logged with propensity 1 (no overlap), so importance weighting cannot "
+            "estimate the rewards of other actions there."
         )
-    return found
+    return findings

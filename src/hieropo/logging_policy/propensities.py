@@ -1,9 +1,9 @@
-"""Propensities where none were logged: the probabilities with which the incumbent took its actions.
+"""Estimated propensities of the logging policy, for logs without logged ones.
 
-Shares of each task, shrunk to those of all tasks (:mod:`action_logit`), and where contexts predict the
-action beyond that, or not all actions are always eligible, a logit (:mod:`action_logit`). What is said
-of a row that was learned from never uses the action of that row: shares leave the row out, the logit its fold. The
-mean weight 1 / p of an action is then 1 in expectation, given the other rows, where the model is right.
+The model is the shares of actions in each task, shrunk to those of all tasks, and a logit where contexts improve the
+prediction or where lists of eligible actions vary (:mod:`action_logit`). The propensity of a row that was learned from
+never uses the action of that row: shares leave the row out, the logit its fold. The mean weight 1 / p of an action is
+then 1 in expectation, given the other rows, if the model is right.
 """
 
 from dataclasses import dataclass, replace
@@ -23,20 +23,20 @@ from hieropo.logging_policy.action_logit import (
     always_one_action,
     calibration,
     clustered,
+    determined,
     learn_logit,
     learn_shares,
     normalised,
-    settled,
 )
 
 _CHUNK = 4_000_000  # numbers in memory at a time
-_SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to find fault
-_NO_GAIN = 1e-7  # of a row's log score, which is less than fits are exact to
+_SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to report a misfit
+_NO_GAIN = 1e-7  # gain in log score of a row below the accuracy of fits
 _LEFT, _LEFT_NEAR = (
     0.05,
     0.15,
-)  # of the chance in actions, where contexts settle them; the nearest is not the same
-_TILT = 0.2  # of the slope of calibration
+)  # remaining share of randomness where contexts determine actions: by logit, by neighbour
+_TILT = 0.2  # deviation of the calibration slope from 1 that is reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,18 +46,19 @@ class LoggingModel:
     Attributes
     ----------
     shares : Shares
-        Of each task, shrunk.
+        Shrunken shares of each task.
     logit : ActionLogit or None
-        How contexts and lists of eligible actions move them; None where there are no such lists and contexts do not
-        predict the action beyond the task.
+        Effects of contexts and of lists of eligible actions; None where there are no such lists and contexts do not
+        improve the prediction.
     columns : int
-        Context columns that are used.
+        Number of context columns in use.
     calibration : Calibration
-        How they fare on rows that they were not estimated from.
+        Calibration on rows that the propensities were not estimated from.
     deterministic : str or None
-        Why the log looks as if its actions were chosen without chance; no weighting of rows can then be trusted.
+        Why the log seems to have no overlap (the task or context determines the action); importance weighting is then
+        unreliable.
     findings : tuple of str
-        What limits trust, in words.
+        Limits of the estimates, as text.
     """
 
     shares: Shares
@@ -87,9 +88,9 @@ class LoggingModel:
         mask : (n, K) bool, optional
             Eligible actions.
         taken : (n,) int, optional
-            The actions of rows that were learned from: each row is then said without itself.
+            The actions of rows that were learned from: each row is then predicted without itself.
         fold : (n,) int, optional
-            Folds of such rows, as when they were added.
+            Folds of these rows, as when they were added.
 
         Returns
         -------
@@ -119,7 +120,7 @@ class LoggingModel:
         *,
         fold: Codes | None = None,
     ) -> Array:
-        """Return the probability (n,) of the action taken, for rows that were learned from, each without itself.
+        """Return the leave-one-out probability (n,) of the action taken, for rows that were learned from.
 
         Arguments and errors as in :meth:`probabilities`.
         """
@@ -127,7 +128,7 @@ class LoggingModel:
         if self.logit is None and mask is None:
             self._check_taken(task, action, None, fold)
             return self.shares.taken(task, action)
-        found, step = np.empty(task.size), max(1, _CHUNK // self.shares.n_actions)
+        taken, step = np.empty(task.size), max(1, _CHUNK // self.shares.n_actions)
         for start in range(0, task.size, step):
             part = slice(start, start + step)
             table = self.probabilities(
@@ -137,8 +138,8 @@ class LoggingModel:
                 taken=action[part],
                 fold=None if fold is None else fold[part],
             )
-            found[part] = table[np.arange(len(table)), action[part]]
-        return found
+            taken[part] = table[np.arange(len(table)), action[part]]
+        return taken
 
     def _context(self, task: Codes, context: Array | None) -> Array:
         if not self.columns:
@@ -146,33 +147,35 @@ class LoggingModel:
         shape = None if context is None else np.shape(context)
         if context is None or shape != (task.size, self.columns):
             raise InputError(
-                f"Propensities depend on {self.columns} context columns; for {task.size} rows, contexts of shape "
-                f"{shape} do not fit."
+                f"Propensities depend on {self.columns} context columns, and the contexts of {task.size} rows have "
+                f"shape {shape}. Give contexts of shape ({task.size}, {self.columns})."
             )
         return np.asarray(context, dtype=np.float64)
 
     def _check_taken(self, task: Codes, taken: Codes, mask: Mask | None, fold: Codes | None) -> None:
         if np.shape(taken) != task.shape:
-            raise InputError(f"{np.size(taken)} actions do not fit {task.size} rows; one of each is needed.")
+            raise InputError(
+                f"{np.size(taken)} actions were given for {task.size} rows. Give one for each row."
+            )
         if self.logit is not None and fold is None:
             raise InputError(
-                "Propensities depend on contexts or eligible actions and were cross-fitted: hand in the fold of each "
-                "row, as when the rows were added."
+                "Propensities depend on contexts or eligible actions and were cross-fitted, and no folds were given. "
+                "Give the fold of each row, as when the rows were added."
             )
-        strange = self.shares.counts[task, taken] < 1
-        if strange.any():
-            row = int(strange.argmax())
+        never_taken = self.shares.counts[task, taken] < 1
+        if never_taken.any():
+            row = int(never_taken.argmax())
             raise InputError(
                 f"Row {row} has the action {int(taken[row])} in the task of row {int(task[row])} of the table, where "
-                "it was never taken: these rows are not those that propensities were learned from. Learn them from "
-                "this log, or leave `taken` out."
+                "it was never taken, so propensities were learned from other rows. Learn them from this log, or leave "
+                "`taken` out."
             )
         if mask is not None:
             refuse_ineligible(mask, taken)
 
 
 def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
-    """Learn propensities.
+    """Estimate propensities from counts and a sample of rows.
 
     Parameters
     ----------
@@ -188,7 +191,7 @@ def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
         There are no rows.
     """
     shares = learn_shares(counts)
-    task, action, at = sample.task, sample.action, np.arange(sample.task.size)
+    task, action, index = sample.task, sample.action, np.arange(sample.task.size)
     columns = sample.context.shape[1] if task.size > folds else 0
     logit, plain = None, normalised(shares.strengths(task, sample.mask, action))
     if sample.mask is not None:
@@ -198,17 +201,17 @@ def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
     if columns:
         richer = learn_logit(shares, sample, folds)
         chance = richer.chances(task, sample.context, sample.mask, taken=action, fold=sample.fold)
-        gain, se = clustered(np.log(chance[at, action] / plain[at, action]), task)
+        gain, se = clustered(np.log(chance[index, action] / plain[index, action]), task)
         logit, columns, chance = (
             (richer, columns, chance) if gain > max(_SURE * se, _NO_GAIN) else (logit, 0, plain)
         )
     x = _standard(sample.context)
-    nearest = [each for inside in (False, True) if (each := Nearest.of(x, task, within=inside))]
-    worst = max(nearest, key=lambda each: each.agreement(chance, action)[2], default=None)
+    nearest = [pairs for inside in (False, True) if (pairs := Nearest.of(x, task, within=inside))]
+    worst = max(nearest, key=lambda pairs: pairs.agreement(chance, action)[2], default=None)
     population = normalised(shares.population * (plain > 0))
-    found = calibration(chance, plain, population, action, task, worst)
-    reason = _without_chance(counts, sample) or _settled_by_context(plain, chance, action, nearest)
-    return LoggingModel(shares, logit, columns, found, reason, _findings(found, shares))
+    calibrated = calibration(chance, plain, population, action, task, worst)
+    reason = _determined_by_task(counts, sample) or _determined_by_context(plain, chance, action, nearest)
+    return LoggingModel(shares, logit, columns, calibrated, reason, _findings(calibrated, shares))
 
 
 def _standard(context: Array) -> Array:
@@ -216,8 +219,8 @@ def _standard(context: Array) -> Array:
     return np.asarray((context - context.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
 
 
-def _without_chance(counts: Counts, sample: Sample) -> str | None:
-    """Say why tasks seem to leave nothing to chance, by the rows in which there was a choice."""
+def _determined_by_task(counts: Counts, sample: Sample) -> str | None:
+    """Return why the task seems to determine the action, in rows with several eligible ones; None where it does not."""
     if sample.mask is None:
         return always_one_action(counts)
     choice = sample.mask.sum(axis=1) > 1
@@ -228,45 +231,49 @@ def _without_chance(counts: Counts, sample: Sample) -> str | None:
     return always_one_action(np.bincount(place, minlength=m * K).reshape(m, K))
 
 
-def _settled_by_context(by_shares: Array, chance: Array, action: Codes, nearest: list[Nearest]) -> str | None:
-    """Say why contexts seem to leave nothing to chance."""
-    at = np.arange(action.size)
-    left, expected = float(1.0 - chance[at, action].mean()), float(1.0 - by_shares[at, action].mean())
-    if settled(left, expected, action.size, _LEFT):
+def _determined_by_context(
+    by_shares: Array, chance: Array, action: Codes, nearest: list[Nearest]
+) -> str | None:
+    """Return why contexts seem to determine the action, as text; None where they do not."""
+    index = np.arange(action.size)
+    left, expected = float(1.0 - chance[index, action].mean()), float(1.0 - by_shares[index, action].mean())
+    if determined(left, expected, action.size, _LEFT):
         return (
-            f"contexts settle the action: a logit on them gives the action that was taken a mean probability of "
-            f"{1 - left:.1%}, where the task alone gives it {1 - expected:.1%}"
+            f"contexts determine the action: a logit on them gives the action taken a mean probability of "
+            f"{1 - left:.1%}, and the task alone gives it {1 - expected:.1%}"
         )
-    for each in nearest:
-        agreement, _, z = each.agreement(chance, action)
-        alone = each.agreement(by_shares, action)[1]
-        if z > _MISSED and settled(1.0 - agreement, 1.0 - alone, each.row.size, _LEFT_NEAR):
+    for pairs in nearest:
+        agreement, _, z = pairs.agreement(chance, action)
+        by_task = pairs.agreement(by_shares, action)[1]
+        if z > _MISSED and determined(1.0 - agreement, 1.0 - by_task, pairs.row.size, _LEFT_NEAR):
             return (
-                f"contexts settle the action: rows with the nearest context have the same one in {agreement:.1%} of "
-                f"cases, where tasks alone would give {alone:.1%}"
+                f"contexts determine the action: rows with the nearest context have the same action in {agreement:.1%} "
+                f"of pairs, and tasks alone would give {by_task:.1%}"
             )
     return None
 
 
-def _findings(found: Calibration, shares: Shares) -> tuple[str, ...]:
-    told = []
-    if abs(found.slope - 1.0) > _MISSED * found.slope_se and abs(found.slope - 1.0) > _TILT:
-        told.append(
-            f"Estimated propensities are too {'extreme' if found.slope < 1 else 'timid'}: their logs should be "
-            f"multiplied by {found.slope:.2f} (standard error {found.slope_se:.2f})."
+def _findings(calibrated: Calibration, shares: Shares) -> tuple[str, ...]:
+    findings = []
+    slope, slope_se = calibrated.slope, calibrated.slope_se
+    if abs(slope - 1.0) > _MISSED * slope_se and abs(slope - 1.0) > _TILT:
+        findings.append(
+            f"Estimated propensities are {'too extreme' if slope < 1 else 'not extreme enough'}: their calibration "
+            f"slope is {slope:.2f} (standard error {slope_se:.2f}) and should be 1."
         )
-    if found.agreement_z > _MISSED and found.agreement - found.agreement_predicted > 0.02:
-        told.append(
-            "Contexts say more of the actions than the estimated propensities know: rows with the nearest context have "
-            f"the same action in {found.agreement:.1%} of cases, where {found.agreement_predicted:.1%} are predicted."
+    agreement, predicted = calibrated.agreement, calibrated.agreement_predicted
+    if calibrated.agreement_z > _MISSED and agreement - predicted > 0.02:
+        findings.append(
+            "Estimated propensities miss an effect of contexts on actions: rows with the nearest context have the same "
+            f"action in {agreement:.1%} of pairs, and {predicted:.1%} are predicted."
         )
     never = int(np.count_nonzero(shares.population == 0))
     if never:
-        told.append(
-            f"{never} of {shares.n_actions} actions {agreeing(never, 'was', 'were')} never taken; what "
-            f"{agreeing(never, 'it brings', 'they bring')} no weighting of rows can say."
+        findings.append(
+            f"{never} of {shares.n_actions} actions {agreeing(never, 'was', 'were')} never taken, so importance "
+            f"weighting cannot estimate {agreeing(never, 'its reward', 'their rewards')}."
         )
-    return tuple(told)
+    return tuple(findings)
 
 
 def check_mask(mask: Mask | None, n: int, K: int) -> None:
@@ -280,11 +287,13 @@ def check_mask(mask: Mask | None, n: int, K: int) -> None:
         return
     if np.shape(mask) != (n, K) or mask.dtype != bool:
         raise InputError(
-            f"Eligible actions of shape {np.shape(mask)} and type {mask.dtype} do not fit; ({n}, {K}) of bool are due."
+            f"Eligible actions have shape {np.shape(mask)} and type {mask.dtype}. Give booleans of shape ({n}, {K})."
         )
     empty = ~mask.any(axis=1)
     if empty.any():
-        raise InputError(f"Row {int(empty.argmax())} has no eligible action; at least one is needed.")
+        raise InputError(
+            f"Row {int(empty.argmax())} has no eligible action. Leave it out, or correct its list of eligible actions."
+        )
 
 
 def refuse_ineligible(mask: Mask, action: Codes) -> None:
@@ -298,16 +307,16 @@ def refuse_ineligible(mask: Mask, action: Codes) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise LogError(
-            f"Row {row} of this batch took action {int(action[row])}, which is not among its eligible ones. Were the "
-            "lists made after the fact, or for other rows?"
+            f"Row {row} of this batch took action {int(action[row])}, which is not among its eligible ones. Check that "
+            "the lists are those of the time of the choice, and of the same rows."
         )
 
 
-_MOST = 200_000  # rows that are kept for the logit and for calibration
+_MAX_SAMPLE = 200_000  # rows that are kept for the logit and for calibration
 
 
 class LoggedActions:
-    """Collects what propensities are learned from, batch by batch; the mutable edge of a pass over a log.
+    """Accumulates counts and a sample of rows, batch by batch, to estimate propensities.
 
     Parameters
     ----------
@@ -318,9 +327,9 @@ class LoggedActions:
     columns : int
         Context columns c.
     folds : int
-        Parts of the rows; the logit that a part gets was fitted without it.
+        Number of folds for cross-fitting; the logit of a fold is fitted without it.
     most : int
-        Rows that are kept for the logit and for calibration, drawn uniformly.
+        Number of rows that are kept for the logit and for calibration, drawn uniformly.
     """
 
     def __init__(
@@ -330,12 +339,12 @@ class LoggedActions:
         rng: np.random.Generator,
         columns: int = 0,
         folds: int = 5,
-        most: int = _MOST,
+        most: int = _MAX_SAMPLE,
     ) -> None:
         if n_actions < 1 or folds < 2 or most < 1:
             raise InputError(
-                f"n_actions={n_actions}, folds={folds}, most={most}: at least one action, two folds and one row are "
-                "needed."
+                f"n_actions={n_actions}, folds={folds}, most={most} are too small. Give at least one action, two folds "
+                "and one row."
             )
         self._width, self._columns, self._folds, self._most, self._rng = n_actions, columns, folds, most, rng
         self._counts = np.zeros((0, n_actions), dtype=np.int64)
@@ -395,13 +404,12 @@ class LoggedActions:
         n = task.size
         if action.shape != task.shape or task.min() < 0 or action.min() < 0 or action.max() >= self._width:
             raise InputError(
-                f"{task.size} tasks and {action.size} actions do not fit: one of each a row is needed, tasks from 0 "
+                f"{task.size} tasks and {action.size} actions do not fit. Give one of each for every row, tasks from 0 "
                 f"and actions in 0 .. {self._width - 1}."
             )
         if self._masked is not None and self._masked != (mask is not None):
             raise InputError(
-                "Some rows come with the actions that were eligible and some without: hand them in for all rows or for "
-                "none."
+                "Some rows have lists of eligible actions and some have none. Give lists for all rows or for none."
             )
         self._masked = mask is not None
         check_mask(mask, n, self._width)
@@ -415,11 +423,11 @@ class LoggedActions:
         if table.shape != (n, self._columns) or part.shape != (n,):
             raise InputError(
                 f"Contexts of shape {table.shape} and folds of shape {part.shape} do not fit {n} rows with "
-                f"{self._columns} context columns; both are needed for each row."
+                f"{self._columns} context columns. Give both for each row."
             )
         if part.min() < 0 or part.max() >= self._folds:
             raise InputError(
-                f"Folds run from {part.min()} to {part.max()}; 0 .. {self._folds - 1} are needed."
+                f"Folds run from {part.min()} to {part.max()}. Give folds in 0 .. {self._folds - 1}."
             )
         return table, part.astype(np.int64)
 
@@ -432,7 +440,7 @@ class LoggedActions:
         self._kept = [(draw, *others)]  # type: ignore[list-item]  # zip forgets the types
 
     def learn(self) -> LoggingModel:
-        """Learn propensities from all rows so far.
+        """Return propensities estimated from all rows so far.
 
         Raises
         ------

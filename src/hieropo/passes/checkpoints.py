@@ -131,8 +131,8 @@ def _with_checkpoints(
     start = None
     if checkpoint is None:
         keep(0, [])
-    elif checkpoint.lanes:
-        start = checkpoint.files, [summed_from(worker, roles) for worker in checkpoint.lanes]
+    elif checkpoint.worker_sums:
+        start = checkpoint.files, [summed_from(worker, roles) for worker in checkpoint.worker_sums]
     offset = reward_offset(features, first(), roles.reward) if start is None else None
     summed = sums(
         source,
@@ -246,7 +246,7 @@ def _features(
     if checkpoint.log["files"] == description["files"]:
         return checkpoint.features
     features = choose()
-    if checkpoint.lanes and features != checkpoint.features:
+    if checkpoint.worker_sums and features != checkpoint.features:
         raise MismatchError(
             "Files were added or changed since the checkpoint was made, and the actions with them: the log has "
             f"{list(features.actions or ())}, the checkpoint {list(checkpoint.features.actions or ())}."

@@ -1,4 +1,4 @@
-"""Policies: act on lower confidence bounds, by posterior sampling, or behind a gate that keeps the incumbent.
+"""Policies: by lower confidence bounds, by posterior sampling, and with a gate that keeps the incumbent.
 
 May import ``model`` and below.
 """

@@ -1,4 +1,4 @@
-"""What a policy may choose among: the features of candidates, and which of them are eligible."""
+"""The candidates of requests: their features, and which of them are eligible."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,21 +14,23 @@ from hieropo.rows.columns import contexts
 
 ALL = np.zeros(0, dtype=np.bool_)  # stands for "every candidate is eligible"
 _ALL_OF_MANY = ALL[:, None]
-_BOTH = "Both context and phi were given; give one: phi is what the feature map would make of the context."
+_BOTH = "Both context and phi were given, and phi is the features of the context. Give one of them."
 
 
 def feature_array(phi: ArrayLike) -> Array:
-    """Bring features to an array for the compiled loops; text is never read as a number.
+    """Return features as an array for the compiled loops; text is never read as a number.
 
     Raises
     ------
     InputError
-        Rows of unequal length, or entries that are no numbers.
+        Rows of unequal length, or entries that are not numbers.
     """
     try:
         array = np.asarray(phi)
     except ValueError as error:
-        raise InputError(f"phi is not an array of numbers: {error}.") from error
+        raise InputError(
+            f"phi is not an array of numbers: {error}. Give an array with one row for each candidate."
+        ) from error
     if array.dtype != np.float64:
         if array.dtype.kind not in "biuf":
             raise InputError(
@@ -39,28 +41,28 @@ def feature_array(phi: ArrayLike) -> Array:
 
 
 class Candidates:
-    """Where the features of candidates come from, and which actions they belong to.
+    """Makes or checks the features of candidates, and their eligibility.
 
     Parameters
     ----------
     features : FeatureMap or None
         None: requests bring phi along.
     dim : int
-        Dimension d of the policy's laws.
+        Dimension d of the policy's posteriors.
     fingerprint : str, optional
         That of the feature map with which the log was read.
-    apart : int
-        K where each of K actions has a law of its own, else 0. The features of a candidate are then those of its action
-        alone, of dimension p = d / K: one row (1, p) that all share, or K rows.
+    n_separate : int
+        K where the policy holds a separate marginal for each of K actions, else 0. The features of a candidate are
+        then the p = d / K features of its action alone: one row (1, p) that all actions share, or K rows.
 
     Raises
     ------
     MismatchError
-        The map makes features of another dimension, or is another than that of the log; it does not give each of K
-        actions coefficients of its own.
+        The map has another dimension, or is not that of the log; or it does not give each of K actions coefficients of
+        its own.
     """
 
-    __slots__ = ("_shared", "actions", "apart", "dim", "features")
+    __slots__ = ("_shared", "actions", "dim", "features", "n_separate")
 
     actions: tuple[Any, ...] | None
     apart: int
@@ -68,31 +70,35 @@ class Candidates:
     features: FeatureMap | None
 
     def __init__(
-        self, features: FeatureMap | None, dim: int, fingerprint: str | None = None, apart: int = 0
+        self, features: FeatureMap | None, dim: int, fingerprint: str | None = None, n_separate: int = 0
     ) -> None:
         if features is not None and features.dim != dim:
             raise MismatchError(
-                f"The feature map makes {features.dim} features, but the posterior has dimension {dim}. "
-                "Were they made from different logs or settings?"
+                f"The feature map makes {features.dim} features, but the posterior has dimension {dim}. Give the "
+                "feature map with which the log was read."
             )
         if features is not None and fingerprint is not None and features.fingerprint != fingerprint:
             raise MismatchError(
                 f"The posterior was made with the feature map {fingerprint[:12]}, not with this one, "
-                f"{features.fingerprint[:12]}: {features!r}. Hand in the map that read the log."
+                f"{features.fingerprint[:12]}: {features!r}. Give the feature map with which the log was read."
             )
         self.features = features
         self.dim = dim
-        self.apart = apart
+        self.n_separate = n_separate
         self.actions = None if features is None else features.actions
-        self._shared = one_action(features) if apart else None
-        if apart and features is not None and (self._shared is None or len(self.actions or ()) != apart):
+        self._shared = one_action(features) if n_separate else None
+        if (
+            n_separate
+            and features is not None
+            and (self._shared is None or len(self.actions or ()) != n_separate)
+        ):
             raise MismatchError(
-                f"The posterior has laws for each of {apart} actions, and {features!r} does not give each of as many "
-                "actions coefficients of its own. Hand in the map that read the log, such as per_action(...)."
+                f"The posterior has separate coefficients for each of {n_separate} actions, and {features!r} does not. "
+                "Give the feature map with which the log was read, such as per_action(...)."
             )
 
     def context(self, context: ArrayLike | None, n: int, first_row: int = 0) -> Array:
-        """Check contexts (n, c) for which the feature map is to make candidates.
+        """Return checked contexts (n, c), from which the feature map makes candidates.
 
         Raises
         ------
@@ -102,115 +108,119 @@ class Candidates:
             A context of another shape, or not finite.
         """
         if self.features is None or self.actions is None:
-            why = "no feature map" if self.features is None else "a feature map without a list of actions"
+            has = "no feature map" if self.features is None else "a feature map without a list of actions"
             raise InputError(
-                f"This policy has {why}, so it cannot make candidates from a context. "
-                "Hand in their features, phi=..., one row for each candidate."
+                f"This policy has {has}, so it cannot make candidates from a context. "
+                "Give their features, phi=..., one row for each candidate."
             )
-        found = contexts(context, self.features.columns, first_row, rows=n)
-        if len(found) != n:
-            raise InputError(f"{len(found)} contexts do not fit {n} tasks; one of each a request is needed.")
-        return found
+        checked = contexts(context, self.features.columns, first_row, rows=n)
+        if len(checked) != n:
+            raise InputError(
+                f"{len(checked)} contexts were given for {n} tasks. Give one context and one task per request."
+            )
+        return checked
 
     def make(self, context: Array) -> Array:
-        """Features (n, K, d) of all actions in contexts (n, c); (n, 1, p) where each action has its own law."""
+        """Return features (n, K, d) of all actions in contexts (n, c); (n, 1, p) with separate marginals."""
         features = self.features if self._shared is None else self._shared
         assert features is not None
         return normalised(features.candidates(context))
 
     def one(self, context: ArrayLike | None, phi: ArrayLike | None) -> Array:
-        """Features (K, d), or (1, p) or (K, p), of one request, from exactly one of context (c,) and phi (K, d)."""
+        """Return features (K, d), or (1, p) or (K, p), of one request, from one of context (c,) and phi (K, d)."""
         if phi is not None:
             if context is not None:
                 raise InputError(_BOTH)
-            return self.given(phi, 2)
+            return self.checked(phi, 2)
         row = None if context is None else np.asarray(context)[None]
-        found: Array = self.make(self.context(row, 1))[0]
-        return found
+        features: Array = self.make(self.context(row, 1))[0]
+        return features
 
     def count(self, rows: Array) -> int:
-        """Candidates of a request whose features are ``rows``."""
-        return self.apart or len(rows)
+        """Return the number of candidates of a request with the features ``rows``."""
+        return self.n_separate or len(rows)
 
-    def given(self, phi: ArrayLike, ndim: int) -> Array:
-        """Check features that were handed in, (K, d) or (n, K, d); to (K, p) or (n, K, p) where actions have own laws.
+    def checked(self, phi: ArrayLike, ndim: int) -> Array:
+        """Return checked features of the caller, (K, d) or (n, K, d); (K, p) or (n, K, p) with separate marginals.
 
         Raises
         ------
         MismatchError
             Another dimension than the posterior's, or not one row for each action of the feature map.
         InputError
-            Actions have laws of their own, and a row has features of other actions than that in its place.
+            With separate marginals: row k has features of another action than k.
         """
         array = feature_array(phi)
         shape, actions = array.shape, None if self.actions is None else len(self.actions)
         if array.ndim != ndim or shape[-1] != self.dim:
-            need = ("n, " if ndim == 3 else "") + f"K, {self.dim}"
-            raise MismatchError(f"phi has shape {shape}; ({need}) is needed: one row for each candidate.")
-        if self.apart:
-            actions = self.apart
+            needed = ("n, " if ndim == 3 else "") + f"K, {self.dim}"
+            raise MismatchError(
+                f"phi has shape {shape}, and this policy needs ({needed}): one row for each candidate."
+            )
+        if self.n_separate:
+            actions = self.n_separate
         if actions is not None and shape[-2] != actions:
             raise MismatchError(
                 f"phi has {shape[-2]} candidates, but the policy's feature map lists {actions} "
-                "actions. Hand in one row for each, in that order, and leave some out by eligible=..."
+                "actions. Give one row for each, in that order, and exclude some by eligible=..."
             )
-        if not self.apart:
+        if not self.n_separate:
             return array
-        owner, own = self.owned(array.reshape(-1, self.dim))
-        wrong = np.flatnonzero((owner != np.arange(len(owner)) % self.apart) & own.any(axis=1))
+        action, blocks = self.action_blocks(array.reshape(-1, self.dim))
+        wrong = np.flatnonzero((action != np.arange(len(action)) % self.n_separate) & blocks.any(axis=1))
         if wrong.size:
-            k = int(wrong[0]) % self.apart
+            k = int(wrong[0]) % self.n_separate
             raise InputError(
-                f"phi, candidate {k}, has features of action {owner[wrong[0]]}: row k must be of action k, as the "
-                "feature map makes it."
+                f"phi, candidate {k}, has features of action {action[wrong[0]]}. Row k must have the features of "
+                "action k, as the feature map makes them."
             )
-        return normalised(own.reshape(*shape[:-1], own.shape[1]))
+        return normalised(blocks.reshape(*shape[:-1], blocks.shape[1]))
 
-    def owned(self, rows: Array) -> tuple[Codes, Array]:
-        """Whose features each row (R, d) has, where actions have laws of their own, and these, (R, p).
+    def action_blocks(self, rows: Array) -> tuple[Codes, Array]:
+        """Return the action (R,) whose features each row (R, d) has, and its block (R, p) of them.
 
         Raises
         ------
         InputError
             A row has features of two actions.
         """
-        split = rows.reshape(len(rows), self.apart, self.dim // self.apart)
+        split = rows.reshape(len(rows), self.n_separate, self.dim // self.n_separate)
         used = (split != 0).any(axis=2)
-        broken: Mask = np.logical_not(np.isfinite(split).all(axis=2))
-        whole = ~broken.any(axis=1)
-        mixed = np.flatnonzero((used.sum(axis=1) > 1) & whole)
+        not_finite: Mask = np.logical_not(np.isfinite(split).all(axis=2))
+        finite = ~not_finite.any(axis=1)
+        mixed = np.flatnonzero((used.sum(axis=1) > 1) & finite)
         if mixed.size:
             both = np.flatnonzero(used[mixed[0]])[:2].tolist()
             raise InputError(
-                f"phi, row {mixed[0]}, has features of the actions in the places {both[0]} and {both[1]}. This policy "
-                "holds the law of each action on its own; ask the posterior for the joint one: "
-                "posterior.task(task).project(phi), or LCBPolicy(posterior.dense(), ...)."
+                f"phi, row {mixed[0]}, has features of two actions, numbers {both[0]} and {both[1]}. This policy holds "
+                "the marginal posterior of each action, not their joint one. Use posterior.task(task).project(phi), or "
+                "LCBPolicy(posterior.dense(), ...)."
             )
-        owner = np.where(whole, used.argmax(axis=1), broken.argmax(axis=1))
-        return owner, split[np.arange(len(rows)), owner]
+        action = np.where(finite, used.argmax(axis=1), not_finite.argmax(axis=1))
+        return action, split[np.arange(len(rows)), action]
 
     def supply(
         self, context: ArrayLike | None, phi: ArrayLike | None, n: int, first_row: int
     ) -> tuple[Callable[[slice], Array], int]:
-        """Say how to get the features of a run of n requests, and how many candidates K each has.
+        """Return a function from a slice of n requests to their features, and the number K of candidates.
 
-        Exactly one of context (n, c) and phi (n, K, d) is given. From a context the features, (rows, K, d),
-        are made when they are asked for.
+        Exactly one of context (n, c) and phi (n, K, d) is given. Features (rows, K, d) of contexts are made slice by
+        slice.
         """
         if phi is None:
-            found = self.context(context, n, first_row)
-            return lambda part: self.make(found[part]), len(self.actions or ())
+            checked = self.context(context, n, first_row)
+            return lambda part: self.make(checked[part]), len(self.actions or ())
         if context is not None:
             raise InputError(_BOTH)
-        given = self.given(phi, 3)
-        if len(given) != n:
+        features = self.checked(phi, 3)
+        if len(features) != n:
             raise InputError(
-                f"phi has {len(given)} requests, but {n} tasks were given; one of each is needed."
+                f"phi has {len(features)} requests, but {n} tasks were given. Give one task for each request."
             )
-        return given.__getitem__, given.shape[1]
+        return features.__getitem__, features.shape[1]
 
     def masks(self, eligible: ArrayLike | None, n: int, K: int) -> Mask:
-        """Check the masks (n, K) of n requests; without any, an empty array that slices to empty ones.
+        """Return checked masks (n, K) of n requests; without any, an empty array that slices to empty ones.
 
         Raises
         ------
@@ -222,42 +232,47 @@ class Candidates:
         mask = np.asarray(eligible)
         if mask.dtype != np.bool_ or mask.shape != (n, K):
             raise InputError(
-                f"eligible has shape {mask.shape} and type {mask.dtype}; booleans of shape ({n}, {K}) are "
-                "needed, one for each request and candidate."
+                f"eligible has shape {mask.shape} and type {mask.dtype}. Give booleans of shape ({n}, {K}), one for "
+                "each request and candidate."
             )
         return normalised(mask)
 
     def mask(self, eligible: Any, K: int) -> Mask:
-        """Which of K candidates one request allows, from booleans or action ids.
+        """Return which of K candidates are eligible in one request, from booleans or action ids.
 
         Raises
         ------
         InputError
             Neither K booleans nor, where the feature map lists actions, a sequence of their ids.
         UnknownActionError
-            An id that the feature map does not know.
+            An id is not an action of the feature map.
         """
         if eligible is None:
             return ALL
         mask = (
             eligible
             if isinstance(eligible, np.ndarray) and eligible.dtype == np.bool_
-            else self._named(eligible, K)
+            else self._mask_of_ids(eligible, K)
         )
         if mask.shape != (K,):
-            raise InputError(f"eligible has shape {mask.shape}, but the request has {K} candidates.")
+            raise InputError(
+                f"eligible has shape {mask.shape}, but the request has {K} candidates. Give one boolean for each."
+            )
         return normalised(mask)
 
-    def _named(self, eligible: Any, K: int) -> Mask:
+    def _mask_of_ids(self, eligible: Any, K: int) -> Mask:
         if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
-            raise InputError(f"eligible={eligible!r}; a mask or a sequence of action ids is needed.")
+            raise InputError(
+                f"eligible={eligible!r} is not a mask or a sequence of action ids. Give one of these, such as "
+                f"[{eligible!r}]."
+            )
         items = list(eligible)
         if items and all(isinstance(item, bool | np.bool_) for item in items):
             return np.array(items, dtype=np.bool_)
         if self.features is None or self.actions is None:
             raise InputError(
-                f"eligible={eligible!r} is not a boolean mask, and this policy has no list of actions to "
-                f"look ids up in. Hand in {K} booleans."
+                f"eligible={eligible!r} is not a boolean mask, and this policy has no list of actions to look ids up "
+                f"in. Give {K} booleans."
             )
         mask = np.zeros(K, dtype=np.bool_)
         if items:
@@ -265,29 +280,29 @@ class Candidates:
         return mask
 
     def refusal(self, place: str, phi: Array, mask: Mask) -> HieropoError:
-        """Say why no candidate of a request, with features (K, d) or as :meth:`one` gives them, could be chosen."""
-        own = phi.shape[-1] != self.dim
-        if own:
-            phi = np.broadcast_to(phi, (self.apart, phi.shape[1]))
+        """Return the error for a request in which no candidate could be chosen; ``phi`` is as from :meth:`one`."""
+        in_blocks = phi.shape[-1] != self.dim
+        if in_blocks:
+            phi = np.broadcast_to(phi, (self.n_separate, phi.shape[1]))
         rows = np.flatnonzero(mask) if mask.size else np.arange(len(phi))
         if not rows.size:
             return LogError(
-                f"{place} has no eligible action among {len(phi)} candidates. A policy must choose one: add "
-                "a default action, or leave this request out."
+                f"{place} has no eligible action among {len(phi)} candidates, so the policy cannot choose one. Add a "
+                "default action, or leave this request out."
             )
         bad = np.argwhere(~np.isfinite(phi[rows]))
         if not bad.size:
             return NumericalError(
-                f"{place}: the score of a candidate overflows; features reach {np.abs(phi[rows]).max():.3g}. "
-                "Is a feature in the wrong unit?"
+                f"{place}: the lower bound of a candidate overflows; features reach {np.abs(phi[rows]).max():.3g}. "
+                "Check the units of the features."
             )
         k, j = int(rows[bad[0, 0]]), int(bad[0, 1])
         action = f"candidate {k}"
         if self.actions is not None and len(self.actions) == len(phi):
             action = f"candidate {k} (action {self.actions[k]!r})"
-        value, j = phi[k, j], j + k * phi.shape[1] if own else j
+        value, j = phi[k, j], j + k * phi.shape[1] if in_blocks else j
         name = f"feature {j}" if self.features is None else f"feature {j} ({self.features.names[j]!r})"
         return LogError(
-            f"{place}, {action}: {name} is {value}. Nothing is filled in: fill it in yourself, or make "
-            "the candidate ineligible."
+            f"{place}, {action}: {name} is {value}, and missing values are not filled in. Fill it in, or make the "
+            "candidate ineligible."
         )

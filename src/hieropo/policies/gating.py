@@ -1,4 +1,4 @@
-"""A gate before a policy: the new policy only where it is unlikely to do harm, the incumbent elsewhere."""
+"""A policy with a gate: it acts in tasks where harm is unlikely, and leaves the others to the incumbent."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -14,40 +14,40 @@ from hieropo.features.maps import FeatureMap
 from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
 from hieropo.policies.marginals import TaskTable, UnitTable, Unseen
 
-KEPT = -1  # in place of a candidate: leave it to the incumbent
+KEPT = -1  # the index of a choice that is left to the incumbent
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GatedPolicy:
-    """A policy that acts only in tasks where its harm is unlikely; elsewhere the incumbent goes on.
+    """A policy that acts only in tasks where its harm is unlikely; the incumbent (logging policy) acts in the others.
 
-    A task passes where P(value of the policy < value of the incumbent | log) is at most ``max_harm``. A task that was
-    not judged, such as one that the log does not have, does not pass.
+    A task passes where P(value of the policy < value of the incumbent | log) is at most ``max_harm``. A task without
+    that probability, such as one that is not in the log, does not pass.
 
     Parameters
     ----------
     policy : LCBPolicy
-        What acts in tasks that pass.
+        The policy for tasks that pass.
     harm : (m,) array
-        That probability for each task of ``policy.table``, in its order; NaN for a task that was not judged.
+        That probability for each task of ``policy.table``, in its order; NaN for a task that was not evaluated.
     max_harm : float
         In [0, 1].
     incumbent : id, optional
-        The action that the incumbent always takes. Without it the incumbent is whatever acted before: a choice of
-        such a task has the index -1 and no action.
+        The action that the incumbent always takes. Without it, a choice in a task that does not pass has the index -1
+        and no action, and the caller asks the incumbent.
     limits : tuple of str
-        What limited trust when the harm was judged, for whoever uses the policy later.
+        Limits of the evaluation that the harm comes from, for users of the policy.
     eligible : str, optional
-        The column that listed the eligible actions when the harm was judged; it does not hold for choices beyond those,
-        so that requests need it, too.
+        The column of eligible actions in that evaluation. The harm holds only for choices among them, so requests need
+        this column too.
 
     Raises
     ------
     InputError
-        ``max_harm`` is no probability; the incumbent cannot be found among the actions.
+        ``max_harm`` is not a probability; the incumbent is not among the actions.
     MismatchError
-        ``harm`` does not fit the tasks.
+        ``harm`` has another length than the number of tasks.
     """
 
     policy: LCBPolicy
@@ -61,11 +61,11 @@ class GatedPolicy:
         harm = np.array(self.harm, dtype=np.float64)
         if harm.shape != (len(self.policy.table.keys),):
             raise MismatchError(
-                f"harm has shape {harm.shape}, and the policy {counted(len(self.policy.table.keys), 'task')}; one "
-                "probability for each is needed."
+                f"harm has shape {harm.shape}, and the policy has {counted(len(self.policy.table.keys), 'task')}. Give "
+                "one probability for each."
             )
         if not 0.0 <= float(self.max_harm) <= 1.0:
-            raise InputError(f"max_harm={self.max_harm!r} is not a probability in [0, 1]; 5 % is 0.05.")
+            raise InputError(f"max_harm={self.max_harm!r} is not a probability in [0, 1]. Write 5 % as 0.05.")
         harm.flags.writeable = False
         object.__setattr__(self, "harm", harm)
         object.__setattr__(self, "max_harm", float(self.max_harm))
@@ -79,31 +79,31 @@ class GatedPolicy:
 
     @property
     def table(self) -> TaskTable | UnitTable:
-        """Of the policy."""
+        """Return the posterior table of the policy."""
         return self.policy.table
 
     @property
     def features(self) -> FeatureMap | None:
-        """Of the policy."""
+        """Return the feature map of the policy."""
         return self.policy.features
 
     @property
     def pessimism(self) -> float:
-        """Of the policy."""
+        """Return the pessimism of the policy."""
         return self.policy.pessimism
 
     @property
     def unseen(self) -> Unseen:
-        """Return whether an unknown task is an error; else it does not pass."""
+        """Return "error" where an unknown task is an error, "prior" where it does not pass."""
         return self.policy.unseen
 
     @property
     def passed(self) -> Mask:
-        """Return which of the policy's m tasks pass."""
+        """Return a mask of the policy's m tasks that pass."""
         return at_most(self.harm, self.max_harm)  # NaN does not pass
 
     def passes(self, tasks: Any) -> Mask:
-        """Return which of these tasks (n,) pass."""
+        """Return a mask of the tasks (n,) that pass."""
         rows = np.asarray(self.policy.table.keys.locate(tasks))
         if not self.harm.size:
             return np.zeros(rows.size, dtype=np.bool_)
@@ -112,7 +112,8 @@ class GatedPolicy:
     def _incumbent_code(self) -> int:
         if self.policy.features is None or self.policy.features.actions is None:
             raise InputError(
-                f"incumbent={self.incumbent!r}: this policy has no list of actions in which to find it. Leave it out."
+                f"incumbent={self.incumbent!r} was given, and this policy has no list of actions to look it up in. "
+                "Leave incumbent out."
             )
         return int(self.policy.features.action_codes([self.incumbent])[0])
 
@@ -124,14 +125,14 @@ class GatedPolicy:
         phi: ArrayLike | None = None,
         eligible: Any = None,
     ) -> Choice:
-        """Choose for one request; parameters and errors as in :meth:`LCBPolicy.choose`.
+        """Return the choice for one request; parameters and errors as in :meth:`LCBPolicy.choose`.
 
-        In a task that does not pass, the incumbent's action, or ``Choice(None, -1, nan, nan, nan)``: leave it to the
-        incumbent.
+        In a task that does not pass it is the incumbent's action, or ``Choice(None, -1, nan, nan, nan)`` where that is
+        not known.
         """
-        found = self.policy.choose(task, context, phi=phi, eligible=eligible)
+        choice = self.policy.choose(task, context, phi=phi, eligible=eligible)
         if self.passes([task])[0]:
-            return found
+            return choice
         if self.incumbent is None:
             return Choice(None, KEPT, np.nan, np.nan, np.nan)
         return self.policy.choose(task, context, phi=phi, eligible=[self.incumbent])
@@ -147,25 +148,25 @@ class GatedPolicy:
         threads: int | None = None,
         first_row: int = 0,
     ) -> Choices:
-        """Choose for n requests; parameters and errors as in :meth:`LCBPolicy.choose_many`.
+        """Return the choices for n requests; parameters and errors as in :meth:`LCBPolicy.choose_many`.
 
-        Requests of tasks that do not pass have the incumbent's action alone, or the index -1 throughout.
+        Requests of tasks that do not pass have the incumbent's action alone, or only indices -1.
         """
-        found = self.policy.choose_many(
+        choices = self.policy.choose_many(
             tasks, context, phi=phi, eligible=eligible, top=top, threads=threads, first_row=first_row
         )
         kept = np.flatnonzero(~self.passes(tasks if isinstance(tasks, np.ndarray) else list(tasks)))
         if not kept.size:
-            return found
-        for array in found:
+            return choices
+        for array in choices:
             array[kept] = KEPT if array.dtype.kind == "i" else np.nan
         if self.incumbent is not None:
-            self._fill(found, kept, tasks, context, phi, eligible, first_row)
-        return found
+            self._choose_incumbent(choices, kept, tasks, context, phi, eligible, first_row)
+        return choices
 
-    def _fill(
+    def _choose_incumbent(
         self,
-        found: Choices,
+        choices: Choices,
         kept: NDArray[np.int64],
         tasks: Any,
         context: ArrayLike | None,
@@ -173,26 +174,26 @@ class GatedPolicy:
         eligible: ArrayLike | None,
         first_row: int,
     ) -> None:
-        """Put the incumbent's action first in the requests that it keeps."""
+        """Write the incumbent's action into the choices of requests that do not pass."""
         code = self._incumbent_code()
         features = self.policy.features
         count = len(features.actions or ()) if features is not None else 0
         if eligible is not None:
-            lost = kept[~np.asarray(eligible)[kept, code]]
-            if lost.size:
+            ineligible = kept[~np.asarray(eligible)[kept, code]]
+            if ineligible.size:
                 raise LogError(
-                    f"Row {first_row + int(lost[0])}: its task does not pass the gate, and the incumbent's action "
-                    f"{self.incumbent!r} is not eligible. Let it be, or gate without incumbent=."
+                    f"Row {first_row + int(ineligible[0])}: its task does not pass the gate, and the incumbent's "
+                    f"action {self.incumbent!r} is not eligible. Make it eligible, or use a gate without incumbent=."
                 )
         only = np.zeros((kept.size, count), dtype=np.bool_)
         only[:, code] = True
         ids = np.asarray(tasks)[kept] if isinstance(tasks, np.ndarray) else [list(tasks)[k] for k in kept]
-        here = self.policy.choose_many(
+        incumbents = self.policy.choose_many(
             ids,
             None if context is None else np.asarray(context)[kept],
             phi=None if phi is None else np.asarray(phi)[kept],
             eligible=only,
             first_row=first_row,
         )
-        for array, part in zip(found, here, strict=True):
+        for array, part in zip(choices, incumbents, strict=True):
             array[kept, 0] = part[:, 0]

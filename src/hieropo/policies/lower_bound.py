@@ -1,4 +1,4 @@
-"""Policies that act on a lower confidence bound."""
+"""A policy that chooses the action with the largest lower confidence bound."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
     Parameters
     ----------
     action : id
-        None where the policy's feature map lists no actions.
+        None where the policy's feature map has no list of actions.
     index : int
         Its position among the candidates.
     lower_bound, mean, sd : float
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
     """
 
     action: Any
-    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice has no use for
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice does not need
     lower_bound: float
     mean: float
     sd: float
@@ -64,44 +64,44 @@ class Choices(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class LCBPolicy:
-    """Choose the action whose reward has the largest lower bound.
+    """Choose the action whose expected reward has the largest lower confidence bound.
 
     With ``theta_s ~ N(mean_s, cov_s)`` given the log, the bound of a candidate with features phi (d,) is::
 
         phi' mean_s - pessimism * sqrt(phi' cov_s phi)
 
-    as in the paper, whose alpha is ``pessimism``. Ties go to the first eligible candidate, and a request gets
-    the same answer alone and in a batch, to the last bit.
+    as in the paper, whose alpha is ``pessimism``. Ties go to the first eligible candidate. A request gets the same
+    choice alone and in a batch, to the last bit.
 
     Parameters
     ----------
     source : Posterior or PosteriorTable, SharedPosterior or UnitTable
-        Anything with the attributes of one of the tables will do. Of a UnitTable, where each action has coefficients of
-        its own, a candidate's bound takes O(p^2), and not O(d^2).
+        Or anything with the attributes of one of the tables. With a UnitTable, where each action has coefficients of
+        its own, a candidate's bound takes O(p^2), not O(d^2).
     features : FeatureMap, optional
         Makes the candidates of a context; without it requests bring phi along.
     pessimism : float, optional
         Default 0.1, as in the paper's experiments. Negative values give an upper bound.
     level : float, optional
-        Instead of ``pessimism``: the one-sided credible level in (0, 1) of each single bound,
-        ``P(phi' theta_s >= bound | log) = level``, so that ``pessimism`` is the normal quantile of ``level``.
-        Of many bounds at once, such as that of the action chosen, it need not hold.
+        In place of ``pessimism``: the one-sided credible level in (0, 1) of a single bound,
+        ``P(phi' theta_s >= bound | log) = level``; ``pessimism`` is then the normal quantile of ``level``.
+        It need not hold for many bounds at once, such as that of the chosen action.
     unseen : "prior" or "error"
-        What to do with a task that the table does not have.
+        Behaviour for a task that is not in the table.
 
     Raises
     ------
     InputError
         Both ``pessimism`` and ``level``, or one of them out of range.
     MismatchError
-        The feature map is not the one with which the posterior was made, or of another dimension.
+        The feature map is not that of the posterior, or has another dimension.
     """
 
     table: TaskTable | UnitTable
     features: FeatureMap | None
     pessimism: float
     unseen: Unseen
-    _laws: TaskMarginals
+    _marginals: TaskMarginals
     _candidates: Candidates
 
     def __init__(
@@ -115,39 +115,46 @@ class LCBPolicy:
     ) -> None:
         put = object.__setattr__
         put(self, "pessimism", checked_pessimism(pessimism, level))
-        laws = TaskMarginals(source, unseen)
-        put(self, "_laws", laws)
-        put(self, "_candidates", Candidates(features, laws.dim, laws.fingerprint, laws.apart))
-        put(self, "table", laws.table)
+        marginals = TaskMarginals(source, unseen)
+        put(self, "_marginals", marginals)
+        put(
+            self,
+            "_candidates",
+            Candidates(features, marginals.dim, marginals.fingerprint, marginals.n_separate),
+        )
+        put(self, "table", marginals.table)
         put(self, "features", features)
         put(self, "unseen", unseen)
 
     def __repr__(self) -> str:
         return (
-            f"LCBPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
+            f"LCBPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._marginals.dim}>, {self.features!r}, "
             f"pessimism={self.pessimism!r}, unseen={self.unseen!r})"
         )
 
     def lower_bound(self, task: Any, phi: ArrayLike) -> Array:
-        """Lower bound of the expected reward for each phi (..., d) in one task, shape (...).
+        """Return the lower bound of the expected reward for each phi (..., d) in one task, shape (...).
 
         Raises
         ------
         UnknownTaskError, LogError
             The task is unknown and ``unseen`` is "error"; an entry of phi is not finite.
         InputError
-            Each action has a law of its own, and a phi has features of two.
+            The policy holds a separate marginal for each action, and a phi has features of two actions.
         """
         array = feature_array(phi)
-        if array.ndim == 0 or array.shape[-1] != self._laws.dim:
-            raise MismatchError(f"phi has shape {array.shape}; its last axis must be {self._laws.dim} long.")
-        rows = own = array.reshape(-1, self._laws.dim)
-        law = self._laws.find(task)
-        if self._laws.apart:
-            owner, own = self._candidates.owned(rows)
-            law = law.picked(owner)
+        if array.ndim == 0 or array.shape[-1] != self._marginals.dim:
+            raise MismatchError(
+                f"phi has shape {array.shape}, and this policy has {self._marginals.dim} features. Give phi with a "
+                f"last axis of length {self._marginals.dim}."
+            )
+        rows = blocks = array.reshape(-1, self._marginals.dim)
+        marginal = self._marginals.find(task)
+        if self._marginals.n_separate:
+            actions, blocks = self._candidates.action_blocks(rows)
+            marginal = marginal.of_actions(actions)
         bound, mean, sd = np.empty((3, len(rows)))
-        self._laws.loops().score(*law, own, self.pessimism, bound, mean, sd)
+        self._marginals.loops().score(*marginal, blocks, self.pessimism, bound, mean, sd)
         if np.isnan(bound).any():
             raise self._candidates.refusal(f"Task {task!r}", rows, ALL)
         return bound.reshape(array.shape[:-1])
@@ -160,29 +167,31 @@ class LCBPolicy:
         phi: ArrayLike | None = None,
         eligible: Any = None,
     ) -> Choice:
-        """Choose for one request.
+        """Choose an action for one request.
 
         Parameters
         ----------
         task : id
         context : (c,), optional
-            From which the feature map makes the candidates, one for each of its actions.
+            The feature map makes the candidates from it, one for each of its actions.
         phi : (K, d), optional
-            The candidates' features, instead of ``context``.
+            The features of the candidates, in place of ``context``.
         eligible : (K,) bool, or sequence of action ids, optional
             Default all. Booleans are always a mask. Only eligible candidates need finite features.
 
         Raises
         ------
         UnknownTaskError, UnknownActionError, LogError, InputError, NumericalError
-            The task is unknown and ``unseen`` is "error"; an eligible id is no action; nothing is eligible,
-            or an eligible candidate's feature is not finite; shapes do not fit; a score overflows.
+            The task is unknown and ``unseen`` is "error"; an eligible id is not an action; no action is eligible, or a
+            feature of an eligible candidate is not finite; shapes do not fit; a lower bound overflows.
         """
         candidates = self._candidates
-        means, covs, row = self._laws.find(task)
+        means, covs, row = self._marginals.find(task)
         rows = candidates.one(context, phi)
         mask = ALL if eligible is None else candidates.mask(eligible, candidates.count(rows))
-        index, bound, mean, sd = self._laws.loops().choose_one(means, covs, row, rows, mask, self.pessimism)
+        index, bound, mean, sd = self._marginals.loops().choose_one(
+            means, covs, row, rows, mask, self.pessimism
+        )
         if index < 0:
             raise candidates.refusal(f"The request of task {task!r}", rows, mask)
         actions = candidates.actions
@@ -199,86 +208,88 @@ class LCBPolicy:
         threads: int | None = None,
         first_row: int = 0,
     ) -> Choices:
-        """Choose for n requests, or rank the best ``top`` candidates of each.
+        """Choose an action for each of n requests, or rank the best ``top`` candidates of each.
 
         Parameters
         ----------
         tasks : (n,) ids
         context : (n, c), optional
         phi : (n, K, d), optional
-            Instead of ``context``.
+            In place of ``context``.
         eligible : (n, K) bool, optional
         top : int
         threads : int, optional
-            Default: one for small batches, else one for each processor; the answer does not depend on it.
+            Default: one for small batches, else one for each processor; the choices do not depend on it.
         first_row : int
-            Number of the first request where these are a part of more; messages count rows from it.
+            Number of the first request, where these are a part of a longer table; messages count rows from it.
 
         Raises
         ------
         UnknownTaskError, LogError, InputError, NumericalError
-            As :meth:`choose`, naming the row.
+            As :meth:`choose`; the message names the row.
         """
         if top < 1:
-            raise InputError(f"top={top}; at least 1 candidate must be asked for.")
-        rows = self._laws.locate(tasks, first_row)
+            raise InputError(f"top={top} asks for no candidate. Set it to 1 or more.")
+        rows = self._marginals.locate(tasks, first_row)
         n = rows.size
         make, K = self._candidates.supply(context, phi, n, first_row)
         mask = self._candidates.masks(eligible, n, K)
         index = np.full((n, top), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, top), np.nan)
-        laws, loops = self._laws, self._laws.loops()
-        prior = laws.prior[:2]
+        marginals, loops = self._marginals, self._marginals.loops()
+        prior = marginals.prior[:2]
 
-        def piece(start: int) -> HieropoError | None:
+        def choose_block(start: int) -> HieropoError | None:
             part = slice(start, start + step)
             features, allowed = make(part), mask[part]
             out = index[part], bound[part], mean[part], sd[part]
             bad = loops.choose(
-                laws.means, laws.covs, *prior, rows[part], features, allowed, self.pessimism, *out
+                marginals.means, marginals.covs, *prior, rows[part], features, allowed, self.pessimism, *out
             )
             if bad < 0:
                 return None
             row_mask = allowed[bad] if len(allowed) else ALL
             return self._candidates.refusal(f"Row {first_row + start + bad}", features[bad], row_mask)
 
-        size = K * laws.means.shape[-1]
+        size = K * marginals.means.shape[-1]
         step = max(1, _BLOCK // max(size, 1))
         if threads is None:
             threads = 1 if n * size < _THREADED else processors()
-        for error in in_threads(piece, range(0, n, step), threads):
+        for error in in_threads(choose_block, range(0, n, step), threads):
             if error is not None:
                 raise error
         return Choices(index, bound, mean, sd)
 
 
 def checked_pessimism(pessimism: float | None, level: float | None) -> float:
-    """Return how many sds are taken off, given directly or as a credible level.
+    """Return the pessimism, given as such or as a credible level.
 
     Raises
     ------
     InputError
-        Both are given, or one is no number or out of range.
+        Both are given, or one is not a number or out of range.
     """
     if level is None:
         value = _PESSIMISM if pessimism is None else _number("pessimism", pessimism)
         if not np.isfinite(value):
-            raise InputError(f"pessimism={pessimism!r}; a finite number is needed.")
+            raise InputError(f"pessimism={pessimism!r} is not finite. Give a number of standard deviations.")
         return value
     if pessimism is not None:
         raise InputError(
-            f"Both pessimism={pessimism!r} and level={level!r} were given; they say the same, give one."
+            f"Both pessimism={pessimism!r} and level={level!r} were given, and each sets the lower bound. Give one."
         )
-    share = _number("level", level)
-    if not 0.0 < share < 1.0:
-        raise InputError(f"level={level!r} is not a credible level in (0, 1); 95 % is level=0.95.")
+    probability = _number("level", level)
+    if not 0.0 < probability < 1.0:
+        raise InputError(f"level={level!r} is not a credible level in (0, 1). Write 95 % as level=0.95.")
     from scipy.special import ndtri
 
-    return float(ndtri(share))
+    return float(ndtri(probability))
 
 
 def _number(name: str, value: float) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}={value!r} of type {type(value).__name__}; a number is needed.") from error
+        raise InputError(
+            f"{name}={value!r} is of type {type(value).__name__}, and not a number. Give a number."
+        ) from error

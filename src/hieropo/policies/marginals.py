@@ -1,4 +1,4 @@
-"""The laws of tasks as a policy reads them, from a table in memory or mapped from files."""
+"""The posteriors of tasks as a policy reads them, from a table in memory or mapped from files."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,17 +17,17 @@ from hieropo.rows.ids import KnownIds, id_array, is_null, matching_known_id, pla
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
 
-LOOKED_AT = 10  # unknown tasks of a batch that are compared with those that are known
+MAX_COMPARED = 10  # unknown tasks of a batch that are compared with the known ones
 
 
 class TaskKeys(KnownIds, Protocol):
-    """Places of tasks in a table."""
+    """The index from task ids to rows of a table."""
 
     def locate(self, ids: Any, /) -> Rows:
-        """Row of each id (n,), -1 where unknown."""
+        """Return the row of each id (n,), -1 where unknown."""
 
     def unknown_message(self, key: Any, row: int | None = None, /) -> str:
-        """Say what is wrong with an id that is not here."""
+        """Return the error message for an unknown id."""
 
 
 class TaskTable(Protocol):
@@ -38,55 +38,55 @@ class TaskTable(Protocol):
 
     @property
     def keys(self) -> TaskKeys:
-        """Ids of the m tasks."""
+        """Return the index of the ids of the m tasks."""
 
     @property
     def means(self) -> Array:
-        """Means (m, d)."""
+        """Return the means (m, d)."""
 
     @property
     def covs(self) -> Array:
-        """Packed covariances (m, d (d + 1) / 2)."""
+        """Return the packed covariances (m, d (d + 1) / 2)."""
 
     @property
     def prior(self) -> Gaussian:
-        """Law of a task that is not in the table."""
+        """Return the prior of a task that is not in the table."""
 
     @property
     def dim(self) -> int:
-        """Dimension d."""
+        """Return the dimension d."""
 
 
 @runtime_checkable
 class UnitTable(Protocol):
-    """The posterior of every task where each action has coefficients of its own: K laws of p features a task.
+    """The marginal posteriors of every task-action block: K marginals of p features for each task.
 
-    What two actions of a task have in common is not in it: their laws stand side by side, each on its own.
+    Covariances between two actions of a task are not part of it.
     """
 
     @property
     def keys(self) -> TaskKeys:
-        """Ids of the m tasks."""
+        """Return the index of the ids of the m tasks."""
 
     @property
     def means(self) -> Array:
-        """Means (m, K, p)."""
+        """Return the means (m, K, p)."""
 
     @property
     def covs(self) -> Array:
-        """Packed covariances (m, K, p (p + 1) / 2)."""
+        """Return the packed covariances (m, K, p (p + 1) / 2)."""
 
     @property
     def prior_means(self) -> Array:
-        """Means (K, p) of a task that is not in the table."""
+        """Return the means (K, p) of a task that is not in the table."""
 
     @property
     def prior_covs(self) -> Array:
-        """Packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
+        """Return the packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
 
     @property
     def dim(self) -> int:
-        """Dimension d = K p."""
+        """Return the dimension d = K p."""
 
 
 @runtime_checkable
@@ -94,28 +94,28 @@ class HasTable(Protocol):
     """Anything that gives a table on demand, such as a Posterior."""
 
     def table(self) -> TaskTable | UnitTable:
-        """Posterior of every task."""
+        """Return the posterior of every task."""
 
 
 class Marginal(NamedTuple):
-    """Addresses of one task's mean and covariance, or of those of its actions, for compiled loops."""
+    """Row of one task in arrays of means and covariances, for compiled loops."""
 
     means: Array
     covs: Array
     row: int
 
     def gaussian(self) -> Gaussian:
-        """Unpacked, as a value; of a task whose table has one law."""
+        """Return the posterior of the task; for a table without separate marginals."""
         mean = self.means[self.row].copy()
         return Gaussian.trusted(mean, unpack(self.covs[self.row], mean.size))
 
-    def picked(self, actions: Rows) -> "Marginal":
-        """Return the laws of these actions (n,), one after the other, of a task that has a law for each."""
+    def of_actions(self, actions: Rows) -> "Marginal":
+        """Return the marginals of these actions (n,) of the task, one after the other."""
         return Marginal(self.means[self.row][actions][None], self.covs[self.row][actions][None], 0)
 
 
 class TaskMarginals:
-    """The laws of all tasks and of an unseen one, as the compiled loops read them.
+    """The posteriors of all tasks and of an unseen one, as the compiled loops read them.
 
     Parameters
     ----------
@@ -124,20 +124,20 @@ class TaskMarginals:
 
     Attributes
     ----------
-    apart : int
-        K where each action has a law of its own, else 0.
+    n_separate : int
+        K where the table holds a separate marginal for each of K actions, else 0.
     means, covs : (m, d), (m, d (d + 1) / 2) array
-        Where each action has a law of its own (m, K, p), (m, K, p (p + 1) / 2), with p = d / K.
+        With separate marginals (m, K, p), (m, K, p (p + 1) / 2), with p = d / K.
 
     Raises
     ------
     InputError
-        ``unseen`` is something else.
+        ``unseen`` is neither.
     MismatchError
         The table's arrays do not fit its dimension and number of tasks.
     """
 
-    __slots__ = ("_keys", "apart", "covs", "dim", "fingerprint", "means", "prior", "table", "unseen")
+    __slots__ = ("_keys", "covs", "dim", "fingerprint", "means", "n_separate", "prior", "table", "unseen")
 
     apart: int
     covs: Array
@@ -148,7 +148,10 @@ class TaskMarginals:
 
     def __init__(self, source: TaskTable | UnitTable | HasTable, unseen: Unseen) -> None:
         if unseen not in ("prior", "error"):
-            raise InputError(f'unseen={unseen!r}; choose "prior" (act on the prior) or "error" (refuse).')
+            raise InputError(
+                f'unseen={unseen!r} is not a choice for tasks that are not in the log. Set it to "prior" (act on the '
+                'prior) or "error" (refuse).'
+            )
         self.table = table = source.table() if isinstance(source, HasTable) else source
         self.fingerprint: str | None = getattr(getattr(source, "moments", None), "features", None)
         self.unseen = unseen
@@ -158,25 +161,25 @@ class TaskMarginals:
         self.covs = normalised(np.asarray(table.covs, dtype=np.float64))
         mean, cov = _prior(table)
         self.prior = Marginal(mean[None].copy(), cov[None].copy(), 0)
-        self.apart = len(mean) if isinstance(table, UnitTable) else 0
-        lead = (self.apart,) if isinstance(table, UnitTable) else ()
-        m, p = len(table.keys), d // max(self.apart, 1)
-        found = self.means.shape, self.covs.shape, mean.shape, cov.shape
-        laws = (*lead, p), (*lead, packed_size(p))
-        needed = (m, *laws[0]), (m, *laws[1]), *laws
-        if found != needed:
+        self.n_separate = len(mean) if isinstance(table, UnitTable) else 0
+        lead = (self.n_separate,) if isinstance(table, UnitTable) else ()
+        m, p = len(table.keys), d // max(self.n_separate, 1)
+        shapes = self.means.shape, self.covs.shape, mean.shape, cov.shape
+        single = (*lead, p), (*lead, packed_size(p))
+        needed = (m, *single[0]), (m, *single[1]), *single
+        if shapes != needed:
             raise MismatchError(
-                f"A table of {m} tasks and dimension {d} has means {found[0]}, packed covariances {found[1]} "
-                f"and a prior of {found[2]} and {found[3]}; {needed[0]}, {needed[1]}, {needed[2]} and {needed[3]} "
-                "are needed."
+                f"A table of {m} tasks and dimension {d} has means {shapes[0]}, packed covariances {shapes[1]} "
+                f"and a prior of {shapes[2]} and {shapes[3]}; it needs {needed[0]}, {needed[1]}, {needed[2]} and "
+                f"{needed[3]}."
             )
 
     def loops(self) -> Any:
-        """Return the code that scores by these laws, the same one for every request."""
+        """Return the backend (compiled or reference) for tables of this size, the same for every request."""
         return backend.choice(self.covs.size * self.means.shape[-1])
 
     def find(self, task: Any) -> Marginal:
-        """Law of one task.
+        """Return the posterior of one task, or the prior of an unseen one.
 
         Raises
         ------
@@ -192,13 +195,15 @@ class TaskMarginals:
         return self.at(row)
 
     def at(self, row: int) -> Marginal:
-        """Law in one row of the table, of the unseen task at -1."""
+        """Return the posterior in one row of the table; at -1 the prior of an unseen task."""
         return self.prior if row < 0 else Marginal(self.means, self.covs, row)
 
     def locate(self, tasks: Any, first_row: int = 0) -> Rows:
-        """Row of each task (n,), -1 for the prior; raises as :meth:`find`, counting from ``first_row``."""
+        """Return the row of each task (n,), -1 for the prior; errors as :meth:`find`, rows from ``first_row``."""
         if isinstance(tasks, str | bytes):
-            raise InputError(f"The tasks are {tasks!r}; one id a request is needed, such as [{tasks!r}].")
+            raise InputError(
+                f"tasks={tasks!r} is one text. Give a sequence with one id for each request, such as [{tasks!r}]."
+            )
         ids = tasks if isinstance(tasks, np.ndarray) else list(tasks)
         try:
             rows = normalised(np.asarray(self._keys.locate(ids), dtype=np.int64))
@@ -211,7 +216,7 @@ class TaskMarginals:
                 for row in unknown.tolist():
                     self._check_null(ids[row], first_row + row)
             first: dict[Any, int] = {}
-            for row in unknown[:LOOKED_AT].tolist():
+            for row in unknown[:MAX_COMPARED].tolist():
                 first.setdefault(ids[row], first_row + row)
             self._check_unknown(list(first.items()), rows.size if unknown.size == rows.size > 1 else 0)
         return rows
@@ -220,43 +225,45 @@ class TaskMarginals:
     def _check_null(task: Any, row: int | None) -> None:
         if is_null(task):
             place = "The task of a request" if row is None else f"The task of row {row}"
-            raise LogError(f"{place} is {task!r}. A request names its task.")
+            raise LogError(
+                f"{place} is {task!r}, and each task has its own policy. Give every request a task id."
+            )
 
-    def _check_unknown(self, tasks: Sequence[tuple[Any, int | None]], everything: int = 0) -> None:
-        """Refuse unknown tasks, each with its row, or warn of the first that reads as one that is known.
+    def _check_unknown(self, tasks: Sequence[tuple[Any, int | None]], n_all_unknown: int = 0) -> None:
+        """Refuse unknown tasks, each with its row, or warn of the first whose id resembles a known one.
 
-        ``everything`` is the number of all tasks where none of them is known.
+        ``n_all_unknown`` is the number of requests where no task of them is known, else 0.
         """
         if self.unseen == "error":
             raise UnknownTaskError(self._keys.unknown_message(*tasks[0]))
         for task, row in tasks:
-            twin = matching_known_id(task, self._keys)
-            if twin is not None:
-                warn(
-                    _unlike(task, row, twin)
-                    + (f" None of these {everything:,} requests is of a known task." if everything else "")
+            known = matching_known_id(task, self._keys)
+            if known is not None:
+                none_known = (
+                    f" None of these {n_all_unknown:,} requests is of a known task." if n_all_unknown else ""
                 )
+                warn(_alike_message(task, row, known) + none_known)
                 return
 
 
-def _unlike(task: Any, row: int | None, twin: Any) -> str:
-    """Say that an unknown task reads as a known one."""
+def _alike_message(task: Any, row: int | None, known: Any) -> str:
+    """Return the warning that the id of an unknown task resembles that of a known one."""
     place = "" if row is None else f" (row {row})"
     with suppress(InputError):
         task = plain(task)
-    if type(task) is type(twin):
+    if type(task) is type(known):
         return (
-            f"Task {task!r}{place} is unknown, but {twin!r} is known; the prior is used. Are they one task? Hand ids "
-            "in as they were written in the log."
+            f"Task {task!r}{place} is unknown, but {known!r} is known; the prior is used. If they are the same task, "
+            "write its id as in the log."
         )
     return (
-        f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {twin!r} of type "
-        f"{type(twin).__name__} is known; the prior is used. Hand ids in as the log's type."
+        f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {known!r} of type "
+        f"{type(known).__name__} is known; the prior is used. Give ids in the type of the log."
     )
 
 
 def _prior(table: TaskTable | UnitTable) -> tuple[Array, Array]:
-    """Mean and packed covariance of a task that is not in the table, or of each of its actions."""
+    """Return mean and packed covariance of a task that is not in the table, or of each of its actions."""
     if isinstance(table, UnitTable):
         means, covs = table.prior_means, table.prior_covs
         return np.asarray(means, dtype=np.float64), np.asarray(covs, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A policy that explores by posterior sampling and reports its propensities exactly."""
+"""A policy that explores by posterior sampling (Thompson sampling), with exact propensities."""
 
 from typing import Any, NamedTuple, final
 
@@ -21,17 +21,17 @@ class SampledChoice(NamedTuple):
     Parameters
     ----------
     action : id
-        None where the policy's feature map lists no actions.
+        None where the policy's feature map has no list of actions.
     index : int
         Its position among the candidates.
     propensity : float
-        The probability with which it was drawn: what to log as ``pscore``.
+        The probability with which it was drawn; log it as ``pscore``.
     propensities : (K,) float
-        That of every candidate; 0 for those not eligible.
+        The propensity of every candidate; 0 for those not eligible.
     """
 
     action: Any
-    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice has no use for
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a choice does not need
     propensity: float
     propensities: Array
 
@@ -43,7 +43,7 @@ class SampledChoices(NamedTuple):
     ----------
     index : (n,) int
     propensity : (n,) float
-        What to log as ``pscore``.
+        Log it as ``pscore``.
     propensities : (n, K) float
     """
 
@@ -54,14 +54,13 @@ class SampledChoices(NamedTuple):
 
 @final
 class SamplingPolicy:
-    """Draw each action as often as the posterior believes it to be the best.
+    """Draw each action with its posterior probability of being the best (Thompson sampling).
 
     ``n_samples`` vectors theta are drawn from the task's posterior. The share of them under which a candidate
     is the best eligible one, ties going to the first, is its propensity p; the action is then drawn from p.
-    So p is the exact probability of the action given these samples, not an estimate of one, and an
-    inverse-propensity estimate with it is unbiased for every policy that takes only actions with p > 0. An
-    action that is best in fewer than about one of ``n_samples`` samples often gets p = 0; with ``uniform``
-    above 0 none does.
+    So p is the exact probability of the action given these samples, not an estimate. An inverse-propensity
+    estimate with it is unbiased for every policy that takes only actions with p > 0. An action that is best in
+    fewer than about one of ``n_samples`` samples often gets p = 0; with ``uniform`` above 0 every p is positive.
 
     Parameters
     ----------
@@ -69,25 +68,25 @@ class SamplingPolicy:
     features : FeatureMap, optional
         Makes the candidates of a context; without it requests bring phi along.
     random_state : int or numpy.random.Generator
-        The same one gives the same sequence of choices, whether asked for alone or in batches. A policy holds
-        one stream of random numbers: give each thread or process a policy of its own.
+        The same seed gives the same sequence of choices, alone and in batches. A policy holds one stream of random
+        numbers: give each thread or process a policy of its own.
     n_samples : int
     uniform : float
-        In [0, 1]: the share of requests answered by an eligible action at random;
+        In [0, 1]: the share of requests with an eligible action drawn uniformly;
         ``p = (1 - uniform) * share + uniform / number of eligible actions``.
     unseen : "prior" or "error"
-        What to do with a task that the table does not have.
+        Behaviour for a task that is not in the table.
 
     Raises
     ------
     InputError
-        No explicit ``random_state``, ``n_samples`` below 1, ``uniform`` outside [0, 1]; the laws of a task's actions
-        stand each on its own.
+        No explicit ``random_state``, ``n_samples`` below 1, ``uniform`` outside [0, 1]; the table holds separate
+        marginals of actions, and no joint posterior.
     MismatchError
-        The feature map is not the one with which the posterior was made, or of another dimension.
+        The feature map is not that of the posterior, or has another dimension.
     """
 
-    __slots__ = ("_candidates", "_laws", "_rng", "features", "n_samples", "table", "uniform", "unseen")
+    __slots__ = ("_candidates", "_marginals", "_rng", "features", "n_samples", "table", "uniform", "unseen")
 
     features: FeatureMap | None
     n_samples: int
@@ -105,20 +104,22 @@ class SamplingPolicy:
     ) -> None:
         if n_samples < 1:
             raise InputError(
-                f"n_samples={n_samples}; at least 1 is needed, and propensities are multiples of 1 over it."
+                f"n_samples={n_samples} draws no sample, and propensities are shares of samples. Set it to 1 or more."
             )
         if not 0.0 <= uniform <= 1.0:
-            raise InputError(f"uniform={uniform!r} is not a share in [0, 1].")
+            raise InputError(
+                f"uniform={uniform!r} is not in [0, 1]. Give the share of uniformly drawn actions."
+            )
         self._rng = _generator(random_state)
         joint = getattr(source, "dense", None)  # of actions with coefficients of their own
-        self._laws = TaskMarginals(source if joint is None else joint(), unseen)
-        if isinstance(self._laws.table, UnitTable):
+        self._marginals = TaskMarginals(source if joint is None else joint(), unseen)
+        if isinstance(self._marginals.table, UnitTable):
             raise InputError(
-                "SamplingPolicy draws all coefficients of a task together, and this table holds the law of each action "
-                "on its own. Hand in the joint laws, posterior.dense()."
+                "SamplingPolicy draws all coefficients of a task jointly, and this table holds separate marginals of "
+                "actions. Give the joint posterior, posterior.dense()."
             )
-        self._candidates = Candidates(features, self._laws.dim, self._laws.fingerprint)
-        self.table: TaskTable = self._laws.table
+        self._candidates = Candidates(features, self._marginals.dim, self._marginals.fingerprint)
+        self.table: TaskTable = self._marginals.table
         self.features = features
         self.n_samples = int(n_samples)
         self.uniform = float(uniform)
@@ -126,8 +127,8 @@ class SamplingPolicy:
 
     def __repr__(self) -> str:
         return (
-            f"SamplingPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._laws.dim}>, {self.features!r}, "
-            f"n_samples={self.n_samples}, uniform={self.uniform!r}, unseen={self.unseen!r})"
+            f"SamplingPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._marginals.dim}>, "
+            f"{self.features!r}, n_samples={self.n_samples}, uniform={self.uniform!r}, unseen={self.unseen!r})"
         )
 
     def choose(
@@ -139,10 +140,10 @@ class SamplingPolicy:
         eligible: Any = None,
     ) -> SampledChoice:
         """Draw an action for one request; parameters and errors as in :meth:`LCBPolicy.choose`."""
-        law = self._laws.find(task)
+        posterior = self._marginals.find(task)
         rows = self._candidates.one(context, phi)
         mask = self._candidates.mask(eligible, len(rows))
-        index, propensities = self._draw(law, rows, mask, f"The request of task {task!r}")
+        index, propensities = self._draw(posterior, rows, mask, f"The request of task {task!r}")
         actions = self._candidates.actions
         action = None if actions is None else actions[index]
         return SampledChoice(action, index, float(propensities[index]), propensities)
@@ -160,27 +161,28 @@ class SamplingPolicy:
 
         Parameters and errors are those of :meth:`LCBPolicy.choose_many`.
         """
-        laws = self._laws
-        rows = laws.locate(tasks, first_row)
+        marginals = self._marginals
+        rows = marginals.locate(tasks, first_row)
         n = rows.size
         make, K = self._candidates.supply(context, phi, n, first_row)
         masks = self._candidates.masks(eligible, n, K)
         index = np.zeros(n, dtype=np.int64)
         propensities = np.zeros((n, K))
-        step = max(1, _BLOCK // max(K * laws.dim, 1))
+        step = max(1, _BLOCK // max(K * marginals.dim, 1))
         for start in range(0, n, step):
             features = make(slice(start, start + step))
             for r, candidates in enumerate(features, start):
-                law = laws.at(int(rows[r]))
+                posterior = marginals.at(int(rows[r]))
                 mask = masks[r] if len(masks) else self._candidates.mask(None, K)
-                index[r], propensities[r] = self._draw(law, candidates, mask, f"Row {first_row + r}")
+                index[r], propensities[r] = self._draw(posterior, candidates, mask, f"Row {first_row + r}")
         return SampledChoices(index, np.take_along_axis(propensities, index[:, None], 1)[:, 0], propensities)
 
-    def _draw(self, law: Marginal, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:
+    def _draw(self, posterior: Marginal, phi: Array, mask: Mask, place: str) -> tuple[int, Array]:
+        """Draw a candidate of one request; return its index and the propensities of all."""
         allowed = mask if mask.size else np.ones(len(phi), dtype=np.bool_)
         wins = np.zeros(len(phi), dtype=np.int64)
-        thetas = law.gaussian().sample(self._rng, self.n_samples)
-        if not self._laws.loops().count_wins(thetas, phi, allowed, wins):
+        thetas = posterior.gaussian().sample(self._rng, self.n_samples)
+        if not self._marginals.loops().count_wins(thetas, phi, allowed, wins):
             raise self._candidates.refusal(place, phi, mask)
         share = self.uniform / np.count_nonzero(allowed)
         propensities = np.where(allowed, (1.0 - self.uniform) * (wins / self.n_samples) + share, 0.0)
@@ -201,6 +203,6 @@ def _generator(random_state: object) -> np.random.Generator:
     ):
         return np.random.default_rng(int(random_state))
     raise InputError(
-        f"random_state={random_state!r}; an integer of at least 0 or a numpy.random.Generator is needed, so "
-        "that the choices can be repeated."
+        f"random_state={random_state!r} is not a seed, and choices must be repeatable. Give an integer of at least 0 "
+        "or a numpy.random.Generator."
     )

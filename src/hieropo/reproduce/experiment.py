@@ -1,4 +1,4 @@
-"""An experiment as a value, its runs in processes, their journal, and the folder that it fills.
+"""An experiment as a value, its runs in parallel processes, their journal, and the folder of its results.
 
 The first lines say what runs depend on. A line that was torn by a crash is dropped; runs depend on nothing but
 their seed, so that it does not matter who made which of them when.
@@ -25,7 +25,7 @@ from hieropo.reproduce.judging import REFUSED
 
 
 def commit() -> str:
-    """Commit of the sources, with a word where they were changed since; the version where there is no repository."""
+    """Return the commit of the sources, marked where they have changed since; the version without a repository."""
     here = Path(hieropo.__file__).resolve().parent
     top = _git(here, "rev-parse", "--show-toplevel")
     if (
@@ -51,7 +51,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run: numbers by name."""
+    """The result of one run: numbers by name."""
 
     cell: str
     run: int
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def key(self) -> Key:
-        """What tells it from others."""
+        """Return the identity of the run, which tells it from others."""
         return (self.cell, self.run)
 
 
@@ -96,7 +96,7 @@ class Journal:
             raise _unusable(path, error) from error
 
     def add(self, runs: Iterable[Run]) -> None:
-        """Write runs down; they are on the disk when this returns."""
+        """Write runs to the disk; they are flushed when this returns."""
         found = list(runs)
         try:
             self._append({"cell": each.cell, "run": each.run, **each.found} for each in found)
@@ -132,7 +132,7 @@ class Journal:
 
 
 def _whole_lines(path: Path) -> tuple[list[bytes], int]:
-    """Lines that end, and the byte at which the last of them does."""
+    """Return the complete lines, and the position of the end of the last one."""
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1
     return content[:end].splitlines(), end
@@ -161,12 +161,12 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 
 
 class EndedProcessError(HieropoError):
-    """A process that made runs came to an end by itself."""
+    """Raised where a process that made runs ended by itself."""
 
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables that processes started meanwhile are to see."""
+    """Set environment variables for processes that are started in a context."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -181,7 +181,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def workers(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start fresh, so that none inherits threads, each with one thread of linear algebra.
+    """Return a pool of spawned processes, which inherit no threads, each with one thread of linear algebra.
 
     What waits is dropped where the block is left by an exception.
     """
@@ -200,7 +200,7 @@ def workers(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it does, however that ends: nobody else would tell it."""
+    """End this process as soon as the process that started it ends."""
     parent = multiprocessing.parent_process()
 
     def wait_and_end() -> None:
@@ -212,7 +212,7 @@ def _end_with_parent() -> None:
 
 
 def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | None) -> Iterator[tuple[P, R]]:
-    """Pieces of work with what came of them, in the order in which they are done.
+    """Yield pieces of work with their results, in the order in which they are done.
 
     Raises
     ------
@@ -246,22 +246,22 @@ TeeSource = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One point of a figure; a value that can be a key."""
+    """One point of a figure; hashable."""
 
     @property
     def text(self) -> str:
-        """All of it, as a key of the journal."""
+        """Return all of its fields as a key of the journal."""
         raise NotImplementedError
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The entries of its row of a table."""
+        """Return the entries of its row of a table."""
         return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What is to be run.
+    """The runs to make.
 
     Parameters
     ----------
@@ -285,19 +285,19 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Figures of every run, in order, by cell; and the commits that made them."""
+    """The results of every run, in order, by cell; and the commits that made them."""
 
     runs: Mapping[Any, Sequence[dict[str, float]]]
     commits: tuple[str, ...]
 
     @property
     def refused(self) -> int:
-        """Runs in which a shape of Sigma_0 could not be learned."""
+        """Return the number of runs in which a structure of Sigma_0 could not be estimated."""
         return sum(run.get(REFUSED, 0) > 0 for found in self.runs.values() for run in found)
 
 
 def folder(path: str | Path) -> Path:
-    """Make a folder where it is not there.
+    """Make a folder if it does not exist.
 
     Raises
     ------
@@ -315,7 +315,7 @@ def folder(path: str | Path) -> Path:
 
 
 def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSource) -> Results:
-    """Make the runs that the folder does not have yet.
+    """Make the runs that are missing in the folder.
 
     Parameters
     ----------

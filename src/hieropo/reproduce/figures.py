@@ -1,4 +1,4 @@
-"""Pictures like those of the paper: mean and standard error, against what is varied."""
+"""Figures like those of the paper: mean and standard error against the varied quantity."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _FIXED: Any = {
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One plot: its title, what is varied, the words for it, the points, and the words for their height."""
+    """One plot: its title, the varied quantity and its label, the points, and the label of their values."""
 
     title: str
     across: str
@@ -38,7 +38,7 @@ class Panel:
 
 
 def need_matplotlib() -> None:
-    """Refuse before the work where no picture can be drawn.
+    """Raise an error before the runs where figures cannot be drawn.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def need_matplotlib() -> None:
 def papers_and_all(
     out: Path, panels: Sequence[Panel], algorithms: Sequence[Algorithm], inside: Mapping[str, str]
 ) -> list[Path]:
-    """Draw the algorithms of the paper, and all; the figures of all have a logarithmic axis."""
+    """Draw the figures of the paper's algorithms, and those of all algorithms with a logarithmic axis."""
     styles = dict(zip((each.name for each in algorithms), STYLES, strict=False))
     papers = {name: styles[name] for name in PAPERS if name in styles}
     made = draw(out / "figure", panels, papers, inside) if papers else []

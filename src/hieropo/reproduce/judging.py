@@ -1,4 +1,4 @@
-"""Many algorithms on one log, judged by the truth."""
+"""Many algorithms on one log, evaluated against the truth."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ SIMPLER = ("auto", "diag", "isotropic")  # shapes of Sigma_0 in turn, where one 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What a run drew: the truth, what its log says, and where policies are judged.
+    """The random draws of a run: the truth, the moments of its log, and the contexts of the evaluation.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class World:
 
 
 def pessimism(algorithm: Algorithm, dim: int) -> float:
-    """Number of standard deviations that an algorithm takes off."""
+    """Return the pessimism of an algorithm."""
     word, level = algorithm.pessimism, algorithm.level
     if isinstance(word, float):
         return word
@@ -62,7 +62,7 @@ def pessimism(algorithm: Algorithm, dim: int) -> float:
 
 
 def simplest_that_holds(learn_as: Callable[[Any], R], shapes: Sequence[str] = SIMPLER) -> tuple[R, int]:
-    """What is learned with the first shape of Sigma_0 that is not refused, and how many were.
+    """Return the learning with the first structure of Sigma_0 that is not refused, and the number of refused ones.
 
     Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises. Warnings are hidden.
 
@@ -90,7 +90,7 @@ _GIVEN: dict[str, Callable[[World], Hierarchy]] = {
 
 
 def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes], int]:
-    """What each algorithm does, (m, E) each, and how many shapes of Sigma_0 were refused."""
+    """Return the actions of each algorithm, (m, E), and the number of refused structures of Sigma_0."""
     m, contexts, actions, dim = world.candidates.shape
     tasks, phi = np.repeat(np.arange(m), contexts), world.candidates.reshape(-1, actions, dim)
     posteriors: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes],
 
 
 def losses(world: World, algorithms: Sequence[Algorithm]) -> dict[str, float]:
-    """Mean suboptimality by algorithm, in reward units; and how many shapes of Sigma_0 were refused."""
+    """Return the mean suboptimality by algorithm, in reward units, and the number of refused structures of Sigma_0."""
     found, refused = choices(world, algorithms)
     value: Array = np.einsum("sekd,sd->sek", world.candidates, world.theta, optimize=True)
     best = value.max(axis=-1)

@@ -1,4 +1,4 @@
-"""``hieropo reproduce`` without its command line: settings in; tables, pictures and all figures in a folder out."""
+"""``hieropo reproduce`` without its command line: from settings to tables and figures in a folder."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ runs of "as set", unless they are what differs.
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command asks for.
+    """The options of a command.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Asked:
     pictures: bool = True
 
     def command(self, name: str) -> str:
-        """The command that makes the same figures."""
+        """Return the command that makes the same figures."""
         name_of = None if self.settings is None else Path(self.settings).name
         options = {"--settings": name_of, "--runs": self.runs, "--seed": self.seed}
         words = [f"{option} {value}" for option, value in options.items() if value is not None]
@@ -105,7 +105,7 @@ class Asked:
 
 
 def read_settings(asked: Asked) -> tuple[Settings, str]:
-    """Settings with what a command changes, and their text.
+    """Return the settings with the options of a command, and their text.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def reproduce_synthetic(asked: Asked, watch: TeeSource) -> list[Summary]:
 def synthetic_report(
     settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
 ) -> list[Summary]:
-    """Write tables and pictures of the synthetic problems to a folder; return what is in them."""
+    """Write tables and figures of the synthetic problems to a folder; return their summaries."""
     what, other = settings.synthetic, settings.synthetic.alternatives
     algorithms = synthetic.cells(settings)
     found = [
@@ -204,7 +204,7 @@ def movielens_report(
     *,
     pictures: bool,
 ) -> list[Summary]:
-    """Write tables and pictures of the experiment on MovieLens to a folder; return what is in them.
+    """Write tables and figures of the experiment on MovieLens to a folder; return their summaries.
 
     Where all decisions are as set, there are summaries of the first few runs, too.
     """
@@ -239,7 +239,7 @@ def movielens_report(
 def beyond_report(
     settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
 ) -> list[Summary]:
-    """Write tables and a picture of what bandit feedback alone gives to a folder; return what is in them."""
+    """Write tables and a figure of learning from bandit feedback alone to a folder; return their summaries."""
     found, what = list[Summary](), settings.movielens
     for cell, runs in results.runs.items():
         for figure in FIGURES:
@@ -271,7 +271,7 @@ def of_figure(found: Sequence[Summary], figure: str) -> list[Summary]:
 
 
 def _at(found: Sequence[Summary], cells: Iterable[Any], runs: int | None = None) -> list[Summary]:
-    """Return the summaries at some cells, in their order; those of so many runs, or of any number."""
+    """Return the summaries at some cells, in their order; those of ``runs`` runs, or of any number."""
     places: list[Mapping[str, Any]] = [cell.columns for cell in cells]
     return [each for place in places for each in found if each.place == place and runs in (None, each.runs)]
 
@@ -290,7 +290,7 @@ def _tables(panels: Iterable[Panel]) -> list[str]:
 
 
 def _decisions(readings: Sequence[tuple[str, Sequence[Summary]]], text: str) -> list[str]:
-    """Return the chapter on what the paper leaves open; nothing where nothing was compared."""
+    """Return the chapter on choices that the paper leaves open; empty where none were compared."""
     if not readings:
         return []
     parts = ["## Decisions that the paper leaves open", text]

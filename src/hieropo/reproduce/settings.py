@@ -17,7 +17,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", tuple: "a list"
 
 
 def read(cls: type[T], table: Any, place: str) -> T:
-    """Return the dataclass ``cls`` with the values of ``table``, which stands at ``place``.
+    """Return the dataclass ``cls`` with the values of ``table``, found at ``place`` in the file.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read(cls: type[T], table: Any, place: str) -> T:
 
 
 def changed(value: T, table: Mapping[str, Any], place: str) -> T:
-    """Return ``value``, a dataclass of optional settings, with those of ``table`` instead of its own.
+    """Return ``value``, a dataclass of optional settings, with the settings of ``table`` replaced.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def _optional(each: Any) -> bool:
 
 
 def _value(kind: Any, value: Any, place: str) -> Any:
-    """``value`` as ``kind``, which is a type that settings use."""
+    """Return ``value`` as ``kind``, one of the types of settings."""
     if is_dataclass(kind):
         return read(kind, value, place)  # type: ignore[arg-type]  # a class, not an instance
     origin, inner = get_origin(kind), get_args(kind)
@@ -90,7 +90,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a file of ratings has to hold."""
+    """The expected content of a file of ratings."""
 
     ratings: int
     users: int
@@ -100,7 +100,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MovieLensOpen:
-    """What the paper leaves open of its experiment on MovieLens."""
+    """The choices that the paper leaves open in its experiment on MovieLens."""
 
     clusters_found: Literal["each run", "once"] = "each run"
     starts: int = 1
@@ -114,7 +114,7 @@ class MovieLensOpen:
     rows_of_tasks: Literal["drawn", "even"] = "drawn"
 
     def check(self, place: str) -> None:
-        """Refuse numbers that are none."""
+        """Refuse numbers that are not finite."""
         if (
             min(self.starts, self.evaluation_contexts) < 1
             or self.unrated_movies < 0
@@ -129,7 +129,7 @@ class MovieLensOpen:
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What bandit feedback alone gives."""
+    """Settings of learning from bandit feedback alone."""
 
     runs: int
     rows_grid: tuple[int, ...]
@@ -137,14 +137,14 @@ class Beyond:
     added_rows: float
 
     def check(self) -> None:
-        """Refuse numbers that cannot be."""
+        """Refuse numbers out of range."""
         if min(self.runs, *self.rows_grid) < 1 or not self.added_rows > 0:
             raise InputError("beyond has runs or rows below 1, or added_rows that are not positive.")
 
 
 @dataclass(frozen=True, slots=True)
 class MovieLensAlternatives:
-    """Other readings of the paper, each a change of :class:`MovieLensOpen`, and where they are compared."""
+    """Other readings of the paper, each a change of :class:`MovieLensOpen`, and the points where they are compared."""
 
     runs: int
     rows: tuple[int, ...]
@@ -154,7 +154,7 @@ class MovieLensAlternatives:
 
 @dataclass(frozen=True, slots=True)
 class MovieLens:
-    """The experiment on MovieLens."""
+    """Settings of the experiment on MovieLens."""
 
     runs: int
     few_runs: int
@@ -171,7 +171,7 @@ class MovieLens:
     alternatives: MovieLensAlternatives = field(default_factory=lambda: MovieLensAlternatives(1, (), (), {}))
 
     def check(self) -> None:
-        """Refuse numbers that cannot be."""
+        """Refuse numbers out of range."""
         counts = (self.runs, self.few_runs, self.alternatives.runs)
         whole = (*counts, self.rank, self.iterations, self.clusters, self.tasks, self.actions)
         if min(*whole, *self.rows_grid) < 1 or not min(self.ridge, self.noise_sd) > 0:
@@ -183,7 +183,7 @@ class MovieLens:
             self.reading(name).check(f"movielens.alternatives.of.{name!r}")
 
     def reading(self, name: str) -> MovieLensOpen:
-        """What is left open, read otherwise."""
+        """Return the open choices in another reading."""
         return changed(self.open, self.alternatives.of[name], f"movielens.alternatives.of.{name!r}")
 
 
@@ -193,7 +193,7 @@ Word = Literal["calibrated", "simultaneous", "theorem"]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A prior of the tasks, and how far below its mean an action is valued; ``paper.toml`` says what words mean."""
+    """An algorithm: prior of the tasks and pessimism; ``paper.toml`` explains the values."""
 
     name: str
     prior: Prior
@@ -212,7 +212,7 @@ class Open:
     averaged_over: Literal["tasks", "rows"] = "tasks"
 
     def check(self, place: str) -> None:
-        """Refuse numbers that are none and choices that do not go together."""
+        """Refuse numbers that are not finite, and choices that contradict each other."""
         if self.contexts < 0 or self.evaluation_contexts < 1:
             raise InputError(
                 f"{place} has {self.contexts} contexts and {self.evaluation_contexts} evaluation_contexts; at least 0 "
@@ -227,7 +227,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Other readings of the paper, each a change of :class:`Open`, and where they are compared."""
+    """Other readings of the paper, each a change of :class:`Open`, and the points where they are compared."""
 
     hyper_sd: float
     rows: tuple[int, ...]
@@ -237,7 +237,7 @@ class Alternatives:
 
 @dataclass(frozen=True, slots=True)
 class Synthetic:
-    """The synthetic problem."""
+    """Settings of the synthetic problem."""
 
     runs: int
     dim: int
@@ -253,7 +253,7 @@ class Synthetic:
     alternatives: Alternatives = field(default_factory=lambda: Alternatives(1.0, (), (), {}))
 
     def check(self) -> None:
-        """Refuse numbers that cannot be; every reading of the paper too."""
+        """Refuse numbers out of range, in every reading of the paper."""
         whole = (self.runs, self.dim, self.actions, self.tasks, self.rows, *self.rows_grid, *self.tasks_grid)
         if min(whole) < 1 or min(self.noise_sd, self.task_sd, *self.hyper_sd) <= 0:
             raise InputError(
@@ -270,7 +270,7 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class Settings:
-    """All of them.
+    """All settings.
 
     Parameters
     ----------
@@ -301,17 +301,17 @@ class Settings:
 
     @cached_property
     def named(self) -> dict[str, Algorithm]:
-        """The algorithms by name."""
+        """Return the algorithms by name."""
         return {each.name: each for each in self.algorithms}
 
 
 def shipped() -> str:
-    """The settings that come with the package, as text."""
+    """Return the settings that ship with the package, as text."""
     return (files("hieropo.reproduce") / "paper.toml").read_text(encoding="utf-8")
 
 
 def settings_of(text: str, name: str) -> Settings:
-    """Read settings; ``name`` is that of their file, for messages.
+    """Return settings from text; ``name`` is that of their file, for messages.
 
     Raises
     ------
@@ -330,7 +330,7 @@ def settings_of(text: str, name: str) -> Settings:
 
 
 def settings_text(path: str | Path | None) -> tuple[str, str]:
-    """Text and name of a file of settings; of the one that ships where there is no path.
+    """Return text and name of a file of settings; of the shipped one without a path.
 
     Raises
     ------

@@ -46,20 +46,20 @@ class Summary:
     first: tuple[float, ...]
 
     def columns(self) -> dict[str, Any]:
-        """One row of a table."""
+        """Return its row of a table."""
         rest = {name: getattr(self, name) for name in self.__slots__ if name != "place"}
         return {**self.place, **rest, "first": list(self.first)}
 
 
 def standard_error(values: Array) -> float:
-    """Of the mean of independent values (R,)."""
+    """Return the standard error of the mean of independent values (R,)."""
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
 
 
 def summarised(
     place: Mapping[str, Any], runs: Sequence[Mapping[str, float]], names: Sequence[str], compared_with: str
 ) -> list[Summary]:
-    """One :class:`Summary` for each name, from paired runs in their order."""
+    """Return one :class:`Summary` for each name, from paired runs in their order."""
     values = {name: np.array([run[name] for run in runs]) for name in names}
     other = values.get(compared_with)
     found = []
@@ -75,14 +75,14 @@ def summarised(
 
 
 def figure(value: float, error: float, digits: int = 3) -> str:
-    """Value and standard error, ``0.912 ± 0.004``; an empty cell where the value is not a number."""
+    """Return value and standard error as text, ``0.912 ± 0.004``; empty where the value is not a number."""
     if not np.isfinite(value):
         return ""
     return f"{value:.{digits}f} ± {error:.{digits}f}" if np.isfinite(error) else f"{value:.{digits}f}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown table; all columns but the first are aligned to the right."""
+    """Return a Markdown table; all columns but the first are aligned to the right."""
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
@@ -90,7 +90,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def crossed(
     found: Sequence[Summary], down: str, across: str, corner: str, cell: Callable[[Summary], str]
 ) -> str:
-    """Markdown table with a row for each value of ``down``, and a column for each of ``across``.
+    """Return a Markdown table with a row for each value of ``down``, and a column for each of ``across``.
 
     They name the algorithm, or a column of the place.
     """
@@ -106,12 +106,12 @@ def _value(each: Summary, name: str) -> Any:
 
 
 def mean(each: Summary) -> str:
-    """Mean and standard error."""
+    """Return mean and standard error as text."""
     return figure(each.mean, each.se, 4)
 
 
 def difference(each: Summary) -> str:
-    """Difference and its standard error, with a sign; nothing where it is compared with itself."""
+    """Return difference and standard error as text, with a sign; empty where it is compared with itself."""
     if not np.isfinite(each.difference) or each.difference == each.difference_se == 0:
         return ""
     error = f" ± {each.difference_se:.4f}" if np.isfinite(each.difference_se) else ""
@@ -123,7 +123,7 @@ PACKAGES = ("numpy", "scipy", "numba")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where results come from.
+    """The provenance of results.
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ class Origin:
 
     @property
     def inside(self) -> dict[str, str]:
-        """For the inside of files."""
+        """Return the provenance for the metadata of files."""
         return {"hieropo": hieropo.__version__, "commit": ", ".join(self.commits), "seed": str(self.seed)}
 
     def paragraph(self) -> str:
-        """For a person."""
+        """Return the provenance as text for a person."""
         return (
             f"Made by `{self.command}` with {versions()}, at commit {', '.join(self.commits)}, with seed {self.seed}. "
             "Not edited by hand.\n"
@@ -155,7 +155,7 @@ class Origin:
 
 
 def versions() -> str:
-    """Releases that this process runs with, in words."""
+    """Return the releases of this process as text."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return f"hieropo {hieropo.__version__}, {packages} and Python {platform.python_version()}"
 
@@ -199,10 +199,10 @@ def write_text(path: Path, parts: Iterable[str]) -> None:
 
 
 def pictures_part(made: Sequence[Path]) -> list[str]:
-    """Pictures of a folder, shown in a text in it."""
+    """Return the Markdown of figures of a folder."""
     return [f"![{path.stem}]({path.name})" for path in made if path.suffix == ".svg"]
 
 
 def settings_part(origin: Origin) -> list[str]:
-    """The settings as a chapter."""
+    """Return the settings as a chapter."""
     return ["## Settings", f"```toml\n{origin.settings}```"]

@@ -1,4 +1,4 @@
-"""Arrow files of one record batch, and where in the file each buffer lies."""
+"""Arrow files of one record batch, with the position of each buffer in the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _ID_TYPES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its Arrow array, and what the document says of it besides its place."""
+    """One column: its Arrow array, and its entries in the document besides the positions of its buffers."""
 
     array: Any
     note: dict[str, Any]
 
 
 def ids(values: NDArray[Any]) -> Column:
-    """Make a column of ids (m,)."""
+    """Return a column of ids (m,)."""
     kind, buffers = encode_ids(values)
     return Column(_assemble(_id_type(kind), len(values), buffers), {"kind": kind})
 
@@ -45,7 +45,7 @@ def _id_type(kind: str) -> Any:
 
 
 def numbers(values: NDArray[Any]) -> Column:
-    """Make a column of numbers (m,), or of one row of them for each task (m, k)."""
+    """Return a column of numbers (m,), or of one row of numbers for each task (m, k)."""
     flat = np.ascontiguousarray(values)
     if flat.ndim == 1:
         return Column(_assemble(pa.from_numpy_dtype(flat.dtype), flat.size, (flat,)), {})
@@ -68,16 +68,16 @@ def write_table(path: Path, columns: Mapping[str, Column]) -> dict[str, Any]:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     with pa.memory_map(str(path)) as source:
-        whole = source.read_buffer()
-        stored = pa.ipc.open_file(pa.BufferReader(whole)).get_batch(0)
-        places = {
-            name: {**column.note, "buffers": _places(stored.column(name), whole.address)}
+        file = source.read_buffer()
+        stored = pa.ipc.open_file(pa.BufferReader(file)).get_batch(0)
+        entries = {
+            name: {**column.note, "buffers": _buffer_offsets(stored.column(name), file.address)}
             for name, column in columns.items()
         }
-        return {"bytes": whole.size, "rows": batch.num_rows, "sha256": sha256(whole), "columns": places}
+        return {"bytes": file.size, "rows": batch.num_rows, "sha256": sha256(file), "columns": entries}
 
 
-def _places(array: Any, start: int) -> list[list[int]]:
-    # A list of fixed size has a child of its own; validity bitmaps are absent, since nothing is ever null.
+def _buffer_offsets(array: Any, start: int) -> list[list[int]]:
+    """Return offset and length of each buffer; validity bitmaps are absent, because no value is null."""
     buffers = [buffer for buffer in array.buffers() if buffer is not None]
     return [[buffer.address - start if buffer.size else 0, buffer.size] for buffer in buffers]

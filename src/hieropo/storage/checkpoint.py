@@ -8,7 +8,7 @@ from typing import Any
 
 from hieropo.features.maps import FeatureMap
 from hieropo.storage import layout
-from hieropo.storage.directories import aside, read_features, remove, writing
+from hieropo.storage.directories import displaced, read_features, remove, writing
 from hieropo.storage.mapped import open_directory
 from hieropo.storage.moments import Sums, read_sums, write_sums
 
@@ -20,83 +20,85 @@ class StoredCheckpoint:
     Parameters
     ----------
     log : mapping
-        What the log was, as JSON can hold it.
+        Description of the log, as JSON can hold it.
     files : int
-        How many of its files were read.
+        Number of its files that were read.
     settings : mapping
-        What the pass was asked for, as JSON can hold it.
+        Settings of the pass, as JSON can hold them.
     features : FeatureMap
-    lanes : sequence of Sums
-        What each lane had summed.
+    worker_sums : sequence of Sums
+        The sums of each worker.
     """
 
     log: Mapping[str, Any]
     files: int
     settings: Mapping[str, Any]
     features: FeatureMap
-    lanes: Sequence[Sums]
+    worker_sums: Sequence[Sums]
 
 
-def write_checkpoint(path: str | os.PathLike[str], found: StoredCheckpoint) -> None:
-    """Write a checkpoint in place of the one that stands there; it is the old one or the new one at any moment.
+def write_checkpoint(path: str | os.PathLike[str], checkpoint: StoredCheckpoint) -> None:
+    """Write a checkpoint; it replaces the one at ``path`` in one step.
 
     Raises
     ------
     ArtifactError
-        Something else stands at ``path``, or it cannot be written.
+        ``path`` holds something else, or cannot be written.
     """
     document = {
         **layout.head(layout.CHECKPOINT),
-        "files_read": found.files,
-        "rows": sum(lane.sketch.rows for lane in found.lanes),
-        "settings": dict(found.settings),
-        "features": found.features.to_dict(),
-        "features_fingerprint": found.features.fingerprint,
-        "log": dict(found.log),
+        "files_read": checkpoint.files,
+        "rows": sum(sums.sketch.rows for sums in checkpoint.worker_sums),
+        "settings": dict(checkpoint.settings),
+        "features": checkpoint.features.to_dict(),
+        "features_fingerprint": checkpoint.features.fingerprint,
+        "log": dict(checkpoint.log),
     }
     with writing(path, layout.CHECKPOINT) as folder:
-        lanes: list[dict[str, Any]] = []
+        workers: list[dict[str, Any]] = []
         files: dict[str, Any] = {}
-        for number, lane in enumerate(found.lanes):
-            about, written = write_sums(folder, _prefix(number), lane)
-            lanes.append(about)
+        for number, sums in enumerate(checkpoint.worker_sums):
+            entry, written = write_sums(folder, _prefix(number), sums)
+            workers.append(entry)
             files |= written
-        document |= {"lanes": lanes, "files": files}
+        document |= {"lanes": workers, "files": files}
         (folder / layout.CHECKPOINT.document).write_bytes(layout.encode(document))
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> StoredCheckpoint | None:
-    """Open what :func:`write_checkpoint` wrote, and check every byte of it; None where nothing stands.
+    """Return a checkpoint after a check of every byte; None where ``path`` does not exist or is empty.
 
     Raises
     ------
     ArtifactError
-        It is torn, edited or of another release's format.
+        A file is torn or edited, or the format is that of another release.
     """
     place = Path(path)
-    if not (place.exists() and any(place.iterdir())) and aside(place) is None:
+    if not (place.exists() and any(place.iterdir())) and displaced(place) is None:
         return None
     folder, document, files = open_directory(place, layout.CHECKPOINT)
     features = read_features(folder, document, layout.CHECKPOINT)
     assert features is not None
-    lanes = [
-        read_sums(files, _prefix(number), about, features.fingerprint)
-        for number, about in enumerate(document["lanes"])
+    worker_sums = [
+        read_sums(files, _prefix(number), entry, features.fingerprint)
+        for number, entry in enumerate(document["lanes"])
     ]
-    return StoredCheckpoint(document["log"], document["files_read"], document["settings"], features, lanes)
+    return StoredCheckpoint(
+        document["log"], document["files_read"], document["settings"], features, worker_sums
+    )
 
 
 def remove_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Remove a checkpoint, whose work is done.
+    """Remove a checkpoint.
 
     Raises
     ------
     ArtifactError
-        Something else stands at ``path``.
+        ``path`` holds something else.
     """
     layout.check_replaceable(Path(path), layout.CHECKPOINT)
     remove(Path(path))
 
 
-def _prefix(lane: int) -> str:
-    return f"lane-{lane}-"
+def _prefix(worker: int) -> str:
+    return f"lane-{worker}-"

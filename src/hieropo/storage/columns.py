@@ -1,7 +1,7 @@
-"""Columns of ids: how each kind lies on disk, and the 64-bit code by which an id is looked up.
+"""Columns of ids: the buffers of each kind on disk, and the 64-bit code by which an id is looked up.
 
-Equal ids have equal codes. A whole number or a ``datetime64`` is its own code; any other id is hashed, and
-whoever looks it up compares the id itself.
+Equal ids have equal codes. A whole number or a ``datetime64`` is its own code. Any other id is hashed, and a look-up
+compares the ids themselves.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ EPOCH = dt.date(1970, 1, 1).toordinal()
 
 @dataclass(frozen=True)
 class WholeIds:
-    """Ids of 64 bits, their own codes: int64, uint64, ``datetime64[unit]``."""
+    """Ids of 64 bits that are their own codes: int64, uint64, ``datetime64[unit]``."""
 
     kind: str
     words: memoryview
@@ -39,11 +39,11 @@ class WholeIds:
         return np.int64(word).view(self.kind) if self.kind.startswith("datetime") else word
 
     def values(self) -> NDArray[Any]:
-        """View all ids, as they were given."""
+        """Return all ids as given, as a view."""
         return self.codes().view(self.kind)
 
     def codes(self) -> NDArray[Any]:
-        """View the code of every id."""
+        """Return the codes of all ids, as a view."""
         return np.frombuffer(self.words, dtype=_word_type(self.kind))
 
     def code(self, key: Any) -> int | None:
@@ -53,18 +53,18 @@ class WholeIds:
         if self.kind.startswith("datetime"):
             return _date_code(key, self.kind)
         try:
-            whole = int(key)
+            integer = int(key)
         except (TypeError, ValueError, OverflowError):
             return None
-        return whole if whole == key else None
+        return integer if integer == key else None
 
 
 def _date_code(key: object, kind: str) -> int | None:
     moment = instant(key)
     if moment is None:
         return None
-    twin = moment.astype(kind)
-    return int(twin.view("i8")) if twin.astype(moment.dtype) == moment else None
+    converted = moment.astype(kind)
+    return int(converted.view("i8")) if converted.astype(moment.dtype) == moment else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class HashedIds:
         return self.count
 
     def values(self) -> NDArray[Any]:
-        """Return all ids, as they were given."""
+        """Return all ids as given."""
         values = np.empty(self.count, dtype=object)
         values[:] = [self.at(row) for row in range(self.count)]
         return values
@@ -96,7 +96,7 @@ IdColumn = WholeIds | HashedIds
 
 
 def id_codes(values: NDArray[Any]) -> NDArray[Any]:
-    """Code of every id (m,)."""
+    """Return the code of every id (m,)."""
     if values.dtype != object:
         return np.ascontiguousarray(values).view(_word_type(values.dtype.name))
     return np.fromiter(map(hashed, values.tolist()), dtype="<u8", count=values.size)
@@ -107,7 +107,7 @@ def _word_type(kind: str) -> str:
 
 
 def open_ids(kind: str, buffers: tuple[memoryview, ...]) -> IdColumn:
-    """Read a column of ids from its buffers."""
+    """Return the column of ids in these buffers."""
     if kind == "uint64":
         return WholeIds(kind, buffers[0].cast("B").cast("Q"))
     if kind == "int64" or kind.startswith("datetime64["):
@@ -131,12 +131,12 @@ _TEXTS: dict[str, Callable[[memoryview], Any]] = {
 
 
 def encode_ids(values: NDArray[Any]) -> tuple[str, Buffers]:
-    """Lay ids (m,) out: their kind, and the buffers of the Arrow array that holds them.
+    """Return the kind of ids (m,), and the buffers of the Arrow array that holds them.
 
     Raises
     ------
     InputError
-        An id would not come back equal; names it.
+        An id would not be read back equal; the message names it.
     """
     if values.dtype != object:
         return values.dtype.name, (id_codes(values),)
@@ -162,14 +162,17 @@ def _utf8(item: str) -> bytes:
     try:
         return item.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"The task id {item!r} is not valid Unicode: {error.reason}.") from error
+        raise InputError(
+            f"The task id {item!r} is not valid Unicode ({error.reason}), so it cannot be stored. Correct it in the "
+            "log."
+        ) from error
 
 
 def _json(item: object) -> bytes:
-    twin = decode_id(encode_id(item))
-    if twin != item or hash(twin) != hash(item):
+    decoded = decode_id(encode_id(item))
+    if decoded != item or hash(decoded) != hash(item):
         raise InputError(
-            f"The task id {item!r} of type {type(item).__name__} would come back as {twin!r}, which is not "
-            "equal to it. Hand dates in as one array of datetime64, or use strings."
+            f"The task id {item!r} of type {type(item).__name__} would be read back as {decoded!r}, which is not "
+            "equal to it. Give dates as one array of datetime64, or use text."
         )
     return json.dumps(encode_id(item)).encode()

@@ -1,8 +1,8 @@
-"""Directories of all kinds: how they are written, their provenance and their feature map.
+"""Atomic replacement of directories, and the parts that all kinds have: provenance and feature map.
 
 The new directory is written beside its target, under a hidden name, and locked while its writer lives. Where
 the target exists, the kernel exchanges the two names in one step. Where it cannot (some network file
-systems), the old directory steps aside first, and :func:`aside` finds it should the writer die in between.
+systems), the old directory is renamed first, and :func:`displaced` finds it if the writer dies in between.
 """
 
 import ctypes
@@ -30,19 +30,19 @@ CURRENT_DIRECTORY = -100 if sys.platform == "linux" else -2
 
 @contextmanager
 def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
-    """Give an empty directory to write into; on a clean exit it becomes ``target``, otherwise it goes.
+    """Yield an empty directory to write into; on a clean exit it becomes ``target``, otherwise it is removed.
 
     Parameters
     ----------
     target : Path
-        May not exist yet; its parent must.
+        Its parent must exist.
     check : callable
-        Called with ``target`` before anything is written, and again before it is replaced. Raises where what
-        stands there must be kept.
+        Called with ``target`` before anything is written, and again before it is replaced. Raises where ``target``
+        must be kept.
     """
     with _locked(target.parent):
         check(target)
-        _sweep(target)
+        _remove_leftovers(target)
     folder, lock = _claim(target)
     try:
         yield folder
@@ -52,7 +52,7 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
             check(target)
             _publish(folder, target)
             _sync(target.parent)
-            _sweep(target)
+            _remove_leftovers(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
@@ -60,24 +60,24 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def remove(target: Path) -> None:
-    """Remove a directory, and what writers that died left beside it."""
+    """Remove a directory, and the leftovers of writers that died beside it."""
     target = Path(os.path.realpath(target))
     with _locked(target.parent):
         for folder in (*_siblings(target, "replaced"), target):
             with suppress(FileNotFoundError):
                 folder.rename(_sibling(target, "saving"))  # in one step: a reader never finds a part of it
-        _sweep(target)
+        _remove_leftovers(target)
 
 
-def aside(target: Path) -> Path | None:
-    """Where the policy of a missing ``target`` is, if its writer died between the two renames; else None."""
+def displaced(target: Path) -> Path | None:
+    """Return the directory that was displaced from a missing ``target`` by a writer that died; None without one."""
     with suppress(OSError):
         return max(_siblings(target, "replaced"), key=lambda path: path.stat().st_ctime_ns, default=None)
     return None
 
 
-def attended(target: Path) -> bool:
-    """Whether a writer of ``target`` is at work beside it, or died there."""
+def has_writer(target: Path) -> bool:
+    """Return True where a writer of ``target`` is at work beside it, or died there."""
     with suppress(OSError):
         return bool(_siblings(target, "saving|replaced"))
     return False
@@ -94,6 +94,7 @@ def _siblings(target: Path, roles: str) -> list[Path]:
 
 
 def _claim(target: Path) -> tuple[Path, int | None]:
+    """Make and lock a hidden directory beside ``target``; return it with its lock."""
     while True:
         folder = _sibling(target, "saving")
         folder.mkdir()
@@ -108,7 +109,7 @@ def _claim(target: Path) -> tuple[Path, int | None]:
 
 def _publish(folder: Path, target: Path) -> None:
     if not target.exists() or not any(target.iterdir()):
-        folder.rename(target)  # an empty directory gives way
+        folder.rename(target)  # replaces an empty directory
     elif not exchange(folder, target):
         old = _sibling(target, "replaced")
         target.rename(old)
@@ -120,17 +121,17 @@ def _publish(folder: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where this system or file system has no such step."""
+    """Exchange two names in one step; return False where the system or file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform != "win32" else None
     call = getattr(libc, "renameat2" if sys.platform == "linux" else "renameatx_np", None)
     if call is None:
         return False
-    here = CURRENT_DIRECTORY
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    return bool(call(here, os.fsencode(one), here, os.fsencode(other), RENAME_EXCHANGE) == 0)
+    names = CURRENT_DIRECTORY, os.fsencode(one), CURRENT_DIRECTORY, os.fsencode(other)
+    return bool(call(*names, RENAME_EXCHANGE) == 0)
 
 
-def _sweep(target: Path) -> None:
+def _remove_leftovers(target: Path) -> None:
     for folder in _siblings(target, "replaced") if target.exists() else ():
         shutil.rmtree(folder, ignore_errors=True)
     for folder in _siblings(target, "saving"):
@@ -142,7 +143,7 @@ def _remove_abandoned(folder: Path) -> None:
     if lock is None:
         return
     try:
-        if _lock(lock, wait=False):  # held until it is gone, so that its writer may not think that it has it
+        if _lock(lock, wait=False):  # held until the folder is removed, so that no writer can claim it
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
@@ -178,7 +179,7 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
 
 
 def _sync(path: Path) -> None:
-    if sys.platform == "win32":  # it wants a descriptor that can write, and has none for directories
+    if sys.platform == "win32":  # fsync there needs a descriptor that can write, and directories have none
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -189,12 +190,12 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], kind: layout.Kind) -> Iterator[Path]:
-    """Give an empty directory to write into, which takes the place of ``path`` at the end.
+    """Yield an empty directory to write into, which replaces ``path`` at the end.
 
     Raises
     ------
     ArtifactError
-        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+        ``path`` holds something else, or cannot be written; its content is unchanged.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -203,39 +204,39 @@ def writing(path: str | os.PathLike[str], kind: layout.Kind) -> Iterator[Path]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ArtifactError(
-            f"{target} was not written: {reason}. What stood there before is as it was. "
-            "Is the disk full, a quota used up, or the directory closed to this user?"
+            f"{target} was not written: {reason}. Its previous content is unchanged. Check the space on the disk, "
+            "quotas and permissions."
         ) from error
 
 
 def plain_json(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance as it comes back from JSON.
+    """Return a provenance as JSON reads it back.
 
     Raises
     ------
     InputError
-        An entry would not come back equal.
+        An entry would not be read back equal.
     """
     try:
-        twin = json.loads(json.dumps(dict(provenance), allow_nan=False))
+        decoded = json.loads(json.dumps(dict(provenance), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise InputError(f"The provenance is not JSON: {error}. Use texts, numbers and lists.") from error
     for key, value in provenance.items():
-        if twin.get(key) != value:
+        if decoded.get(key) != value:
             raise InputError(
-                f"The provenance entry {key!r} = {value!r} would come back as {twin.get(key)!r}. "
-                "JSON has text keys, and lists but no tuples."
+                f"The provenance entry {key!r} = {value!r} would be read back as {decoded.get(key)!r}. "
+                "Use text keys, and lists in place of tuples."
             )
-    return dict(twin)
+    return dict(decoded)
 
 
 def read_features(folder: Path, document: Mapping[str, Any], kind: layout.Kind) -> FeatureMap | None:
-    """Read the feature map of a document; None where it has none.
+    """Return the feature map of a document; None where it has none.
 
     Raises
     ------
     ArtifactError
-        This release cannot read it, or reads another map.
+        This release cannot read it, or computes another fingerprint.
     """
     entry = document["features"]
     if entry is None:
@@ -244,27 +245,27 @@ def read_features(folder: Path, document: Mapping[str, Any], kind: layout.Kind) 
         features = feature_map_from_dict(entry)
     except InputError as error:
         raise ArtifactError(
-            f"{folder}: {kind.document} holds a feature map that this release cannot read ({error}). It "
-            f"was written by {document['written_by']}: use that release, or make it again."
+            f"{folder}: {kind.document} holds a feature map that this release cannot read ({error}). It was written by "
+            f"{document['written_by']}. Use that release, or make {kind.called} again."
         ) from error
     if features.fingerprint != document["features_fingerprint"]:
-        raise other_number(folder, "the fingerprint of the feature map is another than when it was saved")
+        raise other_number(folder, "the fingerprint of the feature map differs from the saved one")
     return features
 
 
 def other_number(folder: Path, problem: str) -> ArtifactError:
-    """Build the error for files that are whole and yet say something else than when they were written."""
+    """Return the error for intact files from which this release computes another number than was saved."""
     return ArtifactError(
-        f"{folder}: {problem}. The files are whole, so this release computes something else than the one "
-        "that saved it. Use that release, or fit and save again."
+        f"{folder}: {problem}. The files are intact, so this release computes another number than the one that saved "
+        "it. Use that release, or fit and save again."
     )
 
 
 def unreadable(folder: Path, entry: str, error: Exception) -> ArtifactError:
-    """Build the error for an entry of a policy's document that does not describe a value."""
+    """Return the error for an entry of a policy's document that does not describe a value."""
     reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
     return ArtifactError(
         f"{folder}: the entry {entry!r} of {layout.POLICY.document} cannot be read: {reason}. The checksum is right, "
-        "so the file was edited, or written by another program. The policy cannot be inspected, judged or learned on. "
-        "Take the directory from a copy, or fit and save again."
+        "so the file was edited, or written by another program. The policy cannot be inspected, evaluated or updated. "
+        "Restore the directory from a copy, or fit and save again."
     )

@@ -1,4 +1,4 @@
-"""The files of a directory of each kind, and the one document that describes it.
+"""The files of each kind of directory, and the document that describes them.
 
 The document, such as ``policy.json``, ends in the SHA-256 of all its bytes before, and names every other file with its
 length and SHA-256, so that no byte of the directory can change unseen.
@@ -36,11 +36,11 @@ class Kind:
     Parameters
     ----------
     name : str
-        In the entry "format" of the document, after "hieropo", and in the name of the document.
+        Its name in the entry "format" of the document, after "hieropo", and in the file name of the document.
     called : str
-        The same in a sentence.
+        Its name in a sentence.
     version : int
-        The one that this release writes and reads.
+        The format version that this release writes and reads.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def document(self) -> str:
-        """Name of the document."""
+        """Return the file name of the document."""
         return f"{self.name}.json"
 
 
@@ -64,12 +64,12 @@ GATE = "gate.arrow"
 
 
 def level_file(number: int) -> str:
-    """Name of the table that holds the parents of one level."""
+    """Return the file name of the table with the parents of one level."""
     return f"level-{number}.arrow"
 
 
 def encode(document: dict[str, Any]) -> bytes:
-    """Write the document, one entry a line, closed by its own checksum.
+    """Return the document as bytes, one entry a line, ending in its own checksum.
 
     Raises
     ------
@@ -86,39 +86,39 @@ def _closing(body: bytes) -> bytes:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """Return the kind that a directory states; None where it has no document, or none that this user may see."""
+    """Return the kind of a directory; None where it has no document, or none that this user may read."""
     if not os.access(folder, os.X_OK):
         return None
     return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)
 
 
 def head(kind: Kind) -> dict[str, Any]:
-    """Begin a document."""
+    """Return the first entries of a document: format, version and release."""
     from hieropo import __version__
 
     return {"format": f"hieropo {kind.name}", "version": kind.version, "written_by": f"hieropo {__version__}"}
 
 
 def decode(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
-    """Read the document of ``folder``.
+    """Return the document of ``folder``.
 
     Raises
     ------
     ArtifactError
-        Not of this kind, of another version of the format, torn or edited.
+        It is of another kind or format version, torn or edited.
     """
-    document = _whole(raw, folder, kind)
+    document = _decode_any_version(raw, folder, kind)
     if document["version"] != kind.version:
         raise ArtifactError(
-            f"{folder}: {kind.document} is of format version {document['version']}, written by "
-            f"{document.get('written_by')}; this release reads version {kind.version} alone. Read it with the release "
+            f"{folder}: {kind.document} has format version {document['version']}, written by "
+            f"{document.get('written_by')}; this release reads only version {kind.version}. Read it with the release "
             "that wrote it, or make it again with this one."
         )
     return document
 
 
-def _whole(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
-    """Read the document of any version."""
+def _decode_any_version(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
+    """Return the document of any format version."""
     try:
         document = json.loads(raw)
     except ValueError as error:
@@ -133,29 +133,29 @@ def _whole(raw: bytes, folder: Path, kind: Kind) -> dict[str, Any]:
     return document
 
 
-def from_gaussian(law: Gaussian | None) -> dict[str, Any] | None:
-    """Write a Gaussian; None stays None."""
-    return None if law is None else {"mean": law.mean.tolist(), "cov": law.cov.tolist()}
+def from_gaussian(gaussian: Gaussian | None) -> dict[str, Any] | None:
+    """Return a Gaussian as types of JSON; None stays None."""
+    return None if gaussian is None else {"mean": gaussian.mean.tolist(), "cov": gaussian.cov.tolist()}
 
 
 def to_gaussian(entry: dict[str, Any] | None) -> Gaussian | None:
-    """Read a Gaussian, to the last bit."""
+    """Return the Gaussian of an entry, equal to the last bit."""
     return None if entry is None else Gaussian.trusted(_array(entry["mean"]), _array(entry["cov"]))
 
 
 def from_prior(table: TaskTable | UnitTable) -> dict[str, Any] | None:
-    """Write the law of a task that is not in the table; packed covariances where each action has a law of its own."""
+    """Return the prior of a task that is not in the table; packed covariances where actions have separate marginals."""
     if isinstance(table, UnitTable):
         return {"mean": np.asarray(table.prior_means).tolist(), "cov": np.asarray(table.prior_covs).tolist()}
     return from_gaussian(table.prior)
 
 
 def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
-    """Write a hierarchy; who hangs on whom, and what is known of tasks, lies in tables of its own."""
+    """Return a hierarchy as types of JSON; parents of nodes and values of metadata are stored in tables."""
     if hierarchy is None:
         return None
     named = {"levels": [{"name": level.name} for level in hierarchy.levels]}
-    known = {} if hierarchy.metadata is None else {"metadata": _about(hierarchy.metadata)}
+    known = {} if hierarchy.metadata is None else {"metadata": _metadata_entry(hierarchy.metadata)}
     if isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy):
         return {**hierarchy.to_dict(), **named, **known}
     return {
@@ -167,12 +167,12 @@ def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
     }
 
 
-def _about(metadata: Metadata) -> dict[str, Any]:
+def _metadata_entry(metadata: Metadata) -> dict[str, Any]:
     return {"names": list(metadata.names), "centre": metadata.centre.tolist()}
 
 
 def to_metadata(entry: dict[str, Any], tasks: Keys, values: Any) -> Metadata:
-    """Read metadata, given their table: ids (m,) and one row of numbers for each."""
+    """Return metadata from their table: ids (m,) of tasks and one row of numbers for each."""
     centre = _array(entry["centre"])
     return Metadata(tasks, values.reshape(len(values), *centre.shape), tuple(entry["names"]), centre)
 
@@ -182,7 +182,7 @@ def to_hierarchy(
     parents: Callable[[int], dict[Any, Any]],
     metadata: Callable[[dict[str, Any]], Metadata],
 ) -> AnyHierarchy:
-    """Read a hierarchy; ``parents`` gives the parent of every child of a level, ``metadata`` what is known of tasks."""
+    """Return the hierarchy of an entry; ``parents`` reads the parents of a level, ``metadata`` those of tasks."""
     known = metadata(entry["metadata"]) if "metadata" in entry else None
     kind = _CROSSED.get(entry.get("kind", ""))
     if kind is not None:
@@ -202,7 +202,7 @@ def to_hierarchy(
 
 
 def to_prior(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Read means (K, p) and packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
+    """Return means (K, p) and packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
     return _array(entry["mean"]), _array(entry["cov"])
 
 
@@ -211,42 +211,47 @@ def _array(values: list[Any]) -> Any:
 
 
 def damaged(folder: Path, name: str, finding: str) -> ArtifactError:
-    """Build the error for a file that is not as it was written."""
+    """Return the error for a file that has changed since it was written."""
     return ArtifactError(
-        f"{folder}: {name} {finding}. The directory was torn (copied in part, disk failure) or edited by "
-        "hand. Take it from a copy, or make it again."
+        f"{folder}: {name} {finding}. The directory is damaged (copied in part, disk failure) or was edited. Restore "
+        "it from a copy, or make it again."
     )
 
 
 def check_replaceable(target: Path, kind: Kind = POLICY) -> None:
-    """Refuse a target that a save must not replace: all but nothing, an empty directory and one of this kind alone.
+    """Refuse a target that a save must not replace: only an empty directory or one of this kind may exist there.
 
     Raises
     ------
     ArtifactError
-        The target is something else; says what.
+        The target is something else; the message names it.
     """
     if not target.parent.is_dir():
-        raise ArtifactError(f"{target} cannot be written: {target.parent} is no directory. Make it first.")
+        raise ArtifactError(
+            f"{target} cannot be written, because {target.parent} is not a directory. Make it first."
+        )
     if not target.exists():
         return
     if not target.is_dir():
-        raise ArtifactError(f"{target} is a file, and what is written is a directory. Give another path.")
+        raise ArtifactError(f"{target} is a file, and {kind.called} is a directory. Give another path.")
     names = {path.name for path in target.iterdir()}
     if not names:
         return
-    advice = "Give another path, or move what stands there away."
+    advice = "Give another path, or move its content away."
     if kind.document not in names:
         raise ArtifactError(
-            f"{target} is a directory with other things in it ({_few(names)}), not {kind.called}. {advice}"
+            f"{target} is a directory with other files ({_few(names)}), not {kind.called}, and would be replaced. "
+            f"{advice}"
         )
     try:
-        document = _whole((target / kind.document).read_bytes(), target, kind)
+        document = _decode_any_version((target / kind.document).read_bytes(), target, kind)
     except ArtifactError as error:
-        raise ArtifactError(f"{target} may be something else than {kind.called}: {error} {advice}") from error
-    strange = names - {kind.document} - document["files"].keys()
-    if strange:
-        raise ArtifactError(f"{target} holds files that hieropo did not write ({_few(strange)}). {advice}")
+        raise ArtifactError(f"{target} may not be {kind.called}: {error} {advice}") from error
+    unknown = names - {kind.document} - document["files"].keys()
+    if unknown:
+        raise ArtifactError(
+            f"{target} holds files that hieropo did not write ({_few(unknown)}), and would be replaced. {advice}"
+        )
 
 
 def _few(names: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""Read a policy."""
+"""Read a policy from its directory."""
 
 import os
 from collections.abc import Mapping
@@ -30,25 +30,26 @@ from hieropo.storage.row_checksums import RowBytes
 from hieropo.storage.self_check import check_moments, difference, other_posterior
 from hieropo.storage.table import StoredKeys, StoredTable, StoredUnits
 
-SMALL = 64 << 20
+SMALL = 64 << 20  # bytes of a directory up to which a load verifies all of it
 
 
 @dataclass(frozen=True, eq=False)
 class StoredPolicy:
-    """A policy that lies on disk, and what was saved with it.
+    """A policy on disk, with the hierarchy, moments and provenance that were saved with it.
 
     Parameters
     ----------
     path : Path
         The directory.
     policy : LCBPolicy or GatedPolicy
-        Chooses as the saved one did. Its table is a memory map, which outlives the replacement of its files.
+        Makes the same choices as the saved policy. Its table is a memory map, which stays valid when the files are
+        replaced.
     hyper : Gaussian or None
-        Posterior of the root of the hierarchy.
+        Posterior of the population mean (the root of the hierarchy).
     log_evidence : float or None
         Log marginal likelihood.
     provenance : dict
-        As it was handed in.
+        As it was given to ``save_policy``.
     """
 
     path: Path
@@ -61,12 +62,12 @@ class StoredPolicy:
 
     @property
     def features(self) -> FeatureMap | None:
-        """The feature map of the policy."""
+        """Return the feature map of the policy."""
         return self.policy.features
 
     @cached_property
     def hyper_uncertainty(self) -> HyperUncertainty:
-        """The uncertainty of the hierarchy; None where the table takes it as known.
+        """Return the uncertainty of the hyper-parameters; None where the table takes them as known.
 
         Raises
         ------
@@ -80,18 +81,18 @@ class StoredPolicy:
 
     @cached_property
     def sketch(self) -> RowSketch:
-        """A fingerprint of the rows that the policy was learned from; unknown where it was not saved."""
+        """Return the fingerprint of the rows that the policy was learned from; unknown where none was saved."""
         entry = self._document.get("row_sketch")
         return RowSketch.unknown(0) if entry is None else RowSketch.from_dict(entry)
 
     @cached_property
     def hierarchy(self) -> layout.AnyHierarchy | None:
-        """The hierarchy under which the policy was made; the parents of its levels are read on first use.
+        """Return the hierarchy of the policy; the parents of its levels are read on first use.
 
         Raises
         ------
         ArtifactError
-            The file of a level is not as it was written, or the entry does not describe a hierarchy.
+            The file of a level has changed since it was written, or the entry does not describe a hierarchy.
         """
         entry = self._document["hierarchy"]
         if entry is None:
@@ -114,12 +115,12 @@ class StoredPolicy:
         return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
 
     def moments(self) -> Moments | UnitMoments | None:
-        """Statistics of which the policy was made, as views of the mapped file; None where none were saved.
+        """Return the moments that the policy was learned from, as views of the mapped file; None without any.
 
         Raises
         ------
         ArtifactError
-            The file is not as it was written, or the policy does not follow from its moments.
+            The file has changed since it was written, or the policy does not follow from its moments.
         """
         file = self._files.get(layout.MOMENTS)
         if file is None:
@@ -136,10 +137,10 @@ class StoredPolicy:
 
 
 def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
-    """Open a policy that :func:`hieropo.storage.save_policy` wrote.
+    """Load a policy that :func:`hieropo.storage.save_policy` wrote.
 
-    Up to 64 MiB are verified byte by byte. Of a larger directory the document is, and each row when it is
-    first looked up; :func:`verify_policy` verifies everything. Nothing is unpickled and no code is run.
+    A directory of up to 64 MiB is verified byte by byte. In a larger one the document is verified at once, and each
+    row when it is first looked up; :func:`verify_policy` verifies everything. Nothing is unpickled and no code is run.
 
     Parameters
     ----------
@@ -154,22 +155,22 @@ def load_policy(path: str | os.PathLike[str]) -> StoredPolicy:
     Raises
     ------
     ArtifactError
-        There is no policy, or it is torn, edited, of a newer format, or decides otherwise than when it was
-        saved. Names the file.
+        There is no policy; or it is torn, edited, of another format version, or gives other lower bounds than when it
+        was saved. The message names the file.
     """
-    return _open(Path(path), whole=False)
+    return _open(Path(path), verify_all=False)
 
 
 @one_blas_thread
 def verify_policy(path: str | os.PathLike[str]) -> None:
-    """Read all of a policy directory, check every byte, and condition the hierarchy on the moments once more.
+    """Check every byte of a policy directory, and check its posterior against one computed from its moments.
 
     Raises
     ------
     ArtifactError
-        As :func:`load_policy`; names the first file that is not as it was written.
+        As :func:`load_policy`; the message names the first file that has changed.
     """
-    stored = _open(Path(path), whole=True)
+    stored = _open(Path(path), verify_all=True)
     moments, hierarchy = stored.moments(), stored.hierarchy
     if moments is not None and hierarchy is not None:
         problem = other_posterior(stored.policy.table, moments, hierarchy, stored.hyper_uncertainty, stored)
@@ -177,9 +178,9 @@ def verify_policy(path: str | os.PathLike[str]) -> None:
             raise other_number(stored.path, problem)
 
 
-def _open(path: Path, *, whole: bool) -> StoredPolicy:
+def _open(path: Path, *, verify_all: bool) -> StoredPolicy:
     folder, document, files = open_directory(path, layout.POLICY)
-    verified = whole or sum(file.entry["bytes"] for file in files.values()) <= SMALL
+    verified = verify_all or sum(file.entry["bytes"] for file in files.values()) <= SMALL
     if verified:
         for file in files.values():
             file.verify()
@@ -222,7 +223,7 @@ def _gated(
 def _table(
     tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool
 ) -> StoredTable | StoredUnits:
-    dim, actions = document["dim"], document.get("actions_apart", 0)
+    dim, actions = document["dim"], document.get("actions_apart", 0)  # actions with separate marginals
     packed = actions * packed_size(dim // actions) if actions else packed_size(dim)
     ids = stored_ids(tasks, "id")
     codes = lookup.bytes_of("code").cast("Q" if _unsigned(ids.kind) else "q")
@@ -239,7 +240,9 @@ def _table(
     means, covs = tasks.array("mean", "<f8", dim), tasks.array("cov", "<f8", packed)
     counts = tasks.array("rows", "<f8")
     if actions:
-        means, covs = (each.reshape(len(each), actions, each.shape[1] // actions) for each in (means, covs))
+        means, covs = (
+            array.reshape(len(array), actions, array.shape[1] // actions) for array in (means, covs)
+        )
         return StoredUnits(keys, means, covs, counts, *layout.to_prior(document["prior"]))
     prior = layout.to_gaussian(document["prior"])
     assert prior is not None

@@ -1,4 +1,4 @@
-"""Find a directory and map all its files at one moment, whatever a writer does meanwhile."""
+"""Memory maps of all files of a directory, consistent while writers replace it."""
 
 import hashlib
 import mmap
@@ -15,36 +15,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.errors import ArtifactError, warn
-from hieropo.storage.directories import aside, attended
+from hieropo.storage.directories import displaced, has_writer
 from hieropo.storage.layout import Kind, damaged, decode, kind_of
 
 ARROW_MAGIC = b"ARROW1"
-ATTEMPTS, PAUSE = 50, 0.01  # together longer than any live writer leaves a path without what was there
+ATTEMPTS, PAUSE = 50, 0.01  # together longer than a live writer leaves the path without a directory
 
 Opened = tuple[Path, dict[str, Any], dict[str, "MappedFile"]]
 
 
 def open_directory(path: Path, kind: Kind) -> Opened:
-    """Return the directory, its document and its files, mapped.
+    """Return the directory, its document and its memory-mapped files.
 
-    A fault counts only where the directory in which it was found still stands at ``path``; otherwise a writer
-    has replaced it, and whatever stands there now is opened.
+    An error counts only if its directory is still the one at ``path``; otherwise a writer has replaced it, and the new
+    one is opened.
 
     Raises
     ------
     ArtifactError
-        There is none of this kind, it may not be read, its document was changed or a file has another length.
+        There is no directory of this kind, it may not be read, its document has changed, or a file has another length.
     """
     try:
         opened = _map_settled(path, kind) or _map_remaining(path, kind)
     except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error.strerror}. May this user read it?") from error
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
     if opened is None:
         raise ArtifactError(f"{path} was replaced {ATTEMPTS} times while it was being opened. Try again.")
     if opened[0] != path:
         warn(
-            f"{path} is missing: the process that was replacing it died. Read instead: {opened[0].name}, "
-            f"what stood there. Save again, or rename that directory to {path.name}.",
+            f"{path} is missing, because the process that was replacing it died. Its previous content, "
+            f"{opened[0].name}, is read in its place. Save again, or rename that directory to {path.name}.",
         )
     return opened
 
@@ -54,23 +54,21 @@ def _map_settled(path: Path, kind: Kind) -> Opened | None:
         opened = _map_files(path, kind)
         if opened is not None:
             return opened
-        if not (attended(path) or path.exists()):
+        if not (has_writer(path) or path.exists()):
             break
         time.sleep(PAUSE)
     return None
 
 
 def _map_remaining(path: Path, kind: Kind) -> Opened | None:
-    place = path if path.exists() else aside(path)
+    place = path if path.exists() else displaced(path)
     if place is None:
-        raise ArtifactError(
-            f"{path} does not exist. Check the path, of a directory that holds {kind.called}."
-        )
+        raise ArtifactError(f"{path} does not exist. Give the path of a directory that holds {kind.called}.")
     return _map_files(place, kind)
 
 
 def _map_files(place: Path, kind: Kind) -> Opened | None:
-    """Map the files of a directory; None where there is none, or another took its place meanwhile."""
+    """Map the files of a directory; return None where it does not exist, or was replaced meanwhile."""
     try:
         with Folder.open(place) as folder:
             try:
@@ -87,7 +85,7 @@ def _map_files(place: Path, kind: Kind) -> Opened | None:
 
 @dataclass(frozen=True)
 class Folder:
-    """An open directory; its files are found even after another directory has taken its name."""
+    """An open directory, whose files can be opened even after another directory has taken its name."""
 
     path: Path
     descriptor: int | None
@@ -96,7 +94,7 @@ class Folder:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator["Folder"]:
-        """Hold the directory open."""
+        """Open the directory for the length of a context."""
         descriptor = os.open(path, os.O_RDONLY) if os.open in os.supports_dir_fd else None
         try:
             yield cls(path, descriptor, path.stat() if descriptor is None else os.fstat(descriptor))
@@ -106,11 +104,11 @@ class Folder:
 
     @property
     def held(self) -> bool:
-        """Whether the files are this directory's wherever it is moved; Windows opens no directories."""
+        """Return True where the directory stays open when it is renamed; not on Windows, which opens no directories."""
         return self.descriptor is not None
 
     def in_place(self) -> bool:
-        """Whether the path leads to this directory now."""
+        """Return True where the path still leads to this directory."""
         try:
             return os.path.samestat(self.path.stat(), self.status)
         except OSError:
@@ -127,7 +125,7 @@ class Folder:
         Raises
         ------
         ArtifactError
-            There is none, or no directory.
+            There is no document, or the path is a file.
         """
         try:
             descriptor = self._file(kind.document)
@@ -139,7 +137,7 @@ class Folder:
             ) from error
         except NotADirectoryError as error:
             raise ArtifactError(
-                f"{self.path} is a file. Hand in the directory that holds {kind.document}."
+                f"{self.path} is a file. Give the directory that holds {kind.document}."
             ) from error
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
@@ -170,7 +168,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """One mapped file and its entry in the document: length, checksum, place of each column."""
+    """One mapped file and its entry in the document: length, checksum, position of each column."""
 
     folder: Path
     name: str
@@ -179,16 +177,16 @@ class MappedFile:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows of the table."""
+        """Return the number of rows of the table."""
         return int(self.entry["rows"])
 
     def verify(self) -> None:
-        """Read the whole file, once.
+        """Check the whole file against its checksum, once.
 
         Raises
         ------
         ArtifactError
-            It is not as it was written.
+            It has changed since it was written.
         """
         if not self._intact:
             raise damaged(self.folder, self.name, "does not have the checksum that it was written with")
@@ -203,12 +201,12 @@ class MappedFile:
         return memoryview(self.data)[start : start + length]
 
     def array(self, column: str, dtype: str, width: int | None = None) -> NDArray[Any]:
-        """View a column as an array (rows,) or (rows, width).
+        """Return a column as a view, (rows,) or (rows, width).
 
         Raises
         ------
         ArtifactError
-            The file holds less than that.
+            The file has too few bytes.
         """
         start, length = self.entry["columns"][column]["buffers"][0]
         count = self.rows * (1 if width is None else width)
@@ -223,7 +221,7 @@ class MappedFile:
 
 
 def sha256(data: Any) -> str:
-    """SHA-256 of a buffer, as text."""
+    """Return the SHA-256 of a buffer as text."""
     view = memoryview(data)
     digest = hashlib.sha256()
     for start in range(0, len(view), 1 << 24):  # releases the interpreter lock for each piece

@@ -1,4 +1,4 @@
-"""Moments on disk, and where tasks stand: in a policy, in checkpoints, or in a directory of their own."""
+"""Moments on disk, with the levels and metadata of tasks: in a policy, a checkpoint, or a directory of their own."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from hieropo.storage.directories import plain_json, read_features, writing
 from hieropo.storage.mapped import MappedFile, open_directory
 
 Files = Mapping[str, MappedFile]
-_CHUNK = 1 << 16  # rows that are put back together at a time
+_CHUNK = 1 << 16  # rows that are compared at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The sums that a pass over rows leaves.
+    """The result of a pass over rows: moments, fingerprint, levels and metadata of tasks.
 
     Parameters
     ----------
@@ -50,25 +50,25 @@ class Sums:
 
 
 def flat(values: Any) -> Any:
-    """One row of numbers for each task, (m, ...) to (m, k)."""
+    """Return an array (m, ...) as one row of numbers for each task, (m, k)."""
     array = np.asarray(values)
     return array.reshape(len(array), int(np.prod(array.shape[1:])))
 
 
 def read_parents(file: MappedFile) -> dict[Any, Any]:
-    """Read that table."""
+    """Return the parent of each child from the table of a level."""
     children, parents = (stored_ids(file, name).values().tolist() for name in ("child", "parent"))
     return dict(zip(children, parents, strict=True))
 
 
 def stored_ids(file: MappedFile, column: str) -> IdColumn:
-    """Read a column of ids."""
+    """Return a column of ids of a file."""
     count = len(file.entry["columns"][column]["buffers"])
     return open_ids(file.kind_of(column), tuple(file.bytes_of(column, number) for number in range(count)))
 
 
 def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) -> dict[str, Any]:
-    """Write the table of moments; return its entry. ``sums`` are written in place of theirs."""
+    """Write the table of moments and return its entry; ``sums``, if given, are written in place of those of moments."""
     from hieropo.storage import arrow
 
     columns = {
@@ -83,17 +83,19 @@ def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) 
 
 
 def stored_offset(moments: Moments | UnitMoments) -> list[float] | None:
-    """Return the offset, of units that of one action, as JSON can hold it."""
+    """Return the offset as JSON can hold it; that of one action for moments of task-action blocks."""
     offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
     return None if offset is None else offset.tolist()
 
 
 def parent_columns(parents: Mapping[Any, Any]) -> dict[str, Any]:
-    """Make the columns of the table that says who hangs on whom."""
+    """Return the columns of the table of children and their parents."""
     from hieropo.storage import arrow
 
-    children, above = (id_array(list(each), "child") for each in (parents, parents.values()))
-    return {"child": arrow.ids(children), "parent": arrow.ids(above)}
+    return {
+        "child": arrow.ids(id_array(list(parents), "child")),
+        "parent": arrow.ids(id_array(list(parents.values()), "child")),
+    }
 
 
 def read_moments(
@@ -105,64 +107,66 @@ def read_moments(
     *,
     short: bool = False,
 ) -> Moments | UnitMoments:
-    """Read the table of moments of ``dim`` features, as views of the file; of units where there are ``actions``."""
+    """Return the moments of a table as views of the file; moments of task-action blocks where ``actions`` is not 0."""
     keys = Keys(stored_ids(file, "id").values())
-    known = None if offset is None else np.array(offset, dtype=np.float64)
+    offset_array = None if offset is None else np.array(offset, dtype=np.float64)
     if not actions:
         sums = file.array("sums", "<f8", packed_size(dim + 2))
         rows, log_precision = file.array("rows", "<f8"), file.array("log_precision", "<f8")
         squares = file.array("squares", "<f8", packed_size(dim + 2)) if _sampled(file) else None
-        return Moments(keys, dim, sums, rows, log_precision, features, squares, known)
+        return Moments(keys, dim, sums, rows, log_precision, features, squares, offset_array)
     p = dim // actions
     sums = file.array("sums", "<f8", actions * packed_size(p + (1 if short else 2)))
     rows, log_precision = (file.array(name, "<f8", actions) for name in ("rows", "log_precision"))
     if short:
-        sums = _lengthened(sums, len(keys) * actions, p)
+        sums = _with_last_column(sums, len(keys) * actions, p)
     squares = file.array("squares", "<f8", actions * packed_size(p + 2)) if _sampled(file) else None
-    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares, known)
+    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares, offset_array)
 
 
 def _sampled(file: MappedFile) -> bool:
-    """Return whether the table holds the sums that sampling weights need."""
+    """Return True where the table holds sums of squared weights, which sampling weights need."""
     return "squares" in file.entry["columns"]
 
 
-def _doubled(p: int) -> NDArray[np.int64]:
-    """Where, in packed sums of z = (1, x, r, 1), the entries stand that those of the last 1 repeat."""
+def _copies_of_last_column(p: int) -> NDArray[np.int64]:
+    """Return the positions, in packed sums of z = (1, x, r, 1), of the first column, which equals the last."""
     first = np.arange(p + 1)
     return np.append(first * (first + 1) // 2, 0)
 
 
-def _shortened(moments: UnitMoments) -> Array | None:
-    """Sums of units without the last 1 of z = (1, x, r, 1), where it repeats the first to the last bit; else None."""
+def _without_last_column(moments: UnitMoments) -> Array | None:
+    """Return packed sums without the last column of z = (1, x, r, 1), if it equals the first bit for bit; else None."""
     p = moments.unit_dim
     sums = np.ascontiguousarray(moments.units.sums)
     size = packed_size(p + 1)
     for start in range(0, len(sums), _CHUNK):
         part = sums[start : start + _CHUNK].view(np.int64)
-        if not np.array_equal(part[:, size:], part[:, _doubled(p)]):
+        if not np.array_equal(part[:, size:], part[:, _copies_of_last_column(p)]):
             return None
     return sums[:, :size].reshape(len(moments), moments.n_actions * size)
 
 
-def _lengthened(sums: Array, units: int, p: int) -> Array:
+def _with_last_column(sums: Array, n_blocks: int, p: int) -> Array:
+    """Return packed sums (n_blocks, ...) with the last column of z copied from the first."""
     size = packed_size(p + 1)
-    whole = np.empty((units, packed_size(p + 2)))
-    whole[:, :size] = sums.reshape(units, size)
-    whole[:, size:] = whole[:, _doubled(p)]
-    return whole
+    full = np.empty((n_blocks, packed_size(p + 2)))
+    full[:, :size] = sums.reshape(n_blocks, size)
+    full[:, size:] = full[:, _copies_of_last_column(p)]
+    return full
 
 
 def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write all tables; return what the document says of them, and the entries of their files.
+    """Write all tables; return their entry in the document, and the entries of their files.
 
-    Of a task the table of moments holds at most (d + 2)(d + 3) / 2 + 2 numbers, d the features; of units as many for
-    each action with its p features, or (p + 1)(p + 2) / 2 + 2 where the first feature is an intercept.
+    The table of moments holds at most (d + 2)(d + 3) / 2 + 2 numbers for each task, d the number of features. For
+    task-action blocks of p features it holds as many for each block, or (p + 1)(p + 2) / 2 + 2 where the first feature
+    is an intercept.
     """
     from hieropo.storage import arrow
 
-    moments, apart = sums.moments, isinstance(sums.moments, UnitMoments)
-    short = _shortened(moments) if isinstance(moments, UnitMoments) else None
+    moments, per_action = sums.moments, isinstance(sums.moments, UnitMoments)
+    short = _without_last_column(moments) if isinstance(moments, UnitMoments) else None
     files = {f"{prefix}moments.arrow": write_moments(folder / f"{prefix}moments.arrow", moments, short)}
     for number, parents in enumerate(sums.levels):
         name = f"{prefix}level-{number}.arrow"
@@ -171,38 +175,38 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
         name, values = f"{prefix}metadata.arrow", np.array(list(sums.known.values()), dtype=np.float64)
         columns = {"id": arrow.ids(id_array(list(sums.known), "task")), "values": arrow.numbers(values)}
         files[name] = arrow.write_table(folder / name, columns)
-    about = {
+    entry = {
         "dim": moments.dim,
         "actions": moments.n_actions if isinstance(moments, UnitMoments) else 0,
         "offset": stored_offset(moments),
-        **({"short": short is not None} if apart else {}),
+        **({"short": short is not None} if per_action else {}),
         "levels": len(sums.levels),
         "metadata": len(next(iter(sums.known.values()))) if sums.known else 0,
         "sketch": sums.sketch.to_dict(),
     }
-    return about, files
+    return entry, files
 
 
-def read_sums(files: Files, prefix: str, about: Mapping[str, Any], features: str) -> Sums:
-    """Read what :func:`write_sums` wrote, all of it checked; the moments may be views of the file."""
-    for name, each in files.items():
+def read_sums(files: Files, prefix: str, entry: Mapping[str, Any], features: str) -> Sums:
+    """Return the sums that :func:`write_sums` wrote, after a check of all files; moments may be views of a file."""
+    for name, mapped in files.items():
         if name.startswith(prefix):
-            each.verify()
+            mapped.verify()
     moments = read_moments(
         files[f"{prefix}moments.arrow"],
-        about["dim"],
-        about["actions"],
+        entry["dim"],
+        entry["actions"],
         features,
-        about["offset"],
-        short=about.get("short", False),
+        entry["offset"],
+        short=entry.get("short", False),
     )
-    levels = [read_parents(files[f"{prefix}level-{number}.arrow"]) for number in range(about["levels"])]
+    levels = [read_parents(files[f"{prefix}level-{number}.arrow"]) for number in range(entry["levels"])]
     known = {}
-    if about["metadata"]:
+    if entry["metadata"]:
         file = files[f"{prefix}metadata.arrow"]
-        values = file.array("values", "<f8", about["metadata"])
+        values = file.array("values", "<f8", entry["metadata"])
         known = dict(zip(stored_ids(file, "id").values().tolist(), values, strict=True))
-    return Sums(moments, RowSketch.from_dict(about["sketch"]), levels, known)
+    return Sums(moments, RowSketch.from_dict(entry["sketch"]), levels, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +217,12 @@ class StoredMoments:
     ----------
     path : Path
     features : FeatureMap
-        The map that the sums were made with.
+        The feature map of the moments.
     roles : Roles
-        The columns that they were made of.
+        The columns of the log.
     sums : Sums
     provenance : dict
-        As it was handed in.
+        As it was given to ``write_moments_file``.
     """
 
     path: Path
@@ -235,16 +239,16 @@ def write_moments_file(
     sums: Sums,
     provenance: Mapping[str, Any],
 ) -> Path:
-    """Write moments to a directory, in place of those that stand there, if some do.
+    """Write moments to a directory; they replace moments at ``path`` in one step.
 
-    A reader finds the old ones or the new ones at any moment, also when this process is killed or the disk is full.
+    A reader finds the old or the new moments at any time, also when this process is killed or the disk is full.
 
     Raises
     ------
     ArtifactError
-        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+        ``path`` holds something else, or cannot be written; its content is unchanged.
     InputError
-        An id or an entry of ``provenance`` would not come back equal.
+        An id or an entry of ``provenance`` would not be read back equal.
     """
     document = {
         **layout.head(layout.SUMS),
@@ -256,19 +260,19 @@ def write_moments_file(
         "provenance": plain_json(provenance),
     }
     with writing(path, layout.SUMS) as folder:
-        about, files = write_sums(folder, "", sums)
-        document |= {"sums": about, "files": files}
+        entry, files = write_sums(folder, "", sums)
+        document |= {"sums": entry, "files": files}
         (folder / layout.SUMS.document).write_bytes(layout.encode(document))
     return Path(os.path.realpath(path))
 
 
 def read_moments_file(path: str | os.PathLike[str]) -> StoredMoments:
-    """Open what :func:`write_moments_file` wrote, and check every byte of it.
+    """Return the moments that :func:`write_moments_file` wrote, after a check of every byte.
 
     Raises
     ------
     ArtifactError
-        There are none, or they are torn, edited or of a newer format; names the file.
+        There are none, or they are torn, edited or of another format version; the message names the file.
     """
     folder, document, files = open_directory(Path(path), layout.SUMS)
     features = read_features(folder, document, layout.SUMS)
@@ -277,11 +281,11 @@ def read_moments_file(path: str | os.PathLike[str]) -> StoredMoments:
     if sums.moments.n_rows != document["rows"] or sums.moments.dim != features.dim:
         raise ArtifactError(
             f"{folder}: the tables hold {sums.moments.n_rows:g} rows and {sums.moments.dim} features, and the document "
-            f"says {document['rows']:g} and {features.dim}. Make it again."
+            f"states {document['rows']:g} and {features.dim}, so the directory was edited. Make the moments again."
         )
     return StoredMoments(folder, features, Roles(**document["columns"]), sums, document["provenance"])
 
 
 def holds_moments(source: object) -> bool:
-    """Return whether something is the path of a moments directory."""
+    """Return True for the path of a directory of moments."""
     return isinstance(source, str | os.PathLike) and layout.kind_of(Path(source)) is layout.SUMS

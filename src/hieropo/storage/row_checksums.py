@@ -18,7 +18,7 @@ CHUNK = 1 << 15
 def row_checksums(
     codes: NDArray[Any], rows: NDArray[np.float64], means: NDArray[np.float64], covs: NDArray[np.float64]
 ) -> NDArray[np.uint32]:
-    """Checksum of each row (m,): codes and rows (m,), means (m, d), covs (m, d (d + 1) / 2)."""
+    """Return the checksum of each row (m,), from codes and rows (m,), means (m, d), covs (m, d (d + 1) / 2)."""
     dim = means.shape[1]
     width = 3 + dim + covs.shape[1]
     checks = np.empty(codes.size, dtype=np.uint32)
@@ -33,22 +33,22 @@ def row_checksums(
         words[:count, 3 + dim :] = covs[part].view("<i8")
         data = words.data.cast("B")
         stride = 8 * width
-        checks[part] = [crc32(data[at : at + stride]) for at in range(0, count * stride, stride)]
+        checks[part] = [crc32(data[offset : offset + stride]) for offset in range(0, count * stride, stride)]
     return checks
 
 
 @dataclass(frozen=True, slots=True)
 class RowBytes:
-    """The rows of a mapped table as bytes, for checking one at a time.
+    """The rows of a mapped table as bytes, to check one row at a time.
 
     Parameters
     ----------
     header : struct.Struct
-        Number, code, count.
+        Number of the row, code of the id, count of rows.
     counts, checks : memoryview
         Count of rows and checksum of each task.
     means, covs : memoryview
-        Bytes; ``mean_size`` and ``cov_size`` of them for a task.
+        Bytes; ``mean_size`` and ``cov_size`` of them for each task.
     """
 
     header: Struct
@@ -60,7 +60,7 @@ class RowBytes:
     cov_size: int
 
     def intact(self, row: int, code: int) -> bool:
-        """Return whether a row is as it was written, given the code of its id."""
+        """Return True where a row, with the code of its id, has its checksum."""
         mean, cov = row * self.mean_size, row * self.cov_size
         check = crc32(self.header.pack(row, code, self.counts[row]))
         check = crc32(self.means[mean : mean + self.mean_size], check)

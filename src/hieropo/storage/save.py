@@ -1,4 +1,4 @@
-"""Write a policy."""
+"""Write a policy to a directory."""
 
 import os
 from collections.abc import Mapping
@@ -40,31 +40,30 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     sketch: RowSketch | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a policy to a directory, in place of the policy that stands there, if one does.
+    """Write a policy to a directory; it replaces a policy at ``path`` in one step.
 
-    A reader finds the old policy or the new one at any moment, also when this process is killed or the
-    disk is full.
+    A reader finds the old or the new policy at any time, also when this process is killed or the disk is full.
 
     Parameters
     ----------
     policy : LCBPolicy or GatedPolicy
-        What is written; with it comes what its choices depend on: table, features, pessimism, unseen rule, gate.
+        Written with all that its choices depend on: table, feature map, pessimism, rule for unseen tasks, gate.
     path : path
-        The directory. Its parent must exist; what stands there must be a policy, empty or nothing.
+        The directory. Its parent must exist. It must not exist, or be empty or a policy.
     moments : Moments or UnitMoments, optional
-        The statistics of which the policy was made, so that it can be refreshed with more rows.
+        The moments that the policy was learned from, so that more rows can be added.
     hierarchy : Hierarchy, CrossedHierarchies or CrossedHierarchy, optional
-        The hierarchy under which the policy was made.
+        The hierarchy of the policy.
     hyper : Gaussian, optional
-        Posterior of the root of the hierarchy.
+        Posterior of the population mean (the root of the hierarchy).
     log_evidence : float, optional
         Log marginal likelihood of the log.
-    doubt : HyperDraws or HyperError, optional
-        What is not known of the hierarchy, where the table carries it.
+    hyper_uncertainty : HyperDraws or HyperError, optional
+        Uncertainty of the hyper-parameters, where the table accounts for it.
     sketch : RowSketch, optional
-        A fingerprint of the rows that it was learned from.
+        A fingerprint of the rows that the policy was learned from.
     provenance : mapping, optional
-        Anything that JSON can hold, for the reader.
+        Further facts to store; anything that JSON can hold.
 
     Returns
     -------
@@ -74,11 +73,11 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     Raises
     ------
     ArtifactError
-        Something else stands at ``path``, or it cannot be written; what stood there is untouched.
+        ``path`` holds something else, or cannot be written; its content is unchanged.
     InputError
-        A task id or an entry of ``provenance`` would not come back equal.
+        A task id or an entry of ``provenance`` would not be read back equal.
     MismatchError
-        The parts do not belong together.
+        Policy, moments and hierarchy are not of the same fit.
     """
     gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
     _check_parts(policy, moments, hierarchy, None if hyper_uncertainty is not None else hyper)
@@ -118,42 +117,48 @@ def _check_parts(
     hyper: Gaussian | None,
 ) -> None:
     table = policy.table
-    apart = isinstance(table, UnitTable)
-    for name, part, kind in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, _CROSSED)):
-        if part is not None and isinstance(part, kind) != apart:
-            have, other = ("each action of a task", "all actions") if apart else ("a task", "each action")
-            raise MismatchError(
-                f"The policy has one law for {have}, and its {name}, {type(part).__name__}, one for {other}. Are they "
-                "of one fit?"
+    per_action = isinstance(table, UnitTable)
+    for name, part, part_type in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, _CROSSED)):
+        if part is not None and isinstance(part, part_type) != per_action:
+            of_policy, of_part = (
+                ("each action of a task", "all actions") if per_action else ("a task", "each action")
             )
-    width = table.means.shape[-1]
-    found = (
+            raise MismatchError(
+                f"The policy has one posterior for {of_policy}, and its {name}, {type(part).__name__}, one for "
+                f"{of_part}. Give the parts of one fit."
+            )
+    dim = table.means.shape[-1]
+    dims = (
         ("moments", None if moments is None else moments.dim, table.dim),
-        ("hierarchy", None if hierarchy is None else _width(hierarchy), width),
-        ("hyper", None if hyper is None else hyper.dim, _root_width(hierarchy, width)),
+        ("hierarchy", None if hierarchy is None else _feature_dim(hierarchy), dim),
+        ("hyper", None if hyper is None else hyper.dim, _root_dim(hierarchy, dim)),
     )
-    for name, dim, needed in found:
-        if dim not in (None, needed):
-            raise MismatchError(f"The policy has {needed} features, its {name} {dim}. Are they of one fit?")
-    made_with = None if moments is None else moments.features
-    if policy.features is not None and made_with not in (None, policy.features.fingerprint):
-        raise MismatchError("The moments were made with another feature map. Are they of the same fit?")
+    for name, part_dim, needed in dims:
+        if part_dim not in (None, needed):
+            raise MismatchError(
+                f"The policy has {needed} features, and its {name} {part_dim}. Give the parts of one fit."
+            )
+    fingerprint = None if moments is None else moments.features
+    if policy.features is not None and fingerprint not in (None, policy.features.fingerprint):
+        raise MismatchError(
+            "The moments were made with another feature map than that of the policy. Give the parts of one fit."
+        )
     if moments is not None and hierarchy is not None and hyper is not None:
         problem = check_moments(table, moments, hierarchy, hyper)
         if problem:
-            raise MismatchError(f"{problem} Hand in what the policy was made of.")
+            raise MismatchError(f"{problem} Give the moments and the hierarchy of the policy.")
 
 
 _CROSSED = CrossedHierarchies | CrossedHierarchy
 
 
-def _width(hierarchy: layout.AnyHierarchy) -> int:
+def _feature_dim(hierarchy: layout.AnyHierarchy) -> int:
     return hierarchy.dim if isinstance(hierarchy, Hierarchy) else hierarchy.feature_dim
 
 
-def _root_width(hierarchy: layout.AnyHierarchy | None, width: int) -> int:
+def _root_dim(hierarchy: layout.AnyHierarchy | None, dim: int) -> int:
     if hierarchy is None:
-        return width
+        return dim
     return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else hierarchy.unit_dim
 
 
@@ -164,12 +169,12 @@ def _describe(
     hyper: Gaussian | None,
 ) -> dict[str, Any]:
     features = policy.features
-    apart = isinstance(policy.table, UnitTable)
+    per_action = isinstance(policy.table, UnitTable)
     return {
         **layout.head(layout.POLICY),
         "dim": policy.table.dim,
         "tasks": len(policy.table.keys),
-        **({"actions_apart": policy.table.means.shape[1]} if apart else {}),
+        **({"actions_apart": policy.table.means.shape[1]} if per_action else {}),
         "features": None if features is None else features.to_dict(),
         "features_fingerprint": None if features is None else features.fingerprint,
         "pessimism": float(policy.pessimism),
@@ -191,7 +196,7 @@ def _write_tables(
 ) -> dict[str, Any]:
     from hieropo.storage import arrow
 
-    table: Any = policy.table  # what can be saved also has ids and counts of rows
+    table: Any = policy.table  # tables that can be saved also have ids and counts of rows
     ids = table.keys.values
     means, covs = flat(table.means), flat(table.covs)
     codes = id_codes(ids)
@@ -219,7 +224,7 @@ def _write_tables(
             name = layout.level_file(number)
             files[name] = arrow.write_table(folder / name, parent_columns(level.parent))
         if hierarchy.metadata is not None:
-            known, values = hierarchy.metadata.tasks.values, flat(hierarchy.metadata.values)
-            columns = {"id": arrow.ids(known), "values": arrow.numbers(values)}
+            tasks, values = hierarchy.metadata.tasks.values, flat(hierarchy.metadata.values)
+            columns = {"id": arrow.ids(tasks), "values": arrow.numbers(values)}
             files[layout.METADATA] = arrow.write_table(folder / layout.METADATA, columns)
     return files

@@ -1,4 +1,4 @@
-"""The posteriors of all tasks on disk: one is looked up, checked and read without the others."""
+"""The table of posteriors on disk, in which one task is looked up, checked and read without the others."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -24,28 +24,28 @@ from hieropo.storage.row_checksums import RowBytes
 
 @dataclass(frozen=True, eq=False)
 class StoredKeys:
-    """Ids on disk, found by binary search among their codes; otherwise as :class:`hieropo.rows.keys.Keys`.
+    """An index of ids on disk, by binary search among their codes; otherwise as :class:`hieropo.rows.keys.Keys`.
 
-    Unless the whole file was verified when it was opened, a row is checked before it is first handed out, and
-    an id is called unknown only after the rows that led to this answer have been checked.
+    Unless the whole file was verified when it was opened, a row is checked before its first use, and an id is unknown
+    only after the rows on the path of the binary search have been checked.
 
     Parameters
     ----------
     ids : WholeIds or HashedIds
         In the order of the table.
-    codes, places : memoryview
+    codes, row_of_code : memoryview
         Codes in ascending order, and the row of each, unsigned.
     rows : RowBytes
-        What is checked.
+        The bytes to check.
     file : MappedFile
-        Where the ids lie.
+        The file of the ids.
     verified : bool
-        Whether the whole file is known to be as it was written.
+        True where the whole file has been verified.
     """
 
     ids: IdColumn
     codes: memoryview
-    places: memoryview
+    row_of_code: memoryview
     rows: RowBytes
     file: MappedFile
     verified: bool
@@ -59,24 +59,24 @@ class StoredKeys:
 
     @cached_property
     def _exact(self) -> bool:
-        """Return whether ids are their codes, which the checksum of a row covers, and need not be compared."""
+        """Return True where ids are their own codes, which the checksum of a row covers."""
         return isinstance(self.ids, WholeIds)
 
     @cached_property
     def values(self) -> NDArray[Any]:
-        """All ids (m,), as they were given; the first use reads them and verifies the file."""
+        """Return all ids (m,) as given; the first use reads them and verifies the file."""
         self.file.verify()
         values = self.ids.values()
         values.flags.writeable = False
         return values
 
     def find(self, key: object) -> int:
-        """Row of one id, or -1.
+        """Return the row of one id, or -1.
 
         Raises
         ------
         ArtifactError
-            A row that was met on the way is not as it was written.
+            A row on the path of the search has changed since it was written.
         InputError
             The id is a float that may be a rounded whole number.
         """
@@ -84,24 +84,24 @@ class StoredKeys:
         code = self.ids.code(key)
         if code is None:
             return -1
-        spot = bisect_left(self.codes, code)
-        while spot < len(self.codes) and self.codes[spot] == code:
-            row = self._row(spot)
+        index = bisect_left(self.codes, code)
+        while index < len(self.codes) and self.codes[index] == code:
+            row = self._checked_row(index)
             if self._exact or self._holds(row, key, code):
                 return row
-            spot += 1
+            index += 1
         if not self.verified:
-            for visited in self._path(code):
-                self._row(visited)
+            for visited in self._search_path(code):
+                self._checked_row(visited)
         return -1
 
     def id_of(self, row: int) -> Any:
-        """Id of one row.
+        """Return the id of one row.
 
         Raises
         ------
         ArtifactError
-            It is not as it was written.
+            It has changed since it was written.
         """
         with suppress(ValueError, OverflowError):
             key = self.ids.at(row)
@@ -112,30 +112,31 @@ class StoredKeys:
     def _other_id(self, row: int) -> ArtifactError:
         return damaged(self.file.folder, TASKS, f"has in row {row} another id than it was written with")
 
-    def _row(self, spot: int) -> int:
-        """Row at a position of the look-up, checked."""
-        row: int = self.places[spot]
+    def _checked_row(self, index: int) -> int:
+        """Return the row at a position of the look-up table, after a check of its checksum."""
+        row: int = self.row_of_code[index]
         if self.verified or (row < len(self) and self._checked[row]):
             return row
-        if row >= len(self) or not self.rows.intact(row, self.codes[spot]):
+        if row >= len(self) or not self.rows.intact(row, self.codes[index]):
             raise damaged(self.file.folder, TASKS, f"has a row {row} unlike its checksum or {LOOKUP}")
         self._checked[row] = 1
         return row
 
     def _holds(self, row: int, key: object, code: int) -> bool:
+        """Return True where the row has this id; refuse a row whose id does not have this code."""
         try:
             stored = self.ids.at(row)
             if stored == key:
                 return True
-            fits = self.ids.code(stored) == code
+            same_code = self.ids.code(stored) == code
         except (ValueError, OverflowError):
-            fits = False
-        if not fits:
+            same_code = False
+        if not same_code:
             raise self._other_id(row)
         return False
 
-    def _path(self, code: int) -> Iterator[int]:
-        """Positions that a binary search for a code visits."""
+    def _search_path(self, code: int) -> Iterator[int]:
+        """Yield the positions that a binary search for a code visits."""
         low, high = 0, len(self.codes)
         while low < high:
             middle = (low + high) // 2
@@ -146,32 +147,33 @@ class StoredKeys:
                 high = middle
 
     def locate(self, ids: object) -> Codes:
-        """Row of each id (n,), -1 where unknown."""
+        """Return the row of each id (n,), -1 where unknown."""
         array = id_array(ids, "task")
         if isinstance(self.ids, WholeIds) and array.dtype == np.dtype(self.ids.kind) and len(self):
-            return self._locate_whole(array)
+            return self._locate_by_code(array)
         return np.fromiter((self.find(key) for key in _items(array)), dtype=np.int64, count=array.size)
 
-    def _locate_whole(self, array: NDArray[Any]) -> Codes:
-        known = np.frombuffer(self.codes, dtype="<u8" if self.codes.format == "Q" else "<i8")
-        wanted = array.view(known.dtype)
-        spots = np.minimum(np.searchsorted(known, wanted), known.size - 1)
-        found = known[spots] == wanted
-        rows = np.frombuffer(self.places, dtype=np.int64)[spots]
+    def _locate_by_code(self, array: NDArray[Any]) -> Codes:
+        """Return the row of each id (n,) where ids are their own codes."""
+        codes = np.frombuffer(self.codes, dtype="<u8" if self.codes.format == "Q" else "<i8")
+        wanted = array.view(codes.dtype)
+        indices = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
+        is_known = codes[indices] == wanted
+        rows = np.frombuffer(self.row_of_code, dtype=np.int64)[indices]
         if not self.verified:
-            for key in np.unique(array[~found]):
+            for key in np.unique(array[~is_known]):
                 self.find(key)
-            for spot in np.unique(spots[found]).tolist():
-                self._row(spot)
-        return np.where(found, rows, -1)
+            for index in np.unique(indices[is_known]).tolist():
+                self._checked_row(index)
+        return np.where(is_known, rows, -1)
 
     def require(self, ids: object) -> Codes:
-        """Row of each id (n,).
+        """Return the row of each id (n,).
 
         Raises
         ------
         UnknownTaskError
-            An id is not among the keys; names it, its row, and a known id of another type that reads alike.
+            An id is unknown; the message names it, its row, and a known id of another type with the same text.
         """
         rows = self.locate(ids)
         if (rows < 0).any():
@@ -180,7 +182,7 @@ class StoredKeys:
         return rows
 
     def unknown_message(self, key: object, row: int | None = None) -> str:
-        """Say what is wrong with an id that is not here."""
+        """Return the error message for an unknown id."""
         return unknown_task_message(key, row, self)
 
 
@@ -190,7 +192,7 @@ def _items(array: NDArray[Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class StoredTable:
-    """The posterior of every task: what a policy asks of a table, on memory maps.
+    """The posterior of every task, on memory maps; a table for policies.
 
     Parameters
     ----------
@@ -203,7 +205,7 @@ class StoredTable:
     rows : (m,) array
         Rows of the log for each task, by their weights.
     prior : Gaussian
-        For tasks that are not among the keys.
+        For tasks that are not in the table.
     """
 
     keys: StoredKeys
@@ -214,11 +216,11 @@ class StoredTable:
 
     @property
     def dim(self) -> int:
-        """Dimension d."""
+        """Return the dimension d."""
         return self.prior.dim
 
     def task(self, key: object) -> Gaussian:
-        """Posterior of one task, read from disk; the prior for a task that is not here."""
+        """Return the posterior of one task, read from disk; the prior for a task that is not in the table."""
         row = self.keys.find(key)
         if row < 0:
             return self.prior
@@ -227,7 +229,7 @@ class StoredTable:
 
 @dataclass(frozen=True, eq=False)
 class StoredUnits:
-    """The posterior of every action of every task, each on its own, on memory maps.
+    """The marginal posteriors of all task-action blocks, on memory maps; a table for policies.
 
     Parameters
     ----------
@@ -240,7 +242,7 @@ class StoredUnits:
     rows : (m,) array
         Rows of the log for each task, by their weights.
     prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
-        For tasks that are not among the keys.
+        For tasks that are not in the table.
     """
 
     keys: StoredKeys
@@ -252,11 +254,11 @@ class StoredUnits:
 
     @property
     def dim(self) -> int:
-        """Dimension d = K p."""
+        """Return the dimension d = K p."""
         return self.prior_means.size
 
     def unit(self, key: object, action: int) -> Gaussian:
-        """Posterior of one action of a task, read from disk; the prior for a task that is not here."""
+        """Return the posterior of one action of a task, read from disk; the prior for an unknown task."""
         row = self.keys.find(key)
         mean, cov = (self.prior_means, self.prior_covs) if row < 0 else (self.means[row], self.covs[row])
         return Gaussian.trusted(mean[action].copy(), unpack(cov[action], mean.shape[1]))

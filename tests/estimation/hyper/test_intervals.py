@@ -366,7 +366,7 @@ def test_a_policy_on_disk_says_that_the_noise_is_not_told(tmp_path) -> None:
         for more in ([], ["--task", "3"]):
             done = CliRunner().invoke(main, ["inspect", str(tmp_path / name), *more])
             assert done.exit_code == 0, done.output
-            assert "does not tell the noise" in " ".join(done.output.split())
+            assert "does not identify the noise variance" in " ".join(done.output.split())
     told = pd.concat([log, log.assign(reward=log["reward"] + np.random.default_rng(0).normal(size=len(log)))])
     HierOPO(task_cov="full").fit(told, **ROLES).save(tmp_path / "told")
     assert "tell the noise" not in CliRunner().invoke(main, ["inspect", str(tmp_path / "told")]).output

@@ -9,12 +9,12 @@ from hieropo.cli.console import Line, example, print_json, shared_options
 
 @click.command(
     "compile",
-    short_help="Compile everything now, for images that are built once.",
+    short_help="Compile all loops now, such as for an image that is built once.",
     epilog=example("hieropo compile", "NUMBA_CACHE_DIR=cache hieropo compile"),
 )
 @shared_options
 def compile_command(as_json: bool) -> None:  # noqa: FBT001
-    """Compile all loops for this processor, so that no later run does.
+    """Compile all loops for this processor, so that later commands need not.
 
     The machine code is kept in the cache of numba: in the folder __pycache__ beside the code, or in a folder of this
     user, or where NUMBA_CACHE_DIR says. Small logs compile nothing in any case.

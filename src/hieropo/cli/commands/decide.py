@@ -1,4 +1,4 @@
-"""``hieropo decide``: from requests to a file of decisions."""
+"""``hieropo decide``: write the actions that a policy chooses for a file of requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,49 +21,61 @@ FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", "
 @click.argument("directory", metavar="DIR")
 @click.argument("requests", type=str)
 @click.option(
-    "-o", "--output", required=True, metavar="OUT.parquet", help="The file of decisions; replaced if there."
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT.parquet",
+    help="The file of decisions to write; replaced if it exists.",
 )
-@click.option("--task", metavar="COL", help="Column that names the task. Default: as in the log.")
+@click.option("--task", metavar="COL", help="Column of task ids. Default: that of the log of the fit.")
 @eligible_options
 @click.option(
     "--request", metavar="COL",
-    help="Column with your own name of each request, kept in the output. Needed where the policy lists no "
-    "actions: each row is then a candidate, and it says which rows belong together.",
+    help="Column with an id of each request, kept in the output. Needed where the policy has no list of actions: each "
+    "row is then a candidate, and rows with the same id are the candidates of one request.",
 )  # fmt: skip
 @click.option(
-    "--top", type=click.IntRange(min=1), default=1, show_default=True, metavar="K", help="Keep the best K."
+    "--top",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Number of best actions to write for each request.",
 )
 @pessimism_options("as fitted")
 @source_options
 @shared_options
 def decide_command(directory: str, requests: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
-    """Choose an action for each row of REQUESTS, a file, folder or glob as of a log, with the policy in DIR.
+    """Choose an action for each row of REQUESTS with the policy in DIR.
 
-    OUT.parquet has a row for each of the best actions of a request: row (of the request, from 0), the task,
-    action, rank, lower_bound, mean and sd of its expected reward. Where the policy has a gate, kept_incumbent says
-    which requests are left to the incumbent; action is then the incumbent's, or null where it is whatever acted before.
+    REQUESTS is a file, folder or glob with the task and context columns of the log. OUT.parquet has a row for each of
+    the best actions of a request: row (of the request, from 0), the task, action, rank, and lower_bound, mean and sd of
+    its expected reward. Where the policy has a gate, kept_incumbent marks requests of tasks that are left to the
+    incumbent, the logging policy; their action is the incumbent's, or null where that is not known.
     """
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.storage.load import load_policy
 
     if Path(requests).resolve() == Path(output).resolve():
-        usage_error(f"The decisions would replace the requests, {requests}. Give another -o.")
+        usage_error(
+            f"-o {output} is the file of requests, which the decisions would replace. Give another -o."
+        )
     if Path(output).suffix.lower() in FOREIGN:
         usage_error(
-            f"{output} is no name of a Parquet file, and decisions are written as Parquet. Give another -o."
+            f"{output} is not the name of a Parquet file, and decisions are written as Parquet. Give another -o."
         )
-    named = eligible_of(given)
+    eligible = eligible_of(given)
     stored = load_policy(directory)
     policy = _adjusted(stored.policy, given["pessimism"], given["level"])
     task = given["task"] or _columns(stored).get("task")
     if task is None:
-        usage_error(f"The policy in {directory} does not say which column names the task. Give --task.")
-    given["eligible"], given["new_tasks"] = _listed(stored, named), _new_tasks(stored)
+        usage_error(f"The policy in {directory} does not name a column of task ids. Give --task.")
+    given["eligible"], given["new_tasks"] = _eligible_column(stored, eligible), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
-        found = _decided(policy, ProgressSource(Rows.of(requests, given).open(), line), task, given)
-        rows = write_tables(output, _counted(found, counts))
+        decisions = _decisions(policy, ProgressSource(Rows.of(requests, given).open(), line), task, given)
+        rows = write_tables(output, _counted(decisions, counts))
     if as_json:
         print_json(
             {"decisions": output, "rows": rows, "requests": counts["requests"],
@@ -72,41 +84,41 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
         return
     click.echo(f"{output} holds {counted(rows, 'decision')} for {counted(counts['requests'], 'request')}.")
     if counts["kept"]:
-        click.echo(f"Requests that the gate leaves to the incumbent: {counts['kept']:,}.")
+        click.echo(f"Requests of tasks that the gate leaves to the incumbent: {counts['kept']:,}.")
     if counts["unseen"] and not hasattr(policy, "passes"):
-        answer = (
-            "the population's answer" if given["new_tasks"] is None else "that of their groups and metadata"
+        prior = "the population" if given["new_tasks"] is None else "their groups and metadata"
+        click.echo(
+            f"Requests of tasks that are not in the log, decided by the prior of {prior}: {counts['unseen']:,}."
         )
-        click.echo(f"Requests of tasks that the log did not have, which got {answer}: {counts['unseen']:,}.")
 
 
 def _columns(stored: Any) -> dict[str, Any]:
-    """Columns of the log by their roles; none where a policy was saved without them."""
-    found: dict[str, Any] = stored.provenance.get("columns", {})
-    return found
+    """Return the columns of the log by role; empty where a policy was saved without them."""
+    columns: dict[str, Any] = stored.provenance.get("columns", {})
+    return columns
 
 
-def _listed(stored: Any, named: Any) -> str | None:
-    """Return the column of eligible actions of the requests: as it is named, else as the log had it."""
+def _eligible_column(stored: Any, option: Any) -> str | None:
+    """Return the requests' column of eligible actions: that of the option, else that of the log."""
     from hieropo.rows.batches import column_of
 
-    if stored.features is None or stored.features.actions is None:  # candidates are rows: those there are
-        return named or None
-    return column_of(named, getattr(stored.policy, "eligible", None) or _columns(stored).get("eligible"))
+    if stored.features is None or stored.features.actions is None:  # the rows of a request are its candidates
+        return option or None
+    return column_of(option, getattr(stored.policy, "eligible", None) or _columns(stored).get("eligible"))
 
 
 def _new_tasks(stored: Any) -> Any:
-    """Return what is known of tasks that the log did not have; the posterior is made where one comes."""
+    """Return the predictor for tasks that are not in the log; its posterior is loaded at the first such task."""
     from hieropo.decisions.new_tasks import NewTasks
     from hieropo.learners.loading import load_learner
     from hieropo.rows.batches import Roles
 
-    def known() -> tuple[Any, Any]:
+    def load() -> tuple[Any, Any]:
         learner = load_learner(stored.path)
         return learner.posterior_, learner._task_levels
 
     columns = _columns(stored)
-    return NewTasks.of(Roles(**columns), known) if columns else None
+    return NewTasks.of(Roles(**columns), load) if columns else None
 
 
 def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
@@ -117,22 +129,22 @@ def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
 
     if isinstance(policy, GatedPolicy):
         usage_error(
-            f"This policy has a gate, judged at pessimism {policy.pessimism:.3g}. Leave --pessimism and --level out, "
-            "or decide with the policy before its gate."
+            f"The gate of this policy was computed at pessimism {policy.pessimism:.3g}, and does not hold at another. "
+            "Leave --pessimism and --level out, or decide with the policy that has no gate."
         )
 
     return LCBPolicy(policy.table, policy.features, pessimism=pessimism, level=level, unseen=policy.unseen)
 
 
-def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iterator[Any]:
+def _decisions(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iterator[Any]:
     from hieropo.decisions.deciding import decide, decide_candidates
     from hieropo.errors import InputError
 
     request, eligible, top, new_tasks = (given[name] for name in ("request", "eligible", "top", "new_tasks"))
     if policy.features is None:
         raise InputError(
-            "This policy was saved without a feature map, so requests cannot be turned into features here. In "
-            "Python: load_policy(...).policy.choose(task, phi=...); or save it with its features."
+            "This policy was saved without a feature map, so features of requests cannot be computed. Save it with its "
+            "features, or use load_policy(...).policy.choose(task, phi=...) in Python."
         )
     if policy.features.actions is not None:
         return decide(
@@ -140,16 +152,20 @@ def _decided(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iter
         )
     if request is None:
         usage_error(
-            "This policy lists no actions, so each row of the requests is a candidate. Give --request, the "
-            "column that says which rows belong together."
+            "This policy has no list of actions, so each row of the requests is a candidate. Give --request, the "
+            "column with the id of the request, which tells the candidates of one request from the next."
         )
     if eligible is not None:
-        usage_error("This policy lists no actions for --eligible; leave out the rows that cannot be chosen.")
+        usage_error(
+            f"--eligible {eligible} needs a policy with a list of actions, and this one has none. Leave --eligible "
+            "out, and the rows of actions that cannot be taken."
+        )
     return decide_candidates(policy, source, task=task, request=request, top=top, new_tasks=new_tasks)
 
 
-def _counted(decided: Iterator[Any], counts: dict[str, Any]) -> Iterator[Any]:
-    for part in decided:
+def _counted(decisions: Iterator[Any], counts: dict[str, Any]) -> Iterator[Any]:
+    """Yield the tables of decisions, and add to ``counts``."""
+    for part in decisions:
         counts["requests"] += part.requests
         counts["unseen"] += part.unseen
         counts["kept"] += part.kept

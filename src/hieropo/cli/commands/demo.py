@@ -1,4 +1,4 @@
-"""``hieropo demo``: the whole way of the data on a log that ships with the package."""
+"""``hieropo demo``: fit, evaluate and decide on a log that ships with the package."""
 
 import shlex
 from pathlib import Path
@@ -14,26 +14,35 @@ DATA = ("thornton", "obd")
 
 @click.command(
     "demo",
-    short_help="See all of it on a real log that ships with hieropo.",
+    short_help="Fit, evaluate and decide on a real log that ships with hieropo.",
     epilog=example("hieropo demo --data thornton -o demo --seed 0"),
 )
 @click.option(
-    "--data", type=click.Choice(DATA), default="thornton", show_default=True, help="Which shipped log."
+    "--data", type=click.Choice(DATA), default="thornton", show_default=True, help="The log to use."
 )
 @click.option(
-    "-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder for what is left."
+    "-o",
+    "--output",
+    default="demo",
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the policy, log and decisions.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random halves."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random splits."
 )
 @click.option(
-    "--splits", type=click.IntRange(min=1), default=10, show_default=True, help="Number of random halves."
+    "--splits",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Number of random splits into halves.",
 )
 @shared_options
 def demo_command(data: str, output: str, seed: int, splits: int, as_json: bool) -> None:  # noqa: FBT001
-    """Fit, judge and decide on a real log, and leave the results in a folder.
+    """Fit, evaluate and decide on a real log, and leave the results in a folder.
 
-    Policies are fitted to random halves of the log and judged on the other halves. thornton takes seconds,
+    Policies are fitted to random halves of the log and evaluated on the other halves. thornton takes seconds,
     obd minutes.
     """
     from hieropo.demo.log import SCENARIOS
@@ -45,12 +54,12 @@ def demo_command(data: str, output: str, seed: int, splits: int, as_json: bool) 
             scenario, splits=splits, seed=seed, watch=lambda numbers: line.counted(numbers, "Split", splits)
         )
         line.say("Fitting the whole log ...", now=True)
-        left = leave_behind(scenario, Path(output))
+        results = leave_behind(scenario, Path(output))
     if as_json:
-        files = {name: str(value) for name, value in vars(left).items() if isinstance(value, Path)}
-        print_json({**findings.to_dict(), "files": files, "decisions": left.n_decisions})
+        files = {name: str(value) for name, value in vars(results).items() if isinstance(value, Path)}
+        print_json({**findings.to_dict(), "files": files, "decisions": results.n_decisions})
         return
-    for text in (_opening(findings), _table(findings), *_closing(findings), _next(findings, left)):
+    for text in (_opening(findings), _table(findings), *_closing(findings), _next(findings, results)):
         click.echo(text)
 
 
@@ -77,46 +86,53 @@ def _table(findings: Any) -> str:
             f"{findings.incumbent_se:.{digits}f}",
         ]
     ]
-    for each in findings.policies:
-        numbers = [each.value_se, each.se, *([each.se_over_tasks] if over_tasks else [])]
-        value_se, *gain_se = (f"{number:.{digits}f}" for number in numbers)
+    for policy in findings.policies:
+        ses = [policy.value_se, policy.se, *([policy.se_over_tasks] if over_tasks else [])]
+        value_se, *gain_se = (f"{se:.{digits}f}" for se in ses)
         rows.append(
-            [each.name, f"{each.value:.{digits}f}", value_se, f"{each.difference:+.{digits}f}", *gain_se]
+            [
+                policy.name,
+                f"{policy.value:.{digits}f}",
+                value_se,
+                f"{policy.difference:+.{digits}f}",
+                *gain_se,
+            ]
         )
     return "\n" + table([head, *rows]) + "\n"
 
 
 def _closing(findings: Any) -> list[str]:
     noun = findings.scenario.task_noun
-    how = (
-        f"How: {counted(findings.splits, 'random split')} of all rows into halves (seed {findings.seed}, not "
-        "stratified); policies are fitted to one half and valued on the other, self-normalised by 1 / "
-        "propensity. The se is over rows"
+    method = (
+        f"Method: {counted(findings.splits, 'random split')} of all rows into halves (seed {findings.seed}, not "
+        "stratified). Policies are fitted to one half, and their value is estimated on the other by self-normalised "
+        "importance weighting (SNIPS). Standard errors are over rows"
     )
     if findings.policies[0].se_over_tasks is not None:
-        how += f", or over {noun} as a sample of more; the text quotes the larger"
-    how += ". More splits do not shrink it. It takes the fitted policies as given."
+        method += f", or over {noun} as a sample of more {noun}; the sentences above use the larger"
+    method += ". They take the fitted policies as fixed. More splits average over halves, and do not make them smaller."
     notes = " ".join(findings.scenario.notes)
-    return [*(paragraph(line) for line in findings.sentences()), "", paragraph(f"{how} {notes}"), ""]
+    return [*(paragraph(line) for line in findings.sentences()), "", paragraph(f"{method} {notes}"), ""]
 
 
-def _next(findings: Any, left: Any) -> str:
+def _next(findings: Any, results: Any) -> str:
     eligible = " --eligible eligible" if findings.scenario.eligible else ""
     rows = [
-        ["left behind", str(left.policy), "HierOPO, fitted to the whole log"],
-        ["", str(left.decisions), f"its {left.n_decisions:,} decisions for {left.requests}"],
-        ["", str(left.log), "the log itself"],
+        ["", str(results.policy), "HierOPO, fitted to the whole log"],
+        ["", str(results.decisions), f"its {results.n_decisions:,} decisions for {results.requests}"],
+        ["", str(results.log), "the log itself"],
     ]
-    if left.report is not None:
-        rows.insert(0, ["report", str(left.report), "open it in a browser"])
+    if results.report is not None:
+        rows.insert(0, ["", str(results.report), "the report of an evaluation, for a browser"])
+    rows[0][0] = "Files:"
     policy, requests, decisions, log = (
-        shlex.quote(str(path)) for path in (left.policy, left.requests, left.decisions, left.log)
+        shlex.quote(str(path)) for path in (results.policy, results.requests, results.decisions, results.log)
     )
-    judge = "" if findings.scenario.eligible else f"\n      hieropo evaluate {policy} {log}"
+    evaluate = "" if findings.scenario.eligible else f"\n      hieropo evaluate {policy} {log}"
     return (
         table(rows)
-        + f"\n\nnext  hieropo inspect {policy}"
-        + judge
-        + f"\n      hieropo inspect {policy} --task {shlex.quote(str(left.task))}"
+        + f"\n\nNext: hieropo inspect {policy}"
+        + evaluate
+        + f"\n      hieropo inspect {policy} --task {shlex.quote(str(results.task))}"
         + f"\n      hieropo decide {policy} {requests} -o {decisions}{eligible} --top 3"
     )

@@ -1,4 +1,4 @@
-"""``hieropo doctor``: what should be known of a log before learning from it."""
+"""``hieropo doctor``: check a log before learning from it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hieropo.cli.source import Rows, role_options, source_options
 
 @click.command(
     "doctor",
-    short_help="Say what is wrong with a log before learning from it.",
+    short_help="Check a log for problems before learning from it.",
     epilog=example(
         "hieropo doctor log.parquet",
         "hieropo doctor log.parquet --task store --action offer --reward profit --context visits --time day",
@@ -27,10 +27,10 @@ from hieropo.cli.source import Rows, role_options, source_options
 def doctor_command(
     ctx: click.Context, /, log: str, html: str | None, *, guess: bool, as_json: bool, **given: Any
 ) -> None:
-    """Read LOG once and say what should be known before learning from it.
+    """Check LOG for problems before learning from it, in one pass.
 
-    Findings come by severity: what stops learning, which makes the exit code 1; what limits conclusions; notes. Each
-    says where it stands and what to do next.
+    Findings are listed by severity: "stops" (learning is refused; exit code 1), "limits" (conclusions are limited) and
+    "note". Each names its place in the log and the next step.
     """
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
@@ -38,12 +38,12 @@ def doctor_command(
     refuse_inside(log, html)
     rows = Rows.of(log, given)
     with Line() as line:
-        found = examine(ProgressSource(rows.open(lenient=True), line), guess=guess, **given)
+        examination = examine(ProgressSource(rows.open(lenient=True), line), guess=guess, **given)
     if as_json:
-        print_json(found.to_dict() | rows.to_dict())
+        print_json(examination.to_dict() | rows.to_dict())
     else:
-        click.echo(str(found))
+        click.echo(str(examination))
     if html is not None:
-        found.report(html)
+        examination.report(html)
         click.echo(f"{html} holds the examination.", err=as_json)
-    ctx.exit(int(found.stops))
+    ctx.exit(int(examination.stops))

@@ -1,4 +1,4 @@
-"""``hieropo evaluate``: what a policy is worth on a log, and whom it would hurt."""
+"""``hieropo evaluate``: the value of a policy on a log, its gain over the logging policy, and the harm of tasks."""
 
 import shlex
 from math import isinf
@@ -34,20 +34,20 @@ _SETTINGS = (
 )
 
 
-def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Split ``NAME=POLICY``."""
-    found = {}
-    for text in given:
+def _policies_by_name(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Split each ``NAME=POLICY``."""
+    policies = {}
+    for text in values:
         name, sign, policy = text.partition("=")
         if not (sign and name and policy):
-            usage_error(f"--compare {text}: a name and a policy are needed, such as today=actions.csv.")
-        found[name] = policy
-    return found
+            usage_error(f"--compare {text} is not NAME=POLICY. Write today=actions.csv, for example.")
+        policies[name] = policy
+    return policies
 
 
 @click.command(
     "evaluate",
-    short_help="Say what a policy is worth, and whom it would hurt.",
+    short_help="Estimate the value of a policy, and the tasks it would harm.",
     epilog=example(
         "hieropo evaluate policy log.parquet",
         "hieropo evaluate policy log.parquet --per-task tasks.parquet --gate gated --max-harm 0.05",
@@ -56,29 +56,37 @@ def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
 @click.argument("directory", metavar="DIR")
 @click.argument("log", type=str)
 @click.option(
-    "--pscore", metavar="COL", help="Column of logged propensities. Default: as in the log of the fit."
+    "--pscore", metavar="COL", help="Column of logged propensities. Default: that of the log of the fit."
 )
 @click.option(
     "--propensities", type=click.Choice(["auto", "logged", "estimated", "none"]), default="auto", show_default=True,
-    help="auto: logged where there is a column of them, else estimated from how often each action was taken. none: "
-    "judge by the model alone.",
+    help="Propensities of the logging policy for importance-weighted (IPS, DR) estimates. auto: the logged ones where "
+    "there is a column of them, else estimates from the frequencies of actions. none: estimate by the model alone.",
 )  # fmt: skip
 @eligible_options
 @click.option(
     "--time", metavar="COL",
-    help="Column that says when the action was chosen. Default: as in the log of the fit, where this log has it. Only "
-    "an order in time tells whether the incumbent learned from these rows.",
+    help="Column of the time of the choice. Default: that of the log of the fit, where this log has it. Without an "
+    "order in time it cannot be tested whether the logging policy learned from these rows.",
 )  # fmt: skip
-@click.option("--per-task", metavar="FILE.parquet", help="Write a row for each task; replaced if there.")
 @click.option(
-    "--gate", metavar="DIR", help="Save the policy with a gate here: it acts only where its harm is unlikely."
+    "--per-task",
+    metavar="FILE.parquet",
+    help="Write a table with a row for each task; replaced if it exists.",
+)
+@click.option(
+    "--gate",
+    metavar="DIR",
+    help="Save the policy with a gate to this directory. It then acts only for tasks where harm is unlikely.",
 )
 @click.option(
     "--max-harm", type=float, default=0.05, show_default=True, callback=probability, metavar="P",
-    help="Probability of harm up to which a task passes the gate.",
+    help="Largest probability of harm, P(gain of the task < 0), with which a task passes the gate.",
 )  # fmt: skip
 @click.option(
-    "--incumbent", metavar="ACTION", help="The action that the incumbent always takes, for the gate."
+    "--incumbent",
+    metavar="ACTION",
+    help="The action for tasks that do not pass the gate, where the incumbent (the logging policy) always takes one.",
 )
 @click.option(
     "--level",
@@ -87,31 +95,35 @@ def _named(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     show_default=True,
     callback=probability,
     metavar="P",
-    help="Of intervals.",
+    help="Probability of intervals.",
 )
 @click.option(
     "--epsilon", type=click.FloatRange(min=0, min_open=True), metavar="E",
-    help="Say how many more rows the least certain tasks need until the best policy is better than theirs by less.",
+    help="Estimate how many more rows the least certain tasks need until their policy is within E of the best one.",
 )  # fmt: skip
 @click.option(
-    "--compare", multiple=True, metavar="NAME=POLICY", callback=_named,
-    help="Judge this policy on the same rows, too: the directory of a policy, a file with a row for each task and its "
-    "action, or one action. May be given again. Shown without it: one action for all, a pooled regression, one for "
-    "each task.",
+    "--compare", multiple=True, metavar="NAME=POLICY", callback=_policies_by_name,
+    help="Evaluate this policy on the same rows: the directory of a policy, a file with a row for each task and its "
+    "action, or one action. May be given several times. Default: one action for all, one regression for all tasks "
+    "(pooled), and one regression for each task (separate).",
 )  # fmt: skip
-@click.option("--no-compare", is_flag=True, help="Compare with nothing.")
-@click.option("--show-all", is_flag=True, help="Show estimates that cannot be trusted too.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of folds and draws.")
+@click.option("--no-compare", is_flag=True, help="Do not compare with other policies.")
+@click.option(
+    "--show-all", is_flag=True, help="Also show estimates that are withheld because they are unreliable."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random folds and draws."
+)
 @source_options
 @rejects_options
 @shared_options
 def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
-    """Judge the policy in DIR on LOG, a file, folder or glob with the columns of the log that it was fitted to.
+    """Evaluate the policy in DIR on LOG, a file, folder or glob with the columns of the log of the fit.
 
-    The first sentence says what the log shows: a gain over the incumbent that made it, none, or a loss, by the
-    cross-fitted doubly robust estimate. Then come randomisation tests of whether actions have an effect; the model's
-    own figure, and whether it agrees; values by the model and by weighted rewards; what a sceptic would do instead; the
-    tasks that the policy would hurt; and what limits trust.
+    The first sentence is the verdict: LOG shows a gain over the incumbent (the logging policy), no gain, or a loss, by
+    the cross-fitted doubly robust estimate. Then follow randomisation tests of an effect of actions; the gain by the
+    model, and its agreement with the first; values by the model and by importance-weighted (IPS, DR) estimates;
+    comparisons with simpler policies; the tasks that the policy would harm; and the limits of these estimates.
     """
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.learners.loading import load_learner
@@ -122,33 +134,37 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     learner = load_learner(directory)
     incumbent = _action(learner.features_, given["incumbent"])
     if given["no_compare"] and given["compare"]:
-        usage_error("--no-compare leaves out what --compare names. Give one of them.")
+        usage_error("--no-compare and --compare contradict each other. Give one of them.")
     settings = {name: given[name] for name in _SETTINGS} | {"eligible": eligible_of(given)}
     settings["compare"] = _compared(given, learner.features_)
-    rows, aside = Rows.of(log, given), takes_rejects(given)
+    rows, lenient = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
-        found = learner.evaluate(ProgressSource(rows.open(rereadable=True, lenient=aside), line), **settings)
-    needed = {} if given["epsilon"] is None else found.rows_needed(given["epsilon"], seed=given["seed"])
+        source = ProgressSource(rows.open(rereadable=True, lenient=lenient), line)
+        evaluation = learner.evaluate(source, **settings)
+    epsilon = given["epsilon"]
+    rows_needed = {} if epsilon is None else evaluation.rows_needed(epsilon, seed=given["seed"])
     written: dict[str, str] = {}
     if given["per_task"] is not None:
-        written["per_task"] = _write_tasks(found, given["per_task"])
+        written["per_task"] = _write_tasks(evaluation, given["per_task"])
     if given["gate"] is not None:
-        gated = found.gate(incumbent=incumbent)
+        gated = evaluation.gate(incumbent=incumbent)
         written["gate"] = str(
             learner.save(given["gate"], policy=gated, provenance={"gated_on": rows.to_dict()})
         )
     if as_json:
-        listed = [{"task": task, "rows": None if isinf(n) else n} for task, n in needed.items()]
-        more = {"epsilon": given["epsilon"], "rows_needed": listed} if needed else {}
-        print_json({"policy": directory, **rows.to_dict(), **found.to_dict(), **more, "written": written})
+        listed = [{"task": task, "rows": None if isinf(n) else n} for task, n in rows_needed.items()]
+        more = {"epsilon": epsilon, "rows_needed": listed} if rows_needed else {}
+        print_json(
+            {"policy": directory, **rows.to_dict(), **evaluation.to_dict(), **more, "written": written}
+        )
         return
-    click.echo(f"{directory} on {rows}\n\n{found}")
-    if needed:
+    click.echo(f"{directory} on {rows}\n\n{evaluation}")
+    if rows_needed:
         head = [
-            "least certain",
-            "more rows until the best policy is better by less than " + f"{given['epsilon']:g}",
+            "least certain task",
+            f"more rows until its policy is within {epsilon:g} of the best",
         ]
-        click.echo("\n" + table([head, *([str(task), _rows(n)] for task, n in needed.items())]))
+        click.echo("\n" + table([head, *([str(task), _rows(n)] for task, n in rows_needed.items())]))
     if "per_task" in written:
         click.echo(f"\n{given['per_task']} holds a row for each task.")
     if "gate" in written:
@@ -159,41 +175,45 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Refuse what cannot be written before a long pass over the log."""
+    """Refuse outputs that cannot be written before a long pass over the log."""
     from hieropo.storage.layout import check_replaceable
 
     if given["per_task"] is not None and Path(given["per_task"]).suffix.lower() not in FORMATS:
         usage_error(
-            f"{given['per_task']} is no name of a Parquet file, and that is what is written. Give another name."
+            f"--per-task {given['per_task']} is not the name of a Parquet file, and the table is written as Parquet. "
+            "Give another name."
         )
     if given["incumbent"] is not None and given["gate"] is None:
-        usage_error("--incumbent is for --gate: it is what acts where the gate holds the policy back.")
+        usage_error(
+            f"--incumbent {given['incumbent']} is the action for tasks that do not pass a gate, and there is no gate. "
+            "Give --gate, or leave --incumbent out."
+        )
     if given["gate"] is not None:
         check_replaceable(Path(given["gate"]))
 
 
 def _compared(given: dict[str, Any], features: Any) -> Any:
-    """Return what to compare with: actions by their ids, files and policies by their paths."""
+    """Return the policies to compare with: actions by their ids, files and policies by their paths."""
     if given["no_compare"] or not given["compare"]:
         return not given["no_compare"]
     actions = {str(action): action for action in features.actions or ()}
-    for name, what in given["compare"].items():
-        if what not in actions and not Path(what).exists():
+    for name, policy in given["compare"].items():
+        if policy not in actions and not Path(policy).exists():
             usage_error(
-                f"--compare {name}={what}: {what} is no file, no directory and none of the actions "
-                f"{', '.join(list(actions)[:10])}."
+                f"--compare {name}={policy}: {policy} is not a file, a directory or one of the actions "
+                f"{', '.join(list(actions)[:10])}. Check its spelling."
             )
-    return {name: actions.get(what, what) for name, what in given["compare"].items()}
+    return {name: actions.get(policy, policy) for name, policy in given["compare"].items()}
 
 
 def _rows(number: float) -> str:
-    return "no number" if isinf(number) else f"{number:,.0f}"
+    return "more than any number" if isinf(number) else f"{number:,.0f}"
 
 
-def _write_tasks(found: Any, path: str) -> str:
+def _write_tasks(evaluation: Any, path: str) -> str:
     from hieropo.logs.arrow.writing import id_column, write_tables
 
-    columns = found.per_task()
+    columns = evaluation.per_task()
     write_tables(
         path, [{name: id_column(values) if name == "task" else values for name, values in columns.items()}]
     )
@@ -201,10 +221,13 @@ def _write_tasks(found: Any, path: str) -> str:
 
 
 def _action(features: Any, text: str | None) -> Any:
-    """Find the action that is written like this."""
+    """Return the action whose id reads as this text."""
     if text is None:
         return None
-    named = {str(action): action for action in features.actions}
-    if text not in named:
-        usage_error(f"--incumbent {text}: the policy has the actions {', '.join(list(named)[:10])}.")
-    return named[text]
+    by_text = {str(action): action for action in features.actions}
+    if text not in by_text:
+        usage_error(
+            f"--incumbent {text} is not an action of the policy, which has {', '.join(list(by_text)[:10])}. Give one "
+            "of these."
+        )
+    return by_text[text]

@@ -1,4 +1,4 @@
-"""``hieropo inspect``: what a policy directory holds."""
+"""``hieropo inspect``: show the contents of a policy directory."""
 
 import math
 import shlex
@@ -12,144 +12,146 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
 
 SHOWN = 40  # features that the text lists
 _UNCERTAINTY = {
-    "integrated": "bounds average over {} hierarchies that the log leaves possible",
-    "first-order": "bounds are corrected, to first order, for the error of the estimated hierarchy",
-    "plug-in": "the hierarchy is taken as known, and bounds carry no doubt about it",
+    "integrated": "integrated: bounds average over {} values of the hyper-parameters",
+    "first-order": "first-order: bounds are corrected for the error of the estimated hyper-parameters",
+    "plug-in": "plug-in: the hyper-parameters are taken as known",
 }
-_EQUAL = {
-    "between_tasks_sd": "0 between tasks: all tasks are taken as equal in this coefficient",
-    "action_sd": "0 for an action in all tasks: the means of all actions are taken as equal in this coefficient",
+_ZERO_SD = {
+    "between_tasks_sd": "An sd of 0 between tasks: the estimate of this coefficient is the same in all tasks",
+    "action_sd": "An sd of 0 between actions: the estimated mean of this coefficient is the same for all actions",
 }
-_OF_PARTS = {  # as a summary names the parts of the crossed prior
-    "level_sd": "level, sd",
+_PART_HEADINGS = {  # of the components of the crossed prior
+    "level_sd": "level of a task, sd",
     "action_sd": "action in all tasks, sd",
     "interaction_sd": "action in one task, sd",
 }
-_UNTOLD = (
-    "The log does not tell the noise of rewards from differences between tasks: sds and lower bounds rest on what is "
-    "assumed of the noise, and no interval of them holds as often as it says."
+_NOISE_NOT_IDENTIFIED = (
+    "The log does not identify the noise variance: it cannot be told from variation between tasks. Sds and lower "
+    "bounds then depend on the prior of the noise, and their intervals do not have the stated coverage."
 )
-_DOUBT = {
-    "first-order": "; the bounds of tasks in the log carry the error of that.",
-    "plug-in": ", with no doubt left about it.",
+_ZERO_SD_UNCERTAINTY = {
+    "first-order": ". The bounds of tasks in the log account for the error of this estimate.",
+    "plug-in": ". The bounds do not account for the error of this estimate.",
 }
 
 
-def _at(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, float] | None:
+def _context_values(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, float] | None:
+    """Split ``A=1,B=2`` into numbers by name."""
     if value is None:
         return None
-    found = {}
+    values = {}
     for part in value.split(","):
         name, equals, number = part.partition("=")
         try:
-            found[name.strip()] = float(number)
+            values[name.strip()] = float(number)
         except ValueError:
             equals = ""
-        if not equals or not math.isfinite(found[name.strip()]):
-            raise click.BadParameter(f"{part!r} is not NAME=NUMBER; write a=1,b=2.")
-    return found
+        if not equals or not math.isfinite(values[name.strip()]):
+            raise click.BadParameter(f"{part!r} is not NAME=NUMBER. Write a=1,b=2, for example.")
+    return values
 
 
 @click.command(
     "inspect",
-    short_help="Show what a policy knows.",
+    short_help="Show the tasks, actions and coefficients of a policy.",
     epilog=example("hieropo inspect policy", "hieropo inspect policy --task 17 --at visits=3,basket=40"),
 )
 @click.argument("directory", metavar="DIR")
 @click.option(
-    "--task", metavar="ID", help="Show this task: its coefficients and the lower bound of each action."
+    "--task", metavar="ID", help="Show one task: its coefficients and the lower bound of each action."
 )
 @click.option(
-    "--at", metavar="A=1,B=2", callback=_at,
+    "--at", metavar="A=1,B=2", callback=_context_values,
     help="Context for the lower bounds of --task. Default: the mean context of the task's rows.",
 )  # fmt: skip
 @shared_options
 def inspect_command(directory: str, task: str | None, at: dict[str, float] | None, as_json: bool) -> None:  # noqa: FBT001
-    """Show what the policy in DIR knows: tasks, actions, features, how much tasks differ."""
+    """Show the policy in DIR: its tasks, actions and coefficients, and the variation between tasks."""
     from hieropo.cli.summaries import summary, task_summary
     from hieropo.storage.load import load_policy
 
     if at is not None and task is None:
-        usage_error("--at needs --task: lower bounds are those of one task.")
+        usage_error("--at is the context of one task. Give --task too, or leave --at out.")
     stored = load_policy(directory)
     if task is None:
-        found = summary(stored)
+        about = summary(stored)
         show: Callable[..., str] = _summary_text
     else:
-        found = task_summary(stored, task, at)
+        about = task_summary(stored, task, at)
         show = _task_text
     if as_json:
-        print_json(found)
+        print_json(about)
     else:
-        click.echo(show(found, directory))
+        click.echo(show(about, directory))
 
 
-def _aside(rejected: dict[str, Any] | None) -> str:
+def _set_aside(rejected: dict[str, Any] | None) -> str:
     if not rejected or not rejected["rows"]:
         return ""
-    number = rejected["rows"]
-    return f"; {counted(number, 'other row')} of the last log {agreeing(number, 'was', 'were')} set aside"
+    rows = rejected["rows"]
+    return f"; {counted(rows, 'unusable row')} of the last log {agreeing(rows, 'was', 'were')} set aside"
 
 
-def _origin(about: dict[str, Any]) -> str:
-    named = " from ".join(about[key] for key in ("learner", "log") if key in about)
-    return named + (f" where {about['filter']}" if "filter" in about else "")
+def _origin(provenance: dict[str, Any]) -> str:
+    origin = " from ".join(provenance[key] for key in ("learner", "log") if key in provenance)
+    return origin + (f" where {provenance['filter']}" if "filter" in provenance else "")
 
 
-def _summary_text(found: dict[str, Any], directory: str) -> str:
-    about = found["provenance"]
-    spread = found["rows_of_a_task"]
-    actions = ["not said"] if found["context"] is None else found["actions"]
+def _summary_text(about: dict[str, Any], directory: str) -> str:
+    provenance, rows = about["provenance"], about["rows_of_a_task"]
+    actions = ["not stored"] if about["context"] is None else about["actions"]
     facts = [
         ["policy", directory],
-        ["made by", _origin(about) or "not said"],
-        ["tasks", f"{found['tasks']:,}, such as {', '.join(str(t) for t in found['first_tasks'])}"],
-        ["rows", f"{thousands(found['rows'])}{_aside(about.get('rejected'))}"],
-        ["rows of a task", f"{spread['least']:,} to {spread['most']:,}, median {spread['median']:,}"],
+        ["made by", _origin(provenance) or "not stored"],
+        ["tasks", f"{about['tasks']:,}, such as {', '.join(str(t) for t in about['first_tasks'])}"],
+        ["rows", f"{thousands(about['rows'])}{_set_aside(provenance.get('rejected'))}"],
+        ["rows per task", f"{rows['least']:,} to {rows['most']:,}, median {rows['median']:,}"],
         ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
-        ["context", "not said" if found["context"] is None else _few(found["context"]) or "none"],
-        ["acts on", f"mean - {found['pessimism']:.3g} sd"],
-        ["unseen task", "gets the population's answer" if found["unseen"] == "prior" else "is an error"],
+        ["context", "not stored" if about["context"] is None else _few(about["context"]) or "none"],
+        ["chooses by", f"the lower bound mean - {about['pessimism']:.3g} sd"],
+        ["unseen tasks", "use the prior of the population" if about["unseen"] == "prior" else "are an error"],
     ]
-    if found["measured_from"]:
-        facts.append(["measured from", ", ".join(found["measured_from"].values())])
-    gate = found["gate"]
+    if about["measured_from"]:
+        facts.append(["measured from", ", ".join(about["measured_from"].values())])
+    gate = about["gate"]
     if gate is not None:
         gets = agreeing(gate["kept"], "gets", "get")
-        rest = "left to the incumbent" if gate["incumbent"] is None else f"{gets} {gate['incumbent']}"
+        rest = "are left to the incumbent" if gate["incumbent"] is None else f"{gets} {gate['incumbent']}"
         passed = f"{counted(gate['passed'], 'task')} {agreeing(gate['passed'], 'passes', 'pass')}"
-        facts.append(["gate", f"{passed} at a harm of {gate['max_harm']:g}; {gate['kept']:,} {rest}"])
-    if found["noise_sd"] is not None:
-        facts.append(["noise sd", f"{found['noise_sd']:.4g} of a reward, within a task"])
-        facts.append(["uncertainty", _UNCERTAINTY[found["uncertainty"]].format(found["hierarchies"])])
-    columns = about.get("columns", {})
+        facts.append(["gate", f"{passed} with P(harm) <= {gate['max_harm']:g}; {gate['kept']:,} {rest}"])
+    if about["noise_sd"] is not None:
+        facts.append(["noise sd", f"{about['noise_sd']:.4g} of a reward, within a task"])
+        facts.append(["uncertainty", _UNCERTAINTY[about["uncertainty"]].format(about["hierarchies"])])
+    columns = provenance.get("columns", {})
     if columns:
         roles = [f"{r} {c}" for r, c in columns.items() if isinstance(c, str)]
         roles += [f"{r} {' '.join(columns[r])}" for r in ("levels", "metadata") if columns.get(r)]
         facts.insert(2, ["columns", ", ".join(roles)])
-    untold = "" if found["noise_told"] else paragraph(_UNTOLD)
-    parts = [table(facts), untold, _features(found), *_effects(found["crossed"]), _next(found, directory)]
+    noise = "" if about["noise_told"] else paragraph(_NOISE_NOT_IDENTIFIED)
+    parts = [table(facts), noise, _features(about), *_effects(about["crossed"]), _next(about, directory)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _features(found: dict[str, Any]) -> str:
-    spreads = {key: _heading(key) for key in found["features"][0] if key.endswith("_sd") and key != "mean_sd"}
-    lines, zeros = [["feature", "population mean", "its sd", *spreads.values()]], set()
-    for each in found["features"][:SHOWN]:
-        shown = {key: _spread(each[key], each["mean_sd"]) for key in spreads}
-        zeros |= {key for key, sd in shown.items() if sd == 0}
-        lines.append([each["name"], *map(_number, (each["mean"], each["mean_sd"], *shown.values()))])
+def _features(about: dict[str, Any]) -> str:
+    headings = {
+        key: _heading(key) for key in about["features"][0] if key.endswith("_sd") and key != "mean_sd"
+    }
+    lines, zeros = [["feature", "population mean", "its sd", *headings.values()]], set()
+    for feature in about["features"][:SHOWN]:
+        sds = {key: _without_rounding(feature[key], feature["mean_sd"]) for key in headings}
+        zeros |= {key for key, sd in sds.items() if sd == 0}
+        lines.append([feature["name"], *map(_number, (feature["mean"], feature["mean_sd"], *sds.values()))])
     text = table(lines)
-    hidden = len(found["features"]) - SHOWN
+    hidden = len(about["features"]) - SHOWN
     if hidden > 0:
         text += f"\n... and {hidden} more; --json lists all."
-    for key in sorted(zeros & _EQUAL.keys()):
-        text += "\n\n" + paragraph(_EQUAL[key] + _DOUBT.get(found["uncertainty"], "."))
+    for key in sorted(zeros & _ZERO_SD.keys()):
+        text += "\n\n" + paragraph(_ZERO_SD[key] + _ZERO_SD_UNCERTAINTY.get(about["uncertainty"], "."))
     return text
 
 
 def _effects(crossed: dict[str, Any] | None) -> list[str]:
-    """Return the parts of the crossed prior and their verdict, as a learner's summary has them."""
+    """Return the components of the crossed prior and their verdict, as a learner's summary shows them."""
     from hieropo.learners.population import parts_in_words
 
     if crossed is None:
@@ -158,57 +160,58 @@ def _effects(crossed: dict[str, Any] | None) -> list[str]:
 
 
 def _heading(key: str) -> str:
-    """Of a column of standard deviations, such as those of tasks or of a level."""
-    if key in _OF_PARTS:
-        return _OF_PARTS[key]
+    """Return the heading of a column of sds, such as those between tasks or between the nodes of a level."""
+    if key in _PART_HEADINGS:
+        return _PART_HEADINGS[key]
     name = key.removeprefix("between_").removesuffix("_sd")
     if name == "tasks":
         return "between tasks, sd"
     return f"{name}, sd"
 
 
-def _spread(sd: float | None, scale: float | None) -> float | None:
-    """An sd; 0 where it is nothing but rounding."""
+def _without_rounding(sd: float | None, scale: float | None) -> float | None:
+    """Return an sd, or 0 where it is as small as rounding errors."""
     return sd if sd is None or sd > 1e-6 * (scale or 0.0) else 0.0
 
 
-def _next(found: dict[str, Any], directory: str) -> str:
-    if not found["first_tasks"]:
+def _next(about: dict[str, Any], directory: str) -> str:
+    if not about["first_tasks"]:
         return ""
     return (
-        f"Next: hieropo inspect {shlex.quote(directory)} --task {shlex.quote(str(found['first_tasks'][0]))}"
+        f"Next: hieropo inspect {shlex.quote(directory)} --task {shlex.quote(str(about['first_tasks'][0]))}"
     )
 
 
-def _task_text(found: dict[str, Any], directory: str) -> str:
+def _task_text(about: dict[str, Any], directory: str) -> str:
     head = [["feature", "mean", "sd"]]
-    lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in found["features"][:SHOWN]]
-    parts = [f"Task {found['task']} of {directory}: {counted(found['rows'], 'row')}.", table(head + lines)]
-    parts += [] if found["noise_told"] else [paragraph(_UNTOLD)]
-    if found["at"] is not None:
-        at = ", ".join(f"{name} = {value:.4g}" for name, value in found["at"].items())
+    lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in about["features"][:SHOWN]]
+    parts = [f"Task {about['task']} of {directory}: {counted(about['rows'], 'row')}.", table(head + lines)]
+    parts += [] if about["noise_told"] else [paragraph(_NOISE_NOT_IDENTIFIED)]
+    if about["at"] is not None:
+        at = ", ".join(f"{name} = {value:.4g}" for name, value in about["at"].items())
         place = f" at {at}" if at else ""
-        parts.append(f"Expected reward{place}; lower bound = mean - {found['pessimism']:.3g} sd:")
-        parts.append(_rewards(found))
-    elif found["context"]:
-        columns = ",".join(f"{column}=..." for column in found["context"])
-        parts.append(f"For expected rewards and lower bounds, give --at {columns}")
+        parts.append(f"Expected reward{place}; lower bound = mean - {about['pessimism']:.3g} sd:")
+        parts.append(_rewards(about))
+    elif about["context"]:
+        columns = ",".join(f"{column}=..." for column in about["context"])
+        parts.append(f"Give --at {columns} for expected rewards and lower bounds in that context.")
     else:
         parts.append(
             paragraph(
-                "The policy was saved without a feature map, so that expected rewards need phi, in Python."
+                "The policy was saved without a feature map, so expected rewards cannot be computed here. Use "
+                "load_policy(...).policy.lower_bound(task, phi) in Python."
             )
         )
     return "\n\n".join(parts)
 
 
-def _rewards(found: dict[str, Any]) -> str:
+def _rewards(about: dict[str, Any]) -> str:
     from hieropo._utils.ties import ordered
 
     heads = ("lower_bound", "mean", "sd")
-    if found["actions"] is None:
-        return table([["lower bound", "mean", "sd"], [_number(found["candidate"][key]) for key in heads]])
-    ranked = [found["actions"][k] for k in ordered([-each["lower_bound"] for each in found["actions"]])]
+    if about["actions"] is None:
+        return table([["lower bound", "mean", "sd"], [_number(about["candidate"][key]) for key in heads]])
+    ranked = [about["actions"][k] for k in ordered([-action["lower_bound"] for action in about["actions"]])]
     rows = [[str(a["action"]), *(_number(a[key]) for key in heads)] for a in ranked]
     hidden = len(rows) - SHOWN
     more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""

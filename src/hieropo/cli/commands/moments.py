@@ -1,4 +1,4 @@
-"""``hieropo moments``: what a log says to a learner, without its rows; put together and taken apart."""
+"""``hieropo moments``: make, merge, subtract and show the sufficient statistics of a log."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -24,22 +24,22 @@ from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, sou
 MAKE = "of"
 OUTPUT = click.option(
     "-o", "--output", required=True, metavar="DIR",
-    help="Where the moments go; replaced if moments are there.",
+    help="Directory of the moments; moments in it are replaced.",
 )  # fmt: skip
 
 
 class _Moments(click.Group):
-    """A group in which what names no command is a log."""
+    """A group in which a first argument that is not the name of a command is a log."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the first word that is no option for a command, where it is one."""
-        helped = any(each in ctx.help_option_names for each in args[:1])
-        if args and args[0] not in self.commands and not helped:
+        """Insert the command ``of`` before a first argument that is not the name of a command."""
+        asks_help = any(arg in ctx.help_option_names for arg in args[:1])
+        if args and args[0] not in self.commands and not asks_help:
             args = [MAKE, *args]
         return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show both ways."""
+        """Write the usage with a log and the usage with a command."""
         formatter.write_usage(ctx.command_path, "LOG -o DIR [OPTIONS]")
         formatter.write_usage(ctx.command_path, "COMMAND ... ")
 
@@ -47,7 +47,7 @@ class _Moments(click.Group):
 @click.group(
     "moments",
     cls=_Moments,
-    short_help="Sum a log up; put such sums together.",
+    short_help="Make, merge and subtract the sufficient statistics of logs.",
     epilog=example(
         "hieropo moments monday.parquet -o monday --task store --action offer --reward profit",
         "hieropo moments merge monday tuesday -o both",
@@ -55,16 +55,16 @@ class _Moments(click.Group):
     ),
 )
 def moments_command() -> None:
-    """Make, merge and subtract moments: sums of a log for every task, learned from in place of its rows.
+    """Make, merge and subtract moments: the sufficient statistics of a log for every task, without its rows.
 
-    Sums made on different days, machines or sites are merged, and a policy is learned from them with `hieropo fit`.
-    A log that is called as one of the commands below is written ./merge.
+    Moments of different days, machines or sites can be merged, and `hieropo fit` learns a policy from them. Write
+    ./merge for a log with the name of one of the commands below.
     """
 
 
 @moments_command.command(
     MAKE,
-    short_help="Sum a log up; `of` may be left out.",
+    short_help="Make the moments of a log; `of` may be left out.",
     epilog=example("hieropo moments log.parquet -o moments --task store --action offer --reward profit"),
 )
 @click.argument("log", type=str)
@@ -75,7 +75,7 @@ def moments_command() -> None:
 @checkpoint_option
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
-    """Sum LOG up: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
+    """Make the moments of LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import LogMoments
@@ -87,14 +87,14 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
     features = chosen_features(given["features"])
     rows = Rows.of(log, given)
     source = rows.open(lenient=takes_rejects(given))
-    roles, told = roles_of(source.schema, features, given)
+    roles, guesses = roles_of(source.schema, features, given)
     with Line() as line:
-        taking = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
-        found = LogMoments.of(ProgressSource(source, line), features=features, **taking, **roles.to_dict())
-        rejected = {} if found.rejected is None else {"rejected": found.rejected.to_dict()}
-        found.save(output, provenance={**rows.to_dict(), **rejected})
+        options = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
+        moments = LogMoments.of(ProgressSource(source, line), features=features, **options, **roles.to_dict())
+        rejected = {} if moments.rejected is None else {"rejected": moments.rejected.to_dict()}
+        moments.save(output, provenance={**rows.to_dict(), **rejected})
         done_with(given["checkpoint"])
-    _report(found, output, {"guesses": told, **rejected}, as_json=as_json)
+    _report(moments, output, {"guesses": guesses, **rejected}, as_json=as_json)
 
 
 @moments_command.command(
@@ -106,16 +106,16 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
 @OUTPUT
 @shared_options
 def merge_command(paths: tuple[str, ...], output: str, as_json: bool) -> None:  # noqa: FBT001
-    """Add moments of different rows: of several days, machines or sites.
+    """Add the moments of different rows: of several days, machines or sites.
 
-    All must be made of the same columns. Where each action has coefficients of its own, the actions may differ.
+    All must be made of the same columns. With the feature map per-action, the lists of actions may differ.
     """
     _combine(paths, output, lambda total, more: total + more, "merged", as_json=as_json)
 
 
 @moments_command.command(
     "subtract",
-    short_help="Take rows out again, by their moments.",
+    short_help="Subtract the moments of some rows again.",
     epilog=example("hieropo moments subtract year january -o rest"),
 )
 @click.argument("first", metavar="M1")
@@ -123,35 +123,35 @@ def merge_command(paths: tuple[str, ...], output: str, as_json: bool) -> None:  
 @OUTPUT
 @shared_options
 def subtract_command(first: str, paths: tuple[str, ...], output: str, as_json: bool) -> None:  # noqa: FBT001
-    """Take the rows of M2 ... out of M1, which must hold them."""
+    """Subtract the moments M2 ... from M1, whose rows must include theirs."""
     _combine((first, *paths), output, lambda total, less: total - less, "subtracted", as_json=as_json)
 
 
 @moments_command.command(
-    "show", short_help="Say what moments hold.", epilog=example("hieropo moments show both")
+    "show", short_help="Show the contents of moments.", epilog=example("hieropo moments show both")
 )
 @click.argument("path", metavar="M")
 @shared_options
 def show_command(path: str, as_json: bool) -> None:  # noqa: FBT001
-    """Say what moments hold: rows, tasks, columns, features, and what they were made of."""
+    """Show the contents of moments: numbers of rows and tasks, columns, features, and their source."""
     from hieropo.passes.log_moments import LogMoments
     from hieropo.storage.moments import read_moments_file
 
-    found, provenance = LogMoments.load(path), dict(read_moments_file(path).provenance)
-    _report(found, path, {"provenance": provenance}, as_json=as_json)
+    moments, provenance = LogMoments.load(path), dict(read_moments_file(path).provenance)
+    _report(moments, path, {"provenance": provenance}, as_json=as_json)
 
 
 def _check_target(output: str) -> None:
-    """Refuse what cannot be written before a long pass over a log."""
+    """Refuse a directory that cannot be written before a long pass over a log."""
     from hieropo.storage import layout
 
     layout.check_replaceable(Path(output), layout.SUMS)
 
 
 def _combine(
-    paths: Sequence[str], output: str, step: Callable[[Any, Any], Any], word: str, *, as_json: bool
+    paths: Sequence[str], output: str, combine: Callable[[Any, Any], Any], word: str, *, as_json: bool
 ) -> None:
-    """Go through moments one after the other, so that two of them are in memory at most."""
+    """Combine moments one after the other, with at most two of them in memory."""
     from hieropo.errors import HieropoError
     from hieropo.passes.log_moments import LogMoments
 
@@ -161,33 +161,33 @@ def _combine(
         for path in line.counted(paths[1:], "Moments", len(paths) - 1):
             more = LogMoments.load(path)
             try:
-                total = step(total, more)
+                total = combine(total, more)
             except HieropoError as error:
                 error.add_note(
-                    f"The second are {path}, the first {' and '.join(paths[: paths.index(path)])}."
+                    f"The second moments are {path}, the first {' and '.join(paths[: paths.index(path)])}."
                 )
                 raise
         total.save(output, provenance={word: list(paths)})
     _report(total, output, {word: list(paths)}, as_json=as_json)
 
 
-def _report(found: Any, output: str, more: dict[str, Any], *, as_json: bool) -> None:
+def _report(moments: Any, output: str, more: dict[str, Any], *, as_json: bool) -> None:
     from hieropo.rows.ids import abbreviate
 
-    features = found.features
+    features = moments.features
     actions = None if features.actions is None else list(features.actions)
     size = sum(path.stat().st_size for path in Path(output).iterdir())
-    about = {
-        "moments": output, "rows": whole(found.n_rows), "tasks": len(found), "actions": actions,
-        "features": features.dim, "columns": found.roles.to_dict(), "bytes": size, **more,
+    report = {
+        "moments": output, "rows": whole(moments.n_rows), "tasks": len(moments), "actions": actions,
+        "features": features.dim, "columns": moments.roles.to_dict(), "bytes": size, **more,
     }  # fmt: skip
     if as_json:
-        print_json(about)
+        print_json(report)
         return
     listed = "actions described by columns" if actions is None else f"the actions {abbreviate(actions, 10)}"
-    columns = ", ".join(f"{role} {column}" for role, column in found.roles.items())
+    columns = ", ".join(f"{role} {column}" for role, column in moments.roles.items())
     click.echo(
-        f"{output} holds the moments of {counted(found.n_rows, 'row')} of {counted(len(found), 'task')}: "
+        f"{output} holds the moments of {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')}: "
         f"{counted(features.dim, 'feature')}, {listed}; {size / 1e3:,.0f} kB.\n"
         f"Columns: {columns}.\n"
         + "".join(f"{name}: {value}\n" for name, value in more.get("provenance", {}).items())

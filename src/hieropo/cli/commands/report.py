@@ -1,4 +1,4 @@
-"""``hieropo report``: one HTML file that says what a policy is worth, whom it would hurt, and what limits trust."""
+"""``hieropo report``: one HTML file with the gain of a policy, the tasks that it would harm, and the limits."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -36,7 +36,7 @@ _EXAMINED = (
 
 @click.command(
     "report",
-    short_help="Write a report to hand on: one HTML file.",
+    short_help="Write a report of an evaluation for decision makers: one HTML file.",
     epilog=example(
         "hieropo report policy log.parquet -o report.html",
         "hieropo report policy log.parquet -o report.html --title 'Should stores get the offer that we learned?'",
@@ -44,20 +44,20 @@ _EXAMINED = (
 )
 @click.argument("directory", metavar="DIR")
 @click.argument("log", type=str)
-@click.option("-o", "--output", metavar="FILE.html", help="The report; replaced if there.")
+@click.option("-o", "--output", metavar="FILE.html", help="The report to write; replaced if it exists.")
 @click.option("--title", metavar="TEXT", help="The question that the report answers, in your words.")
 @click.option(
-    "--pscore", metavar="COL", help="Column of logged propensities. Default: as in the log of the fit."
+    "--pscore", metavar="COL", help="Column of logged propensities. Default: that of the log of the fit."
 )
 @click.option(
     "--propensities", type=click.Choice(["auto", "logged", "estimated", "none"]), default="auto", show_default=True,
-    help="As of `hieropo evaluate`.",
+    help="As in `hieropo evaluate`.",
 )  # fmt: skip
 @eligible_options
 @click.option(
     "--time",
     metavar="COL",
-    help="Column that says when the action was chosen. Default: as in the log of the fit.",
+    help="Column of the time of the choice. Default: that of the log of the fit.",
 )
 @click.option(
     "--max-harm", type=float, default=0.05, show_default=True, callback=probability, metavar="P",

@@ -1,4 +1,4 @@
-"""``hieropo reproduce``: the experiments of the paper."""
+"""``hieropo reproduce``: run the experiments of the HierOPO paper."""
 
 import sys
 import time
@@ -14,26 +14,27 @@ from hieropo.cli.console import Line, example, print_json, shared_options, usage
 BAR = 30
 
 
-@click.group("reproduce", short_help="Make the figures of the HierOPO paper, and what it leaves out.")
+@click.group("reproduce", short_help="Run the experiments of the HierOPO paper, and further ones.")
 def reproduce_group() -> None:
-    """Make the figures of the HierOPO paper (arXiv 2212.04720), and what it leaves out.
+    """Run the experiments of the HierOPO paper (arXiv 2212.04720), and comparisons that it leaves out.
 
-    Settings, runs, tables and pictures end in one folder. A command that was ended goes on where it stopped.
+    Settings, runs, tables and figures are written to one folder. After an interruption the same command goes on where
+    it stopped.
     """
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what all experiments are told."""
+    """Add the options of all experiments."""
     for option in reversed((
         click.option("-o", "--output", required=True, metavar="DIR", help="Folder for results; made if missing."),
-        click.option("--settings", metavar="FILE", help="TOML instead of the settings that ship."),
-        click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs instead of those in the settings."),
-        click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed instead of that in the settings."),
+        click.option("--settings", metavar="FILE", help="Settings file (TOML). Default: the paper's settings."),
+        click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs. Default: as in settings."),
+        click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed. Default: as in settings."),
         click.option(
             "--processes", type=click.IntRange(min=1), metavar="N",
-            help="At work at once; default all processors. The figures do not depend on it.",
+            help="Number of parallel processes. Default: all processors. Results do not depend on it.",
         ),
-        click.option("--figures/--no-figures", default=True, help="Pictures need matplotlib."),
+        click.option("--figures/--no-figures", default=True, help="Draw the figures, which needs matplotlib."),
     )):  # fmt: skip
         command = option(command)
     return shared_options(command)
@@ -41,7 +42,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @reproduce_group.command(
     "synthetic",
-    short_help="The synthetic problems.",
+    short_help="Run the experiments on synthetic problems.",
     epilog=example("hieropo reproduce synthetic -o synthetic"),
 )
 @run_options
@@ -51,13 +52,13 @@ def synthetic_command(*, as_json: bool, output: str, figures: bool, **options: A
 
     asked = Asked(Path(output), pictures=figures, **options)
     with Line() as line:
-        found = reproduce_synthetic(asked, Progress(line))
-    _tell(found, asked.out, as_json=as_json)
+        results = reproduce_synthetic(asked, Progress(line))
+    _show(results, asked.out, as_json=as_json)
 
 
 @reproduce_group.command(
     "movielens",
-    short_help="MovieLens 1M, and what bandit feedback alone gives.",
+    short_help="Run the experiments on MovieLens 1M, and further ones on bandit feedback alone.",
     epilog=example(
         "hieropo reproduce movielens --data ml-1m.zip -o movielens",
         "hieropo reproduce movielens --download -o movielens",
@@ -67,7 +68,9 @@ def synthetic_command(*, as_json: bool, output: str, figures: bool, **options: A
     "--data", metavar="PATH", help="ratings.dat, ml-1m.zip, or a table with user_id, movie_id and rating."
 )
 @click.option(
-    "--download", is_flag=True, help="Get ml-1m.zip from GroupLens, whose terms are shown; kept in a cache."
+    "--download",
+    is_flag=True,
+    help="Download ml-1m.zip from GroupLens to a cache, after its terms are shown.",
 )
 @run_options
 def movielens_command(
@@ -86,27 +89,30 @@ def movielens_command(
     asked = Asked(Path(output), pictures=figures, **options)
     with Line() as line:
         line.say("Reading the ratings ...")
-        papers, beyond = reproduce_movielens(asked, ratings, Progress(line))
-    _tell(papers, asked.out, as_json=as_json, beyond=beyond)
+        paper, beyond = reproduce_movielens(asked, ratings, Progress(line))
+    _show(paper, asked.out, as_json=as_json, beyond=beyond)
 
 
 def _archive(*, download: bool) -> Path:
-    """The archive in the cache; else from GroupLens, if that was asked for or is agreed to."""
+    """Return the archive in the cache; download it from GroupLens first, with consent, where it is not there."""
     from hieropo.reproduce.movielens import download as grouplens
 
     target = grouplens.cached()
     if target.exists():
         return target
     if not download and not sys.stdin.isatty():
-        usage_error("Name the ratings with --data, or say --download to get them from GroupLens.")
+        usage_error(
+            "This experiment needs the ratings of MovieLens 1M. Name them with --data, or give --download to get them "
+            "from GroupLens."
+        )
     click.echo(grouplens.TERMS, err=True)
     if not download and not click.confirm("Download it?", err=True):
-        usage_error("Name the ratings with --data.")
+        usage_error("The ratings of MovieLens 1M were not downloaded. Name them with --data.")
     return grouplens.download(target)
 
 
 class Progress:
-    """A bar, with how long it may still take."""
+    """A progress bar with the estimated time left."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -114,7 +120,7 @@ class Progress:
         self._total = -1
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how many runs are done, of how many."""
+        """Show the number of finished runs, of all runs."""
         now = time.monotonic()
         if total != self._total:  # another experiment begins
             self._begun, self._total = (now, done), total
@@ -122,7 +128,7 @@ class Progress:
 
 
 def bar(done: int, total: int, seconds: float, made: int) -> str:
-    """Line of text: a bar, the runs that are done, and the time left if the others take as long as ``made`` did."""
+    """Return a line of text: a bar, the number of finished runs, and the time left at the pace of ``made`` runs."""
     full = BAR * done // max(total, 1)
     text = f"[{'#' * full}{'.' * (BAR - full)}] {done:,} of {total:,} runs"
     if made < 1 or done == total:
@@ -131,49 +137,53 @@ def bar(done: int, total: int, seconds: float, made: int) -> str:
     return f"{text}, about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
 
 
-def _tell(papers: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | None = None) -> None:
+def _show(paper: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | None = None) -> None:
     files = sorted(path for path in out.iterdir() if path.is_file())
     if as_json:
-        more = {} if beyond is None else {"beyond": [each.columns() for each in beyond]}
+        more = {} if beyond is None else {"beyond": [point.columns() for point in beyond]}
         print_json(
-            {"results": [each.columns() for each in papers], **more, "files": [str(path) for path in files]}
+            {"results": [point.columns() for point in paper], **more, "files": [str(path) for path in files]}
         )
         return
-    most = max(each.runs for each in papers)
-    click.echo(_table([each for each in papers if each.runs == most and each.place["reading"] == "as set"]))
+    runs = max(point.runs for point in paper)
+    click.echo(
+        _table([point for point in paper if point.runs == runs and point.place["reading"] == "as set"])
+    )
     click.echo(
         paragraph(
-            f"Mean suboptimality; {counted(most, 'run')} at each point. {out / 'results.md'} has errors."
+            f"Mean suboptimality over {counted(runs, 'run')} at each point. Standard errors: {out / 'results.md'}."
         )
     )
     if beyond is not None:
-        _tell_beyond(beyond, out)
-    click.echo(table([["left behind", str(files[0])], *(["", str(path)] for path in files[1:])]))
+        _show_beyond(beyond, out)
+    click.echo(table([["Files:", str(files[0])], *(["", str(path)] for path in files[1:])]))
 
 
-def _tell_beyond(found: list[Any], out: Path) -> None:
+def _show_beyond(results: list[Any], out: Path) -> None:
     from hieropo.reproduce.beyond.experiment import LOSS, WORSE_THAN_MOST
     from hieropo.reproduce.run import of_figure
 
-    click.echo("\nFrom bandit feedback alone, with users of all kinds")
+    click.echo("\nFrom bandit feedback alone, for users of all kinds")
     for figure in (LOSS, WORSE_THAN_MOST):
-        points = of_figure(found, figure)
-        names = dict.fromkeys(each.algorithm for each in points)
-        grid = dict.fromkeys(each.place["rows"] for each in points)
-        cells = {(each.algorithm, each.place["rows"]): f"{each.mean:.4f}" for each in points}
+        points = of_figure(results, figure)
+        names = dict.fromkeys(point.algorithm for point in points)
+        grid = dict.fromkeys(point.place["rows"] for point in points)
+        cells = {(point.algorithm, point.place["rows"]): f"{point.mean:.4f}" for point in points}
         click.echo(
             table(
                 [[f"{figure}, by rows", *map(str, grid)], *([n, *(cells[n, k] for k in grid)] for n in names)]
             )
         )
-    click.echo(paragraph(f"Means of {counted(found[0].runs, 'run')}. {out / 'beyond.md'} has errors."))
+    click.echo(
+        paragraph(f"Means over {counted(results[0].runs, 'run')}. Standard errors: {out / 'beyond.md'}.")
+    )
 
 
-def _table(found: list[Any]) -> str:
-    """One row for each point, one column for each algorithm."""
-    places = list(dict.fromkeys(tuple(each.place.items()) for each in found))
-    algorithms = list(dict.fromkeys(each.algorithm for each in found))
-    cells = {(tuple(each.place.items()), each.algorithm): f"{each.mean:.4f}" for each in found}
+def _table(points: list[Any]) -> str:
+    """Return a table with a row for each setting and a column for each algorithm."""
+    places = list(dict.fromkeys(tuple(point.place.items()) for point in points))
+    algorithms = list(dict.fromkeys(point.algorithm for point in points))
+    cells = {(tuple(point.place.items()), point.algorithm): f"{point.mean:.4f}" for point in points}
     head = [name for name, _ in places[0] if name != "reading"]
     rows = [
         [*(str(dict(place)[name]) for name in head), *(cells[place, n] for n in algorithms)]

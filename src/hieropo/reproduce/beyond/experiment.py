@@ -1,4 +1,4 @@
-"""MovieLens from bandit feedback alone: nothing of the rating matrix is known but the factors of the movies.
+"""MovieLens from bandit feedback alone: only the factors of the movies are known, not the rating matrix.
 
 Users come from everywhere, not from one cluster. What is learned from the log stands beside priors that know the rating
 matrix, and beside rankings of movies that are the same for everybody.
@@ -40,19 +40,19 @@ FIGURES = (VALUE, TENTH, LOSS, WORSE_THAN_MOST, WORSE_THAN_BEST)
 
 @dataclass(frozen=True, slots=True)
 class Cell(experiments.Cell):
-    """One point of a figure: rows n of all users."""
+    """One point of a figure: the number of rows n of all users."""
 
     rows: int
 
     @property
     def text(self) -> str:
-        """All of it, as a key of the journal."""
+        """Return all of its fields as a key of the journal."""
         return f"rows {self.rows}"
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """What a run drew.
+    """The random draws of a run.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ Chooser = Callable[[Settings, Problem, Log], Codes]
 
 
 def _by_policy(posterior: Any, settings: Settings, given: Problem, log: Log) -> Codes:
-    """What the lower-bound policy of a posterior does, (m, E)."""
+    """Return the actions of the lower-bound policy of a posterior, (m, E)."""
     m, contexts, _ = log.judged.shape
     policy = LCBPolicy(posterior, pessimism=settings.beyond.pessimism)
     phi = given.movies[log.judged].reshape(m * contexts, -1, given.movies.shape[1])
@@ -106,13 +106,13 @@ def _by_policy(posterior: Any, settings: Settings, given: Problem, log: Log) -> 
 
 
 def _papers(settings: Settings, given: Problem, log: Log) -> Codes:
-    """The paper's prior, from the centres and the largest cluster."""
+    """Return the paper's prior, from the centres and the largest cluster."""
     what = settings.movielens
     return _by_policy(condition(log.moments, prior(what, what.open, log.clusters)), settings, given, log)
 
 
 def _own_cluster(settings: Settings, given: Problem, log: Log) -> Codes:
-    """The mean and covariance of each user's own cluster, known."""
+    """Learn with the known mean and covariance of each user's own cluster."""
     found = np.empty(log.judged.shape[:2], dtype=np.int64)
     of = log.clusters.labels[log.users]
     for k in np.unique(of):
@@ -125,7 +125,7 @@ def _own_cluster(settings: Settings, given: Problem, log: Log) -> Codes:
 
 
 def _groups(settings: Settings, given: Problem, log: Log) -> Codes:
-    """The cluster of each user is known as a group; all else is learned, with diagonal covariances.
+    """Learn with the cluster of each user as a known group; all else is estimated, with diagonal covariances.
 
     They are what "auto" comes to here, after a search of the others that takes longer than all the rest.
     """
@@ -139,13 +139,13 @@ def _groups(settings: Settings, given: Problem, log: Log) -> Codes:
 
 
 def _learned(settings: Settings, given: Problem, log: Log) -> Codes:
-    """All is learned."""
+    """Learn with all hyper-parameters estimated."""
     found, _ = simplest_that_holds(lambda shape: learn(log.moments, shape))
     return _by_policy(found.posterior, settings, given, log)
 
 
 def _flat(settings: Settings, given: Problem, log: Log) -> Codes:
-    """Every user alone, with coefficients as large as they usually are and the noise learned."""
+    """Learn every user separately, with estimated sizes of coefficients and noise."""
     found, _ = simplest_that_holds(lambda shape: learn(log.moments, shape, uncertainty="plug-in"))
     return _by_policy(
         condition(log.moments, empirical_flat(found.hierarchy, log.moments)), settings, given, log
@@ -153,7 +153,7 @@ def _flat(settings: Settings, given: Problem, log: Log) -> Codes:
 
 
 def _pooled(settings: Settings, given: Problem, log: Log) -> Codes:
-    """All users are one."""
+    """Learn one model for all users (complete pooling)."""
     d = log.moments.dim
     one = Hierarchy(None, np.zeros((d, d)), pooled_noise(log.moments))
     return _by_policy(condition(log.moments, one), settings, given, log)
@@ -164,7 +164,7 @@ def _ranked(score: Array, log: Log) -> Codes:
 
 
 def _best_of_the_log(settings: Settings, given: Problem, log: Log) -> Codes:
-    """Movies by their mean reward in the log, with some rows of the mean of all added to each."""
+    """Rank movies by their mean reward in the log, shrunk to the mean of all movies."""
     count = np.bincount(log.movie, minlength=len(given.movies))
     total = np.bincount(log.movie, weights=log.reward, minlength=len(given.movies))
     added = settings.beyond.added_rows
@@ -187,7 +187,7 @@ NAMES = (*CHOOSERS, AS_LOGGED)
 
 
 def one_run(settings: Settings, given: Problem, cell: Cell, run: int) -> dict[str, float]:
-    """Every figure of every policy, by ``policy: figure``."""
+    """Return every figure of every policy, by ``policy: figure``."""
     log = draw(settings, given, cell, run)
     stars = np.einsum("sekd,sd->sek", given.movies[log.judged], given.users[log.users], optimize=True)
     values = {AS_LOGGED: stars.mean(axis=(1, 2))}
@@ -209,7 +209,7 @@ def one_run(settings: Settings, given: Problem, cell: Cell, run: int) -> dict[st
 
 
 def experiment(settings: Settings, given: Problem) -> Experiment:
-    """All runs of it."""
+    """Return the results of all runs of the experiment."""
     what = asdict(settings.movielens)
     kept = ("rank", "ridge", "iterations", "noise_sd", "clusters", "tasks", "actions", "open")
     return Experiment(

@@ -1,4 +1,4 @@
-"""Factors of a sparse matrix by alternating least squares, each half a batch of ridge regressions.
+"""Factors of a sparse matrix by alternating least squares; each half step is a batch of ridge regressions.
 
 With the values y_ij that are there, of rows i and columns j,
 
@@ -26,7 +26,7 @@ _PIECES = 8  # of a half step for each thread, so that none waits long for the l
 
 
 class Factors(NamedTuple):
-    """What explains a matrix: y_ij is u_i' v_j and a residual.
+    """The factors of a matrix: y_ij is u_i' v_j and a residual.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ class Factors(NamedTuple):
     columns: Array
 
     def residuals(self, row: ArrayLike, column: ArrayLike, value: ArrayLike) -> Array:
-        """Values (n,) less what the factors say of them."""
+        """Return the residuals (n,) of values."""
         at, to = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
         found = np.asarray(value, dtype=np.float64) - np.einsum("nk,nk->n", self.rows[at], self.columns[to])
         return np.asarray(found, dtype=np.float64)
 
 
 class _Ordered(NamedTuple):
-    """Values in the order of one side: those of code s stand from start[s] to start[s + 1]."""
+    """Values sorted by the codes of one side: those of code s are at start[s] to start[s + 1]."""
 
     start: Codes
     others: Codes
@@ -65,7 +65,7 @@ def factorize(
     iterations: int = 15,
     threads: int | None = None,
 ) -> Factors:
-    """Find the factors of a matrix of which n values are known.
+    """Return the factors of a matrix with n observed values.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _ordered(code: Codes, other: Codes, value: Array, n: int) -> _Ordered:
 
 
 def _ridge(known: _Ordered, factors: Array, ridge: float, threads: int) -> Array:
-    """Ridge regression of the values of each code on the factors of the other side, (m, k)."""
+    """Return ridge regressions of the values of each code on the factors of the other side, (m, k)."""
     m, (p, k) = known.start.size - 1, factors.shape
     loops = backend.ratings(known.values.size * packed_size(k))
     padded = np.zeros((p + 1, -(-k // loops.LANES) * loops.LANES))
@@ -161,7 +161,7 @@ def _ridge(known: _Ordered, factors: Array, ridge: float, threads: int) -> Array
 
 
 def _pieces(start: Codes, threads: int) -> list[tuple[int, int]]:
-    """Codes in pieces with about as many values each."""
+    """Return the codes in pieces with about the same number of values each."""
     count = _PIECES * threads if threads > 1 else 1
     ends = np.searchsorted(start, start[-1] * np.arange(1, count) / count)
     bounds = np.unique(np.concatenate([[0], ends, [start.size - 1]])).tolist()

@@ -36,12 +36,12 @@ class Clusters:
 
     @property
     def largest(self) -> int:
-        """The component with the most points."""
+        """Return the component with the most points."""
         return int(np.bincount(self.labels, minlength=len(self.weights)).argmax())
 
     @property
     def regular(self) -> bool:
-        """Return whether each component has more points than it takes for a covariance.
+        """Return True where each component has enough points for a regular covariance.
 
         Else the likelihood has no bound: a component closes in on a few points.
         """
@@ -90,7 +90,7 @@ def one_start(points: Array, components: int, rng: np.random.Generator, *, toler
 
 
 def _components(points: Array, share: Array) -> tuple[Array, Array, Array]:
-    """Weights, means and covariances that points with these shares in the components have."""
+    """Return the mixture with the weights, means and covariances of points with these responsibilities."""
     n, d = points.shape
     count = share.sum(axis=0) + 10 * np.finfo(np.float64).eps
     means = share.T @ points / count[:, None]
@@ -102,7 +102,7 @@ def _components(points: Array, share: Array) -> tuple[Array, Array, Array]:
 
 
 def _shares(points: Array, weights: Array, means: Array, covs: Array) -> tuple[Array, float]:
-    """Probability of each component for each point, and the mean log likelihood of a point."""
+    """Return the probability of each component for each point, and the mean log likelihood of a point."""
     d = points.shape[1]
     logs = np.empty((len(points), len(weights)))
     for k, root in enumerate(np.linalg.cholesky(covs)):
@@ -116,7 +116,7 @@ def _shares(points: Array, weights: Array, means: Array, covs: Array) -> tuple[A
 
 
 def _k_means(points: Array, components: int, rng: np.random.Generator) -> Codes:
-    """Nearest centre of each point, after some passes from k-means++ (Arthur and Vassilvitskii, SODA 2007)."""
+    """Return the nearest centre of each point after k-means from k-means++ (Arthur and Vassilvitskii, SODA 2007)."""
     centres = points[[rng.integers(len(points))]]
     while len(centres) < components:
         far = _squares(points, centres).min(axis=1)
@@ -132,6 +132,6 @@ def _k_means(points: Array, components: int, rng: np.random.Generator) -> Codes:
 
 
 def _squares(points: Array, centres: Array) -> Array:
-    """Squared distances (n, K)."""
+    """Return the squared distances (n, K)."""
     found = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)
     return np.asarray(np.maximum(found, 0.0), dtype=np.float64)

@@ -21,13 +21,13 @@ Datasets: History and Context, ACM TiiS 5 (4), 2015. Source: {URL} ({SIZE / 1e6:
 
 
 def cached() -> Path:
-    """Where a downloaded archive is kept: under XDG_CACHE_HOME, or ``.cache`` at home."""
+    """Return the path of a downloaded archive: under XDG_CACHE_HOME, or ``.cache`` at home."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "hieropo" / "ml-1m.zip"
 
 
 def download(target: Path, *, url: str = URL, sha256: str = SHA256, size: int = SIZE) -> Path:
-    """Fetch an archive, whole or not at all, and check it.
+    """Download an archive atomically, and check it.
 
     Raises
     ------

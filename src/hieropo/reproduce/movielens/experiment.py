@@ -25,20 +25,20 @@ _FACTORS, _CLUSTERS, _USERS = 1, 2, 3  # what random numbers are for, beside the
 
 @dataclass(frozen=True, slots=True)
 class Cell(experiments.Cell):
-    """One point of a figure: rows n of all tasks, and a reading of what the paper leaves open."""
+    """One point of a figure: the number of rows n of all tasks, and a reading of what the paper leaves open."""
 
     rows: int
     reading: str = AS_SET
 
     @property
     def text(self) -> str:
-        """All of it, as a key of the journal."""
+        """Return all of its fields as a key of the journal."""
         return f"rows {self.rows}, {self.reading}"
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What the ratings give before any run.
+    """The factors and clusters of the ratings, which all runs share.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Problem:
 
 
 def problem(settings: Settings, ratings: Ratings) -> Problem:
-    """Explain the ratings by factors, and cluster the users where all runs share their clusters."""
+    """Return the factors of the ratings, and the clusters of users where all runs share them."""
     what = settings.movielens
     factors = factors_of(what, ratings, np.random.default_rng([settings.seed, _FACTORS]))
     rest = factors.residuals(ratings.user, ratings.movie, ratings.rating)
@@ -87,7 +87,7 @@ def _clustered(what: MovieLens, open_: MovieLensOpen, users: Array, rng: np.rand
 
 
 def factors_of(what: MovieLens, ratings: Ratings, rng: np.random.Generator) -> Factors:
-    """Factors of users (rows) and movies (columns)."""
+    """Return the factors of users (rows) and movies (columns)."""
     return factorize(
         ratings.user, ratings.movie, ratings.rating, rng,
         rank=what.rank, ridge=what.ridge, iterations=what.iterations,
@@ -95,7 +95,7 @@ def factors_of(what: MovieLens, ratings: Ratings, rng: np.random.Generator) -> F
 
 
 def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
-    """Every point of every figure, and what is compared there."""
+    """Return every point of every figure, with the algorithms that are compared there."""
     what, other = settings.movielens, settings.movielens.alternatives
     found = dict.fromkeys([Cell(n) for n in what.rows_grid], settings.algorithms)
     some = tuple(settings.named[name] for name in other.algorithms)
@@ -106,7 +106,7 @@ def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
 
 
 def prior(what: MovieLens, open_: MovieLensOpen, clusters: Clusters) -> Hierarchy:
-    """Mu ~ N(mu_q, Sigma_q) of the centres, Sigma_0 of the largest cluster."""
+    """Return the prior: mu ~ N(mu_q, Sigma_q) of the centres, Sigma_0 of the largest cluster."""
     centres, count = clusters.means, len(clusters.means)
     share = clusters.weights if open_.centres == "by size" else np.full(count, 1.0 / count)
     mean = share @ centres
@@ -117,7 +117,7 @@ def prior(what: MovieLens, open_: MovieLensOpen, clusters: Clusters) -> Hierarch
 
 
 def draw(settings: Settings, given: Problem, cell: Cell, run: int) -> World:
-    """Draw users, a log and the contexts in which policies are judged."""
+    """Draw users, a log and the contexts of the evaluation."""
     what = settings.movielens
     open_ = what.open if cell.reading == AS_SET else what.reading(cell.reading)
     rng = np.random.default_rng([settings.seed, cell.rows, run])
@@ -135,7 +135,7 @@ def draw(settings: Settings, given: Problem, cell: Cell, run: int) -> World:
 
 
 def clusters_of(settings: Settings, given: Problem, open_: MovieLensOpen, run: int) -> Clusters:
-    """Those that all runs share, or those of one run, which are the same at every n."""
+    """Return the clusters that all runs share, or those of one run, which are the same at every n."""
     shared = given.clusters.get(open_)
     if shared is not None:
         return shared
@@ -146,7 +146,7 @@ def clusters_of(settings: Settings, given: Problem, open_: MovieLensOpen, run: i
 def _users(
     settings: Settings, open_: MovieLensOpen, given: Problem, clusters: Clusters, rng: np.random.Generator
 ) -> Array:
-    """Parameters of the tasks."""
+    """Return the parameters of the tasks."""
     m, k = settings.movielens.tasks, clusters.largest
     if open_.users_drawn == "once":
         rng = np.random.default_rng([settings.seed, _USERS])
@@ -162,7 +162,7 @@ def _users(
 
 
 def shown(movies: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Codes:
-    """Contexts: each of the last axis has distinct movies, all sets of them alike likely."""
+    """Draw contexts, each a uniformly drawn set of distinct movies along the last axis."""
     found = rng.integers(len(movies), size=shape)
     while True:
         ordered = np.sort(found, axis=-1)
@@ -175,7 +175,7 @@ def shown(movies: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Co
 def logged(
     theta: Array, task: Codes, candidates: Array, noise_sd: float, rng: np.random.Generator
 ) -> Moments:
-    """Moments of a log under uniform actions, with every task."""
+    """Return the moments of a log under uniform actions, with every task."""
     rows = np.arange(task.size)
     phi = candidates[rows, rng.integers(candidates.shape[1], size=task.size)]
     reward = rewarded(theta[task], phi, noise_sd, rng)
@@ -183,18 +183,18 @@ def logged(
 
 
 def rewarded(theta: Array, phi: Array, noise_sd: float, rng: np.random.Generator) -> Array:
-    """Rewards (n,) of rows with theta (n, d) and phi (n, d)."""
+    """Draw rewards (n,) of rows with theta (n, d) and phi (n, d)."""
     found = np.einsum("nd,nd->n", phi, theta) + noise_sd * rng.standard_normal(len(phi))
     return np.asarray(found, dtype=np.float64)
 
 
 def one_run(settings: Settings, given: Problem, cell: Cell, run: int) -> dict[str, float]:
-    """Mean suboptimality by algorithm in one run of a cell, and how many shapes of Sigma_0 were refused."""
+    """Return mean suboptimality by algorithm in one run of a cell, and the number of refused structures."""
     return losses(draw(settings, given, cell, run), cells(settings)[cell])
 
 
 def experiment(settings: Settings, given: Problem) -> Experiment:
-    """All runs of it."""
+    """Return the results of all runs of the experiment."""
     what = settings.movielens
     kept = {
         name: value for name, value in asdict(what).items() if name not in ("runs", "few_runs", "rows_grid")

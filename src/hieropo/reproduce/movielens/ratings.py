@@ -21,7 +21,7 @@ _ROWS = re.compile(rb"(?:\d+::\d+::\d+::\d+\r?\n)*(?:\d+::\d+::\d+::\d+)?")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated what, sorted by user and movie.
+    """The ratings, sorted by user and movie.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Ratings:
 
     @property
     def checksum(self) -> str:
-        """Of all triples; the same whatever file they came from."""
+        """Return the checksum of all triples, which does not depend on the file format."""
         triples = np.stack([self.users[self.user], self.movies[self.movie], self.rating.astype(np.int64)])
         return hashlib.sha256(np.ascontiguousarray(triples, dtype="<i8").tobytes()).hexdigest()
 

@@ -43,17 +43,17 @@ class Cell(experiments.Cell):
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Numbers that, with the seed and that of the run, make the run's random numbers; the same for all readings."""
+        """Return the numbers that, with seed and run, seed the random draws; equal in all readings."""
         return (self.tasks, self.rows, round(1000 * self.hyper_sd))
 
     @property
     def text(self) -> str:
-        """All of it, as a key of the journal."""
+        """Return all of its fields as a key of the journal."""
         return f"hyper_sd {self.hyper_sd:g}, tasks {self.tasks}, rows {self.rows}, {self.reading}"
 
 
 def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
-    """Every point of every figure, and what is compared there."""
+    """Return every point of every figure, with the algorithms that are compared there."""
     what = settings.synthetic
     grid = [Cell(sd, what.tasks, n) for sd in what.hyper_sd for n in what.rows_grid]
     grid += [Cell(sd, m, what.rows) for sd in what.hyper_sd for m in what.tasks_grid]
@@ -67,12 +67,12 @@ def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
 
 
 def hierarchy(what: Synthetic, hyper_sd: float) -> Hierarchy:
-    """The hierarchy that tasks are drawn from."""
+    """Return the hierarchy from which tasks are drawn."""
     return synthetic_hierarchy(hyper_sd, dim=what.dim, task_sd=what.task_sd, noise_sd=what.noise_sd)
 
 
 def draw(what: Synthetic, cell: Cell, rng: np.random.Generator) -> World:
-    """Draw mu, the tasks, a log and the contexts in which policies are judged."""
+    """Draw mu, the tasks, a log and the contexts of the evaluation."""
     open_ = what.open if cell.reading == AS_SET else what.reading(cell.reading)
     prior, m, shape = hierarchy(what, cell.hyper_sd), cell.tasks, (what.actions, what.dim)
     truth = draw_tasks(prior, np.arange(m), rng)
@@ -90,7 +90,7 @@ def draw(what: Synthetic, cell: Cell, rng: np.random.Generator) -> World:
 
 
 def _judged(open_: Open, m: int, pool: Array, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Candidates of the contexts in which policies are judged, (m, E, K, d)."""
+    """Return the candidates in the contexts of the evaluation, (m, E, K, d)."""
     if open_.evaluated_on == "own":
         return synthetic_features((m, open_.evaluation_contexts, *shape), rng)
     common = (
@@ -108,13 +108,13 @@ def _weights(open_: Open, task: Codes, m: int) -> Array:
 
 
 def one_run(settings: Settings, cell: Cell, run: int) -> dict[str, float]:
-    """Mean suboptimality by algorithm in one run of a cell, and how many shapes of Sigma_0 were refused."""
+    """Return mean suboptimality by algorithm in one run of a cell, and the number of refused structures."""
     rng = np.random.default_rng([settings.seed, *cell.key, run])
     return losses(draw(settings.synthetic, cell, rng), cells(settings)[cell])
 
 
 def experiment(settings: Settings) -> Experiment:
-    """All runs of it."""
+    """Return the results of all runs of the experiment."""
     what = settings.synthetic
     return Experiment(
         name="synthetic",

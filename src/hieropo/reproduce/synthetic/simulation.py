@@ -1,4 +1,4 @@
-"""Draw from the model: task parameters, logs, and the true worth of a policy.
+"""Draws from the model: task parameters, logs, and the true value of a policy.
 
 Nothing here is random by itself: every function that draws takes a numpy Generator.
 """
@@ -45,11 +45,11 @@ class TrueTasks:
 
     @property
     def tasks(self) -> NDArray[Any]:
-        """Ids of the tasks, (m,)."""
+        """Return the ids of the tasks, (m,)."""
         return self.keys.values
 
     def __getitem__(self, task: Hashable) -> Array:
-        """Parameter (d,) of one task."""
+        """Return the parameter (d,) of one task."""
         row = self.keys.find(task)
         if row < 0:
             raise UnknownTaskError(self.keys.unknown_message(task))
@@ -58,7 +58,7 @@ class TrueTasks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedLog:
-    """A log of n rows in which everything that could have been chosen is kept.
+    """A log of n rows with the features of all candidates.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class SimulatedLog:
 
     @property
     def phi(self) -> Array:
-        """Features (n, d) of the logged actions."""
+        """Return the features (n, d) of the logged actions."""
         rows = np.arange(self.action.size)
         return np.asarray(self.candidates[rows, self.action], dtype=np.float64)
 
@@ -130,7 +130,7 @@ def draw_tasks(hierarchy: Hierarchy, tasks: Ids, rng: np.random.Generator) -> Tr
 def _parents(
     hierarchy: Hierarchy, level: int, children: list[Hashable], root: Array, nodes: dict[Hashable, Array]
 ) -> Array:
-    """Parameter of the parent of each child; ``level`` is the one whose nodes are the parents."""
+    """Return the parameter of the parent of each child; ``level`` is that of the parents."""
     if level == len(hierarchy.levels):
         return np.tile(root, (len(children), 1))
     parent = hierarchy.levels[level].parent
@@ -212,7 +212,7 @@ def _checked_propensities(propensities: ArrayLike | None, shape: tuple[int, ...]
 
 
 def policy_value(theta: ArrayLike, chosen: ArrayLike) -> Array:
-    """True value V_s(pi) = mean over contexts of phi(x, pi(x))' theta_s, in reward units.
+    """Return the true value V_s(pi) = mean over contexts of phi(x, pi(x))' theta_s, in reward units.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def policy_value(theta: ArrayLike, chosen: ArrayLike) -> Array:
 
 
 def suboptimality(theta: ArrayLike, candidates: ArrayLike, index: ArrayLike) -> Array:
-    """True loss V_s(pi_*) - V_s(pi) of each task, in reward units; never negative.
+    """Return the true loss V_s(pi_*) - V_s(pi) of each task, in reward units; never negative.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def suboptimality(theta: ArrayLike, candidates: ArrayLike, index: ArrayLike) -> 
 def synthetic_hierarchy(
     hyper_sd: float, *, dim: int = 4, task_sd: float = 0.5, noise_sd: float = 0.5
 ) -> Hierarchy:
-    """Hierarchy of the paper's synthetic problems: mu_q = 0, Sigma_q = sigma_q^2 I, Sigma_0 = sigma_0^2 I.
+    """Return the paper's synthetic hierarchy: mu_q = 0, Sigma_q = sigma_q^2 I, Sigma_0 = sigma_0^2 I.
 
     Source: arXiv 2212.04720, the section on synthetic experiments.
     """
@@ -267,14 +267,14 @@ def synthetic_hierarchy(
 
 
 def synthetic_features(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Features of the paper's synthetic problems, uniform on [-1/2, 1/2]^d; shape (..., d)."""
+    """Draw features of the paper's synthetic problems, uniform on [-1/2, 1/2]^d; shape (..., d)."""
     return rng.uniform(-0.5, 0.5, shape)
 
 
 def synthetic_run(
     hierarchy: Hierarchy, n_tasks: int, n_rows: int, rng: np.random.Generator, *, n_actions: int = 5
 ) -> tuple[TrueTasks, SimulatedLog]:
-    """One run of the paper's synthetic problem: tasks 0 .. m-1 drawn anew, then a log under uniform actions.
+    """Draw a run of the paper's synthetic problem: tasks 0 .. m-1, then a log under uniform actions.
 
     Each row's task is drawn uniformly, so that some tasks may have no rows at all.
 
