@@ -316,7 +316,7 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
         assert f"a reaction to earlier rewards cannot be tested: {why}" in str(found)
         learner, heard = fitted(columns, **roles, time=time)
         assert not ORDERED & {each.kind for each in learner.findings_}
-        assert not [each for each in heard if "rewarded well" in each or "later rows" in each], heard
+        assert not [each for each in heard if "after high rewards" in each or "later rows" in each], heard
 
 
 def test_an_incumbent_that_knew_or_learned_is_named_as_both_where_order_does_not_tell() -> None:

@@ -158,7 +158,7 @@ def test_the_model_is_compared_with_weights_on_the_same_policies() -> None:
     assert found.model.difference.low < truth < found.model.difference.high
     assert abs(found.model.judged.mean - found.estimate("DR").gain) < 2.5 * found.estimate("DR").gain_se
     assert found.claim.agreement == "agrees"
-    assert "which was learned from all rows, gains" in " ".join(str(found).split())
+    assert "the policy itself, learned from all rows, gains" in " ".join(str(found).split())
 
 
 def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices() -> None:

@@ -322,7 +322,7 @@ def test_what_convert_writes_is_taken_by_its_name(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "sampling_weight" in done.output
-    assert "which stand for" in done.output
+    assert "a random sample that represents" in done.output
     np.testing.assert_allclose(load_learner(tmp_path / "p").posterior_.hyper.mean, [0.1, 0.3], atol=0.06)
 
 
