@@ -325,7 +325,11 @@ def given(moments: Moments | UnitMoments, hierarchy: Hierarchy | CrossedHierarch
 
 
 def learning(
-    moments: Moments | UnitMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
+    moments: Moments | UnitMoments,
+    task_levels: TaskLevels,
+    settings: Settings,
+    features: FeatureMap,
+    similar: CrossedHierarchies | None = None,
 ) -> Learning:
     """Return the hierarchy that the settings ask for, learned from the moments, and its posterior.
 
@@ -337,6 +341,8 @@ def learning(
         Levels and metadata of the tasks.
     settings : Settings
     features : FeatureMap
+    similar : CrossedHierarchies, optional
+        Of a log that shares most rows, as :func:`integrate_crossed` takes them.
 
     Raises
     ------
@@ -348,7 +354,7 @@ def learning(
     if isinstance(moments, UnitMoments):
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
-        hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata)
+        hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata, similar=similar)
         return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
     learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):

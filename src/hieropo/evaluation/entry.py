@@ -394,7 +394,7 @@ def subject_of(learner: Any) -> Subject:
         posterior=learner.posterior_,
         condition=condition,
         relearn=lambda moments, features: (
-            learner.learned_from(moments, features, learner._task_levels).posterior
+            learner.learned_from(moments, features, learner._task_levels, hierarchy).posterior
         ),
         by_words=all(
             isinstance(learner.get_params().get(name, ""), str | None)

@@ -60,7 +60,13 @@ class _Baseline(HierOPO):
                 f"{columns}. Leave them out, or fit HierOPO."
             )
 
-    def _learning(self, moments: Moments, features: FeatureMap, task_levels: TaskLevels) -> Learning:  # noqa: ARG002
+    def _learning(
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        task_levels: TaskLevels,  # noqa: ARG002
+        similar: object = None,  # noqa: ARG002
+    ) -> Learning:
         by_block = isinstance(self.task_cov, str) and self.task_cov == "block"
         blocks = len(features.actions) if by_block and features.actions is not None else None
         return given(moments, self._hierarchy(moments, blocks))

@@ -13,6 +13,7 @@ from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.tee_source import TeeSource
 from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import Uncertainty
 from hieropo.estimation.learning import (
     Hyper,
@@ -439,12 +440,15 @@ class HierOPO(Fitted, Parameters):
         self._hyper_uncertainty, self._noise_told = learned.hyper_uncertainty, learned.noise_told
         return self
 
-    def learned_from(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
+    def learned_from(
+        self, moments: Any, features: FeatureMap, task_levels: TaskLevels, similar: Any = None
+    ) -> Learning:
         """Estimate the hierarchy from moments of a feature map, and return it with its posterior.
 
-        Settings that name coefficients, such as ``known``, are first re-centred to the origin of that map.
+        Settings that name coefficients, such as ``known``, are first re-centred to the origin of that map. ``similar``
+        is the hierarchy of a log that shares most rows: its standard deviations tell where to search.
         """
-        return self._recentred_to(features)._learning(moments, features, task_levels)
+        return self._recentred_to(features)._learning(moments, features, task_levels, similar)
 
     def _recentred_to(self, features: FeatureMap) -> Self:
         """Return this learner with its settings in the coefficients of a feature map that has an origin."""
@@ -454,8 +458,11 @@ class HierOPO(Fitted, Parameters):
         settings = recentred_settings(self.get_params(), original, features)
         return type(self)(**{**settings, "features": features})
 
-    def _learning(self, moments: Any, features: FeatureMap, task_levels: TaskLevels) -> Learning:
-        return learning(moments, task_levels, self._settings_of(), features)
+    def _learning(
+        self, moments: Any, features: FeatureMap, task_levels: TaskLevels, similar: Any = None
+    ) -> Learning:
+        near = similar if isinstance(similar, CrossedHierarchies) else None
+        return learning(moments, task_levels, self._settings_of(), features, near)
 
 
 def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> Any:

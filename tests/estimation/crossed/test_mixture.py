@@ -217,6 +217,39 @@ def test_parts_of_a_large_log_find_the_windows_that_all_of_it_has(monkeypatch: p
     np.testing.assert_allclose(np.sqrt(two.covs[:, :, 0]), sd, rtol=0.03)
 
 
+@pytest.mark.parametrize("sds", [(0.3, 0.7, 0.2), (0.0, 0.7, 0.0)])
+def test_a_similar_log_tells_where_the_grid_is(
+    monkeypatch: pytest.MonkeyPatch, sds: tuple[float, float, float]
+) -> None:
+    log = world(7, 2000, 20, sds)
+    kept = np.arange(log.task.size) % 5 > 0
+    moments = World(log.theta, log.task[kept], log.action[kept], log.reward[kept]).moments()
+    shapes = Shapes.equal(moments)
+    similar = integrate_crossed(log.moments(), shapes)
+    searched = integrate_crossed(moments, shapes)
+    monkeypatch.setattr("hieropo.estimation.crossed.grid._PILOT", 10**9)  # the search takes all tasks at once
+    whole = integrate_crossed(moments, shapes)
+    monkeypatch.undo()
+    near = integrate_crossed(moments, shapes, similar=similar)
+    assert near.no_interaction == pytest.approx(whole.no_interaction, abs=0.02)
+    one, two = (condition_hierarchies(moments, each).table() for each in (whole, near))
+    sd = np.sqrt(one.covs[:, :, 0])
+    assert (
+        np.abs(one.means - two.means)[:, :, 0] / sd
+    ).max() < 0.1  # as the search: l is that of a part of the tasks
+    np.testing.assert_allclose(np.sqrt(two.covs[:, :, 0]), sd, rtol=0.03)
+    assert not np.array_equal(near.weights, searched.weights)  # the search was left out
+
+
+def test_a_log_that_is_not_similar_is_searched_as_without() -> None:
+    moments = world(7, 2000, 20, (0.3, 0.7, 0.2)).moments()
+    shapes = Shapes.equal(moments)
+    other = integrate_crossed(world(8, 2000, 20, (0.3, 0.7, 0.6)).moments(), shapes)
+    one, two = integrate_crossed(moments, shapes), integrate_crossed(moments, shapes, similar=other)
+    np.testing.assert_array_equal(one.weights, two.weights)
+    np.testing.assert_array_equal(one.interaction_sd, two.interaction_sd)
+
+
 def test_the_part_of_the_tasks_does_not_hang_on_their_order() -> None:
     log = world(7, 50, 12, (0.3, 0.7, 0.2))
     kept = np.random.default_rng(0).random(log.task.size) < 0.7

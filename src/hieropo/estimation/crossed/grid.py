@@ -48,6 +48,9 @@ _CERTAIN = 1e-12  # weight of m = 0 in a part of the tasks, below which more tas
 _SPAN = 1.3  # largest m over smallest, up to which the evidence between nodes is a polynomial of m
 _POLYNOMIAL = 6  # coefficients of that polynomial
 _CURVE_NODES = 13  # of m, which cost nothing there
+_MARGIN = 0.5  # share of its span by which a window of a similar log is wider at each end
+_ENDS = 0.02  # density at an end of such a window, which as a uniform one would be 1, up to which it is wide enough
+_FALLEN = 0.1  # the same, in units of the largest density above 0: 0 may have nearly all weight
 
 
 class Axis(NamedTuple):
@@ -85,6 +88,12 @@ class Window:
         ends = np.concatenate([[self.low], self.spots()[0], [self.high]])
         low, high = float(ends[heavy[0]]), float(ends[heavy[-1] + 2])
         return Window(low, high, self.nodes) if high - low < _NARROWER * (self.high - self.low) else self
+
+    def holds(self, weight: Array) -> bool:
+        """Say that a standard deviation is hardly beyond the window, from the weights of its nodes above 0."""
+        density = weight / self.spots()[1] * (self.high - self.low)
+        most = min(_ENDS, _FALLEN * float(density.max()))
+        return bool((self.low == 0.0 or density[0] < most) and (self.high == 1.0 or density[-1] < most))
 
 
 Windows = tuple[Window, ...]
@@ -151,9 +160,39 @@ def _mode(log_evidence: Callable[[float], float], *, zero: bool) -> float:
 Axes = tuple[Axis, Axis, Axis, Axis]
 
 
-def grid(moments: UnitMoments, shapes: Shapes, groups: Groups) -> tuple[Axes, Array, Array]:
-    """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all."""
+def windows_around(action_sd: Array, interaction_sd: Array) -> tuple[Window, Window]:
+    """Return windows of a and m for a log like one whose nodes with weight have these standard deviations (H,)."""
+    return _window_around(action_sd), _window_around(interaction_sd)
+
+
+def _window_around(sds: Array) -> Window:
+    """Return a window wider than the nodes above 0, since relative sizes of columns that are learned anew move them.
+
+    Up to a ratio of ``_SPAN`` between its ends, nodes of m cost nothing.
+    """
+    above = sds[sds > 0]
+    if not above.size:
+        return Window()
+    low, high = float(above.min()), float(above.max())
+    middle = (low * high) ** 0.5
+    u = 2 / np.pi * np.arctan([low, high, middle / _SPAN**0.5, middle * _SPAN**0.5])
+    margin = _MARGIN * (u[1] - u[0])
+    low, high = float(min(u[0] - margin, u[2])), float(max(u[1] + margin, u[3]))
+    return Window(max(low, 0.0), min(high, 1.0))
+
+
+def grid(
+    moments: UnitMoments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window] | None = None
+) -> tuple[Axes, Array, Array]:
+    """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all.
+
+    ``similar`` are windows of a and m of a similar log. Where they hold, all but one of the parts are left out.
+    """
     tasks = TasksInOrder.of(moments)
+    if similar is not None and not groups.levels:
+        resolved = _grid_in(similar, moments, tasks.part(_MORE * _PILOT), shapes, groups)
+        if resolved is not None:
+            return resolved
     units, some = _PILOT, tasks.part(_PILOT)
     windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window(), Window(nodes=_LEVEL_NODES)
     level, varied = None, False
@@ -170,6 +209,26 @@ def grid(moments: UnitMoments, shapes: Shapes, groups: Groups) -> tuple[Axes, Ar
             level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
         units *= _MORE
         some = tasks.part(units)
+
+
+def _grid_in(
+    similar: tuple[Window, Window], moments: UnitMoments, part: UnitMoments, shapes: Shapes, groups: Groups
+) -> tuple[Axes, Array, Array] | None:
+    """Return the grid over windows of a and m, with l from a part of the tasks; None where the windows do not hold."""
+    if part is moments or part.n_rows < _ROWS * moments.unit_dim:
+        return None
+    action, interaction = similar
+    of_groups = Window(nodes=_LEVEL_NODES)
+    middle = replace(interaction, nodes=1)  # l hardly depends on m
+    search = _Search.of(part, shapes, groups)
+    _, axes, weights, _ = search.resolved((action, Window(nodes=_LEVEL_NODES), middle, of_groups), None)
+    level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
+    varied = float(weights[:, :, 0].sum()) < _CERTAIN
+    search = _Search.of(moments, shapes, groups)._replace(varied=varied)
+    windows, axes, weights, squares = search.resolved((action, of_groups, interaction, of_groups), level)
+    shares = _marginals(weights)
+    holds = all(windows[k].holds(shares[k]) for k in (0, 2))
+    return (axes, weights, squares) if holds else None
 
 
 def _mean(values: Array, weights: Array) -> float:

@@ -33,7 +33,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import triangle
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
-from hieropo.estimation.crossed.grid import compressed, grid, group_sds
+from hieropo.estimation.crossed.grid import compressed, grid, group_sds, windows_around
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -417,6 +417,7 @@ def integrate_crossed(
     *,
     levels: tuple[Grouping, ...] = (),
     metadata: Metadata | None = None,
+    similar: CrossedHierarchies | None = None,
 ) -> CrossedHierarchies:
     """Integrate the crossed prior over its standard deviations.
 
@@ -429,6 +430,9 @@ def integrate_crossed(
         Groups of the tasks, and so on upwards.
     metadata : Metadata, optional
         Known of every task of the log.
+    similar : CrossedHierarchies, optional
+        Those of a log that shares most rows: the grid spans their standard deviations, and a little more. Where that is
+        not enough, it is searched for as without them. Nothing else is taken from them.
 
     Raises
     ------
@@ -452,7 +456,8 @@ def integrate_crossed(
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern)
         shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)
-    axes, weights, squares = grid(moments, shapes, groups)
+    windows = None if similar is None else windows_around(similar.action_sd, similar.interaction_sd)
+    axes, weights, squares = grid(moments, shapes, groups, windows)
     least = least_noise(moments)
     if squares.ravel()[weights.argmax()] < 2 * dof * least:
         warn(
