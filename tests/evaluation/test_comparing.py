@@ -146,7 +146,7 @@ def test_frames_files_and_policies_are_read(learner: HierOPO, tmp_path: Path) ->
     assert learner.evaluate(log(2), compare=False).comparisons == ()
     told = json.dumps(found.to_dict(), allow_nan=False)
     assert '"saved"' in told
-    assert "policy less this" in str(found)
+    assert "policy minus other" in str(found)
 
 
 @pytest.mark.parametrize(

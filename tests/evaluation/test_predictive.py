@@ -525,7 +525,7 @@ def checked(features: Any, task: Array, action: Array, x: Array, reward: Array, 
 SAID = {
     "noise by action": "Noise differs between actions: .*'d' \\(sd 1",
     "noise by task": "Noise differs between tasks: .* and \\d",
-    "noise along numbers": "Noise changes with column 'size': its sd by \\+[34]",
+    "noise along numbers": "Noise changes with column 'size': the noise sd changes by \\+[34]",
     "heavy tails": "heavy tails \\(excess kurtosis .* the largest residual",
     "curvature": "of action 'b' curves up along column 'size'",
     "unlike task": "Task 3 is unlike the others",

@@ -98,7 +98,7 @@ def statistics(doubles: int) -> ModuleType:
 
 
 def cells(n: int) -> ModuleType:
-    """Return what sums n rows by task and action in their order."""
+    """Return the module that sums n rows by task and action, in their order."""
     if _compiled(n, _CELLS):
         from hieropo._kernels import cells as compiled
 
@@ -109,7 +109,7 @@ def cells(n: int) -> ModuleType:
 
 
 def ids(n: int) -> ModuleType:
-    """Return what finds n ids."""
+    """Return the module that looks up n ids."""
     if _compiled(n, _IDS):
         from hieropo._kernels import ids as compiled
 
@@ -120,7 +120,7 @@ def ids(n: int) -> ModuleType:
 
 
 def steps(doubles: int) -> ModuleType:
-    """Return the steps up and down for a level whose packed sums have so many doubles."""
+    """Return the module of the steps up and down a tree; ``doubles`` is the size of the packed sums of a level."""
     if _compiled(doubles, _STEPS):
         from hieropo._kernels import compiled_steps as compiled
 
@@ -131,7 +131,7 @@ def steps(doubles: int) -> ModuleType:
 
 
 def crossed(doubles: int) -> ModuleType:
-    """Return the steps of the crossed prior for units whose packed sums have so many doubles."""
+    """Return the module of the crossed prior's steps; ``doubles`` is the size of the packed sums of all units."""
     if _compiled(doubles, _STEPS):
         from hieropo._kernels import crossed as compiled
 
@@ -156,7 +156,7 @@ def choice(doubles: int) -> ModuleType:
 
 
 def ratings(doubles: int) -> ModuleType:
-    """Return what sums a factorisation of so many products."""
+    """Return the module that sums ``doubles`` products of a factorisation."""
     if _compiled(doubles, _RATINGS):
         from hieropo._kernels import ratings as compiled
 

@@ -259,7 +259,7 @@ def _comparing(
         chance = first.estimated.taken(kept.place, kept.action, context, kept.eligible, fold=kept.fold)
     rivals: dict[str, Rival] = {ONE: OneAction(action_scores(kept, chance, first.counts.shape[1]))}
     notes = {
-        ONE: "in each fifth of the rows the action with the largest importance-weighted mean reward in the others"
+        ONE: "in each fifth of the rows the action with the largest importance-weighted mean reward in the other fifths"
     }
     rests = fitted.rests or (subject.moments,)
     learned = "learned without the fifth of the rows that it is evaluated on" if fitted.rests else _BEFORE

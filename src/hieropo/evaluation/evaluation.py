@@ -368,13 +368,13 @@ _SOME = 0.005  # smallest probability that the text mentions
 
 _SEEN = {
     "yes": (
-        "The policy was learned from these rows. Importance-weighted estimates are therefore cross-fitted: they are of "
-        "policies that were learned in the same way without the rows that they are evaluated on."
+        "The policy was learned from these rows. Importance-weighted estimates are therefore cross-fitted: for "
+        "each fold of the rows a policy is learned in the same way from the other folds, and evaluated on this fold."
     ),
     "partly": (
         "The policy was learned from some of these rows. Importance-weighted estimates are therefore cross-fitted: "
-        "they "
-        "are of policies that were learned in the same way from the other rows of this log."
+        "for each fold of the rows a policy is learned in the same way from the other folds, and evaluated on this "
+        "fold."
     ),
 }
 
@@ -555,7 +555,9 @@ def _compared(evaluation: Evaluation) -> str:
     if not evaluation.comparisons:
         return ""
     share = f"{100 * evaluation.model.level:g} %"
-    rows = [["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy less this", "se", ""]]
+    rows = [
+        ["compared, doubly robust", "value", "gain", f"{share} from", "to", "policy minus other", "se", ""]
+    ]
     if evaluation.claim.estimate is not None:
         this_policy = evaluation.claim.estimate
         rows.append(

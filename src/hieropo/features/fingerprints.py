@@ -92,7 +92,7 @@ def measured(
 def unmeasured(
     y: Array, origin: Origin | None, columns: tuple[str, ...], reference_column: str | None
 ) -> Array:
-    """Return contexts x (n, c) from y (n, c), as :func:`measured` gives it."""
+    """Return contexts x (n, c) from contexts y (n, c) relative to an origin; the inverse of :func:`measured`."""
     if origin is None:
         return y
     point: Array = np.array(origin)

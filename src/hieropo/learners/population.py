@@ -141,7 +141,7 @@ class Part:
         if not self.integrated:
             return "at its mode"
         if self.zero is None:
-            return "not possible"
+            return "not in the prior"
         return _probability(self.zero)
 
 
@@ -254,7 +254,8 @@ class PopulationSummary(Report):
         paragraphs.append(
             paragraph(
                 f"Rewards vary within a task with a noise sd of {self.noise_sd}. Rows to outweigh: the number of rows "
-                "at which a task's own data weigh as much in its coefficient as the data of all other tasks."
+                "of a task, with contexts and actions as in the log, at which its own data weigh as much in its "
+                "coefficient as the prior that was learned from all tasks. Each coefficient is taken alone."
             )
         )
         if self.parts:

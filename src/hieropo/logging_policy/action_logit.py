@@ -99,7 +99,7 @@ def learn_shares(counts: Counts) -> Shares:
     """Estimate shares of actions in each task, and their variation between tasks.
 
     For a concentration c, pi is the mean of the tasks' shares with the weights n_s / (1 + (n_s - 1) / (1 + c)), the
-    inverse of their variances; c maximises the log score of rows that are predicted without themselves.
+    inverse of their variances; c maximises the leave-one-out log score of the rows.
 
     Parameters
     ----------

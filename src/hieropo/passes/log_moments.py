@@ -307,7 +307,7 @@ class LogMoments:
                 != current
             ):
                 raise MismatchError(
-                    f"These moments were made with {role}={current!r}; {role}={given!r} cannot be learned from them. "
+                    f"These moments were made with {role}={current!r}; a fit with {role}={given!r} cannot use them. "
                     "Leave it out, or make moments of the log again."
                 )
         named = choice_name(self.features)

@@ -121,8 +121,9 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     """Evaluate the policy in DIR on LOG, a file, folder or glob with the columns of the log of the fit.
 
     The first sentence is the verdict: LOG shows a gain over the incumbent (the logging policy), no gain, or a loss, by
-    the cross-fitted doubly robust estimate. Then follow randomisation tests of an effect of actions; the gain by the
-    model, and its agreement with the first; values by the model and by importance-weighted (IPS, DR) estimates;
+    the doubly robust estimate, cross-fitted where the policy was learned from these rows. Then follow randomisation
+    tests of an effect of actions; the gain by the model, and its agreement with the first; values by the model and by
+    importance-weighted (IPS, DR) estimates;
     comparisons with simpler policies; the tasks that the policy would harm; and the limits of these estimates.
     """
     from hieropo.cli.progress_source import ProgressSource

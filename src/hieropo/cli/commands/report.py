@@ -64,11 +64,12 @@ _EXAMINED = (
     help="Probability of harm up to which a task passes the gate.",
 )  # fmt: skip
 @click.option(
-    "--level", type=float, default=0.95, show_default=True, callback=probability, metavar="P", help="Of intervals."
+    "--level", type=float, default=0.95, show_default=True, callback=probability, metavar="P",
+    help="Probability of the intervals.",
 )  # fmt: skip
 @click.option(
     "--epsilon", type=click.FloatRange(min=0, min_open=True), metavar="E",
-    help="Say how many more rows the least certain tasks need until the best policy is better than theirs by less.",
+    help="Estimate how many more rows the least certain tasks need until their policy is within E of the best one.",
 )  # fmt: skip
 @click.option("--no-compare", is_flag=True, help="Compare with no other policies.")
 @click.option(

@@ -115,7 +115,8 @@ def _alone(stats: LogStatistics) -> Iterator[Finding]:
         first = [plain(task) for task in stats.tasks.values[np.flatnonzero(alone)[:_SHOWN]].tolist()]
         yield Finding(
             "limits" if share > _HALF else "note", "tasks with one action", f"tasks such as {listed(first)}",
-            f"{counted(int(alone.sum()), 'task')} of two rows or more ({percent(share)} of such rows) had one action.",
+            f"{counted(int(alone.sum()), 'task')} of two rows or more had only one action ({percent(share)} of the "
+            "rows of such tasks).",
             "The rewards of other actions there are known only from other tasks. Randomise actions in a part of the "
             "decisions.",
         )  # fmt: skip

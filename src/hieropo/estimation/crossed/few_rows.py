@@ -105,7 +105,10 @@ class FewRows(NamedTuple):
         try:
             root = cholesky(information)
         except np.linalg.LinAlgError as error:
-            raise NumericalError("The rows do not determine beta.") from error
+            raise NumericalError(
+                "The rows do not determine beta, the coefficients that all tasks and actions share: their information "
+                "matrix is singular. Is a column constant zero, or a combination of others? Leave it out."
+            ) from error
         solution = cho_solve((root, False), X.T @ v)
         r, z = v - X @ solution, solution[:d]
         q = float(r @ r + z @ z + (self.rest / ratio).sum())

@@ -271,7 +271,7 @@ class CrossedMixture:
 
     @cached_property
     def hyper(self) -> Gaussian:
-        """Mean and covariance of beta, and of the common part of kappa behind it."""
+        """Mean and covariance of (beta, kappa), kappa the common effects of metadata; beta alone without metadata."""
         return self._mixed([part.hyper for part in self.parts()])
 
     @cached_property

@@ -151,7 +151,7 @@ class Surface:
     estimate : Estimate
     levels : tuple of Covariance
     held : bool
-        sigma^2 does not vary.
+        Whether sigma^2 is fixed at the estimate.
     """
 
     tree: Tree

@@ -408,8 +408,8 @@ _ENOUGH = 30  # rows that tell an sd
 _HALF = 0.5  # of all squares
 ALONG = "noise along numbers"
 _WEIGH = (
-    "Intervals are too wide where it is small, and too narrow where it is large. Give rows a precision in proportion "
-    "to 1 / noise variance (precision=, --precision), and fit again."
+    "Intervals are too wide where the noise is small, and too narrow where it is large. Give rows a precision in "
+    "proportion to 1 / noise variance (precision=, --precision), and fit again."
 )
 
 
@@ -489,7 +489,7 @@ def of_noise(
             f"{plain(names[g])!r} (sd {ratio[g]:.2g} times that of all rows)" for g in clear[:_NAMED].tolist()
         )
         more = f" and {clear.size - _NAMED:,} more" if clear.size > _NAMED else ""
-        size = f"most clearly in {examples}{more}"
+        size = f"most clearly in {kind} {examples}{more}"
     else:
         size = f"its sd varies by {test.variation:.0%} of its mean"
     matters = min(test.variation, _variation(groups)) >= _VARIATION or clear.size
@@ -509,7 +509,8 @@ def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Mis
     p, effect = noise_along(gram, inflation)
     index = int(ordered(p, -np.abs(effect))[0])
     name = f"column {columns[index]!r}" if index < len(columns) else "the predicted reward"
-    text = f"Noise changes with {name}: its sd by {effect[index]:+.0%} for each standard deviation of it. {_WEIGH}"
+    change = f"the noise sd changes by {effect[index]:+.0%} for each standard deviation of {name}"
+    text = f"Noise changes with {name}: {change}. {_WEIGH}"
     matters = abs(effect[index]) >= _ALONG
     return Misfit(ALONG, min(p.size * float(p[index]), 1.0), float(effect[index]), text if matters else None)
 

@@ -155,7 +155,9 @@ class Checks:
         codes = None if action is None else _codes(action, r.shape, self._count, "action")
         x = contexts(context, self._features.columns, rows=r.size)
         if len(x) != r.size:
-            raise InputError(f"{len(x)} contexts do not fit {r.size} rewards; one of each a row is needed.")
+            raise InputError(
+                f"{len(x)} contexts do not fit {r.size} rewards; each row needs one context and one reward."
+            )
         numbers = self._seen + np.arange(r.size) if number is None else np.asarray(number, dtype=np.int64)
         step = max(1, _PIECE // max(self._means.shape[1], len(self._tasks)))
         for start in range(0, r.size, step):

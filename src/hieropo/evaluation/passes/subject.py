@@ -67,9 +67,8 @@ class Subject:
         features = self.policy.features
         if features is None or features.actions is None:
             raise InputError(
-                "This policy lists no actions: its candidates come with each request, and a log of logged "
-                "actions does not "
-                "show the other candidates, so that it cannot be evaluated. Fit with a column of actions, and with "
+                "This policy lists no actions: its candidates come with each request. A log has only the candidate "
+                "that was taken, so the policy cannot be evaluated on it. Fit with a column of actions, and with "
                 "features=embedding(actions, table) where numbers describe them."
             )
         return features

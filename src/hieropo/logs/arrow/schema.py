@@ -141,12 +141,12 @@ def check_columns(
 
 
 def check_listed(schema: pa.Schema, eligible: str | None, name: str) -> None:
-    """Check that the rows for which a policy chooses have its column of eligible actions, where there is one.
+    """Check that requests have the column of eligible actions that the policy was fitted with, if any.
 
     Raises
     ------
     SchemaError
-        They lack it; the message says how to name the column, or to state that there is none.
+        The column is missing; the message says how to name the column, or to state that there is none.
     """
     if eligible is not None and eligible not in schema.names:
         raise SchemaError(f"{_missing(schema, 'eligible', eligible, name)} {_ELIGIBLE_ADVICE}")

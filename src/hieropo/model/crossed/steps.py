@@ -68,7 +68,7 @@ class ObservedUnits:
     dim: int
 
     def over(self, factor: float) -> "ObservedUnits":
-        """Return the units where all noise variances are ``factor`` times as large."""
+        """Return these units with all noise variances multiplied by ``factor``."""
         return replace(self, rows=self.rows / factor)
 
     @classmethod

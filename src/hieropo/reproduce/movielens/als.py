@@ -70,16 +70,16 @@ def factorize(
     Parameters
     ----------
     row, column : (n,) int arrays
-        Where each value stands, from 0 on.
+        Row and column of each value, counted from 0.
     value : (n,) array
     rng : numpy Generator
-        For the columns to start from, independent N(0, 1 / rank).
+        Draws the start of the columns' factors, independent N(0, 1 / rank).
     rank : int
         Factors k.
     ridge : float
         Positive.
     iterations : int
-        Of both halves, rows first.
+        Alternations; each solves for the factors of rows, then of columns.
     threads : int, optional
         Default: one for each processor; the answer does not depend on it.
 
