@@ -275,8 +275,11 @@ def test_other_learners_and_priors_learn_from_the_same_moments() -> None:
     again = HierOPO().fit(rows, **COLUMNS).partial_fit(more)
     assert again.moments_.n_rows == 1100
     assert np.allclose(again.posterior_.table().means, HierOPO().fit(made + more).posterior_.table().means)
+    joined = LogMoments.of(log(8, offers=(2, 3)), **COLUMNS)
+    assert "call" in again.partial_fit(joined).features_.actions
+    alone = HierOPO(task_cov="diag").fit(rows, **COLUMNS)
     with pytest.raises(MismatchError, match=r"actions that the policy so far does not have: 'call'"):
-        again.partial_fit(LogMoments.of(log(8, offers=(2, 3)), **COLUMNS))
+        alone.partial_fit(joined)
     with pytest.raises(MismatchError, match="weight"):
         again.partial_fit(LogMoments.of(log(8), **{**COLUMNS, "weight": "weight"}))
 

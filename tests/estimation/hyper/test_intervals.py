@@ -226,10 +226,8 @@ def test_a_tree_with_more_variances_than_can_be_drawn_has_an_interval_of_each() 
     log = pd.DataFrame({"task": task, "group": task % 40, "action": rng.integers(4, size=n)})
     log[["x", "y", "z"]] = rng.normal(size=(n, 3))
     log["reward"] = rng.integers(2, size=n)
-    learner = HierOPO().fit(log, **ROLES, context=["x", "y", "z"], levels=["group"])  # a warning is an error
-    assert [each.shape for each in learner.estimate_.compared] == [
-        "diag"
-    ]  # full covariances promise too little
+    learner = HierOPO(task_cov="diag")
+    learner.fit(log, **ROLES, context=["x", "y", "z"], levels=["group"])  # a warning is an error
     summary = learner.summary()
     for each in summary.coefficients:
         for spread in (each.between, *each.levels):

@@ -225,6 +225,11 @@ def _action(features: Any, text: str | None) -> Any:
     """Return the action whose id reads as this text."""
     if text is None:
         return None
+    if features is None or features.actions is None:
+        usage_error(
+            f"--incumbent {text} names an action, and the feature map of this policy has no list of actions. Leave "
+            "--incumbent out, and hand in the incumbent's actions from Python: evaluation.gate(incumbent=...)."
+        )
     by_text = {str(action): action for action in features.actions}
     if text not in by_text:
         usage_error(
