@@ -609,6 +609,8 @@ def test_a_fit_warns_of_what_the_doctor_says(
     learner, heard = fitted(log, **roles)
     limits = {each.kind: str(each) for each in examined(log, **roles).of("limits") if not each.judging}
     said = {each.kind for each in learner.findings_ if each.severity == "limits" and not each.judging}
+    if "a reward outweighs" in limits:  # one reward of a task may turn the hierarchy, and with it this sign
+        said -= {"actions where they do not pay"}
     assert said == set(limits) - SAID_BY_LEARNING
     for kind, text in limits.items():
         assert kind in OTHERWISE or text in heard, heard
