@@ -250,7 +250,7 @@ def test_first_rows_far_from_all_others_cost_no_more_than_their_share():
     x[:20, :2] *= 1.1  # 20 rows lie 1e5 sds, within tasks, from the 19,980 others
     for k, column in enumerate(("stamp", "price")):
         log = log.set_column(log.schema.get_field_index(column), column, pa.array(x[:, k]))
-    with pytest.warns(HieropoWarning, match="'stamp', 'price' are nearly copies"):  # in those 20 rows
+    with pytest.warns(HieropoWarning, match="'stamp', 'price' are nearly collinear"):  # in those 20 rows
         learner = HierOPO(features, task_cov="isotropic", uncertainty="plug-in").fit(log, **roles(features))
     here = learner.features_
     assert np.abs(np.array(here.origin[:2]) - x[:, :2].mean(axis=0)).max() < 0.5 * x[:, 0].std()

@@ -87,7 +87,7 @@ def test_rows_that_cannot_be_used_are_refused(
 
 
 def test_moments_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(InputError, match="coefficients of its own"):
+    with pytest.raises(InputError, match="each action its own coefficients"):
         UnitAccumulator(embedding(["l", "r"], [[1.0, 0.0], [1.0, 1.0]]))
     one, other = log(K=3).units(), log(K=4).units()
     with pytest.raises(MismatchError, match="3 actions and moments of 4 actions"):

@@ -286,7 +286,7 @@ def test_other_learners_and_priors_learn_from_the_same_moments() -> None:
 
 def test_moments_are_learned_from_as_they_were_made_or_not_at_all() -> None:
     made = LogMoments.of(log(1), **COLUMNS)
-    with pytest.raises(MismatchError, match="task='store'; task='shop'"):
+    with pytest.raises(MismatchError, match="made with task='store'; a fit with task='shop'"):
         HierOPO().fit(made, task="shop")
     with pytest.raises(MismatchError, match=r"context=\('visits', 'hour'\)"):
         HierOPO().fit(made, context=["visits"])
