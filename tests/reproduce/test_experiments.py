@@ -417,7 +417,7 @@ def test_the_command_leaves_tables_and_pictures_with_their_origin_inside(tmp_pat
         "5",
     )
     assert found.exit_code == 0, found.output
-    assert "Mean suboptimality; 2 runs at each point" in found.output
+    assert "Mean suboptimality over 2 runs at each point" in found.output
     out = tmp_path / "a" / "b"
     names = {"figure.png", "figure.svg", "figure_all.png", "figure_all.svg"}
     assert {path.name for path in out.iterdir()} == names | {
