@@ -113,7 +113,9 @@ def test_what_cannot_be_done_is_said_with_the_paths() -> None:
     assert "The second moments are tuesday, the first monday." in text
     assert not Path("both").exists()
     assert "does not exist" in run(1, "moments", "merge", "monday", "nothing", "-o", "both")
-    assert "made with task='store'; a fit with task='shop' cannot use them" in run(1, "fit", "monday", "-o", "policy", "--task", "shop")
+    assert "made with task='store'; a fit with task='shop' cannot use them" in run(
+        1, "fit", "monday", "-o", "policy", "--task", "shop"
+    )
     assert "It holds moments" in run(1, "inspect", "monday")
     assert "directory with other files" in run(1, "moments", "monday.parquet", "-o", ".", *NAMED)
     assert "There is no file or folder" in run(1, "moments", "nowhere.parquet", "-o", "x", *NAMED)
