@@ -108,7 +108,7 @@ def orthogonalise(QT, d, e, L, inverse, products):
 
 @compiled
 def step_up_large(S, starts, last, d, scale, F, tolerance, spots, parent, out, work):
-    """As :func:`kernels_posterior.step_up`, for the blocks of eight rows at ``starts``; returns sum log|I + G Sigma_0|.
+    """As :func:`tree_steps.step_up`, for the blocks of eight rows at ``starts``; returns sum log|I + G Sigma_0|.
 
     With R'R = G, B = R'y, H H' = I + (R F)(R F)' and X = H^-1 [y R]:  [P b; b' c'] = X'X, and c' += c - y'y.
     """
@@ -150,7 +150,7 @@ def step_up_large(S, starts, last, d, scale, F, tolerance, spots, parent, out, w
 def step_down_large(
     S, starts, last, d, scale, F, tolerance, spots, parent, means, inner, outer, lower, mean, cov, gain, work
 ):
-    """As :func:`kernels_posterior.step_down`, for the blocks of eight rows at ``starts``."""
+    """As :func:`tree_steps.step_down`, for the blocks of eight rows at ``starts``."""
     e = row_length(d)
     work[:] = 0.0
     R, QT, L, V, Y, MC, C1, C2 = work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7]

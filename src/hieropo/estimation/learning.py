@@ -347,7 +347,7 @@ def learning(
     Raises
     ------
     InputError, LogError, NumericalError
-        Settings do not fit together; what :func:`estimation.estimate` refuses.
+        Settings do not fit together; what :func:`reml.estimate` refuses.
     """
     if settings.known is not None:
         return given(moments, settings.known)

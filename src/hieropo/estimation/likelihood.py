@@ -127,7 +127,7 @@ class _Sums:
     grams : tuple
         For each block of the shape, of (X, u) with itself: X the entries of the block's rows of A_s, u those of u_s.
     waves, crosses : tuple of two
-        Of entries of A_s with those of u_s u_s', and of A_s V A_s, as :func:`_inside` has them; or empty.
+        Of entries of A_s with those of u_s u_s', and of A_s V A_s, as :func:`shapes.inside` has them; or empty.
     """
 
     grams: tuple[Array, ...]

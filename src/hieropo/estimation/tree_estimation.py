@@ -312,14 +312,14 @@ def estimate_levels(
     Raises
     ------
     LogError, NumericalError
-        As :func:`estimation.estimate`.
+        As :func:`reml.estimate`.
     InputError, UnknownTaskError
         A task has no parent in the tree, or no metadata.
 
     Warns
     -----
     HieropoWarning
-        As :func:`estimation.estimate`.
+        As :func:`reml.estimate`.
     """
     check_choices(moments, task_cov, criterion)
     active = with_rows(moments)

@@ -423,7 +423,7 @@ def evaluated(
     log : anything that ``open_log`` takes
     roles : Roles
     options : mapping
-        Fields of :class:`assemble.Options`.
+        Fields of :class:`Options`.
     rejects : Rejects, optional
         Collects the rows that cannot be used.
     usual_time : str, optional
@@ -432,7 +432,7 @@ def evaluated(
     Raises
     ------
     InputError
-        An option is unknown, and what :func:`assemble.evaluate` refuses.
+        An option is unknown, and what :func:`evaluate` refuses.
     """
     unknown = [name for name in options if name not in Options.__slots__]
     if unknown:

@@ -145,12 +145,12 @@ def _rank(scores: Array, allowed: Mask, index: Codes, out: tuple[Array, Array, A
         )  # NaN stands where nothing is yet
         # the first entry from which on all are exceeded
         kept = top - np.logical_and.accumulate(better[:, ::-1], axis=1).sum(axis=1)
-        recentred = allowed[:, k] & (kept < top)
+        inserted = allowed[:, k] & (kept < top)
         at = np.arange(top)
         for table, new in ((value, scores[0, :, k]), (place, np.full(n, k))):
             shifted = np.where(at < kept[:, None], table[:, :top], np.roll(table, 1, axis=1)[:, :top])
             shifted[requests, np.minimum(kept, top - 1)] = new
-            table[:, :top] = np.where(recentred[:, None], shifted, table[:, :top])
+            table[:, :top] = np.where(inserted[:, None], shifted, table[:, :top])
     place = place[:, :top]
     index[:, :top] = place
     for table, found in zip(scores, out, strict=True):

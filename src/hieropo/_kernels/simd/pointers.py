@@ -1,6 +1,6 @@
 """Memory by its address: columns of any type read in place, laid out as rows, cache lines fetched ahead.
 
-Numba knows arrays of one type; a log brings columns of many. What is emitted here is LLVM code, as in `kernels_lanes`.
+Numba knows arrays of one type; a log brings columns of many. What is emitted here is LLVM code, as in `lanes`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, type-arg, no-any-return"

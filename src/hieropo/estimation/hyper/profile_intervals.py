@@ -5,7 +5,7 @@ Covariances, in units of the estimate's noise_var, are sums over groups of direc
     S_k = sum_g x_g sum_(i in g) w_i t_i t_i'
 
 with x_g >= 0; what leaves the cone is projected on it. The profile of one x is the minimum over the others and sigma^2,
-by scoring steps with the slopes of :mod:`tree_likelihood`.
+by scoring steps with the slopes of :func:`tree_estimation.tree_likelihood`.
 
 With D the restricted deviance and v one variance of one level, the interval holds all v >= 0 with
 
@@ -13,7 +13,7 @@ With D the restricted deviance and v one variance of one level, the interval hol
 
 for k + 1 nodes and noise that is told by f degrees of freedom. The first part of b is Bartlett's factor: it gives the
 left side the mean of chi2_1 where k squares of one variance are seen; the rest is for small f. The minimum given v is
-over sigma^2 and the other variances (:mod:`profile_likelihood`): of a diagonal shape over all of them, of multiples of
+over sigma^2 and the other variances (:class:`Surface`): of a diagonal shape over all of them, of multiples of
 one matrix over those of the other levels. Of a full covariance, v moves along its least favourable direction, the
 change of Sigma_k that fits best with a change of v; the rest of Sigma_k is held, and other levels have multiples.
 """
@@ -515,7 +515,7 @@ def _some(moments: Moments, hierarchy: Hierarchy) -> tuple[Moments, int]:
 def noise_trend(moments: Moments, hierarchy: Hierarchy) -> Array:
     """Return the matrix T (d, d): where S = Sigma_0 / sigma^2 is off by Delta, log sigma^2 is off by -<T, Delta>.
 
-    That is sum_s R_s / N, of two levels, as :mod:`tree_likelihood` has them.
+    That is sum_s R_s / N, of two levels, as :func:`tree_estimation.tree_likelihood` has them.
     """
     active, _ = _some(moments, hierarchy)
     here = tree_likelihood(

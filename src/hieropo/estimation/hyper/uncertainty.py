@@ -305,7 +305,7 @@ def learn(
     ----------
     moments : Moments
     task_cov, blocks
-        As :func:`estimation.estimate`. With "auto" and few tasks the draws range over full covariances where those have
+        As :func:`reml.estimate`. With "auto" and few tasks the draws range over full covariances where those have
         few enough entries, whatever shape the estimate has: ten tasks do not show that a correlation is zero.
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         "auto" integrates where at most 24 parameters are free and the log has at most 300 tasks with rows, or leaves a
@@ -320,12 +320,12 @@ def learn(
     InputError
         "first-order" with a tree or with metadata; more free parameters than can be integrated.
     LogError, NumericalError
-        As :func:`estimation.estimate`.
+        As :func:`reml.estimate`.
 
     Warns
     -----
     HieropoWarning
-        As :func:`estimation.estimate`; where few tasks ask for the hierarchy to be integrated, but the draws are bad;
+        As :func:`reml.estimate`; where few tasks ask for the hierarchy to be integrated, but the draws are bad;
         where the uncertainty of a large tree is not carried along; where the log does not identify the noise apart from
         differences between tasks, so that no interval holds.
     """

@@ -359,8 +359,8 @@ def refuse_deeper(posterior: Posterior) -> None:
     """Raise where there are levels or metadata."""
     if posterior.hierarchy.levels or posterior.hierarchy.metadata is not None:
         raise InputError(
-            "The theory is for tasks that hang on one mean; this hierarchy has levels or metadata. The certificates of "
-            "core.worth bound the same loss for any hierarchy."
+            "The theory is for tasks that share one mean, and this hierarchy has levels or metadata, so that its "
+            "bounds do not hold. learner.evaluate(log) certifies the same loss for any hierarchy."
         )
 
 

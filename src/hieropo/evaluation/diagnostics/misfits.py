@@ -632,14 +632,12 @@ def of_tasks(distances: TaskDistances, keys: Keys, level: float) -> list[Misfit]
             "variation between tasks. Leave it out, or give it a group of its own."
         )
     ratio, ratio_p = distances.ratio(p * count > level)  # the outlying tasks are reported above
-    population_summary = (
+    variation = (
         f"Tasks differ {'more' if ratio > 1 else 'less'} than task_cov says: squared distances are {ratio:.2g} times "
         "those expected. Learn task_cov from the log."
     )
     effect = float(distances.square[s] / max(distances.free[s], 1))
     return [
         Misfit("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
-        Misfit(
-            "likeness", ratio_p, ratio, population_summary if off(ratio) >= _LIKE and not beyond else None
-        ),
+        Misfit("likeness", ratio_p, ratio, variation if off(ratio) >= _LIKE and not beyond else None),
     ]

@@ -9,8 +9,8 @@ exactly, for known hyper-parameters: taking it out is a step of rank one. A row 
 is left out at a time; of a row of weight c < 1, c is left out. So a pass over the log checks the model on data that it
 has not seen, and nothing is fitted again. With learned hyper-parameters those are taken as known; they
 hang on a single row by 1/n. A row that was not learned from is predicted with residual e, variance
-sigma^2 / v + phi' cov_s phi. Whole tasks are left out in :mod:`task_distances`, features that the model does not have
-are tested in :mod:`curvature`, and one fault is told from another in :mod:`residual_tests`.
+sigma^2 / v + phi' cov_s phi. Whole tasks are left out in :mod:`task_distances`; features that the model does not have,
+and other misfits, are tested in :mod:`misfits`.
 """
 
 from collections.abc import Sequence
