@@ -11,6 +11,7 @@ than it takes to import what compiles.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 
 from hieropo.errors import InputError
@@ -59,108 +60,61 @@ def _compiled(work: int, least: int) -> bool:
     return name == COMPILED or (name != REFERENCE and work >= least)
 
 
+def _module(work: int, least: int, compiled: str, reference: str) -> ModuleType:
+    """Return the compiled module for so much work, or the one of plain numpy below it."""
+    name = compiled if _compiled(work, least) else f"reference.{reference}"
+    return import_module(f"hieropo._kernels.{name}")
+
+
 def rows(doubles: int) -> ModuleType:
-    """Return what adds rows to so many doubles of running sums, counted once for each row, and moves such sums."""
-    if _compiled(doubles, _ROWS):
-        from hieropo._kernels import rows as compiled
-
-        return compiled
-    from hieropo._kernels.reference import rows as reference
-
-    return reference
+    """Return the module that adds rows to so many doubles of running sums, counted once for each row."""
+    return _module(doubles, _ROWS, "rows", "rows")
 
 
 def columns() -> ModuleType:
-    """Return what adds columns in place: only large logs take that way."""
+    """Return the module that adds columns in place: only large logs take that way."""
     return rows(_ROWS)
 
 
 def heaps() -> ModuleType:
-    """Return what empties heaps, which only compiled code fills."""
-    if _compiled(1, 0):
-        from hieropo._kernels import partition_buffers as compiled
-
-        return compiled
-    from hieropo._kernels.reference import rows as reference
-
-    return reference
+    """Return the module that empties partition buffers, which only compiled code fills."""
+    return _module(1, 0, "partition_buffers", "rows")
 
 
 def statistics(doubles: int) -> ModuleType:
-    """Return what adds rows to packed sums, or hashes rows, of so many doubles together."""
-    if _compiled(doubles, _STATISTICS):
-        from hieropo._kernels import statistics as compiled
-
-        return compiled
-    from hieropo._kernels.reference import statistics as reference
-
-    return reference
+    """Return the module that adds rows to packed sums, or hashes rows, of so many doubles together."""
+    return _module(doubles, _STATISTICS, "statistics", "statistics")
 
 
 def cells(n: int) -> ModuleType:
     """Return the module that sums n rows by task and action, in their order."""
-    if _compiled(n, _CELLS):
-        from hieropo._kernels import cells as compiled
-
-        return compiled
-    from hieropo._kernels.reference import cells as reference
-
-    return reference
+    return _module(n, _CELLS, "cells", "cells")
 
 
 def ids(n: int) -> ModuleType:
     """Return the module that looks up n ids."""
-    if _compiled(n, _IDS):
-        from hieropo._kernels import ids as compiled
-
-        return compiled
-    from hieropo._kernels.reference import ids as reference
-
-    return reference
+    return _module(n, _IDS, "ids", "ids")
 
 
 def steps(doubles: int) -> ModuleType:
     """Return the module of the steps up and down a tree; ``doubles`` is the size of the packed sums of a level."""
-    if _compiled(doubles, _STEPS):
-        from hieropo._kernels import compiled_steps as compiled
-
-        return compiled
-    from hieropo._kernels.reference import steps as reference
-
-    return reference
+    return _module(doubles, _STEPS, "compiled_steps", "steps")
 
 
 def crossed(doubles: int) -> ModuleType:
     """Return the module of the crossed prior's steps; ``doubles`` is the size of the packed sums of all units."""
-    if _compiled(doubles, _STEPS):
-        from hieropo._kernels import crossed as compiled
-
-        return compiled
-    from hieropo._kernels.reference import crossed as reference
-
-    return reference
+    return _module(doubles, _STEPS, "crossed", "crossed")
 
 
 def choice(doubles: int) -> ModuleType:
-    """Return what scores candidates by a policy: the doubles of its packed covariances, times features of a candidate.
+    """Return the module that scores candidates by a policy.
 
-    The number of requests does not decide: a request gets the same bits alone and in a batch.
+    ``doubles`` are those of its packed covariances, times the features of a candidate. The number of requests does not
+    decide: a request gets the same bits alone and in a batch.
     """
-    if _compiled(doubles, _CHOICE):
-        from hieropo._kernels import choice as compiled
-
-        return compiled
-    from hieropo._kernels.reference import choice as reference
-
-    return reference
+    return _module(doubles, _CHOICE, "choice", "choice")
 
 
 def ratings(doubles: int) -> ModuleType:
     """Return the module that sums ``doubles`` products of a factorisation."""
-    if _compiled(doubles, _RATINGS):
-        from hieropo._kernels import ratings as compiled
-
-        return compiled
-    from hieropo._kernels.reference import ratings as reference
-
-    return reference
+    return _module(doubles, _RATINGS, "ratings", "ratings")
