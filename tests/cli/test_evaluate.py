@@ -173,3 +173,12 @@ def test_a_report_is_one_file_and_the_same_each_time(shop: Path, tmp_path: Path)
     assert facts["policy"] == str(shop / "policy")
     assert len(facts["sha256 of policy.json"]) == 64
     refuses(2, "report", shop / "policy", shop / "later.parquet")
+
+
+def test_a_place_that_takes_no_file_is_refused_before_the_work(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "page.html"
+    for call in (["report", "no-policy", "no-log.parquet", "-o"], ["doctor", "no-log.parquet", "--html"]):
+        assert f"there is no folder {nowhere.parent}" in refuses(1, *call, nowhere)
+        text = refuses(1, *call, tmp_path)
+        assert f"{tmp_path} is a folder" in text
+        assert ".html" in text

@@ -1,5 +1,6 @@
 """``hieropo doctor``: check a log before learning from it."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,8 +35,11 @@ def doctor_command(
     """
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
+    from hieropo.logs.arrow.writing import check_target
 
     refuse_inside(log, html)
+    if html is not None:
+        check_target(Path(html), "examination.html")  # before a pass that may take long
     rows = Rows.of(log, given)
     with Line() as line:
         examination = examine(ProgressSource(rows.open(lenient=True), line), guess=guess, **given)

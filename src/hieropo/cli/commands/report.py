@@ -86,6 +86,7 @@ def report_command(directory: str, log: str, as_json: bool, **given: Any) -> Non
     the same content.
     """
     from hieropo.learners.loading import load_learner
+    from hieropo.logs.arrow.writing import check_target
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.report.page import write_page
 
@@ -93,6 +94,8 @@ def report_command(directory: str, log: str, as_json: bool, **given: Any) -> Non
     if output is None and not as_json:
         usage_error("-o FILE.html is missing: the report is written to a file. --json prints its content.")
     refuse_inside(log, output)
+    if output is not None:
+        check_target(Path(output), "report.html")  # before an evaluation that takes long
     check_listing(given["rejects"], log)
     learner = load_learner(directory)
     rows, aside = Rows.of(log, given), takes_rejects(given)

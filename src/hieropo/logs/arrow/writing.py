@@ -85,7 +85,7 @@ def _write_atomically(target: Path, write: Callable[[Path], int]) -> int:
     return rows
 
 
-def check_target(target: Path) -> None:
+def check_target(target: Path, example: str = "rows.parquet") -> None:
     """Refuse a path to which no file can be written.
 
     Raises
@@ -95,7 +95,7 @@ def check_target(target: Path) -> None:
     """
     if target.is_dir():
         raise ArtifactError(f"{target} is a folder; one file is written. Name a file in it, such as "
-                            f"{target / 'rows.parquet'}.")  # fmt: skip
+                            f"{target / example}.")  # fmt: skip
     if not target.parent.is_dir():
         raise ArtifactError(
             f"{target} cannot be written: there is no folder {target.parent}. Create it first."
