@@ -110,10 +110,11 @@ def _eligible_column(stored: Any, option: Any) -> str | None:
 def _new_tasks(stored: Any) -> Any:
     """Return the predictor for tasks that are not in the log; its posterior is loaded at the first such task."""
     from hieropo.decisions.new_tasks import NewTasks
-    from hieropo.learners.loading import load_learner
     from hieropo.rows.batches import Roles
 
     def load() -> tuple[Any, Any]:
+        from hieropo.learners.loading import load_learner
+
         learner = load_learner(stored.path)
         return learner.posterior_, learner._task_levels
 
