@@ -40,6 +40,7 @@ __all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", 
 
 
 _ROOM = 2**20  # doubles of one array of advantages
+_JOINT_ROOM = 2**25  # doubles of the covariances of tasks under all hierarchies
 _FEW_COLUMNS = 16  # up to which eigenvectors cost less than the rest of a task
 _FUTURES = 128  # means that more rows may give
 _DRAWS = 400  # theta_s given each of them
@@ -293,16 +294,17 @@ def _some(at: Codes, each: int) -> Iterator[Codes]:
 
 def _each(posterior: TaskPosterior, asked: _Asked) -> Iterator[tuple[Array, Array, Codes]]:
     """For each task means (H, d) and covariances (H, d, d) under each hierarchy, and where its contexts stand."""
-    parts = list(posterior.parts())
-    contexts = [asked.order[first:last] for first, last in zip(asked.starts, asked.starts[1:], strict=False)]
-    for some in pieces(asked.tasks.size, posterior.dim**2 * len(parts)):
-        gaussians = [part.joint(asked.tasks[some]) for part in parts]
-        for k, index in enumerate(contexts[some]):
-            yield (
-                np.array([means[k] for means, _ in gaussians]),
-                np.array([covs[k] for _, covs in gaussians]),
-                index,
-            )
+    d, H = posterior.dim, posterior.weights.size
+    step = max(1, _JOINT_ROOM // (d * d * H))
+    for first in range(0, asked.tasks.size, step):
+        tasks = asked.tasks[first : first + step]
+        means, covs = np.empty((tasks.size, H, d)), np.empty((tasks.size, H, d, d))
+        for h, part in enumerate(posterior.parts()):  # one at a time: each may hold matrices of all tasks
+            for some in pieces(tasks.size, d * d):
+                means[some, h], covs[some, h] = part.joint(tasks[some])
+        for k in range(tasks.size):
+            start, end = asked.starts[first + k : first + k + 2]
+            yield means[k], covs[k], asked.order[start:end]
 
 
 def _information(
