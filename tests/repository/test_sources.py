@@ -122,6 +122,28 @@ def test_text_names_no_path_of_one_machine_and_no_registry() -> None:
     assert not strays
 
 
+REFERENCE = re.compile(r":(mod|func|class|meth):`~?([A-Za-z_.]+)`")
+
+
+def test_references_in_docstrings_name_what_exists() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+    places = {part for path in trees for part in (*path.relative_to(SOURCE).parent.parts, path.stem)}
+    defined = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    strays = [
+        f"{path.relative_to(SOURCE)}: {kind} {name}"
+        for path in trees
+        for kind, name in REFERENCE.findall(path.read_text(encoding="utf-8"))
+        for *before, last in [name.removeprefix("hieropo.").split(".")]
+        if last not in (places if kind == "mod" else defined) or not set(before) <= places | defined
+    ]
+    assert not strays
+
+
 def test_decision_records_are_numbered_without_gaps() -> None:
     parts = ("Status:", "## Context", "## Decision", "## Consequences")
     for number, path in enumerate(sorted((ROOT / "docs" / "adr").glob("*.md"))):

@@ -61,7 +61,7 @@ class Blocks:
 
 
 def work_of(features: FeatureMap, tasks: int) -> float:
-    """Return about how many multiplications :func:`separate` takes for all folds."""
+    """Return about how many multiplications :func:`ridge` takes for all folds."""
     b, p = _shape(features)
     return float(FOLDS * tasks * b * p**3)
 
