@@ -26,8 +26,8 @@ posterior's residuals e = r - phi' mean_s and the weights W. Given all else of t
 minus where the rows were learned from (what the fit takes up), plus where they were not (what it does not know yet).
 The second term is that of a sum over tasks, :func:`value_distributions.total`. psi is the square of a column, less its
 regression on the features, in all rows or in those of one action; on rows that were not learned from also 1. All of
-this is in the Moments of (phi, squares) with e for the reward, and does not depend on where a column has its origin. They are kept for
-some tasks, evenly spaced, where those of all would be many.
+this is in the Moments of (phi, squares) with e for the reward, and does not depend on where a column has its
+origin. They are kept for some tasks, evenly spaced, where those of all would be many.
 """
 
 from collections.abc import Iterator, Sequence
