@@ -448,7 +448,7 @@ def test_what_cannot_be_bounded_is_refused_with_a_reason() -> None:
     level = Level(np.eye(D), dict.fromkeys(range(M), "all"))
     deep = condition(post.moments, Hierarchy(None, np.eye(D), 1.0, (level,)))
     for ask in (bounds, proof_step):
-        with pytest.raises(InputError, match="share one mean.*certifies the same loss"):
+        with pytest.raises(InputError, match=r"share one mean.*certifies the same loss"):
             ask(deep)
 
 
