@@ -28,7 +28,9 @@ _TILE = 8  # vectors of sums that it holds otherwise
 
 
 def _add_to(builder, sums, offset, left, right):
-    store(builder, multiplied_and_added(builder, left, right, load(builder, sums, offset)), sums, offset)
+    store(
+        builder, multiplied_and_added(builder, left, right, load(builder, sums, offset, LANES)), sums, offset
+    )
 
 
 def _places(count):
@@ -42,20 +44,20 @@ def _places(count):
 
 
 def _few_entries(builder, sums, left, right, count):
-    held = [load(builder, left, number(LANES * v)) for v in range(CirculantLayout(count).width)]
+    held = [load(builder, left, number(LANES * v), LANES) for v in range(CirculantLayout(count).width)]
     for to, v, k in _places(count):
-        _add_to(builder, sums, to, held[v // LANES], load(builder, right, k))
+        _add_to(builder, sums, to, held[v // LANES], load(builder, right, k, LANES))
 
 
 def _whole_turns(builder, sums, left, right, turns, width, few, first):
     """Add ``few`` vectors of every turn, a constant, from vector ``first`` on: their left factors stay in registers."""
     start = builder.mul(first, number(LANES))
     shifts = [builder.add(start, number(LANES * v)) for v in range(few)]
-    held = [load(builder, left, shift) for shift in shifts]
+    held = [load(builder, left, shift, LANES) for shift in shifts]
     with cgutils.for_range(builder, turns) as loop:
         row = builder.mul(builder.mul(loop.index, width), number(LANES))
         for value, shift in zip(held, shifts, strict=True):
-            turned = load(builder, right, builder.add(loop.index, shift))
+            turned = load(builder, right, builder.add(loop.index, shift), LANES)
             _add_to(builder, sums, builder.add(row, shift), value, turned)
 
 
@@ -64,8 +66,8 @@ def _part_of_turn(builder, sums, left, right, turn, width, count):
     row = builder.mul(builder.mul(turn, width), number(LANES))
     with cgutils.for_range(builder, count) as loop:
         v = builder.mul(loop.index, number(LANES))
-        value = load(builder, right, builder.add(turn, v))
-        _add_to(builder, sums, builder.add(row, v), load(builder, left, v), value)
+        value = load(builder, right, builder.add(turn, v), LANES)
+        _add_to(builder, sums, builder.add(row, v), load(builder, left, v, LANES), value)
 
 
 def _many_entries(builder, sums, left, right, turns, width, last):
@@ -88,13 +90,13 @@ def _row(builder, sums, left, right, entries, turns, width, last):
 
 def _tile(builder, sums, left, right, rows, stride, places):
     """Add all rows of a run to some vectors of sums, which stay in registers; ``places`` as of :func:`_places`."""
-    held = [cgutils.alloca_once_value(builder, load(builder, sums, to)) for to, _, _ in places]
+    held = [cgutils.alloca_once_value(builder, load(builder, sums, to, LANES)) for to, _, _ in places]
     with cgutils.for_range(builder, rows) as loop:
         row = builder.mul(loop.index, stride)
         own, turned = builder.gep(left, [row]), builder.gep(right, [row])
-        factors = {v: load(builder, own, number(v)) for v in sorted({v for _, v, _ in places})}
+        factors = {v: load(builder, own, number(v), LANES) for v in sorted({v for _, v, _ in places})}
         for total, (_, v, k) in zip(held, places, strict=True):
-            factor = load(builder, turned, k)
+            factor = load(builder, turned, k, LANES)
             builder.store(multiplied_and_added(builder, factors[v], factor, builder.load(total)), total)
     for total, (to, _, _) in zip(held, places, strict=True):
         store(builder, builder.load(total), sums, to)

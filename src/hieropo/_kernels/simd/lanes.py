@@ -13,11 +13,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-from hieropo._kernels.simd.llvm import data
+from hieropo._kernels.simd import llvm
+from hieropo._kernels.simd.llvm import data, number, splat, square_root, transpose
 
 LANES = 8
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
-_INDEX = ir.IntType(64)
+_VECTOR = llvm.vector(LANES)
 _CONTRACT = ("contract",)
 
 
@@ -35,32 +35,21 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, _VECTOR)
 
 
-def _pointer(builder, data, offset):
-    scaled = builder.mul(offset, ir.Constant(_INDEX, LANES))
-    return builder.bitcast(builder.gep(data, [scaled]), _VECTOR.as_pointer())
+def _doubles(builder, offset):
+    return builder.mul(offset, number(LANES))
 
 
-def _load(builder, data, offset):
-    value = builder.load(_pointer(builder, data, offset))
-    value.align = 8
-    return value
+def _load(builder, base, offset):
+    return llvm.load(builder, base, _doubles(builder, offset), LANES)
 
 
-def _store(builder, value, data, offset):
-    builder.store(value, _pointer(builder, data, offset)).align = 8
-
-
-def _splat(builder, value):
-    empty = ir.Constant(_VECTOR, ir.Undefined)
-    first = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(
-        first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    )
+def _store(builder, value, base, offset):
+    llvm.store(builder, value, base, _doubles(builder, offset))
 
 
 @intrinsic
 def load(typingctx, A, a):
-    """Vector number ``a`` of the flat array ``A``."""
+    """Return vector number ``a`` of the flat array ``A``."""
 
     def generate(context, builder, signature, args):
         return _load(builder, data(context, builder, signature, args, 0), args[1])
@@ -84,7 +73,7 @@ def constant(typingctx, value):
     """Return a vector with ``value`` in every lane."""
 
     def generate(context, builder, signature, args):
-        return _splat(builder, args[0])
+        return splat(builder, args[0], LANES)
 
     return _vector(types.float64), generate
 
@@ -124,19 +113,13 @@ def _constant(value: float):
     return ir.Constant(_VECTOR, [value] * LANES)
 
 
-def _sqrt(builder, value):
-    kind = ir.FunctionType(_VECTOR, [_VECTOR])
-    name = f"llvm.sqrt.v{LANES}f64"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [value])
-
-
 @intrinsic
 def inverse_root(typingctx, x, floor):
     """Return ``1 / sqrt(x)``, and 0 where ``x <= floor``."""
 
     def generate(context, builder, signature, args):
         good = builder.fcmp_ordered(">", *args)
-        root = _sqrt(builder, builder.select(good, args[0], _constant(1.0)))
+        root = square_root(builder, builder.select(good, args[0], _constant(1.0)))
         return builder.select(good, builder.fdiv(_constant(1.0), root), _constant(0.0))
 
     return _vector(_vector, _vector), generate
@@ -148,7 +131,7 @@ def reflection(typingctx, x):
 
     def generate(context, builder, signature, args):
         one, zero = _constant(1.0), _constant(0.0)
-        root = _sqrt(builder, builder.fadd(one, args[0]))
+        root = square_root(builder, builder.fadd(one, args[0]))
         some = builder.fcmp_ordered(">", args[0], zero)
         below = builder.select(some, builder.fmul(root, args[0]), one)
         return builder.select(some, builder.fdiv(builder.fadd(one, root), below), zero)
@@ -158,58 +141,57 @@ def reflection(typingctx, x):
 
 def _steps(kind: str, e):
     """Vectors between the four entries that a tile takes at once, and from one term of the sum to the next."""
-    one = ir.Constant(_INDEX, 1)
+    one = number(1)
     return (e, one) if kind == "n" else (one, e)
 
 
 def _tile(builder, kinds, height, width, C, c, A, a, B, b, n, e, sign):
-    numbers = [ir.Constant(_INDEX, k) for k in range(4)]
+    numbers = [number(k) for k in range(4)]
     (a_row, a_step), (b_row, b_step) = _steps(kinds[0], e), _steps("t" if kinds[1] == "n" else "n", e)
     sums = [[cgutils.alloca_once_value(builder, _constant(0.0)) for _ in range(width)] for _ in range(height)]
     with cgutils.for_range(builder, n) as loop:
-        left_at = builder.add(a, builder.mul(loop.index, a_step))
-        right_at = builder.add(b, builder.mul(loop.index, b_step))
+        left_entry = builder.add(a, builder.mul(loop.index, a_step))
+        right_entry = builder.add(b, builder.mul(loop.index, b_step))
         left = [
-            _load(builder, A, builder.add(left_at, builder.mul(numbers[p], a_row))) for p in range(height)
+            _load(builder, A, builder.add(left_entry, builder.mul(numbers[p], a_row))) for p in range(height)
         ]
         right = [
-            _load(builder, B, builder.add(right_at, builder.mul(numbers[q], b_row))) for q in range(width)
+            _load(builder, B, builder.add(right_entry, builder.mul(numbers[q], b_row))) for q in range(width)
         ]
         for p in range(height):
             for q in range(width):
                 product = builder.fmul(left[p], right[q], flags=_CONTRACT)
                 builder.store(builder.fadd(builder.load(sums[p][q]), product, flags=_CONTRACT), sums[p][q])
     for p in range(height):
-        at = builder.add(c, builder.mul(numbers[p], e if width > 1 else numbers[1]))
+        row = builder.add(c, builder.mul(numbers[p], e if width > 1 else numbers[1]))
         for q in range(width):
-            spot = builder.add(at, numbers[q])
+            entry = builder.add(row, numbers[q])
             signed = builder.fmul(builder.load(sums[p][q]), sign, flags=_CONTRACT)
-            _store(builder, builder.fadd(_load(builder, C, spot), signed, flags=_CONTRACT), C, spot)
+            _store(builder, builder.fadd(_load(builder, C, entry), signed, flags=_CONTRACT), C, entry)
 
 
 def _fours(builder, count):
-    three, four = ir.Constant(_INDEX, 3), ir.Constant(_INDEX, 4)
-    return cgutils.for_range(builder, builder.sdiv(builder.add(count, three), four))
+    return cgutils.for_range(builder, builder.sdiv(builder.add(count, number(3)), number(4)))
 
 
 def _product(kinds: str):
     def body(builder, C, c, A, a, B, b, rows, columns, n, e, sign):
-        factor, four = _splat(builder, sign), ir.Constant(_INDEX, 4)
+        factor, four = splat(builder, sign, LANES), number(4)
         a_row, b_row = _steps(kinds[0], e)[0], _steps("t" if kinds[1] == "n" else "n", e)[0]
         with _fours(builder, rows) as outer:
             p = builder.mul(outer.index, four)
             left, below = builder.add(a, builder.mul(p, a_row)), builder.add(c, builder.mul(p, e))
             with _fours(builder, columns) as inner:
                 q = builder.mul(inner.index, four)
-                right, spot = builder.add(b, builder.mul(q, b_row)), builder.add(below, q)
-                _tile(builder, kinds, 4, 4, C, spot, A, left, B, right, n, e, factor)
+                right, corner = builder.add(b, builder.mul(q, b_row)), builder.add(below, q)
+                _tile(builder, kinds, 4, 4, C, corner, A, left, B, right, n, e, factor)
 
     return body
 
 
 def _vector_product(kind: str):
     def body(builder, C, c, A, a, B, b, rows, n, e, sign):
-        factor, four = _splat(builder, sign), ir.Constant(_INDEX, 4)
+        factor, four = splat(builder, sign, LANES), number(4)
         with _fours(builder, rows) as outer:
             p = builder.mul(outer.index, four)
             left = builder.add(a, builder.mul(p, _steps(kind, e)[0]))
@@ -218,89 +200,49 @@ def _vector_product(kind: str):
     return body
 
 
-def _shuffle(builder, x, y, mask):
-    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), LANES), mask))
+def _eights(builder, S, row, length, R, slots, shift, n, visit):
+    """Visit whole groups of eight columns p: their offsets in eight rows of S, and the eight vectors of R."""
+    numbers = [number(k) for k in range(LANES)]
+    with cgutils.for_range(builder, builder.sdiv(n, number(LANES))) as loop:
+        p = builder.mul(loop.index, number(LANES))
+        rows = [builder.add(builder.mul(builder.add(row, k), length), p) for k in numbers]
+        vectors = [builder.add(builder.load(builder.gep(slots, [builder.add(p, k)])), shift) for k in numbers]
+        visit(rows, vectors)
 
 
-def _transpose(builder, rows):
-    """Eight vectors from eight vectors: lane l of the k-th is lane k of the l-th."""
-    pairs = []
-    for i in range(0, 8, 2):
-        pairs.append(_shuffle(builder, rows[i], rows[i + 1], [0, 8, 2, 10, 4, 12, 6, 14]))
-        pairs.append(_shuffle(builder, rows[i], rows[i + 1], [1, 9, 3, 11, 5, 13, 7, 15]))
-    fours = [None] * 8
-    for half in (0, 4):
-        for k in (0, 1):
-            x, y = pairs[half + k], pairs[half + k + 2]
-            fours[half + k] = _shuffle(builder, x, y, [0, 1, 8, 9, 4, 5, 12, 13])
-            fours[half + k + 2] = _shuffle(builder, x, y, [2, 3, 10, 11, 6, 7, 14, 15])
-    lower = [_shuffle(builder, fours[k], fours[k + 4], [0, 1, 2, 3, 8, 9, 10, 11]) for k in range(4)]
-    upper = [_shuffle(builder, fours[k], fours[k + 4], [4, 5, 6, 7, 12, 13, 14, 15]) for k in range(4)]
-    return lower + upper
+def _lay(builder, S, row, length, R, slots, shift, n, scale):
+    factor = splat(builder, scale, LANES)
+
+    def visit(rows, vectors):
+        scaled = [builder.fmul(llvm.load(builder, S, offset, LANES), factor) for offset in rows]
+        for value, k in zip(transpose(builder, scaled), vectors, strict=True):
+            _store(builder, value, R, k)
+
+    _eights(builder, S, row, length, R, slots, shift, n, visit)
 
 
-def _row_pointer(builder, S, row, length, p):
-    return builder.bitcast(builder.gep(S, [builder.add(builder.mul(row, length), p)]), _VECTOR.as_pointer())
+def _pick(builder, S, row, length, R, slots, shift, n, scale):
+    def visit(rows, vectors):
+        values = transpose(builder, [_load(builder, R, k) for k in vectors])
+        for value, offset in zip(values, rows, strict=True):
+            llvm.store(builder, value, S, offset)
 
-
-def _eights(builder, S, row, length, R, spots, shift, n, visit):
-    """Visit whole groups of eight columns p: pointers into eight rows of S, and the eight spots of R."""
-    numbers = [ir.Constant(_INDEX, k) for k in range(LANES)]
-    with cgutils.for_range(builder, builder.sdiv(n, ir.Constant(_INDEX, LANES))) as loop:
-        p = builder.mul(loop.index, ir.Constant(_INDEX, LANES))
-        rows = [_row_pointer(builder, S, builder.add(row, k), length, p) for k in numbers]
-        places = [builder.add(builder.load(builder.gep(spots, [builder.add(p, k)])), shift) for k in numbers]
-        visit(rows, places)
-
-
-def _lay(builder, S, row, length, R, spots, shift, n, scale):
-    factor = _splat(builder, scale)
-
-    def visit(rows, places):
-        values = []
-        for pointer in rows:
-            value = builder.load(pointer)
-            value.align = 8
-            values.append(builder.fmul(value, factor))
-        for value, place in zip(_transpose(builder, values), places, strict=True):
-            _store(builder, value, R, place)
-
-    _eights(builder, S, row, length, R, spots, shift, n, visit)
-
-
-def _pick(builder, S, row, length, R, spots, shift, n, scale):
-    def visit(rows, places):
-        for value, pointer in zip(
-            _transpose(builder, [_load(builder, R, k) for k in places]), rows, strict=True
-        ):
-            builder.store(value, pointer).align = 8
-
-    _eights(builder, S, row, length, R, spots, shift, n, visit)
+    _eights(builder, S, row, length, R, slots, shift, n, visit)
 
 
 def _outlined(name: str, body):
-    """Call ``body`` as a function of its own, made once in each compiled function and never inlined."""
+    """Emit calls of ``body`` as a function of its own, which is never inlined."""
 
     def generate(context, builder, signature, args):
-        fields = [
-            context.get_value_type(k.dtype).as_pointer()
-            if isinstance(k, types.Array)
-            else context.get_value_type(k)
-            for k in signature.args
-        ]
-        shape = ir.FunctionType(ir.VoidType(), fields)
-        function = cgutils.get_or_insert_function(builder.module, shape, f"hieropo_{name}")
-        if function.is_declaration:
-            function.linkage = "internal"
-            function.attributes.add("noinline")
-            inside = ir.IRBuilder(function.append_basic_block("entry"))
-            body(inside, *function.args)
-            inside.ret_void()
-        values = [
-            data(context, builder, signature, args, k) if isinstance(kind, types.Array) else args[k]
-            for k, kind in enumerate(signature.args)
-        ]
-        builder.call(function, values)
+        fields, values = [], []
+        for k, kind in enumerate(signature.args):
+            if isinstance(kind, types.Array):
+                fields.append(context.get_value_type(kind.dtype).as_pointer())
+                values.append(data(context, builder, signature, args, k))
+            else:
+                fields.append(context.get_value_type(kind))
+                values.append(args[k])
+        llvm.outlined(builder, name, fields, values, body, ["noinline"])
         return context.get_dummy_value()
 
     return generate
@@ -351,14 +293,14 @@ def add_nv(typingctx, C, c, A, a, B, b, rows, n, e, sign):
 
 
 @intrinsic
-def lay(typingctx, S, row, length, R, spots, shift, n, scale):
-    """Lane l of ``R[spots[p] + shift] = S[row + l, p] * scale`` for p below n, rounded down to whole eights."""
+def lay(typingctx, S, row, length, R, slots, shift, n, scale):
+    """Lane l of ``R[slots[p] + shift] = S[row + l, p] * scale`` for p below n, rounded down to whole eights."""
     i = types.int64
-    return types.void(S, i, i, R, spots, i, i, types.float64), _LAY
+    return types.void(S, i, i, R, slots, i, i, types.float64), _LAY
 
 
 @intrinsic
-def pick(typingctx, S, row, length, R, spots, shift, n, scale):
-    """``S[row + l, p]`` = lane l of ``R[spots[p] + shift]`` for p below n, rounded down to whole eights."""
+def pick(typingctx, S, row, length, R, slots, shift, n, scale):
+    """``S[row + l, p]`` = lane l of ``R[slots[p] + shift]`` for p below n, rounded down to whole eights."""
     i = types.int64
-    return types.void(S, i, i, R, spots, i, i, types.float64), _PICK
+    return types.void(S, i, i, R, slots, i, i, types.float64), _PICK

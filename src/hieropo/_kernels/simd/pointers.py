@@ -1,6 +1,6 @@
 """Memory by its address: columns of any type read in place, laid out as rows, cache lines fetched ahead.
 
-Numba knows arrays of one type; a log brings columns of many. What is emitted here is LLVM code, as in `lanes`.
+Numba knows arrays of one type; a log brings columns of many. This module emits LLVM code, as `lanes` does.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, type-arg, no-any-return"
@@ -10,12 +10,23 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from hieropo._kernels.circulant import LANES
-from hieropo._kernels.simd.llvm import DOUBLES, INDEX, VECTOR, data, load, number, outlined, row_at, store
+from hieropo._kernels.simd.llvm import (
+    DOUBLES,
+    INDEX,
+    data,
+    load,
+    number,
+    outlined,
+    row_at,
+    store,
+    transpose,
+    vector,
+)
 
 
 @intrinsic
 def pointer(typingctx, address, kind):
-    """Pointer to numbers of type ``kind`` at an address, for ``numba.carray``."""
+    """Return a pointer to numbers of type ``kind`` at an address, for ``numba.carray``."""
     signature = types.CPointer(kind.dtype)(types.int64, kind)
 
     def generate(context, builder, signature, args):
@@ -41,7 +52,7 @@ def fetch_ahead(typingctx, address):
 
 @intrinsic
 def word_at(typingctx, address):
-    """The 8 bytes at any address as a number."""
+    """Return the 8 bytes at any address as a number."""
 
     def generate(context, builder, signature, args):
         value = builder.load(builder.inttoptr(args[0], INDEX.as_pointer()))
@@ -56,18 +67,18 @@ _SHORT = ir.IntType(32)
 
 @intrinsic
 def code_at(typingctx, address, short):
-    """The whole number at an address, of 4 bytes where ``short`` is not 0, else of 8."""
+    """Return the whole number at an address, of 4 bytes where ``short`` is not 0, else of 8."""
 
     def generate(context, builder, signature, args):
         flag = builder.icmp_signed("!=", args[1], number(0))
-        found = cgutils.alloca_once(builder, INDEX)
+        code = cgutils.alloca_once(builder, INDEX)
         with builder.if_else(flag) as (then, other):
             with then:
                 value = builder.load(builder.inttoptr(args[0], _SHORT.as_pointer()))
-                builder.store(builder.sext(value, INDEX), found)
+                builder.store(builder.sext(value, INDEX), code)
             with other:
-                builder.store(builder.load(builder.inttoptr(args[0], INDEX.as_pointer())), found)
-        return builder.load(found)
+                builder.store(builder.load(builder.inttoptr(args[0], INDEX.as_pointer())), code)
+        return builder.load(code)
 
     return types.int64(types.int64, types.int64), generate
 
@@ -90,7 +101,7 @@ def put_code(typingctx, address, code, short):
 
 @intrinsic
 def bits_of(typingctx, x):
-    """The 8 bytes of a number as a whole number."""
+    """Return the 8 bytes of a number as a whole number."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], INDEX)
@@ -100,24 +111,12 @@ def bits_of(typingctx, x):
 
 @intrinsic
 def less_product(typingctx, x, a, b):
-    """``x - a b``, rounded twice as numpy does."""
+    """Return ``x - a b``, rounded twice as numpy does."""
 
     def generate(context, builder, signature, args):
         return builder.fsub(args[0], builder.fmul(args[1], args[2]))
 
     return types.float64(types.float64, types.float64, types.float64), generate
-
-
-def _shuffle(builder, x, y, mask):
-    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), LANES), mask))
-
-
-def _turned(builder, rows):
-    """Four vectors from four: lane l of the k-th is lane k of the l-th."""
-    low = [_shuffle(builder, rows[i], rows[i + 1], [0, 4, 2, 6]) for i in (0, 2)]
-    high = [_shuffle(builder, rows[i], rows[i + 1], [1, 5, 3, 7]) for i in (0, 2)]
-    first = [_shuffle(builder, *pair, [0, 1, 4, 5]) for pair in (low, high)]
-    return first + [_shuffle(builder, *pair, [2, 3, 6, 7]) for pair in (low, high)]
 
 
 def _fours(builder, count):
@@ -132,7 +131,7 @@ def _lay_columns(builder, C, Z, rows, columns, height, width, shift):
         with _fours(builder, rows) as down:
             t = builder.mul(down.index, number(LANES))
             places = [builder.add(builder.mul(builder.add(j, k), height), t) for k in numbers]
-            values = _turned(builder, [load(builder, C, place) for place in places])
+            values = transpose(builder, [load(builder, C, place, LANES) for place in places])
             for value, k in zip(values, numbers, strict=True):
                 spot = builder.add(builder.mul(builder.add(t, k), width), builder.add(j, shift))
                 store(builder, value, Z, spot)
@@ -171,6 +170,7 @@ def lay_rows(typingctx, C, Z, width, rows, count, again):
     return types.void(C, Z, i, i, i, i), generate
 
 
+_WIDE = vector(LANES)
 _NARROW = ir.VectorType(ir.FloatType(), LANES)
 
 
@@ -186,8 +186,8 @@ def _get_row(builder, place, row, vectors, count, again, narrow):
     flag = builder.icmp_signed("!=", narrow, number(0))
     with builder.if_else(flag) as (then, other):
         for branch, kind, convert in (
-            (then, _NARROW, lambda value: builder.fpext(value, VECTOR)),
-            (other, VECTOR, lambda value: value),
+            (then, _NARROW, lambda value: builder.fpext(value, _WIDE)),
+            (other, _WIDE, lambda value: value),
         ):
             with branch:
                 _get(builder, place, row, vectors, number(0), kind, convert)
@@ -202,7 +202,9 @@ def _lay_apart(builder, C, places, height, vectors, narrow):
             first = builder.mul(builder.mul(loop.index, number(LANES)), height)
             columns = [builder.add(first, builder.mul(number(k), height)) for k in range(LANES)]
             shift = builder.mul(loop.index, number(size))
-            for row, place in zip(_turned(builder, [load(builder, C, k) for k in columns]), to, strict=True):
+            for row, place in zip(
+                transpose(builder, [load(builder, C, k, LANES) for k in columns]), to, strict=True
+            ):
                 target = builder.inttoptr(builder.add(place, shift), kind.as_pointer())
                 builder.store(convert(row), target).align = 4
 
@@ -210,7 +212,7 @@ def _lay_apart(builder, C, places, height, vectors, narrow):
         with then:
             lay(_NARROW, 4 * LANES, lambda row: builder.fptrunc(row, _NARROW))
         with other:
-            lay(VECTOR, 8 * LANES, lambda row: row)
+            lay(_WIDE, 8 * LANES, lambda row: row)
 
 
 @intrinsic
