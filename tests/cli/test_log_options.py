@@ -163,6 +163,22 @@ def test_a_database_is_read_by_every_command(database: Path, shop: Path, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_query_reads_files_without_a_database(shop: Path, tmp_path: Path) -> None:
+    columns = "store, offer, profit as gain, visits"
+    query = (
+        f"select {columns} from read_parquet('{shop}/days/*/*.parquet') order by filename, file_row_number"
+    )
+    words = ("--task", "store", "--action", "offer", "--reward", "gain", "--context", "visits")
+    text = answers("fit", ":memory:", "--sql", query, *words, "-o", tmp_path / "p")
+    command = next(line for line in text.splitlines() if "hieropo evaluate" in line)
+    evaluation = json.loads(answers(*shlex.split(command)[1:], "--json"))
+    assert (evaluation["log"], evaluation["learned_from"]) == (":memory:", "yes")
+    assert ":memory: is DuckDB's database without a file" in refuses(
+        1, "fit", ":memory:", *FIT, "-o", tmp_path / "q"
+    )
+
+
+@pytest.mark.slow
 def test_a_postgres_server_is_read_and_its_password_kept_nowhere(shop: Path, tmp_path: Path) -> None:
     with running() as url:
         with adbc.connect(url) as connection, connection.cursor() as cursor:

@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from postgres_server import running
 from sample_logs import ROLES, TABLE, N
@@ -241,6 +242,26 @@ class TestWhatIsNoDatabase:
         (tmp_path / "log.duckdb").write_text("not a database" * 1000)
         with pytest.raises(InputError, match=r"log\.duckdb' cannot be read as DuckDB"):
             open_log(sql("select 1", tmp_path / "log.duckdb"))
+
+    def test_a_table_file_is_read_by_a_query_that_names_it(self, tmp_path):
+        path = tmp_path / "log.parquet"
+        pq.write_table(TABLE, path)
+        with pytest.raises(
+            InputError, match=r"give ':memory:' as the database, and write from '.*log\.parquet' in"
+        ):
+            open_log(sql("select 1", path))
+        log = open_log(sql(f"select store, margin from '{path}' where age > 50", ":memory:"))
+        assert log.name.endswith(" on files")
+        assert (
+            sum(batch.num_rows for batch in log.batches(["margin"]))
+            == pc.sum(pc.greater(TABLE["age"], 50)).as_py()
+        )
+
+    def test_the_database_without_a_file_needs_a_query(self):
+        with pytest.raises(
+            InputError, match=r":memory: is DuckDB's database without a file, and needs a query"
+        ):
+            open_log(":memory:")
 
     def test_a_connection_that_hands_out_rows(self):
         connection = sqlite3.connect(":memory:")

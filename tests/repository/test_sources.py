@@ -63,7 +63,19 @@ def test_public_name_is_there_and_in_the_glossary(name: str) -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Hieropo'"):
         hieropo.Hieropo  # noqa: B018  the access itself is what raises
-    assert set(hieropo.__all__) <= set(dir(hieropo))
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    assert dir(hieropo) == sorted(hieropo.__all__)
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "hieropo"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == f"hieropo, version {hieropo.__version__}\n"
+    unknown = subprocess.run([*command, "fat"], capture_output=True, text=True, check=False)
+    assert unknown.returncode == 2
+    assert "Usage: python -m hieropo [OPTIONS]" in unknown.stderr
 
 
 MATHEMATICS = (

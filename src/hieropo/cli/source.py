@@ -29,8 +29,8 @@ _OPTIONS = (
     ),
     click.option(
         "--sql", metavar="QUERY",
-        help="Read the rows of this query. The path is then a DuckDB file, or a URL such as "
-        "postgresql://user@host/database.",
+        help="Read the rows of this query. The path is then a DuckDB file, a URL such as "
+        "postgresql://user@host/database, or :memory: for a query of files: select * from 'log.parquet'.",
     ),
     click.option(
         "--type", "types", metavar="COL=TYPE", multiple=True, callback=_types,

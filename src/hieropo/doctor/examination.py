@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hieropo._utils.brief import brief
 from hieropo._utils.text import counted, paragraph, percent, table
 from hieropo.report import (
     Block,
@@ -55,6 +56,8 @@ class Finding:
     text: str
     next: str
     judging: bool = False
+
+    __repr__ = brief
 
     def __str__(self) -> str:
         return f"{self.text} {self.next}"
@@ -139,6 +142,10 @@ class Examination:
             The file cannot be written.
         """
         return write_page(document_of(self), path)
+
+    def __repr__(self) -> str:
+        rows = counted(self.facts.get("rows", 0), "row")
+        return f"Examination({self.name}, {rows}, {counted(len(self.findings), 'finding')})"
 
     def _repr_html_(self) -> str:
         return fragment(document_of(self))

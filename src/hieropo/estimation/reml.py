@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size
 from hieropo._utils.ties import first_largest
 from hieropo.errors import InputError, LogError, NumericalError, warn
@@ -74,6 +75,8 @@ class Fit:
     evaluations: int
     predicted_decrease: float
 
+    __repr__ = brief
+
     def score(self, tasks: int) -> float:
         """Return -(deviance + parameters log(tasks)) / 2, the Schwarz criterion (BIC) as an evidence; larger is better.
 
@@ -114,6 +117,8 @@ class Estimate:
     curvature: Array | None = None
     expected_curvature: Array | None = None
     degrees: float | None = None
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True, slots=True, eq=False)

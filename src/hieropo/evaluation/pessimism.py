@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report, paragraph, table
 from hieropo._utils.ties import ROUNDING, first_largest
@@ -46,6 +47,8 @@ class PessimismChoice(Report):
     se: Array
     chosen: float
     limits: tuple[str, ...] = ()
+
+    __repr__ = brief
 
     def __str__(self) -> str:
         best = float(self.value.max())

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.brief import brief
 from hieropo.errors import InputError, MismatchError, SchemaError
 from hieropo.features.fingerprints import Fingerprinted, checked_origin
 from hieropo.features.per_action import Crossed, matrix
@@ -97,6 +98,8 @@ class Columns(Fingerprinted):
     origin: tuple[float, ...] | None = None
     reference_column: str | None = None
     _fingerprint: str = field(default="", init=False, repr=False)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", context_names(self.columns))

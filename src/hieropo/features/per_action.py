@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo._utils.brief import brief
 from hieropo.errors import InputError
 from hieropo.features.fingerprints import Fingerprinted, checked_origin
 from hieropo.rows.actions import Actions
@@ -61,6 +62,8 @@ class Crossed(Fingerprinted):
     reference_column: str | None = None
     _index: Actions = field(init=False, repr=False)
     _fingerprint: str = field(default="", init=False, repr=False)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report, counted, paragraph, resolved, table
 from hieropo._utils.ties import ordered
@@ -49,6 +50,8 @@ class Range:
     lower: float | None = None
     upper: float | None = None
 
+    __repr__ = brief
+
     def __str__(self) -> str:
         if self.lower is None or self.upper is None:
             return _number(self.value)
@@ -85,6 +88,8 @@ class Coefficient:
     rows: float
     least_rows: float | None = None
 
+    __repr__ = brief
+
     @property
     def rows_in_words(self) -> str:
         """Return the rows to outweigh as text; a lower bound where the variation between tasks may be zero."""
@@ -114,6 +119,8 @@ class Model:
     parameters: int
     evidence: float
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -134,6 +141,8 @@ class Part:
     sd: Range
     zero: float | None
     integrated: bool = True
+
+    __repr__ = brief
 
     @property
     def zero_in_words(self) -> str:
@@ -208,6 +217,10 @@ class PopulationSummary(Report):
     level: float
     note: str = ""
     parts: tuple[Part, ...] = ()
+
+    def __repr__(self) -> str:
+        size = f"{counted(self.tasks, 'task')}, {counted(self.rows, 'row')}"
+        return f"PopulationSummary({size}, {counted(len(self.coefficients), 'coefficient')}; print it)"
 
     def blocks(self) -> list[Block]:
         """Return the summary as tables and charts of a report."""

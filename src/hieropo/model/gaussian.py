@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo.errors import InputError, NumericalError
 
 
@@ -82,6 +83,8 @@ class Gaussian:
 
     mean: Array
     cov: Array
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         mean = frozen(self.mean)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import Gaussian, check_covariance
 from hieropo.model.metadata import Metadata
@@ -48,6 +49,8 @@ class Level:
     parent: Mapping[Node, Node]
     name: str = ""
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "cov", check_covariance(self.cov, f"The covariance of level {self.name!r}"))
         object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
@@ -83,6 +86,8 @@ class Hierarchy:
     noise_var: float
     levels: tuple[Level, ...] = field(default=())
     metadata: Metadata | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         cov = check_covariance(self.task_cov, "task_cov")
@@ -164,6 +169,8 @@ class Grouping:
 
     parent: Mapping[Node, Node]
     name: str = ""
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parent", checked_parents(self.parent, self.name))

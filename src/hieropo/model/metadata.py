@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import Index, pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, UnknownTaskError
 from hieropo.model.gaussian import frozen
@@ -45,6 +46,8 @@ class Metadata:
     values: Array
     names: tuple[str, ...] = ()
     centre: Array = field(default_factory=lambda: np.zeros(0))
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array, Codes, pieces
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import Index, packed_size, padded, unpack
 from hieropo._utils.text import counted
 from hieropo._utils.ties import ordered
@@ -50,6 +51,8 @@ class PosteriorTable:
     covs: Array
     rows: Array
     prior: Gaussian
+
+    __repr__ = brief
 
     @property
     def dim(self) -> int:

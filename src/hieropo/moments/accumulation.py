@@ -10,6 +10,7 @@ from hieropo._kernels import backend
 from hieropo._kernels.circulant import BLOCK, CirculantLayout
 from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
+from hieropo._utils.text import counted
 from hieropo.errors import InputError
 from hieropo.moments.regions import Region, Slots, packed_slots
 from hieropo.moments.statistics import Moments, refuse_overflow
@@ -256,6 +257,9 @@ class Accumulator:
         self._dim = dim
         self._features, self._offset = features, offset
         self.running = RunningSums(dim, offset=None if offset is None else np.append(offset, 0.0))
+
+    def __repr__(self) -> str:
+        return f"Accumulator({counted(self._dim, 'feature')}, {counted(len(self.running), 'task')} so far)"
 
     def add(
         self,

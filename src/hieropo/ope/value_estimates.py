@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import triangle
 from hieropo._utils.text import Report, counted
 from hieropo._utils.ties import ROUNDING, exceeds, first_smallest, reaches
@@ -275,6 +276,8 @@ class ValueEstimate(Report):
     by: str
     withheld: str | None
     parameter: float | None = None
+
+    __repr__ = brief
 
     def shown(self) -> "ValueEstimate":
         """Return the estimate as if it could be trusted."""

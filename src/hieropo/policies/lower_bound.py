@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
@@ -59,6 +60,8 @@ class Choices(NamedTuple):
     lower_bound: Array
     mean: Array
     sd: Array
+
+    __repr__ = brief
 
 
 @final

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
@@ -50,6 +51,8 @@ class SampledChoices(NamedTuple):
     index: NDArray[np.int64]  # type: ignore[assignment]
     propensity: Array
     propensities: Array
+
+    __repr__ = brief
 
 
 @final

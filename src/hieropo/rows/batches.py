@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError, SchemaError, UnknownActionError
 from hieropo.rows.columns import RULES, NumberColumn, RowWeights, column_names, contexts, number_column
@@ -41,6 +42,8 @@ class Eligible:
     entries: Ids
     starts: Codes
     first_row: int = 0
+
+    __repr__ = brief
 
     @property
     def lists(self) -> list[list[Any]]:
@@ -141,6 +144,8 @@ class Roles:
     metadata: tuple[str, ...] = ()
     eligible: str | None = None
     time: str | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for role in _MULTI_COLUMN:
@@ -287,6 +292,8 @@ class Batch:
     eligible: Eligible | None = None
     time: NDArray[Any] | None = None
     rows: NDArray[np.int64] | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hieropo._kernels import backend
 from hieropo._utils.arrays import Codes, normalised
+from hieropo._utils.brief import brief
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.rows.ids import KnownIds, id_array, instant, matching_known_id, plain, refuse_rounded
@@ -60,6 +61,8 @@ class Keys:
     _index: dict[Any, int] | None = field(default=None, repr=False)
     _order: Codes | None = field(default=None, repr=False)
     _row_of_number: Codes | None = field(default=None, repr=False)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         values = _as_ids(self.values)

@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import agreeing, counted
 from hieropo._utils.ties import first_largest
@@ -502,6 +503,8 @@ class Bounds:
     gamma: Array
     tasks: Suboptimality
     new_task: Suboptimality
+
+    __repr__ = brief
 
 
 def bounds(

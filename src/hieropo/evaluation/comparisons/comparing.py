@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report
 from hieropo._utils.ties import reaches
@@ -79,6 +80,8 @@ class Comparison(Report):
     ess: float
     note: str
     withheld: str | None = None
+
+    __repr__ = brief
 
 
 class Comparing:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, Mask
-from hieropo._utils.text import Report
+from hieropo._utils.brief import brief
+from hieropo._utils.text import Report, counted
 from hieropo.estimation.hyper.mixed import normal_mixture_below, normal_mixture_quantile
 from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.evaluation.by_posterior.value_distributions import total
@@ -34,6 +35,8 @@ class ValueSummary(Report):
     high: float
     below: float
     zero: float = 0.0
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,10 @@ class ByModel:
     _features: FeatureMap
     _contexts: Contexts
     _pessimism: float
+
+    def __repr__(self) -> str:
+        gain = self.difference
+        return f"ByModel({counted(len(self.gain), 'task')}, gain {gain.mean:.4g} +- {gain.sd:.2g})"
 
     def rows_needed(self, tasks: Any, epsilon: float, rng: np.random.Generator) -> Array:
         """Return how many more rows each task needs until its expected certificate is below ``epsilon``.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hieropo._utils.brief import brief
 from hieropo.evaluation.parts.by_model import ValueSummary
 from hieropo.evaluation.passes.first_pass import Seen
 from hieropo.ope.value_estimates import ValueEstimate
@@ -44,6 +45,8 @@ class Claim:
     model: ValueSummary | None = None
     agreement: Agreement | None = None
     unlike: str | None = None
+
+    __repr__ = brief
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo._utils.text import Report
 from hieropo.evaluation.passes.first_pass import FOLDS, NUMBERS, Kept
 from hieropo.evaluation.passes.propensity import Propensities
@@ -44,6 +45,8 @@ class RandomisationTests(Report):
     exact: bool = False
     how: str = ""
     refused: str | None = None
+
+    __repr__ = brief
 
 
 def randomisation_tests(

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError
 from hieropo.logs.arrow.arrays import decoded
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, PartedSource, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, PartedSource, regroup, source_repr
 from hieropo.logs.arrow.schema import check_columns, is_number, is_text
 
 Value = str | int | float | bool
@@ -316,6 +316,8 @@ class FilteredSource:
     name: str
     schema: Any
     rereadable: bool
+
+    __repr__ = source_repr
 
     def __init__(self, source: LogSource, row_filter: Filter) -> None:
         self.name = f"{source.name} where {row_filter.text}"

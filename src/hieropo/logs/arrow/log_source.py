@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from hieropo._utils.text import counted
 from hieropo.errors import LogError
 from hieropo.logs.arrow.arrays import decoded
 
@@ -41,6 +42,12 @@ class LogSource(Protocol):
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows with these columns only, in the order asked for."""
+
+
+def source_repr(source: LogSource) -> str:
+    """Return the name and the size of a source; the ``__repr__`` of sources."""
+    rows = "" if source.n_rows is None else f"{counted(source.n_rows, 'row')}, "
+    return f"<{source.name}: {rows}{counted(len(source.schema.names), 'column')}>"
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,8 @@ class PartedSource:
     n_rows: int
     files: Sequence[Path]
 
+    __repr__ = source_repr
+
     def parts(self, columns: Sequence[str]) -> Sequence[Part]:
         """Return the parts, with these columns only.
 
@@ -126,6 +135,8 @@ class WrappedSource:
     rereadable: bool
     files: Sequence[Path] | None
     where: str | None
+
+    __repr__ = source_repr
 
     def __init__(self, source: LogSource) -> None:
         self._source = source

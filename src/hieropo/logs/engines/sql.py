@@ -17,7 +17,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import HieropoError, InputError, LogError
 from hieropo.logs.arrow.arrays import EXACT
 from hieropo.logs.arrow.filters import Filter, sql_name
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup, source_repr
 from hieropo.logs.engines.tables import RelationSource
 from hieropo.logs.formats.paths import shortened
 
@@ -104,6 +104,7 @@ def _decimal(modifier: int) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+IN_MEMORY = ":memory:"  # DuckDB's name of a database without a file
 POSTGRES = ("postgresql://", "postgres://")
 _SETTINGS = (  # all passes over a log see one snapshot of the tables, and their rows in one order
     "set transaction isolation level repeatable read, read only",
@@ -139,7 +140,8 @@ def sql(query: str, connection: Any) -> Query:
         One that returns rows.
     connection : str, Path or connection
         A URL ``postgresql://user@host/database`` (needs the package adbc-driver-postgresql; libpq's PGPASSWORD and
-        .pgpass are used), the path of a DuckDB file, a DuckDB connection, or a connection of ADBC, whose cursors have
+        .pgpass are used), the path of a DuckDB file, ``":memory:"`` for a query of DuckDB that reads files
+        (``select * from 'log.parquet'``), a DuckDB connection, or a connection of ADBC, whose cursors have
         ``fetch_record_batch``.
 
     Raises
@@ -221,24 +223,27 @@ class _Session:
 
 def _duckdb_file(text: str, location: str) -> LogSource:
     path = Path(location)
-    if "://" in location or not path.is_file():
+    if location != IN_MEMORY and ("://" in location or not path.is_file()):
         raise InputError(
             f"There is no database {without_password(location)!r}. Give a URL such as postgresql://user@host/database, "
-            "the path of a DuckDB file, or an open connection."
+            f"the path of a DuckDB file, an open connection, or {IN_MEMORY!r} for a query that reads files, such as "
+            "select * from 'log.parquet'."
         )
     try:
         import duckdb
     except ImportError as error:
         raise InputError(
-            "DuckDB is not installed, so its files cannot be read: pip install 'hieropo[duckdb]'."
+            "DuckDB is not installed, so the query cannot run: pip install 'hieropo[duckdb]'."
         ) from error
-    return _relation(
-        text,
-        _attempt(
-            lambda: duckdb.connect(str(path), read_only=True), f"{str(path)!r} cannot be read as DuckDB"
-        ),
-        str(path),
+    if location == IN_MEMORY:
+        return _relation(text, duckdb.connect(), "files")
+    connection = _attempt(
+        lambda: duckdb.connect(location, read_only=True),
+        f"{location!r} cannot be read as DuckDB",
+        f" To query a file of another kind, give {IN_MEMORY!r} as the database, and write from {location!r} in the "
+        "query.",
     )
+    return _relation(text, connection, location)
 
 
 def _relation(text: str, connection: Any, location: str) -> LogSource:
@@ -247,14 +252,14 @@ def _relation(text: str, connection: Any, location: str) -> LogSource:
     return RelationSource(relation, name)
 
 
-def _attempt(step: Any, failure: str) -> Any:
-    """Run a step in a database; an exception of its package becomes an InputError that begins with ``failure``."""
+def _attempt(step: Any, failure: str, advice: str = "") -> Any:
+    """Run a step in a database; an exception of its package becomes an InputError from ``failure`` to ``advice``."""
     try:
         return step()
     except HieropoError:
         raise
     except Exception as error:
-        raise InputError(f"{failure}: {_reason(error)}") from error
+        raise InputError(f"{failure}: {_reason(error)}{advice}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -268,6 +273,8 @@ class SqlSource:
 
     n_rows = None
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, query: str, connection: Any, name: str, condition: str = "") -> None:
         self.name = name

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hieropo._utils.text import counted
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
 from hieropo.logs.arrow.filters import Filter, sql_name
-from hieropo.logs.arrow.log_source import BATCH_ROWS, empty, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, empty, regroup, source_repr
 from hieropo.logs.formats.files import UNREADABLE
 
 
@@ -16,6 +16,8 @@ class TableSource:
     """An Arrow table, or anything converted to one."""
 
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, table: pa.Table, name: str) -> None:
         self.name = name
@@ -48,6 +50,8 @@ class RelationSource:
 
     n_rows = None
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, relation: Any, name: str) -> None:
         self.name = name
@@ -85,6 +89,8 @@ class DatasetSource:
     n_rows = None
     rereadable = True
 
+    __repr__ = source_repr
+
     def __init__(self, dataset: Any, name: str) -> None:
         self.name = name
         self._dataset = dataset
@@ -114,6 +120,8 @@ class StreamSource:
 
     n_rows = None
     rereadable = False
+
+    __repr__ = source_repr
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> None:
         self.name = name
@@ -225,6 +233,8 @@ class LazySource:
 
     n_rows = None
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, frame: Any, name: str) -> None:
         self.name = name

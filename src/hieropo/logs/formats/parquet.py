@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from hieropo.errors import LogError
 from hieropo.logs.arrow.filters import Filter
-from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, regroup, source_repr
 from hieropo.logs.arrow.schema import is_text
 from hieropo.logs.formats.files import UNREADABLE, cast_batch, merged_schema, require_columns, unreadable
 
@@ -48,6 +48,8 @@ class ParquetSource:
     n_rows: int
 
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, files: Iterable[Path], name: str) -> None:
         self.name = name

@@ -301,6 +301,11 @@ def _refuse_non_paths(text: str) -> None:
         )
     if _URL.match(text):
         raise InputError(_url_message(text))
+    if text == ":memory:":
+        raise InputError(
+            f"{text} is DuckDB's database without a file, and needs a query that reads files. "
+            f"{_ASK_QUERY.format(repr(text))} Write from 'log.parquet' in it."
+        )
     if not text:
         raise InputError("The path of the log is empty. Name a file or a folder.")
 

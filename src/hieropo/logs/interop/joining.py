@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.logs.arrow.arrays import decoded, is_uuid, numbers
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup, source_repr
 from hieropo.logs.arrow.schema import check_columns, is_text
 from hieropo.logs.interop.matching import (
     JoinReport,
@@ -256,6 +256,8 @@ class JoinedLog:
     name: str
 
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(self, decisions: LogSource, key: str, target: str, store: Store, report: JoinReport) -> None:
         self.report = report

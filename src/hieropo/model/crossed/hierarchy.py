@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.brief import brief
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import check_covariance, frozen
 from hieropo.model.hierarchy import Grouping, Node, check_parents, checked_parents
@@ -33,6 +34,8 @@ class CrossedLevel:
     interaction_cov: Array
     parent: Mapping[Node, Node]
     name: str = ""
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for name in ("level_cov", "interaction_cov"):
@@ -78,6 +81,8 @@ class CrossedHierarchy:
     noise_var: Array
     levels: tuple[CrossedLevel, ...] = ()
     metadata: Metadata | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for name in _COVS:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, pieces
+from hieropo._utils.brief import brief
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -58,6 +59,8 @@ class UnitTable:
     rows: Array
     prior_means: Array
     prior_covs: Array
+
+    __repr__ = brief
 
     @property
     def dim(self) -> int:

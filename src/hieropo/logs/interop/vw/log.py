@@ -14,7 +14,7 @@ import pyarrow as pa
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError, SchemaError, warn
 from hieropo.logs.arrow.arrays import EXACT
-from hieropo.logs.arrow.log_source import BATCH_ROWS
+from hieropo.logs.arrow.log_source import BATCH_ROWS, source_repr
 from hieropo.logs.bad_rows.rejects import Listing, Reason, Rejected, check_listing
 from hieropo.logs.interop.vw.example import (
     RESERVED,
@@ -329,6 +329,8 @@ class VWLog:
     schema: Any
 
     rereadable = True
+
+    __repr__ = source_repr
 
     def __init__(
         self,
