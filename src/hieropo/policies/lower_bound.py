@@ -61,7 +61,8 @@ class Choices(NamedTuple):
     mean: Array
     sd: Array
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @final

@@ -52,7 +52,8 @@ class SampledChoices(NamedTuple):
     propensity: Array
     propensities: Array
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @final
