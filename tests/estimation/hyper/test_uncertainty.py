@@ -599,7 +599,7 @@ def test_bad_draws_are_told(monkeypatch) -> None:
 
 
 def test_a_tree_that_is_too_large_is_told(monkeypatch) -> None:
-    monkeypatch.setattr("hieropo.estimation.hyper.uncertainty._COSTLY", 5)
+    monkeypatch.setattr("hieropo.estimation.hyper.uncertainty._MAX_TREE_TASKS", 5)
     moments = draw(0, 8, 5)
     found = estimate_levels(moments, levels={"region": {s: s % 2 for s in range(8)}})
     with pytest.warns(HieropoWarning, match="not carried"):

@@ -1,4 +1,4 @@
-"""Posteriors with wider covariances: for the error of an estimated hierarchy, and for rows that chance kept.
+"""Posteriors with wider covariances: for the error of an estimated hierarchy, and for rows with sampling weights.
 
 With S = Sigma_0 / sigma^2, A_s and a_s as in :mod:`likelihood`, u_s = a_s - A_s mu, M_s = I - S A_s and Q = cov(mu) /
 sigma^2, let the estimate of S be off by Delta ~ N(0, V), V = 2 (expected curvature of the deviance)^-1. To first order
@@ -90,7 +90,7 @@ class HyperError:
 
     @property
     def diagonal(self) -> bool:
-        """Whether only the diagonal of S was estimated."""
+        """True where only the diagonal of S was estimated."""
         return len(self.cov) == self.dim
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class HyperError:
         if not self.diagonal:
             return self.cov
         full = np.zeros((packed_size(self.dim),) * 2)
-        diagonal = _diagonal_places(self.dim)
+        diagonal = _diagonal_positions(self.dim)
         full[diagonal[:, None], diagonal] = self.cov
         return full
 
@@ -141,25 +141,24 @@ def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = Non
     curvature, d = estimate.expected_curvature, moments.dim
     if curvature is None or estimate.degrees is None:
         raise InputError(
-            "The estimate has no curvature, as that of a tree or of a log with one task has none, so that its error "
-            "cannot be told to first order; use uncertainty='integrated'."
+            "The estimate has no curvature, because it is of a tree or of a log with one task. Its first-order error "
+            "cannot be computed. Use uncertainty='integrated'."
         )
     basis = _basis(estimate.chosen.shape, d, len(curvature), scaled)
     _, scale = prior_scales(moments)
     root = scale / np.sqrt(estimate.hierarchy.noise_var)
     rows, columns = triangle(d)
-    most = np.abs(basis / (root[rows] * root[columns])).max(
-        axis=1
-    )  # spread of each free entry is at most 1 / this
-    scaled_form = curvature / (2 * np.outer(most, most)) + np.eye(len(most))
-    cov = np.linalg.solve(scaled_form, np.eye(len(most))) / np.outer(most, most)
+    # the prior sd of each free entry is 1 / max_factor
+    max_factor = np.abs(basis / (root[rows] * root[columns])).max(axis=1)
+    scaled_form = curvature / (2 * np.outer(max_factor, max_factor)) + np.eye(len(max_factor))
+    cov = np.linalg.solve(scaled_form, np.eye(len(max_factor))) / np.outer(max_factor, max_factor)
     entries = basis.T @ ((cov + cov.T) / 2) @ basis
-    at = _diagonal_places(d)
-    only = not basis[:, rows != columns].any()
-    return HyperError(d, entries[at[:, None], at] if only else entries, estimate.degrees)
+    diagonal = _diagonal_positions(d)
+    is_diagonal = not basis[:, rows != columns].any()
+    return HyperError(d, entries[diagonal[:, None], diagonal] if is_diagonal else entries, estimate.degrees)
 
 
-def _diagonal_places(d: int) -> Index:
+def _diagonal_positions(d: int) -> Index:
     return np.arange(1, d + 1) * np.arange(2, d + 2) // 2 - 1
 
 
@@ -188,7 +187,7 @@ def _basis(shape: str, d: int, parameters: int, scaled: Array | None) -> Array:
 
 
 class CorrectedPosterior(WidenedPosterior):
-    """Posterior with the error of the estimated hierarchy, to first order; made by :func:`correct`.
+    """Posterior with the error of the estimated hierarchy to first order; made by :func:`correct`.
 
     It has the views of a :class:`Posterior`.
 
@@ -198,7 +197,7 @@ class CorrectedPosterior(WidenedPosterior):
         The estimate.
     error : HyperError
     plain : Posterior
-        The one without the correction.
+        Without the correction.
     moments : Moments
     """
 
@@ -213,13 +212,13 @@ class CorrectedPosterior(WidenedPosterior):
         d, mean = self.dim, self.plain.root.mean
         q, step = packed_size(d), max(1, _PIECE // (d * d))
         for start in range(0, len(sums), step):
-            some = sums[start : start + step]
-            rows, _ = up(some, 1.0, self._factor, np.arange(len(some)), len(some))
+            piece = sums[start : start + step]
+            rows, _ = up(piece, 1.0, self._factor, np.arange(len(piece)), len(piece))
             yield rows[:, :q], rows[:, q : q + d] - unpack(rows, d) @ mean
 
     @cached_property
     def _kernel(self) -> Array:
-        """(q, q): packed X times it is packed E[Delta X Delta]."""
+        """Matrix K (q, q) with pack(X) K = pack(E[Delta X Delta])."""
         d = self.dim
         rows, columns = triangle(d)
         four = unpack(np.moveaxis(unpack(self.error.of_entries, d), 0, -1), d).transpose(2, 3, 0, 1)
@@ -230,40 +229,39 @@ class CorrectedPosterior(WidenedPosterior):
 
     @cached_property
     def _pull(self) -> Array:
-        """(d, q): nu of unit changes of the packed entries of S."""
+        """Move nu of mu (d, q) by unit changes of the packed entries of S."""
         d = self.dim
-        across = np.zeros((d, d, d))
+        products = np.zeros((d, d, d))
         for A, u in self._tasks(self.moments.sums):
-            across += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
+            products += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
         rows, columns = triangle(d)
-        moves = across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
+        moves = products[:, rows, columns] + np.where(rows == columns, 0.0, products[:, columns, rows])
         return -(self.plain.hyper.cov / self.hierarchy.noise_var) @ moves
 
     @cached_property
     def _drift(self) -> tuple[Array, Array]:
-        """(d, d, d): E[Delta u nu'] = sum_k u_k drift[k]; and E[nu nu']."""
+        """Drift (d, d, d), with E[Delta u nu'] = sum_k u_k drift[k], and E[nu nu'] (d, d)."""
         d = self.dim
         joint = unpack((self.error.of_entries @ self._pull.T).T, d)  # E[nu_j Delta_ik], by j
-        return np.ascontiguousarray(
-            joint.transpose(2, 1, 0)
-        ), self._pull @ self.error.of_entries @ self._pull.T
+        drift = np.ascontiguousarray(joint.transpose(2, 1, 0))
+        return drift, self._pull @ self.error.of_entries @ self._pull.T
 
     def _extra(self, A: Array, u: Array) -> Array:
         """Return the addition to the covariances of tasks (k, d, d)."""
         d = self.dim
         rows, columns = triangle(d)
         X = self.hierarchy.noise_var * A + u[:, rows] * u[:, columns]
-        drift, own = self._drift
+        drift, cov_of_nu = self._drift
         cross = (u @ drift.reshape(d, d * d)).reshape(-1, d, d)
-        inside = self._around(X) + cross + np.swapaxes(cross, 1, 2) + own
+        inside = self._delta_x_delta(X) + cross + np.swapaxes(cross, 1, 2) + cov_of_nu
         M = np.eye(d) - self._ratio @ unpack(A, d)
         return np.asarray(M @ inside @ np.swapaxes(M, 1, 2))
 
-    def _around(self, X: Array) -> Array:
-        """Return E[Delta X Delta] (k, d, d) of packed X (k, q)."""
+    def _delta_x_delta(self, X: Array) -> Array:
+        """Return E[Delta X Delta] (k, d, d) for packed X (k, q)."""
         rows, columns = triangle(self.dim)
-        seen = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
-        return unpack(seen, self.dim)
+        expected = X * self.error.cov[rows, columns] if self.error.diagonal else X @ self._kernel
+        return unpack(expected, self.dim)
 
     @property
     def _extra_of_mean(self) -> Array:
@@ -276,18 +274,18 @@ class CorrectedPosterior(WidenedPosterior):
         """
         d, J = self.dim, len(vectors)
         rows, columns = triangle(d)
-        wider, pulled, moves, start = np.zeros((J, J)), np.zeros((J, d)), np.zeros((J, rows.size)), 0
+        cov, total, moves, start = np.zeros((J, J)), np.zeros((J, d)), np.zeros((J, rows.size)), 0
         for A, u in self._tasks(self.moments.sums):
-            here = vectors[:, start : start + len(u)].swapaxes(0, 1)
+            of_tasks = vectors[:, start : start + len(u)].swapaxes(0, 1)
             start += len(u)
-            seen = here @ (np.eye(d) - self._ratio @ unpack(A, d))
-            curved = seen @ self._around(self.hierarchy.noise_var * A)
-            wider += np.tensordot(curved, seen, axes=([0, 2], [0, 2]))
-            across = np.einsum("njk,nl->jkl", seen, u)
-            moves += across[:, rows, columns] + np.where(rows == columns, 0.0, across[:, columns, rows])
-            pulled += seen.sum(axis=0)
-        moves += pulled @ self._pull
-        return np.asarray(wider + moves @ self.error.of_entries @ moves.T)
+            projected = of_tasks @ (np.eye(d) - self._ratio @ unpack(A, d))
+            weighted = projected @ self._delta_x_delta(self.hierarchy.noise_var * A)
+            cov += np.tensordot(weighted, projected, axes=([0, 2], [0, 2]))
+            products = np.einsum("njk,nl->jkl", projected, u)
+            moves += products[:, rows, columns] + np.where(rows == columns, 0.0, products[:, columns, rows])
+            total += projected.sum(axis=0)
+        moves += total @ self._pull
+        return np.asarray(cov + moves @ self.error.of_entries @ moves.T)
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""
@@ -300,12 +298,12 @@ class CorrectedPosterior(WidenedPosterior):
             ((A, u),) = self._tasks(self.moments.sums[row : row + 1])
             M = np.eye(d) - self._ratio @ unpack(A[0], d)
             moves.append(M @ ((units @ u[0]).T + self._pull))
-        found: Array = self.plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
-        return found
+        cov: Array = self.plain.cov_between(first, second) + moves[0] @ self.error.of_entries @ moves[1].T
+        return cov
 
 
 def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:
-    """Condition the estimate on the log, and carry the error of the estimate to first order.
+    """Return the posterior given the log, corrected to first order for the error of the estimated hierarchy.
 
     Raises
     ------
@@ -324,7 +322,7 @@ def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> Correc
 
 
 def design_effect(moments: Moments, plain: Posterior) -> float:
-    """Return D, the variance of sums over the kept rows against that of sums over as many rows as they stand for.
+    """Return D, the ratio of the variance of sums over the kept rows to that of sums over all rows that they represent.
 
     Parameters
     ----------
@@ -335,18 +333,18 @@ def design_effect(moments: Moments, plain: Posterior) -> float:
     """
     assert moments.squares is not None
     means, d = plus(plain.table().means, minus(moments.offset)), moments.dim
-    above = below = 0.0
+    numerator = denominator = 0.0
     for start in range(0, len(moments), max(1, _PIECE // (d + 2) ** 2)):
         part = slice(start, start + max(1, _PIECE // (d + 2) ** 2))
         form = np.concatenate(
             [-means[part], np.ones((len(means[part]), 1)), np.zeros((len(means[part]), 1))], axis=1
         )
-        below += float(np.einsum("si,sij,sj->", form, unpack(moments.sums[part], d + 2), form))
-        above += float(np.einsum("si,sij,sj->", form, unpack(moments.squares[part], d + 2), form))
+        denominator += float(np.einsum("si,sij,sj->", form, unpack(moments.sums[part], d + 2), form))
+        numerator += float(np.einsum("si,sij,sj->", form, unpack(moments.squares[part], d + 2), form))
     weight = float(moments.sums[:, -1].sum())
-    if not (above > 0 and below > 0 and weight > 0):  # rewards without noise
+    if not (numerator > 0 and denominator > 0 and weight > 0):  # rewards without noise
         return 1.0
-    return above / below * moments.n_rows / weight
+    return numerator / denominator * moments.n_rows / weight
 
 
 class SampledPosterior(WidenedPosterior):
@@ -360,7 +358,7 @@ class SampledPosterior(WidenedPosterior):
     hierarchy : Hierarchy
         Of two levels, taken as known.
     plain : Posterior
-        As if the rows were as many as their sampling weights say.
+        With sampling weights taken as numbers of rows.
     design : float
         D.
 
@@ -388,8 +386,8 @@ class SampledPosterior(WidenedPosterior):
         d, cov = self.dim, self.hierarchy.task_cov
         step, scale = max(1, _PIECE // (d * d)), 1.0 / self.hierarchy.noise_var
         for start in range(0, len(sums), step):
-            some = sums[start : start + step]
-            P = unpack(up(some, scale, self._factor, np.arange(len(some)), len(some))[0], d)
+            piece = sums[start : start + step]
+            P = unpack(up(piece, scale, self._factor, np.arange(len(piece)), len(piece))[0], d)
             yield P, P - P @ cov @ P
 
     @cached_property
@@ -405,8 +403,8 @@ class SampledPosterior(WidenedPosterior):
         cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
         M = np.eye(self.dim) - cov @ P
         cross = cov @ R @ root @ np.swapaxes(M, 1, 2)
-        whole = cov @ R @ cov + cross + np.swapaxes(cross, 1, 2) + M @ self._spread @ np.swapaxes(M, 1, 2)
-        return np.asarray((self.design - 1.0) * whole)
+        extra = cov @ R @ cov + cross + np.swapaxes(cross, 1, 2) + M @ self._spread @ np.swapaxes(M, 1, 2)
+        return np.asarray((self.design - 1.0) * extra)
 
     @property
     def _extra_of_mean(self) -> Array:
@@ -417,15 +415,15 @@ class SampledPosterior(WidenedPosterior):
         cov, root = self.hierarchy.task_cov, self.plain.hyper.cov
         J, start, shared = len(vectors), 0, np.zeros((len(vectors), self.dim))
         for P, _ in self._tasks(self.moments.sums):
-            here = vectors[:, start : start + len(P)].swapaxes(0, 1)
+            of_tasks = vectors[:, start : start + len(P)].swapaxes(0, 1)
             start += len(P)
-            shared += (here @ (np.eye(self.dim) - cov @ P)).sum(axis=0)  # sum_s M_s' v_s
-        start, found = 0, np.zeros((J, J))
+            shared += (of_tasks @ (np.eye(self.dim) - cov @ P)).sum(axis=0)  # sum_s M_s' v_s
+        start, cov_of_sums = 0, np.zeros((J, J))
         for _, R in self._tasks(self.moments.sums):
             h = vectors[:, start : start + len(R)].swapaxes(0, 1) @ cov + shared @ root
             start += len(R)
-            found += np.tensordot(h @ R, h, axes=([0, 2], [0, 2]))
-        return (self.design - 1.0) * found
+            cov_of_sums += np.tensordot(h @ R, h, axes=([0, 2], [0, 2]))
+        return (self.design - 1.0) * cov_of_sums
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d)."""

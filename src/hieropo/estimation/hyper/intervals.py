@@ -91,7 +91,7 @@ def draw_intervals(draws: HyperDraws, hierarchy: Hierarchy, level: float) -> lis
 
 
 def _pairs(d: int) -> list[tuple[int, int]]:
-    return [(i, j) for i, j in zip(*(at.tolist() for at in triangle(d)), strict=True) if i < j]
+    return [(i, j) for i, j in zip(*(indices.tolist() for indices in triangle(d)), strict=True) if i < j]
 
 
 def _quantiles(values: Array, weights: Array, levels: tuple[float, ...]) -> list[float]:
@@ -116,12 +116,12 @@ def error_intervals(
     log_noise_var = 2 / max(error.degrees, 1) + float(
         np.where(rows == columns, 1.0, 2.0) * pack(trend) @ pull
     )
-    intervals = [_logged("noise sd", hierarchy.noise_var, log_noise_var, z)]
+    intervals = [_log_normal("noise sd", hierarchy.noise_var, log_noise_var, z)]
     for k in range(d):
         diagonal, size = packed_size(k + 1) - 1, float(S[k, k])
         spread = float(np.sqrt(V[diagonal, diagonal] + size * (log_noise_var * size - 2 * pull[diagonal])))
         if size > 2 * spread:
-            intervals.append(_logged(f"sd[{k}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
+            intervals.append(_log_normal(f"sd[{k}]", size * hierarchy.noise_var, (spread / size) ** 2, z))
         else:
             high = float(np.sqrt((size + z * spread) * hierarchy.noise_var))
             low = float(np.sqrt(max(size - z * spread, 0.0) * hierarchy.noise_var))
@@ -136,9 +136,9 @@ def with_ends(
 ) -> list[HyperInterval]:
     """Put the ends of :func:`profile_intervals` on standard deviations, and drop those that have none there.
 
-    An estimate that lies beyond an end, as the prior can pull it there, is where the interval ends.
+    Where the prior moves an estimate beyond an end, the interval ends at the estimate.
     """
-    places = {
+    keys = {
         f"{prefix}sd[{j}]": (k, j)
         for k, prefix in enumerate(
             ["", *(f"{level_name(hierarchy, k)} " for k in range(len(hierarchy.levels)))]
@@ -147,8 +147,8 @@ def with_ends(
     }
     result = []
     for interval in intervals:
-        end = ends.get(places[interval.name]) if interval.name in places else None
-        if interval.name not in places:
+        end = ends.get(keys[interval.name]) if interval.name in keys else None
+        if interval.name not in keys:
             result.append(interval)
         elif end is not None and np.isfinite(end.upper):
             lower, upper = min(end.lower, interval.estimate), max(end.upper, interval.estimate)
@@ -156,10 +156,10 @@ def with_ends(
     return result
 
 
-def _logged(name: str, var: float, log_var: float, z: float) -> HyperInterval:
+def _log_normal(name: str, var: float, log_var: float, z: float) -> HyperInterval:
     """Return the interval of an sd with the variance ``var``, whose log has the variance ``log_var``."""
-    sd, by = float(np.sqrt(var)), float(np.exp(z * np.sqrt(log_var) / 2))
-    return HyperInterval(name, sd, sd / by, sd * by)
+    sd, factor = float(np.sqrt(var)), float(np.exp(z * np.sqrt(log_var) / 2))
+    return HyperInterval(name, sd, sd / factor, sd * factor)
 
 
 def _correlation(i: int, j: int, S: Array, V: Array, z: float) -> HyperInterval:
@@ -171,5 +171,7 @@ def _correlation(i: int, j: int, S: Array, V: Array, z: float) -> HyperInterval:
     slope[packed_size(j) + i] = 1 / size
     for k in (i, j):
         slope[packed_size(k + 1) - 1] = -r / (2 * S[k, k])
-    away = z * float(np.sqrt(slope @ V @ slope)) / (1 - r * r)
-    return HyperInterval(name, r, float(np.tanh(np.arctanh(r) - away)), float(np.tanh(np.arctanh(r) + away)))
+    half_width = z * float(np.sqrt(slope @ V @ slope)) / (1 - r * r)
+    return HyperInterval(
+        name, r, float(np.tanh(np.arctanh(r) - half_width)), float(np.tanh(np.arctanh(r) + half_width))
+    )

@@ -71,7 +71,7 @@ class HyperDraws:
         return int(self.weights.size)
 
     def hierarchy(self, row: int, like: Hierarchy) -> Hierarchy:
-        """Return draw ``row``; whatever is not drawn is as in ``like``."""
+        """Return draw ``row``; parts that are not drawn are those of ``like``."""
         return _with_covs(like, self.task_covs[row], float(self.noise_vars[row]), self.level_covs[row])
 
     def mean(self, like: Hierarchy) -> Hierarchy:
@@ -112,7 +112,7 @@ def _with_covs(like: Hierarchy, task_cov: Array, noise_var: float, level_covs: A
 
 
 class Components(NamedTuple):
-    """The Gaussians whose mixture a posterior is.
+    """A mixture of Gaussians.
 
     Parameters
     ----------
@@ -135,19 +135,19 @@ class Components(NamedTuple):
         """Return the quantile of phi' theta, x with sum_h w_h Phi((x - phi' mean_h) / sd_h) = level, phi (..., d)."""
         direction = np.asarray(phi, dtype=np.float64)
         means = direction @ self.means.T
-        spread = np.einsum("...i,hij,...j->...h", direction, self.covs, direction)
-        return normal_mixture_quantile(self.weights, means, np.sqrt(np.maximum(spread, 0.0)), level)
+        variances = np.einsum("...i,hij,...j->...h", direction, self.covs, direction)
+        return normal_mixture_quantile(self.weights, means, np.sqrt(np.maximum(variances, 0.0)), level)
 
 
-def single(law: Gaussian) -> Components:
-    """Return the mixture of one."""
-    return Components(np.ones(1), law.mean[None], law.cov[None])
+def single(gaussian: Gaussian) -> Components:
+    """Return a Gaussian as a mixture with one component."""
+    return Components(np.ones(1), gaussian.mean[None], gaussian.cov[None])
 
 
 def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: float) -> Array:
     """Return the quantile of sum_h w_h N(means[..., h], sds[..., h]^2), by bisection to rounding.
 
-    Exact where it is at a part without spread.
+    Exact where the quantile is the point of a component without variance.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: flo
 
 
 def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:
-    """Return P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a part without spread is a point."""
+    """Return P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a component without variance is a point."""
     from scipy.special import ndtr
 
     distance = at - means
@@ -183,15 +183,63 @@ def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0
     return np.asarray(below @ weights)
 
 
-class WidenedPosterior:
-    """Posterior of a given hierarchy of two levels with something added to its covariances; views of a Posterior.
+class _Views:
+    """Views of a posterior that follow from its central hierarchy, its components and its table."""
+
+    hierarchy: Hierarchy
+    moments: Moments
+
+    def central(self) -> Posterior:
+        """Return the posterior under the central hierarchy alone."""
+        raise NotImplementedError
+
+    def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
+        """Return the posterior of one task as a mixture of Gaussians."""
+        raise NotImplementedError
+
+    @property
+    def dim(self) -> int:
+        """Features d."""
+        return self.hierarchy.dim
+
+    @property
+    def log_evidence(self) -> float:
+        """Evidence of the central hierarchy, log p(rewards | phi, hierarchy)."""
+        return self.central().log_evidence
+
+    @property
+    def central_hierarchy(self) -> Hierarchy:
+        """The central hierarchy."""
+        return self.hierarchy
+
+    def task_slices(self, width: int) -> Iterator[slice]:
+        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
+        return pieces(len(self.moments.keys), width)
+
+    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
+        """Bound phi' theta from below with probability ``level``, phi (..., d): an exact quantile of the mixture."""
+        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
+
+    def table(self) -> PosteriorTable:
+        """Return the posteriors of all tasks at once."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> PosteriorTable:
+        raise NotImplementedError
+
+
+class WidenedPosterior(_Views):
+    """Posterior of a hierarchy of two levels whose covariances are those of ``plain`` and an addition.
+
+    It has the views of a :class:`Posterior`.
 
     Attributes
     ----------
     moments : Moments
     hierarchy : Hierarchy
     plain : Posterior
-        The one to whose covariances something is added.
+        Without the addition.
     """
 
     plain: Posterior
@@ -220,13 +268,8 @@ class WidenedPosterior:
         raise NotImplementedError
 
     @property
-    def dim(self) -> int:
-        """Features d."""
-        return self.hierarchy.dim
-
-    @property
     def weights(self) -> Array:
-        """Weight 1 of the one hierarchy, as a mixture of hierarchies has them."""
+        """Weight of the one hierarchy, [1]."""
         return np.ones(1)
 
     @property
@@ -234,22 +277,13 @@ class WidenedPosterior:
         """Noise variance of all rows, (1,)."""
         return self.plain.noise_variances
 
-    @property
-    def central_hierarchy(self) -> Hierarchy:
-        """The hierarchy, as a mixture has one that stands for all."""
-        return self.hierarchy
-
     def parts(self) -> Iterator[Self]:
-        """Give the posterior under each hierarchy: this one."""
+        """Yield the posterior under each hierarchy: this one."""
         yield self
 
     def central(self) -> Posterior:
-        """Return the posterior to whose covariances something is added."""
+        """Return the posterior without the addition."""
         return self.plain
-
-    def task_slices(self, width: int) -> Iterator[slice]:
-        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
-        return pieces(len(self.moments.keys), width)
 
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
@@ -263,11 +297,6 @@ class WidenedPosterior:
         """Return mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks, for vectors (J, m, d)."""
         mean, cov = self.plain.total(vectors)
         return mean, cov + self.added(vectors)
-
-    @property
-    def log_evidence(self) -> float:
-        """Log marginal likelihood under the hierarchy."""
-        return self.plain.log_evidence
 
     @cached_property
     def hyper(self) -> Gaussian:
@@ -291,16 +320,8 @@ class WidenedPosterior:
         return self.plain.node(level, node)
 
     def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
-        """Return the one Gaussian that the posterior of a task is; see :meth:`MixedPosterior.components`."""
+        """Return the posterior of a task as a mixture of one Gaussian; see :meth:`MixedPosterior.components`."""
         return single(self.task(task, unseen=unseen))
-
-    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
-        """Bound phi' theta from below with probability ``level``, for phi (..., d)."""
-        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
-
-    def table(self) -> PosteriorTable:
-        """Return the posteriors of all tasks at once."""
-        return self._table
 
     @cached_property
     def _table(self) -> PosteriorTable:
@@ -320,7 +341,7 @@ def _wider(plain: Gaussian, extra: Array) -> Gaussian:
     return Gaussian.trusted(plain.mean.copy(), plain.cov + extra)
 
 
-class MixedPosterior:
+class MixedPosterior(_Views):
     """Posterior of every task, node and mu under a mixture of hierarchies; made by :func:`mix`.
 
     It has the views of a :class:`Posterior`; each gives mean and covariance of the mixture.
@@ -328,7 +349,7 @@ class MixedPosterior:
     Attributes
     ----------
     hierarchy : Hierarchy
-        The central one, which stands for the mixture where one must.
+        The central one, for uses that take a single hierarchy.
     draws : HyperDraws
     moments : Moments
     """
@@ -342,16 +363,6 @@ class MixedPosterior:
         self.moments = self._central.moments
 
     @property
-    def dim(self) -> int:
-        """Features d."""
-        return self.hierarchy.dim
-
-    @property
-    def log_evidence(self) -> float:
-        """Evidence of the central hierarchy, log p(rewards | phi, hierarchy)."""
-        return self._central.log_evidence
-
-    @property
     def weights(self) -> Array:
         """Weights (H,) of the hierarchies."""
         return self.draws.weights
@@ -361,18 +372,9 @@ class MixedPosterior:
         """Noise variance of all rows (1,), averaged over the hierarchies."""
         return np.atleast_1d(self.draws.weights @ self.draws.noise_vars)
 
-    @property
-    def central_hierarchy(self) -> Hierarchy:
-        """The hierarchy that stands for the mixture where one must."""
-        return self.hierarchy
-
     def central(self) -> Posterior:
         """Return the posterior under the central hierarchy, taken as known."""
         return self._central
-
-    def task_slices(self, width: int) -> Iterator[slice]:
-        """Yield slices of tasks that are worked on at once, where each task takes ``width`` numbers."""
-        return pieces(len(self.moments.keys), width)
 
     def _conditioned(self) -> Iterator[Posterior]:
         for h in range(len(self.draws)):
@@ -387,23 +389,19 @@ class MixedPosterior:
         return tuple(self._conditioned())
 
     def _components(self, view: Callable[[Posterior], Gaussian]) -> Components:
-        return _side_by_side(self.draws.weights, [view(part) for part in self._parts])
+        return _stacked(self.draws.weights, [view(part) for part in self._parts])
 
     def components(self, task: object, *, unseen: Unseen = "prior") -> Components:
-        """Return the Gaussians whose mixture is the posterior of one task; errors as :meth:`Posterior.task`."""
+        """Return the posterior of one task as a mixture of Gaussians; errors as :meth:`Posterior.task`."""
         return self._components(lambda part: part.task(task, unseen=unseen))
 
     def new_task_components(self, parent: object = None, **known: Any) -> Components:
-        """Return the Gaussians whose mixture is the posterior of a task without rows."""
+        """Return the posterior of a task without rows as a mixture of Gaussians."""
         return self._components(lambda part: part.new_task(parent, **known))
-
-    def lower_bound(self, task: object, phi: ArrayLike, level: float, *, unseen: Unseen = "prior") -> Array:
-        """Bound below phi' theta with probability ``level``: the exact quantile of the mixture, for phi (..., d)."""
-        return self.components(task, unseen=unseen).quantile(phi, 1.0 - level)
 
     @cached_property
     def hyper_components(self) -> Components:
-        """The Gaussians whose mixture is the posterior of mu."""
+        """The posterior of mu as a mixture of Gaussians."""
         return self._components(lambda part: part.hyper)
 
     @property
@@ -433,25 +431,21 @@ class MixedPosterior:
         cov: Array = np.tensordot(w, covs, 1) + (deviations[0] * w[:, None]).T @ deviations[1]
         return cov
 
-    def table(self) -> PosteriorTable:
-        """Return the posteriors of all tasks at once."""
-        return self._table
-
     @cached_property
     def _table(self) -> PosteriorTable:
         rows, columns = triangle(self.dim)
-        centre = self._central.table().means  # so that squares are of differences, and keep their digits
-        mean, covs, square = np.zeros_like(centre), *np.zeros((2, len(centre), rows.size))
-        new: list[Gaussian] = []
+        centre = self._central.table().means  # squares of differences do not lose precision
+        mean, covs, squares = np.zeros_like(centre), *np.zeros((2, len(centre), rows.size))
+        priors: list[Gaussian] = []
         for weight, part in zip(self.draws.weights, self._conditioned(), strict=True):  # tables are not kept
             table = part.table()
             deviations = table.means - centre
             mean += weight * deviations
             covs += weight * table.covs
-            square += weight * deviations[:, rows] * deviations[:, columns]
-            new.append(table.prior)
-        covs += square - mean[:, rows] * mean[:, columns]
-        prior = _side_by_side(self.draws.weights, new).gaussian()
+            squares += weight * deviations[:, rows] * deviations[:, columns]
+            priors.append(table.prior)
+        covs += squares - mean[:, rows] * mean[:, columns]
+        prior = _stacked(self.draws.weights, priors).gaussian()
         return PosteriorTable(self.moments.keys, centre + mean, covs, self.moments.rows, prior)
 
     def __repr__(self) -> str:
@@ -459,8 +453,12 @@ class MixedPosterior:
         return f"MixedPosterior({size}, {len(self.draws)} hierarchies)"
 
 
-def _side_by_side(weights: Array, laws: list[Gaussian]) -> Components:
-    return Components(weights, np.array([law.mean for law in laws]), np.array([law.cov for law in laws]))
+def _stacked(weights: Array, gaussians: list[Gaussian]) -> Components:
+    return Components(
+        weights,
+        np.array([gaussian.mean for gaussian in gaussians]),
+        np.array([gaussian.cov for gaussian in gaussians]),
+    )
 
 
 def mix(moments: Moments, hierarchy: Hierarchy, draws: HyperDraws) -> MixedPosterior:

@@ -1,8 +1,8 @@
-"""The uncertainty of a learned hierarchy: the way it enters posteriors, and the learned hierarchy as a value.
+"""A learned hierarchy and its uncertainty, as values, and the posterior that they give.
 
-``learn`` decides how: by a mixture of hierarchies drawn from their posterior (:mod:`draws`) where tasks are few,
-by a first-order correction (:mod:`corrected`) where they are many, or not at all. The uncertainty is a value, from
-which :func:`condition_with` makes the same posterior again.
+``learn`` chooses how the uncertainty enters posteriors: by a mixture of hierarchies drawn from their posterior
+(:mod:`draws`) where tasks are few, by a first-order correction (:mod:`corrected`) where they are many, or not at all.
+The uncertainty is a value, from which :func:`condition_with` makes the same posterior again.
 """
 
 from collections.abc import Mapping
@@ -44,22 +44,22 @@ from hieropo.moments.statistics import Moments
 Uncertainty = Literal["auto", "integrated", "first-order", "plug-in"]
 Method = Literal["integrated", "first-order", "plug-in"]
 
-_FEW = 300  # tasks up to which the hierarchy is integrated, whatever it costs
-_WORK = 100_000  # tasks times squared features up to which that costs a second or two
-_OPEN = 4.0  # standard errors above zero below which a variance is open; see _chosen
-_COSTLY = 10_000  # tasks of a tree, for which there is no first order, up to which it is integrated
+_FEW_TASKS = 300  # up to which the hierarchy is always integrated
+_MAX_WORK = 100_000  # tasks times squared features up to which integration takes a second or two
+_MIN_STANDARD_ERRORS = 4.0  # of a variance from zero, below which it is uncertain; see _chosen
+_MAX_TREE_TASKS = 10_000  # up to which a tree, for which there is no first order, is integrated
 _ROUNDING = 2e-13  # share of the variance of rewards that is rounding
-_ENOUGH_SQUARES = 2.0  # squares that show the noise, below which its log has a standard error above 1
+_MIN_NOISE_DEGREES = 2.0  # with fewer, log sigma^2 has a standard error above 1
 
 
 class Plan(NamedTuple):
-    """A way to carry the uncertainty of a hierarchy.
+    """The way in which the uncertainty of a hierarchy enters posteriors.
 
     Parameters
     ----------
     method : {"integrated", "first-order", "plug-in"}
     why : str
-        Why this method, in words.
+        The reason for this method, in words.
     freedom : Freedom
         The parameters that are drawn.
     noise_told : bool
@@ -83,7 +83,7 @@ _NOISE_NOT_IDENTIFIED = (
 def plan(
     moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, uncertainty: Uncertainty
 ) -> Plan:
-    """Choose how the uncertainty of an estimate is carried; parameters and errors as of :func:`uncertainty.learn`.
+    """Return the plan for the uncertainty of an estimate; parameters and errors as of :func:`uncertainty.learn`.
 
     Warns
     -----
@@ -92,9 +92,9 @@ def plan(
         not carried.
     """
     active = int(np.count_nonzero(moments.rows))
-    known = _reason_if_known(moments, uncertainty)
-    if known:
-        return Plan("plug-in", known)
+    reason = _reason_if_known(moments, uncertainty)
+    if reason:
+        return Plan("plug-in", reason)
     freedom, parameters = _freedom(moments, fitted, task_cov)
     if uncertainty == "integrated" and parameters > MOST_VARIABLES:
         raise InputError(
@@ -127,16 +127,16 @@ def _fits_exactly(moments: Moments) -> bool:
     return spread == 0 or about_fit(moments) <= _ROUNDING * spread
 
 
-def given_shape(task_cov: TaskCov | str | Array) -> Array | None:
-    """Return the matrix that the covariance of tasks is a multiple of, where one was given."""
+def shape_matrix(task_cov: TaskCov | str | Array) -> Array | None:
+    """Return the matrix of which the covariance of tasks is a multiple, or None."""
     return None if isinstance(task_cov, str) else np.asarray(task_cov, dtype=np.float64)
 
 
 def _noise_is_identified(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
     """Return True where enough degrees of freedom identify the noise, such as rows beyond the features of a task."""
-    if np.maximum(moments.rows - moments.dim, 0).sum() >= _ENOUGH_SQUARES:
+    if np.maximum(moments.rows - moments.dim, 0).sum() >= _MIN_NOISE_DEGREES:
         return True
-    return noise_degrees(moments, fitted, given_shape(task_cov)) >= _ENOUGH_SQUARES
+    return noise_degrees(moments, fitted, shape_matrix(task_cov)) >= _MIN_NOISE_DEGREES
 
 
 def _plan_without_noise(
@@ -152,8 +152,8 @@ def _plan_without_noise(
 
 def _is_small(moments: Moments, fitted: Estimate) -> bool:
     active = int(np.count_nonzero(moments.rows))
-    most = _COSTLY if _is_tree(fitted) else max(_FEW, _WORK // moments.dim**2)
-    return active <= most
+    max_tasks = _MAX_TREE_TASKS if _is_tree(fitted) else max(_FEW_TASKS, _MAX_WORK // moments.dim**2)
+    return active <= max_tasks
 
 
 def _is_tree(fitted: Estimate) -> bool:
@@ -163,17 +163,17 @@ def _is_tree(fitted: Estimate) -> bool:
 def _chosen(
     moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, freedom: Freedom, parameters: int
 ) -> Plan:
-    """Choose for "auto".
+    """Return the plan of uncertainty="auto".
 
     The first order gives a new task the estimated variance v; to second order a 95 % normal interval then covers .14
     (standard error of v / v)^2 too little: one point where v is 4 standard errors above zero.
     """
     active, tree, small = int(np.count_nonzero(moments.rows)), _is_tree(fitted), parameters <= MOST_VARIABLES
     why = f"{counted(active, 'task')}, {counted(parameters, 'free parameter')}"
-    if small and active <= (_COSTLY if tree else _FEW):
+    if small and active <= (_MAX_TREE_TASKS if tree else _FEW_TASKS):
         return Plan("integrated", f"{why}: few enough to integrate", freedom)
     if not tree:
-        if small and _is_small(moments, fitted) and _is_open(moments, fitted, task_cov):
+        if small and _is_small(moments, fitted) and _is_uncertain(moments, fitted, task_cov):
             return Plan("integrated", f"{why}: the log leaves a variance between tasks uncertain", freedom)
         return Plan("first-order", f"{why}: many, or too many to integrate")
     warn(
@@ -183,20 +183,18 @@ def _chosen(
     return Plan("plug-in", f"a tree of {why}: too much to integrate")
 
 
-def _is_open(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
+def _is_uncertain(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
     diagonal = [packed_size(j + 1) - 1 for j in range(moments.dim)]
-    errors = np.sqrt(np.diagonal(hyper_error(moments, fitted, given_shape(task_cov)).of_entries)[diagonal])
+    errors = np.sqrt(np.diagonal(hyper_error(moments, fitted, shape_matrix(task_cov)).of_entries)[diagonal])
     ratio = np.diagonal(fitted.hierarchy.task_cov) / fitted.hierarchy.noise_var
-    return bool((ratio < _OPEN * errors).any())
+    return bool((ratio < _MIN_STANDARD_ERRORS * errors).any())
 
 
 def _freedom(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> tuple[Freedom, int]:
     """Return the richest parametrisation that is small enough, and its size."""
     shape = fitted.chosen.shape
     richest: tuple[Freedom, ...] = ("sds",)
-    if isinstance(task_cov, str) and (task_cov == "full" or shape == "full"):
-        richest = ("full", "sds")
-    if isinstance(task_cov, str) and task_cov == "auto":
+    if isinstance(task_cov, str) and (task_cov in ("full", "auto") or shape == "full"):
         richest = ("full", "sds")
     if shape == "isotropic":
         richest = ("isotropic",)
@@ -224,15 +222,15 @@ class Learned:
     estimate : Estimate
     hierarchy : Hierarchy
         The central one. For "plug-in" and "first-order" the estimate. For "integrated" that of the posterior means of
-        all covariances and of noise_var, because a new task's covariance is linear in them: plugged in, it comes near
-        to what the mixture says, and no variance is zero where the estimate is.
+        all covariances and of noise_var, because a new task's covariance is linear in them: plugged in, it gives
+        nearly the answers of the mixture, and no variance is zero where the estimate is.
     hyper_uncertainty : HyperDraws, HyperError or None
         The uncertainty of the hierarchy, as :func:`condition_with` takes it.
     method : {"integrated", "first-order", "plug-in"}
     why : str
-        Why this method, in words.
+        The reason for this method, in words.
     diagnosis : Diagnosis or None
-        How good the draws are, for "integrated".
+        Quality of the draws, for "integrated".
     multiple : (d, d) array or None
         The matrix of which the covariance of tasks is a multiple, where it is.
     noise_told : bool
@@ -251,21 +249,21 @@ class Learned:
 
     @cached_property
     def posterior(self) -> AnyPosterior:
-        """The posterior of every task, node and mu, with the uncertainty carried along."""
+        """The posterior of every task, node and mu, with the uncertainty of the hierarchy."""
         return condition_with(self.moments, self.hierarchy, self.hyper_uncertainty)
 
     def hyper_intervals(self, level: float = 0.95) -> tuple[HyperInterval, ...]:
         """Return intervals for the noise sd, the sds between tasks (and nodes), correlations and population means.
 
-        Those of sds between tasks and nodes are of the profile likelihood and reach 0 where the log allows 0
-        (:mod:`profile_intervals`), but in large logs as the others. The others are equal-tailed; for "first-order"
-        normal, on the scale of logs for sds well above zero and of Fisher's z for correlations. Correlations that are
-        held are left out, as is, for "plug-in", all but the means; and everything where ``noise_told`` is False.
+        Intervals of sds between tasks and nodes are those of the profile likelihood, which reach 0 where the log allows
+        0 (:mod:`profile_intervals`); in large logs they are as the others. The others are equal-tailed; for
+        "first-order" normal, on the scale of logs for sds well above zero and of Fisher's z for correlations. Fixed
+        correlations have none; "plug-in" has those of the means alone; without ``noise_told`` there is none at all.
 
         Parameters
         ----------
         level : float
-            Share in (0, 1) that an interval holds.
+            Probability in (0, 1) of an interval.
         """
         if not 0.0 < level < 1.0:
             raise InputError(f"level={level!r} is not a probability in (0, 1).")
@@ -325,8 +323,8 @@ def learn(
     Warns
     -----
     HieropoWarning
-        As :func:`reml.estimate`; where few tasks ask for the hierarchy to be integrated, but the draws are bad;
-        where the uncertainty of a large tree is not carried along; where the log does not identify the noise apart from
+        As :func:`reml.estimate`; where the hierarchy is integrated, but the draws are bad; where
+        the uncertainty of a large tree is left out; where the log does not identify the noise apart from
         differences between tasks, so that no interval holds.
     """
     if uncertainty not in get_args(Uncertainty):
@@ -343,7 +341,7 @@ def learn(
         learned = _first_order(moments, fitted, task_cov, chosen.why)
     else:
         learned = Learned(moments, fitted, fitted.hierarchy, None, "plug-in", chosen.why)
-    return replace(learned, multiple=given_shape(task_cov), noise_told=chosen.noise_told)
+    return replace(learned, multiple=shape_matrix(task_cov), noise_told=chosen.noise_told)
 
 
 def condition_with(
@@ -434,5 +432,5 @@ def _first_order(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | A
         raise InputError(
             "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
         )
-    error = hyper_error(moments, fitted, given_shape(task_cov))
+    error = hyper_error(moments, fitted, shape_matrix(task_cov))
     return Learned(moments, fitted, fitted.hierarchy, error, "first-order", why)
