@@ -12,6 +12,7 @@ from hieropo.cli.commands.decide import decide_command
 from hieropo.cli.commands.demo import demo_command
 from hieropo.cli.commands.doctor import doctor_command
 from hieropo.cli.commands.evaluate import evaluate_command
+from hieropo.cli.commands.explain import explain_command
 from hieropo.cli.commands.fit import fit_command
 from hieropo.cli.commands.inspect import inspect_command
 from hieropo.cli.commands.join import join_command
@@ -33,6 +34,7 @@ __all__ = ["main"]
         "hieropo evaluate policy log.parquet",
         "hieropo report policy log.parquet -o report.html",
         "hieropo inspect policy",
+        "hieropo explain policy --task 17",
         "hieropo decide policy requests.parquet -o decisions.parquet",
     ),
 )
@@ -52,6 +54,7 @@ main.add_command(evaluate_command)
 main.add_command(report_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
+main.add_command(explain_command)
 main.add_command(join_command)
 main.add_command(convert_command)
 main.add_command(demo_command)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.packed import unpack
 from hieropo._utils.text import counted, whole
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
@@ -173,7 +173,7 @@ def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[st
     """
     policy = stored.policy
     table_, features = policy.table, policy.features
-    task, row = _find(table_.keys, text)
+    task, row = find_task(table_.keys, text)
     posteriors = _marginals(table_, row)
     means = np.concatenate([posterior.mean for posterior in posteriors])
     sds = np.concatenate([posterior.sd for posterior in posteriors])
@@ -230,7 +230,7 @@ def _rewards(policy: Any, task: Any, posteriors: list[Gaussian], phi: Any) -> li
     return rewards
 
 
-def _find(keys: Any, text: str) -> tuple[Any, int]:
+def find_task(keys: Any, text: str) -> tuple[Any, int]:
     """Return the task id that reads as ``text``, and its row."""
     for reading in (text, *typed_readings(text)):
         row = keys.find(reading)
@@ -258,20 +258,9 @@ def _context(stored: Any, features: Any, row: int, at: dict[str, float] | None) 
                 "Give a number for each of these."
             )
         return np.array([at[column] for column in features.columns])
-    if not features.columns:
-        return np.zeros(0)
-    moments = stored.moments()
-    if moments is None or features.actions is None or features.table is not None:
-        return None
-    sums, actions = np.asarray(moments.sums), len(features.actions)
-    task_sums = sums[row] if np.any(moments.rows[row]) else sums.sum(axis=0)
-    per_action = task_sums.ndim == 2
-    p = moments.unit_dim if per_action else moments.dim
-    first_order = (task_sums.sum(axis=0) if per_action else task_sums)[
-        packed_size(p + 1) :
-    ]  # sum w (phi, r, 1)
-    mean = first_order[:p].reshape(1 if per_action else actions, -1).sum(axis=0) / first_order[p + 1]
-    return features.unmeasured(mean[None, int(features.intercept) :])[0]
+    from hieropo.explanation.contexts import mean_context
+
+    return mean_context(stored.moments() if features.columns else None, features, row)
 
 
 def _plain(value: Any) -> Any:

@@ -1,16 +1,17 @@
 """A fitted learner: predict, summary, evaluate and save."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo._utils.text import whole
+from hieropo._utils.text import thousands, whole
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import read_requests
@@ -27,11 +28,13 @@ from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import origin_note
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.report import Document, Facts, Section, fragment
 from hieropo.rows.batches import Roles, column_of
 from hieropo.storage.save import save_policy
 
 if TYPE_CHECKING:
     from hieropo.evaluation.evaluation import Evaluation
+    from hieropo.explanation.explanation import Explanation
 
 
 class Fitted:
@@ -210,6 +213,62 @@ class Fitted:
         }
         return replace(evaluation, origin=origin, population=self._population)
 
+    @one_blas_thread
+    def explain(
+        self,
+        task: Any,
+        context: Mapping[str, float] | ArrayLike | None = None,
+        *,
+        eligible: Sequence[Any] | None = None,
+    ) -> "Explanation":
+        """Explain the choice of the policy in one task and context. Print the explanation, or read its fields.
+
+        It names the rival and the lead, the changes that would turn the choice, and the tasks that matter most. It
+        splits posterior means into the shares of the prior, of the task's own rows and of the rows of other tasks,
+        ``theta_s = prior + cov(theta_s, theta_s) B_s + sum_z cov(theta_s, theta_z) B_z`` with ``B_z`` the sum of
+        ``w phi r / sigma^2`` over the rows of task z, exactly; see :mod:`hieropo.model.attribution`.
+
+        Parameters
+        ----------
+        task : id
+            A task of the log.
+        context : mapping of column to number, or (c,), optional
+            Default: the mean context of the task's rows. Where the feature map has no list of actions, (n, c): one row
+            for each candidate.
+        eligible : sequence of action ids, optional
+            The actions that can be taken. Default: all.
+
+        Raises
+        ------
+        UnknownTaskError
+            The task is not in the log.
+        InputError, LogError, UnknownActionError
+            The context does not fit the columns, or there is none to take by default; an id is not an action.
+        """
+        from hieropo.explanation.explain import explain
+
+        policy = self._fitted()
+        return explain(self.posterior_, policy, task, context, eligible=eligible)
+
+    def _repr_html_(self) -> str:
+        """Return settings and population for a notebook."""
+        if not hasattr(self, "policy_"):
+            return f"<pre>{escape(repr(self))}</pre>"
+        policy, population = self.policy_, self._population()
+        actions = self.features_.actions
+        facts = (
+            ("learner", repr(self)),
+            ("rows", thousands(self.moments_.n_rows)),
+            ("tasks", thousands(len(self.moments_))),
+            ("actions", "described by columns" if actions is None else _listed(actions)),
+            ("context", _listed(self.features_.columns) or "none"),
+            ("chooses by", f"the lower bound mean - {policy.pessimism:.3g} sd"),
+        )
+        sections = [Section("learner", "Policy", (Facts(facts),))]
+        if population is not None:
+            sections.append(Section("alike", "Variation between tasks", tuple(population.blocks())))
+        return fragment(Document(type(self).__name__, "A policy for every task", tuple(sections)))
+
     def _population(self) -> PopulationSummary | None:
         """Return the summary without a comparison of models; None where nothing was estimated."""
         try:
@@ -263,3 +322,7 @@ class Fitted:
             sketch=self._sketch,
             provenance={**origin, **(provenance or {})},
         )
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values[:10])) + (f", ... ({len(values)} in all)" if len(values) > 10 else "")

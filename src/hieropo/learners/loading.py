@@ -7,14 +7,16 @@ import numpy as np
 
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.errors import ArtifactError
-from hieropo.estimation.crossed.mixture import condition_with_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_with_crossed
 from hieropo.estimation.hyper.uncertainty import condition_with
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
+from hieropo.passes.log_moments import LogMoments, as_moments
 from hieropo.rows.batches import Roles
 from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.load import StoredPolicy, load_policy
@@ -52,18 +54,76 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         )
     learner = learner_class(**_settings(stored, provenance["settings"], hierarchy))
     roles = Roles(**provenance["columns"])
-    posterior: Any
-    if isinstance(moments, UnitMoments):
-        assert not isinstance(hierarchy, Hierarchy)
-        posterior = condition_with_crossed(moments, hierarchy)
-    else:
-        assert isinstance(hierarchy, Hierarchy)
-        posterior = condition_with(moments, hierarchy, stored.hyper_uncertainty)
     return learner.restored(
-        policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=posterior,
+        policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, moments),
         task_levels=_task_levels(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
         noise_told=provenance.get("noise_told", True), actions_given=provenance.get("actions_given", False),
     )  # fmt: skip
+
+
+@one_blas_thread
+def load_posterior(path: str | os.PathLike[str], log: Any = None) -> tuple[StoredPolicy, Any]:
+    """Load a policy and the posterior that it was made of, from its own moments or from those of its log.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+    log : LogMoments, their directory, or a log, optional
+        The rows that the policy was learned from, where the directory does not hold their moments.
+
+    Raises
+    ------
+    ArtifactError
+        As :func:`load_policy`; or the directory lacks the hierarchy, the feature map or the moments; the message says
+        which, and what to give.
+    MismatchError, SchemaError, LogError
+        The log or its moments do not fit the policy.
+    """
+    stored = load_policy(path)
+    lacks = [
+        name
+        for name, value in (("hierarchy", stored.hierarchy), ("feature map", stored.features))
+        if value is None
+    ]
+    if lacks:
+        raise ArtifactError(
+            f"{stored.path} was saved without its {' and '.join(lacks)}, so that the sources of its posterior cannot "
+            "be told. Fit again and save with learner.save(path) or `hieropo fit`."
+        )
+    moments = stored.moments()
+    if moments is None and log is None:
+        raise ArtifactError(
+            f"{stored.path} was saved without the moments of its log, which hold what each task's rows say. Give the "
+            "moments (made by `hieropo moments`), or the log that the policy was learned from."
+        )
+    if moments is None:
+        moments = _moments_for(stored, log)
+    return stored, _posterior(stored, moments)
+
+
+def _moments_for(stored: StoredPolicy, log: Any) -> Any:
+    """Return the moments of a log, or given ones, for the feature map of a policy."""
+    made = as_moments(log)
+    if made is None:
+        columns = stored.provenance.get("columns")
+        if columns is None:
+            raise ArtifactError(
+                f"{stored.path} does not name the columns of its log. Make moments of the log with `hieropo moments`, "
+                "and give these."
+            )
+        made = LogMoments.of(log, features=stored.features, **columns)
+    assert stored.features is not None
+    return made.within(stored.features).for_learning(per_action=not isinstance(stored.hierarchy, Hierarchy))
+
+
+def _posterior(stored: StoredPolicy, moments: Any) -> Any:
+    hierarchy = stored.hierarchy
+    if isinstance(moments, UnitMoments):
+        assert isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy)
+        return condition_with_crossed(moments, hierarchy)
+    assert isinstance(hierarchy, Hierarchy)
+    return condition_with(moments, hierarchy, stored.hyper_uncertainty)
 
 
 def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarchy) -> dict[str, Any]:

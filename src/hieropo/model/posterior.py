@@ -121,6 +121,8 @@ class Posterior:
         log p(rewards | phi, hierarchy); with a flat hyper-prior the REML one (mu integrated over Lebesgue measure).
     tree_levels : list of LinkedLevel
         The levels of the tree, tasks first.
+    root_message : (q,) array
+        Packed sums (P, b) of the messages to the root.
     """
 
     hyper: Gaussian
@@ -132,6 +134,7 @@ class Posterior:
         tree_levels: list[LinkedLevel],
         root: Gaussian,
         log_evidence: float,
+        root_message: Array,
     ) -> None:
         self.moments = moments
         self.hierarchy = hierarchy
@@ -139,6 +142,7 @@ class Posterior:
         self.hyper = root.plus(moments.offset)
         self.log_evidence = log_evidence
         self.tree_levels = tree_levels
+        self.root_message = root_message
 
     @property
     def dim(self) -> int:
@@ -287,6 +291,49 @@ class Posterior:
                 return paths[0] @ ancestor @ paths[1].T
         raise AssertionError("two tasks without a common root")  # pragma: no cover
 
+    def across(self, row: int, vectors: Array, others: Array, part: slice) -> Array:
+        """Return cov(v_j' theta_row, w_zl' theta_z | log) (J, n, L), for v (J, d) and w (n, L, d), tasks z of ``part``.
+
+        As in :meth:`cov_between`, through the nearest common ancestor of the two tasks.
+        """
+        places = np.arange(part.start, part.stop)
+        joined = places == row
+        found = np.zeros((len(vectors), *others.shape[:2]))
+        if joined.any():
+            found[:, joined] = (vectors @ self._gaussian(0, row).cov @ others[joined][0].T)[:, None]
+        for k, level in enumerate(self.tree_levels):
+            vectors = vectors @ level.given_parents(slice(row, row + 1))[1][0]
+            gains = (
+                level.given_parents(part)[1]
+                if k == 0
+                else level.given_parents(slice(0, len(level.keys)))[1][places]
+            )
+            others, places, row = others @ gains, level.parent[places], int(level.parent[row])
+            last = k + 1 == len(self.tree_levels)
+            ancestor = self.root.cov if last else self._gaussian(k + 1, row).cov
+            met = ~joined & (places == row)
+            found[:, met] = np.einsum("ji,nli->jnl", vectors @ ancestor, others[met])
+            joined |= met
+        return found
+
+    def prior_mean(self, row: int) -> Array:
+        """Return the mean (d,) of the task at a row of the moments, were all rewards of the log 0."""
+        hyper = self.hierarchy.hyper
+        if hyper is None:
+            return np.zeros(self.dim)
+        message = self.root_message[None].copy()
+        message[0, packed_size(hyper.dim) :] = 0.0
+        mean = _root_given(message, hyper).mean
+        path = np.eye(self.dim)
+        for level in self.tree_levels:
+            path = path @ level.given_parents(slice(row, row + 1))[1][0]
+            row = int(level.parent[row])
+        return np.asarray(path @ mean)
+
+    def means(self, part: slice) -> Array:
+        """Return the means (n, d) of some tasks."""
+        return self.tasks(part)[0]
+
     def tasks(self, part: slice) -> tuple[Array, Array]:
         """Return means (n, d) and packed covariances of some tasks, from the table where it exists already."""
         if "_table" in self.__dict__:
@@ -423,7 +470,8 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
         keys, scale, log_det = parents_keys, 1.0, log_det + part_log_det
     root, rest = _root(rows[0], hierarchy, moments.offset)
     noise = moments.n_rows * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
-    return Posterior(moments, hierarchy, tree_levels, root, -0.5 * float(noise + log_det + rest))
+    log_evidence = -0.5 * float(noise + log_det + rest)
+    return Posterior(moments, hierarchy, tree_levels, root, log_evidence, rows[0])
 
 
 def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys, Codes]:
@@ -456,17 +504,24 @@ def _root(packed: Array, hierarchy: Hierarchy, offset: Array | None) -> tuple[Ga
         root, log_det = flat_root(P, b)
         return root, c - float(b @ root.mean) + log_det - d * np.log(2 * np.pi)
     prior = hierarchy.hyper.plus(minus(offset))
-    factor, regular = upper_factor(prior.cov)
+    root = _root_given(packed[None].copy(), prior)
+    factor, _ = upper_factor(prior.cov)
     zero = np.zeros(1, dtype=np.int64)
-    parents = Parents.of(prior.mean[None].copy(), np.zeros((1, d, d)), factor, regular=regular)
-    mean, cov, _ = down(packed[None].copy(), 1.0, factor, zero, parents)
-    root = Gaussian.trusted(mean[0], unpack(cov[0], d))
     shifted = packed[None].copy()
     e = b - P @ prior.mean
     shifted[0, packed_size(d) : packed_size(d) + d] = e
     shifted[0, -1] = c - float((b + e) @ prior.mean)
     remainder, log_det = up(shifted, 1.0, factor, zero, 1)
     return root, float(remainder[0, -1]) + log_det
+
+
+def _root_given(message: Array, prior: Gaussian) -> Gaussian:
+    """Return the posterior of the root, from its prior and the packed sum of its messages (1, q)."""
+    d = prior.dim
+    factor, regular = upper_factor(prior.cov)
+    parents = Parents.of(prior.mean[None].copy(), np.zeros((1, d, d)), factor, regular=regular)
+    mean, cov, _ = down(message, 1.0, factor, np.zeros(1, dtype=np.int64), parents)
+    return Gaussian.trusted(mean[0], unpack(cov[0], d))
 
 
 def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:

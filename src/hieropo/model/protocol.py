@@ -44,6 +44,21 @@ class GaussianPart(Protocol):
         """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments, ascending."""
         ...
 
+    def means(self, part: slice) -> Array:
+        """Return the means (n, d) of the tasks in ``part``."""
+        ...
+
+    def prior_mean(self, row: int) -> Array:
+        """Return the mean (d,) of the task at a row of the moments, were all rewards of the log 0."""
+        ...
+
+    def across(self, row: int, vectors: Array, others: Array, part: slice) -> Array:
+        """Return cov(v_j' theta_row, w_zl' theta_z | log) (J, n, L) for the tasks z in ``part``.
+
+        ``vectors`` v are (J, d) and ``others`` w are (n, L, d).
+        """
+        ...
+
 
 class TaskPosterior(Protocol):
     """Posterior of the coefficients theta_s in R^d of m tasks."""

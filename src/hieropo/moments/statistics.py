@@ -216,6 +216,16 @@ class Moments:
         d = self.dim
         return np.asarray(unpack(self.sums[rows].sum(axis=0), d + 2)[:d, :d] / noise_var)
 
+    def scores(self, rows: Any, theta: Array, noise_var: Array) -> Array:
+        """Return sum v phi (r - phi' theta_s) / sigma^2 (n, d) of the tasks at ``rows``, for theta (n, d) or (d,)."""
+        d = self.dim
+        sums = unpack(self.sums[rows], d + 1)
+        offset = 0.0 if self.offset is None else self.offset
+        residual = sums[:, :d, d] - np.einsum(
+            "nij,nj->ni", sums[:, :d, :d], np.broadcast_to(theta - offset, (len(sums), d))
+        )
+        return np.asarray(residual / noise_var)
+
     @property
     def per_action(self) -> bool:
         """Return False: sums are over all actions; those of :class:`UnitMoments` are one block an action."""

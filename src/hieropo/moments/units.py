@@ -203,6 +203,15 @@ class UnitMoments:
         )
         return blocks.reshape(self.dim, self.dim)
 
+    def scores(self, rows: Any, theta: Array, noise_var: Array) -> Array:
+        """Return sum v phi (r - phi' theta_s) / sigma^2 (n, d) of the tasks at ``rows``; as :meth:`Moments.scores`."""
+        p, K = self.unit_dim, self.n_actions
+        sums = unpack(self.sums[rows], p + 1)
+        offset = 0.0 if self.offset is None else self.offset
+        blocks = np.broadcast_to(theta - offset, (len(sums), self.dim)).reshape(-1, K, p)
+        residual = sums[:, :, :p, p] - np.einsum("naij,naj->nai", sums[:, :, :p, :p], blocks)
+        return np.asarray((residual / noise_var[:, None]).reshape(len(sums), self.dim))
+
     @property
     def per_action(self) -> bool:
         """Return True: sums are one block an action; those of :class:`Moments` are over all actions."""

@@ -35,10 +35,16 @@ _ZERO_SD_UNCERTAINTY = {
 }
 
 
-def _context_values(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, float] | None:
-    """Split ``A=1,B=2`` into numbers by name."""
-    if value is None:
-        return None
+def context_values(
+    _: click.Context, __: click.Parameter, value: str | tuple[str, ...] | None
+) -> dict[str, float] | tuple[dict[str, float], ...] | None:
+    """Split ``A=1,B=2`` into numbers by name; each value of an option that may be given several times."""
+    if isinstance(value, tuple):
+        return tuple(_numbers_by_name(one) for one in value)
+    return None if value is None else _numbers_by_name(value)
+
+
+def _numbers_by_name(value: str) -> dict[str, float]:
     values = {}
     for part in value.split(","):
         name, equals, number = part.partition("=")
@@ -61,7 +67,7 @@ def _context_values(_: click.Context, __: click.Parameter, value: str | None) ->
     "--task", metavar="ID", help="Show one task: its coefficients and the lower bound of each action."
 )
 @click.option(
-    "--at", metavar="A=1,B=2", callback=_context_values,
+    "--at", metavar="A=1,B=2", callback=context_values,
     help="Context for the lower bounds of --task. Default: the mean context of the task's rows.",
 )  # fmt: skip
 @shared_options

@@ -165,6 +165,11 @@ class DescribedPosterior(OneHierarchy):
         """As :meth:`CrossedPosterior.along`."""
         return self.inner.along(self._designs.lifted(vectors, part), part)
 
+    def across(self, row: int, vectors: Array, others: Array, part: slice) -> Array:
+        """As :meth:`CrossedPosterior.across`."""
+        lifted = self._designs.lifted(np.ascontiguousarray(vectors[None]), slice(row, row + 1))[0]
+        return self.inner.across(row, lifted, self._designs.lifted(others, part), part)
+
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks; as :meth:`CrossedPosterior.total`."""
         _, m, d = vectors.shape

@@ -130,6 +130,34 @@ class OneHierarchy(Protocol):
         """Means (n, J), and covariances in two parts; as :meth:`CrossedPosterior.along`."""
         ...
 
+    def table(self) -> "UnitTable":
+        """Return the laws of all units, each on its own."""
+        ...
+
+    def means(self, part: slice) -> Array:
+        """Return the means (n, d) of the tasks in ``part``."""
+        return self.table().means[part].reshape(-1, self.dim)
+
+    def prior_mean(self, row: int) -> Array:  # noqa: ARG002 - of the interface of all posteriors
+        """Return the mean (d,) of a task, were all rewards 0: 0, since beta is flat and all else has the mean 0."""
+        return np.zeros(self.dim)
+
+    def across(self, row: int, vectors: Array, others: Array, part: slice) -> Array:
+        """Return cov(v_j' theta_row, w_zl' theta_z | log) (J, n, L), v (J, d), w (n, L, d), tasks z of ``part``."""
+        J, alone = len(vectors), slice(row, row + 1)
+        shared = self.along(np.ascontiguousarray(vectors[None]), alone)[2][0]
+        found = np.einsum(
+            "jk,nlk->jnl", shared, self.along(others, part)[2] * self.common_columns(row, part)[:, None]
+        )
+        if part.start <= row < part.stop:
+            both = np.concatenate([vectors, others[row - part.start]])
+            found[:, row - part.start] += self.along(both[None], alone)[1][0][:J, J:]
+        return np.asarray(found)
+
+    def common_columns(self, row: int, part: slice) -> Array:  # noqa: ARG002 - of the interface of all posteriors
+        """Return 1 for columns of ``shared`` common to tasks of ``part`` and the task at a row, (n, D) or (1, 1)."""
+        return np.ones((1, 1))
+
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
         n, J, d = vectors.shape

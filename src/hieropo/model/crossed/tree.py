@@ -389,6 +389,17 @@ class TreePosterior(OneHierarchy):
             mean[at], own[at], shared[at] = group.along(np.ascontiguousarray(vectors[at]), local)
         return mean, own, shared
 
+    def common_columns(self, row: int, part: slice) -> Array:
+        """Return 1 for columns of ``shared`` that tasks of ``part`` have in common with one at a row, (n, D)."""
+        places, d = np.arange(part.start, part.stop), (self.moments.n_actions + 1) * self.moments.unit_dim
+        common = np.ones((len(places), self._laws[0].roots.shape[2]))
+        last = common.shape[1]
+        for parent in self._tree.parents[:-1]:
+            places, row = parent[places], int(parent[row])
+            common[:, last - d : last] = (places == row)[:, None]
+            last -= d
+        return common
+
     def _groups_of(self, part: slice) -> Iterator[tuple[int, Codes, slice, CrossedPosterior]]:
         """Groups with tasks in a part of the rows: which, places in the part, rows of the group, its posterior."""
         for g, (rows, group) in enumerate(zip(self._tree.rows, self._groups, strict=True)):

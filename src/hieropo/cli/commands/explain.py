@@ -1,0 +1,81 @@
+"""``hieropo explain``: say why a policy chooses an action in a task."""
+
+from typing import Any
+
+import click
+
+from hieropo.cli.commands.inspect import context_values
+from hieropo.cli.console import example, print_json, shared_options, usage_error
+
+
+@click.command(
+    "explain",
+    short_help="Say why the policy chooses an action in a task.",
+    epilog=example(
+        "hieropo explain policy --task 17",
+        "hieropo explain policy --task 17 --at visits=3,basket=40",
+        "hieropo explain policy --task 17 --html why.html",
+    ),
+)
+@click.argument("directory", metavar="DIR")
+@click.option("--task", metavar="ID", required=True, help="A task of the log.")
+@click.option(
+    "--at", metavar="A=1,B=2", callback=context_values, multiple=True,
+    help="The context. Default: the mean context of the task's rows. Where the policy has no list of actions, give "
+    "--at once for each candidate.",
+)  # fmt: skip
+@click.option(
+    "--moments", metavar="PATH",
+    help="Moments (`hieropo moments`) or the log that the policy was learned from. Needed where DIR does not hold "
+    "them.",
+)  # fmt: skip
+@click.option("--html", metavar="FILE.html", help="Write the explanation to this file, too.")
+@shared_options
+def explain_command(
+    directory: str,
+    task: str,
+    at: tuple[dict[str, float], ...],
+    moments: str | None,
+    html: str | None,
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Say why the policy in DIR chooses its action in one task: the rival, the lead, and what would turn the choice.
+
+    The expected reward is split into the shares of the prior, of the task's own rows and of the rows of other tasks,
+    which add to it exactly. For the most influential tasks the answer without their rows is shown.
+    """
+    from hieropo.cli.summaries import find_task
+    from hieropo.explanation.explain import explain
+    from hieropo.learners.loading import load_posterior
+    from hieropo.report.page import write_page
+
+    stored, posterior = load_posterior(directory, moments)
+    row_id = find_task(stored.policy.table.keys, task)[0]
+    found = explain(posterior, stored.policy, row_id, _context(stored.features, at))
+    if html is not None:
+        write_page(found.document(), html)
+    if as_json:
+        print_json({"policy": directory, **found.to_dict(), "written": html})
+        return
+    click.echo(str(found))
+    if html is not None:
+        click.echo(f"\n{html} holds the explanation. Open it in a browser.")
+
+
+def _context(features: Any, at: tuple[dict[str, float], ...]) -> Any:
+    """Return the context, or one row for each candidate; None where --at is not given."""
+    if not at:
+        return None
+    if features.actions is not None:
+        if len(at) > 1:
+            usage_error(
+                "This policy has a list of actions, so that a choice has one context. Give --at once."
+            )
+        return at[0]
+    columns = list(features.columns)
+    for candidate in at:
+        if set(candidate) != set(columns):
+            usage_error(
+                f"--at names {sorted(candidate)}, and a candidate has the columns {columns}. Give each of these."
+            )
+    return [[candidate[column] for column in columns] for candidate in at]

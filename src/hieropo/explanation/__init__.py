@@ -1,0 +1,9 @@
+"""Why a policy chooses an action in a task: the rival, the shares of prior and rows, and what would turn the choice.
+
+May import ``report``, ``policies``, ``model`` and below.
+"""
+
+from hieropo.explanation.explain import explain
+from hieropo.explanation.explanation import Explanation
+
+__all__ = ["Explanation", "explain"]

@@ -1,0 +1,264 @@
+"""Compute the explanation of one choice from a posterior and a policy."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.ties import first_largest, ordered
+from hieropo.errors import InputError, MismatchError, UnknownTaskError
+from hieropo.estimation.hyper.mixed import normal_mixture_below
+from hieropo.explanation.contexts import context_spread, mean_context
+from hieropo.explanation.explanation import ActionValue, Explanation, Influence, Shares, Turn
+from hieropo.features.maps import FeatureMap
+from hieropo.model.attribution import Attribution, attribution, without_tasks
+from hieropo.model.protocol import TaskPosterior
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.ids import plain
+
+_TRIED, _SHOWN = 12, 5  # tasks that are left out exactly, and those that are shown
+_STEPS, _HALVINGS, _SDS = 120, 40, 3.0
+_SAME = 1e-6  # of an expected reward: a difference between the posterior and the policy's table
+
+Context = Mapping[str, float] | ArrayLike | None
+
+
+def explain(
+    posterior: TaskPosterior,
+    policy: LCBPolicy | GatedPolicy,
+    task: Any,
+    context: Context = None,
+    *,
+    eligible: Sequence[Any] | None = None,
+) -> Explanation:
+    """Explain the choice of a policy in one task and context.
+
+    Parameters
+    ----------
+    posterior : TaskPosterior
+        That the policy was made of, with the moments of all tasks.
+    policy : LCBPolicy or GatedPolicy
+    task : id
+    context : mapping of column to number, or (c,), optional
+        By default the mean context of the task's rows. Where the feature map has no list of actions, (n, c): one row
+        for each candidate.
+    eligible : sequence of action ids, optional
+        Default all.
+
+    Raises
+    ------
+    UnknownTaskError
+        The task is not in the log.
+    InputError
+        The policy has no feature map; the context does not fit its columns; there is no context to take by default.
+    UnknownActionError, LogError
+        As :meth:`LCBPolicy.choose`.
+    MismatchError
+        The policy was not made of this posterior.
+    """
+    acting = policy.policy if isinstance(policy, GatedPolicy) else policy
+    features, moments = acting.features, posterior.moments
+    if features is None:
+        raise InputError(
+            "This policy has no feature map, so that a context has no features to explain. Make the policy with its "
+            "feature map, LCBPolicy(posterior, features)."
+        )
+    row = _row_of(moments.keys, task)
+    x = _context(moments, features, row, context)
+    phi, names = _candidates(features, x)
+    best = acting.choose_many([task], phi=phi[None], eligible=_mask(acting, eligible, len(phi)), top=len(phi))
+    index = best.index[0][best.index[0] >= 0]
+    actions = tuple(
+        ActionValue(names[k], *(float(values[0, j]) for values in (best.mean, best.sd, best.lower_bound)))
+        for j, k in enumerate(index)
+    )
+    vectors, labels = _vectors(features, phi[index])
+    split = attribution(posterior, row, vectors)
+    _refuse_other(split.means[0], actions[0])
+    counts = moments.rows.reshape(len(moments), -1).sum(axis=1)
+    seen = np.delete(counts, row)
+    return Explanation(
+        task=_shown(task),
+        rows=float(counts[row]),
+        other_tasks=float(np.count_nonzero(seen)),
+        other_rows=float(seen.sum()),
+        context={} if x.ndim > 1 else dict(zip(features.columns, x.tolist(), strict=True)),
+        actions=actions,
+        pessimism=acting.pessimism,
+        better=_better(posterior, row, vectors[:2]) if len(actions) > 1 else None,
+        kept=isinstance(policy, GatedPolicy) and not bool(policy.passes([task])[0]),
+        mean=_shares("mean", split, 0, row),
+        lead=_shares("lead", split, 1, row) if len(actions) > 1 else None,
+        coefficients=tuple(
+            _shares(label, split, len(split.means) - len(labels) + j, row) for j, label in enumerate(labels)
+        ),
+        **_influences(posterior, acting, row, phi[index], actions, split, counts),
+        turns=_turns(acting, task, x, moments, eligible, actions[0].action),
+        hierarchies=len(posterior.weights),
+    )
+
+
+def _row_of(keys: Any, task: Any) -> int:
+    row = int(keys.find(task))
+    if row < 0:
+        raise UnknownTaskError(
+            f"{keys.unknown_message(task)} A task without rows has the answer of the population, which has no rows "
+            "of its own to explain."
+        )
+    return row
+
+
+def _context(moments: Any, features: FeatureMap, row: int, context: Context) -> Array:
+    """Return the context (c,), or those of the candidates (n, c)."""
+    columns = list(features.columns)
+    if context is None:
+        mean = mean_context(moments, features, row)
+        if mean is None:
+            raise InputError(
+                f"The context is missing: the mean context of a task's rows is not known for these features. Give a "
+                f"number for each of the columns {columns}."
+            )
+        return mean
+    if isinstance(context, Mapping):
+        if set(context) != set(columns):
+            raise InputError(
+                f"The context names {sorted(context)}, and this policy reads the context columns {columns}. Give a "
+                "number for each of these."
+            )
+        return np.array([float(context[column]) for column in columns])
+    given = np.asarray(context, dtype=np.float64)
+    if features.actions is not None and given.shape != (len(columns),):
+        raise InputError(
+            f"The context has shape {given.shape}, and this policy reads the context columns {columns}. Give one "
+            "number for each of these."
+        )
+    return given
+
+
+def _candidates(features: FeatureMap, x: Array) -> tuple[Array, list[Any]]:
+    """Return the features (K, d) and the names of the candidates."""
+    if features.actions is not None:
+        return features.candidates(x[None])[0], [_shown(action) for action in features.actions]
+    rows = np.atleast_2d(x)
+    return features.phi(rows), [f"candidate {k}" for k in range(len(rows))]
+
+
+def _shown(value: Any) -> Any:
+    try:
+        return plain(value)
+    except InputError:
+        return value
+
+
+def _mask(policy: LCBPolicy, eligible: Sequence[Any] | None, n: int) -> Mask | None:
+    if eligible is None:
+        return None
+    return np.asarray(policy._candidates.mask(eligible, n))[None]
+
+
+def _vectors(features: FeatureMap, phi: Array) -> tuple[Array, list[str]]:
+    """Return phi of the choice, its difference to the rival, and the coefficients that these depend on, by name."""
+    some = phi[:2]
+    used = np.flatnonzero(some.any(axis=0))
+    lead = [some[0] - some[1]] if len(some) > 1 else []
+    return np.stack([some[0], *lead, *np.eye(phi.shape[1])[used]]), [features.names[j] for j in used]
+
+
+def _refuse_other(mean: float, choice: ActionValue) -> None:
+    if abs(mean - choice.mean) > _SAME * max(abs(mean), abs(choice.mean), choice.sd):
+        raise MismatchError(
+            f"By these moments the expected reward of {choice.action!r} is {mean:.6g}, and by the policy it is "
+            f"{choice.mean:.6g}: the policy was learned from other rows. Give the moments that it was learned from."
+        )
+
+
+def _shares(name: str, split: Attribution, j: int, row: int) -> Shares:
+    own = float(split.tasks[j, row])
+    others = float(np.delete(split.tasks[j], row).sum())
+    return Shares(name, float(split.means[j]), float(split.prior[j]), own, others)
+
+
+def _better(posterior: TaskPosterior, row: int, vectors: Array) -> float:
+    """Return P(the choice is at least as good as the rival); ``vectors`` are of the choice and of the difference."""
+    difference = np.ascontiguousarray(vectors[None, 1:])
+    laws = [part.project(difference, slice(row, row + 1)) for part in posterior.parts()]
+    means, sds = (np.array([law[k][0, 0] for law in laws]) for k in (0, 1))
+    return 1.0 - float(normal_mixture_below(posterior.weights, means, np.sqrt(np.maximum(sds, 0.0))))
+
+
+def _influences(
+    posterior: TaskPosterior,
+    policy: LCBPolicy,
+    row: int,
+    phi: Array,
+    actions: tuple[ActionValue, ...],
+    split: Attribution,
+    counts: Array,
+) -> dict[str, Any]:
+    """Return the answers without the task's own rows, and without those of the most influential other tasks."""
+    j = min(1, len(actions) - 1)  # of the lead, or of the mean where there is no rival
+    order = ordered(-np.abs(split.changes[j]))
+    tried = [k for k in order[: _TRIED + 1].tolist() if k != row and counts[k] > 0][:_TRIED]
+    means, covs = without_tasks(posterior, row, phi, np.array([row, *tried]))
+    sds = np.sqrt(np.maximum(np.einsum("nkk->nk", covs), 0.0))
+    bounds = means - policy.pessimism * sds
+    ids, found = posterior.moments.keys.values, []
+    for i, k in enumerate([row, *tried]):
+        left = None if np.isnan(bounds[i]).any() else actions[int(first_largest(bounds[i]))].action
+        lead = float(bounds[i, 0] - bounds[i, 1]) if len(actions) > 1 else float("nan")
+        shares = float(split.tasks[0, k]), float(split.tasks[j, k]) if len(actions) > 1 else float("nan")
+        found.append(Influence(_shown(ids[k]), float(counts[k]), *shares, left, float(means[i, 0]), lead))
+    effect = (
+        means @ (np.eye(len(phi))[0] - (np.eye(len(phi))[1] if len(actions) > 1 else 0.0)) - split.means[j]
+    )
+    kept = ordered(-np.abs(np.where(np.isnan(effect[1:]), np.inf, effect[1:])))[:_SHOWN]
+    return {"own": found[0], "influential": tuple(found[1 + k] for k in kept.tolist())}
+
+
+def _turns(
+    policy: LCBPolicy, task: Any, x: Array, moments: Any, eligible: Sequence[Any] | None, choice: Any
+) -> tuple[Turn, ...]:
+    """Return the nearest values of each context column at which the choice changes."""
+    features = policy.features
+    assert features is not None
+    spread = None if features.actions is None or x.ndim > 1 else context_spread(moments, features)
+    if spread is None:
+        return ()
+    mask = _mask(policy, eligible, len(features.actions or ()))
+
+    def chosen(column: int, values: Array) -> list[Any]:
+        contexts = np.repeat(x[None], len(values), axis=0)
+        contexts[:, column] = values
+        masks = None if mask is None else np.repeat(mask, len(values), axis=0)
+        best = policy.choose_many([task] * len(values), contexts, eligible=masks).index[:, 0]
+        return [_shown((features.actions or ())[k]) for k in best.tolist()]
+
+    turns = []
+    for column, (mean, sd) in enumerate(zip(*spread, strict=True)):
+        for end in (mean - _SDS * sd, mean + _SDS * sd):
+            if (end - x[column]) * (end - mean) > 0:
+                turn = _turn(
+                    lambda values, column=column: chosen(column, values), float(x[column]), float(end), choice
+                )
+                turns += (
+                    []
+                    if turn is None
+                    else [Turn(features.columns[column], turn[0], end > x[column], turn[1])]
+                )
+    return tuple(turns)
+
+
+def _turn(chosen: Any, start: float, end: float, choice: Any) -> tuple[float, Any] | None:
+    """Return the first value between two at which another action is chosen, and that action."""
+    grid = np.linspace(start, end, _STEPS + 1)
+    other = [k for k, action in enumerate(chosen(grid)) if action != choice]
+    if not other or other[0] == 0:
+        return None
+    near, far = float(grid[other[0] - 1]), float(grid[other[0]])
+    for _ in range(_HALVINGS):
+        middle = (near + far) / 2
+        near, far = (middle, far) if chosen(np.array([middle]))[0] == choice else (near, middle)
+    return far, chosen(np.array([far]))[0]

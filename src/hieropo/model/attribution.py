@@ -1,0 +1,128 @@
+"""Where a posterior mean comes from: the prior and the rows of each task, and what it would be without a task.
+
+Given the hierarchy the posterior mean of all coefficients is linear in the rewards. With B_z = sum v phi r / sigma^2
+over the rows of task z and C_sz = cov(theta_s, theta_z | log),
+
+    v' theta-hat_s = v' theta-hat_s(all rewards 0) + sum_z v' C_sz B_z
+
+where the first term is the share of the prior, z = s that of the task's own rows, and z != s that of another task
+(C_ss = Sigma~_s + M_s Sigma-bar M_s', C_sz = M_s Sigma-bar M_z' with two levels). Under a mixture of hierarchies each
+share is the mean of those of its parts, by their weights, which are taken as given.
+
+Without the rows of task z, whose information is G_z = R'R and whose score is q_z = B_z - G_z theta-hat_z = R'x,
+
+    mean   v' theta-hat_s - v' C_sz R' (I - R C_zz R')^-1 x
+    cov    V C_ss V' + V C_sz R' (I - R C_zz R')^-1 R C_zs V'
+
+exactly, under the same hierarchies with the same weights. To first order in the rows of z the mean changes by
+-v' C_sz q_z, which takes no decomposition of each task.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo.model.protocol import TaskPosterior
+
+_ROOM = 2**21  # doubles of one array while tasks are worked on
+_UNDETERMINED = 1e-9  # eigenvalue of I - R C R' below which a task alone identifies a direction
+
+
+class Attribution(NamedTuple):
+    """The shares of posterior means v_j' theta-hat_s.
+
+    Attributes
+    ----------
+    means : (J,) array
+    prior : (J,) array
+        Share of the prior: the means, were all rewards 0.
+    tasks : (J, m) array
+        Share of the rows of each task. ``prior`` and the sum of ``tasks`` add to ``means``.
+    changes : (J, m) array
+        Change of the means without the rows of each task, to first order.
+    """
+
+    means: Array
+    prior: Array
+    tasks: Array
+    changes: Array
+
+
+def attribution(posterior: TaskPosterior, row: int, vectors: Array) -> Attribution:
+    """Return the shares of v_j' theta-hat_s, for vectors v (J, d) and the task s at a row of the moments.
+
+    O(m) products of a task's coefficients with the columns that tasks share, for each hierarchy of a mixture.
+    """
+    moments, (J, d) = posterior.moments, vectors.shape
+    m = len(moments)
+    means, prior, tasks, changes = np.zeros(J), np.zeros(J), np.zeros((J, m)), np.zeros((J, m))
+    for weight, part in _parts(posterior):
+        noise = part.noise_variances
+        means += weight * (vectors @ part.means(slice(row, row + 1))[0])
+        prior += weight * (vectors @ part.prior_mean(row))
+        step = max(1, _ROOM // (d * d + J))
+        for start in range(0, m, step):
+            some = slice(start, min(start + step, m))
+            scores = np.stack(
+                [moments.scores(some, at, noise) for at in (np.zeros(d), part.means(some))], axis=1
+            )
+            shares = part.across(row, vectors, scores, some)
+            tasks[:, some] += weight * shares[:, :, 0]
+            changes[:, some] -= weight * shares[:, :, 1]
+    return Attribution(means, prior, tasks, changes)
+
+
+def without_tasks(posterior: TaskPosterior, row: int, vectors: Array, others: Codes) -> tuple[Array, Array]:
+    """Return means (n, J) and covariances (n, J, J) of v_j' theta_s without the rows of each of n tasks, one at a time.
+
+    Exact under the same hierarchies with the same weights. NaN where the other rows leave a coefficient undetermined.
+    """
+    J, n = len(vectors), len(others)
+    means, covs, squares = np.zeros((n, J)), np.zeros((n, J, J)), np.zeros((n, J, J))
+    centre = np.zeros((n, J))
+    for k, (weight, part) in enumerate(_parts(posterior)):
+        mean, cov = part.joint(np.array([row]))
+        for i, other in enumerate(np.asarray(others).tolist()):
+            change, more = _removed(part, posterior.moments, row, vectors, other)
+            left = vectors @ mean[0] + change
+            if k == 0:
+                centre[i] = left  # squares of differences keep their digits
+            away = left - centre[i]
+            means[i] += weight * away
+            covs[i] += weight * (vectors @ cov[0] @ vectors.T + more)
+            squares[i] += weight * np.outer(away, away)
+    covs += squares - means[:, :, None] * means[:, None, :]
+    return centre + means, covs
+
+
+def _removed(part: Any, moments: Any, row: int, vectors: Array, other: int) -> tuple[Array, Array]:
+    """Return the changes of means (J,) and covariances (J, J) when the rows of one task are removed."""
+    d, at = vectors.shape[1], np.array([other])
+    mean, cov = part.joint(at)
+    root, score = _rooted(
+        moments.information(at, part.noise_variances), moments.scores(at, mean, part.noise_variances)[0]
+    )
+    across = part.across(row, vectors, np.eye(d)[None], slice(other, other + 1))[:, 0] @ root.T
+    values, axes = np.linalg.eigh(np.eye(len(root)) - root @ cov[0] @ root.T)
+    if values.size and values[0] < _UNDETERMINED:
+        return np.full(len(vectors), np.nan), np.full((len(vectors),) * 2, np.nan)
+    turned = across @ axes / np.sqrt(values)
+    return -(turned / np.sqrt(values)) @ (axes.T @ score), turned @ turned.T
+
+
+def _rooted(information: Array, score: Array) -> tuple[Array, Array]:
+    """Return R (r, d) with R'R = G, and x (r,) with R'x = q, for G (d, d) and q (d,) in its range."""
+    scale = np.sqrt(np.diagonal(information))
+    safe = np.where(scale > 0, scale, 1.0)
+    values, axes = np.linalg.eigh(information / np.outer(safe, safe))
+    seen = values > 8 * len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    sizes, axes = np.sqrt(values[seen]), axes[:, seen]
+    return (axes * sizes).T * scale, (axes.T @ (score / safe)) / sizes
+
+
+def _parts(posterior: Any) -> Iterator[tuple[float, Any]]:
+    """Yield the weight of each hierarchy and the posterior under it, taken as known."""
+    for weight, part in zip(posterior.weights.tolist(), posterior.parts(), strict=True):
+        yield weight, part.central()
