@@ -52,7 +52,7 @@ def blocks(found: Evaluation, section: str, **options: Any) -> list[Any]:
 
 def test_sections_come_in_the_order_of_a_decision() -> None:
     names = [section.name for section in document_of(evaluation(1.0)).sections]
-    order = "verdict gain trust harm alike checks needed actions limits provenance mail"
+    order = "verdict gain trust harm why alike checks needed actions limits provenance mail"
     assert names == order.split()
 
 
@@ -113,6 +113,18 @@ def test_contexts_have_a_curve_for_each_action() -> None:
         assert all(
             low < mean < high for low, mean, high in zip(curve.low, curve.mean, curve.high, strict=True)
         )
+
+
+def test_choices_of_the_tasks_at_either_end_are_explained() -> None:
+    found = evaluation(1.0)
+    _, harmed, improved = blocks(found, "why")
+    assert len(harmed.rows) <= 5
+    assert len(improved.rows) == 5
+    task, choice, _, mean, own, rest, *_ = improved.rows[0]
+    assert float(mean) == pytest.approx(float(own) + float(rest), abs=2e-3)
+    assert choice in {"none", "coupon", f"{BAD}gift"}
+    table = next(block for block in blocks(found, "harm") if isinstance(block, TaskTable))
+    assert task == table.columns["task"][table.improved[0]]
 
 
 def test_no_effect_is_not_shipped() -> None:

@@ -14,6 +14,7 @@ from hieropo._utils.text import agreeing, counted, percent, whole
 from hieropo._utils.ties import at_most, ordered
 from hieropo.doctor.examination import Examination
 from hieropo.evaluation.parts.by_model import ValueSummary
+from hieropo.explanation.brief import Brief
 from hieropo.policies.gating import GatedPolicy
 from hieropo.report.document import (
     Bars,
@@ -48,6 +49,8 @@ _BINS = 40
 _ENDS_IN_PAGE = 50
 _CURVES, _POINTS, _COLUMNS = 8, 7, 4
 _MOST_ACTIONS = 200
+_EXPLAINED = 5  # tasks at either end whose choices are explained
+_WHY = ("task", "choice", "rival", "expected reward", "own rows", "all else", "lead", "without own rows")
 
 _FEW_VALUES = (
     "Rewards take few values: the picture is not flat even where the model is right in mean and spread."
@@ -118,6 +121,7 @@ def document_of(
         ("gain", "How much it gains", _gain(evaluation)),
         ("trust", "May it be trusted?", _trust(evaluation, examination)),
         ("harm", "Whom it would hurt", _harm(evaluation)),
+        ("why", "Why these actions there?", _why(evaluation)),
         ("alike", "How alike tasks are", _alike(evaluation)),
         ("checks", "Do rewards come as predicted?", _checks(evaluation)),
         ("needed", "Rows still needed", _needed(evaluation, epsilon)),
@@ -410,6 +414,30 @@ def _short(value: float) -> float | int:
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
+
+
+def _why(evaluation: "Evaluation") -> list[Block]:
+    """Explain the choices in the tasks most likely harmed and most improved, at the mean context of each."""
+    blocks: list[Block] = []
+    ids = evaluation.model.keys.values
+    for rows, name in zip(_ends(evaluation), ("most likely harmed", "most improved"), strict=True):
+        found = evaluation.model.briefs(evaluation.policy, [ids[k] for k in rows[:_EXPLAINED]])
+        if found:
+            blocks.append(Grid(_WHY, tuple(map(_brief, found)), f"The choices in the tasks {name}"))
+    if not blocks:
+        return []
+    text = (
+        "The choice of the policy at the mean context of each task. Its expected reward is the sum of a share of the "
+        "task's own rows and a share of all else: the rows of other tasks, and the prior where it is given. The last "
+        "column is the choice without the task's own rows. `hieropo explain` says more of one task."
+    )
+    return [Text(text), *blocks]
+
+
+def _brief(one: Brief) -> tuple[str, ...]:
+    numbers = one.mean, one.own, one.prior + one.others, one.lead
+    without = "open" if one.without_own is None else str(one.without_own)
+    return str(one.task), str(one.choice), str(one.rival), *(f"{value:.4g}" for value in numbers), without
 
 
 def _alike(evaluation: "Evaluation") -> list[Block]:

@@ -81,7 +81,7 @@ def explain(
     counts = moments.rows.reshape(len(moments), -1).sum(axis=1)
     seen = np.delete(counts, row)
     return Explanation(
-        task=_shown(task),
+        task=shown_id(task),
         rows=float(counts[row]),
         other_tasks=float(np.count_nonzero(seen)),
         other_rows=float(seen.sum()),
@@ -141,12 +141,13 @@ def _context(moments: Any, features: FeatureMap, row: int, context: Context) -> 
 def _candidates(features: FeatureMap, x: Array) -> tuple[Array, list[Any]]:
     """Return the features (K, d) and the names of the candidates."""
     if features.actions is not None:
-        return features.candidates(x[None])[0], [_shown(action) for action in features.actions]
+        return features.candidates(x[None])[0], [shown_id(action) for action in features.actions]
     rows = np.atleast_2d(x)
     return features.phi(rows), [f"candidate {k}" for k in range(len(rows))]
 
 
-def _shown(value: Any) -> Any:
+def shown_id(value: Any) -> Any:
+    """Return an id as a type of the standard library where it has one."""
     try:
         return plain(value)
     except InputError:
@@ -210,7 +211,7 @@ def _influences(
         left = None if np.isnan(bounds[i]).any() else actions[int(first_largest(bounds[i]))].action
         lead = float(bounds[i, 0] - bounds[i, 1]) if len(actions) > 1 else float("nan")
         shares = float(split.tasks[0, k]), float(split.tasks[j, k]) if len(actions) > 1 else float("nan")
-        found.append(Influence(_shown(ids[k]), float(counts[k]), *shares, left, float(means[i, 0]), lead))
+        found.append(Influence(shown_id(ids[k]), float(counts[k]), *shares, left, float(means[i, 0]), lead))
     effect = (
         means @ (np.eye(len(phi))[0] - (np.eye(len(phi))[1] if len(actions) > 1 else 0.0)) - split.means[j]
     )
@@ -234,7 +235,7 @@ def _turns(
         contexts[:, column] = values
         masks = None if mask is None else np.repeat(mask, len(values), axis=0)
         best = policy.choose_many([task] * len(values), contexts, eligible=masks).index[:, 0]
-        return [_shown((features.actions or ())[k]) for k in best.tolist()]
+        return [shown_id((features.actions or ())[k]) for k in best.tolist()]
 
     turns = []
     for column, (mean, sd) in enumerate(zip(*spread, strict=True)):

@@ -74,24 +74,49 @@ def attribution(posterior: TaskPosterior, row: int, vectors: Array) -> Attributi
     return Attribution(means, prior, tasks, changes)
 
 
+def own_shares(posterior: TaskPosterior, rows: Codes, vectors: Array) -> tuple[Array, Array, Array]:
+    """Return means, shares of the prior and shares of the task's own rows (n, J) of v_sj' theta-hat_s, v (n, J, d).
+
+    As :func:`attribution` for n tasks, without a pass over all tasks: other tasks add what is left.
+    """
+    moments, (n, J, d) = posterior.moments, vectors.shape
+    means, prior, own = np.zeros((3, n, J))
+    for weight, part in _parts(posterior):
+        for i, row in enumerate(np.asarray(rows).tolist()):
+            alone = slice(row, row + 1)
+            means[i] += weight * (vectors[i] @ part.means(alone)[0])
+            prior[i] += weight * (vectors[i] @ part.prior_mean(row))
+            scores = moments.scores(alone, np.zeros(d), part.noise_variances)[:, None]
+            own[i] += weight * part.across(row, vectors[i], scores, alone)[:, 0, 0]
+    return means, prior, own
+
+
 def without_tasks(posterior: TaskPosterior, row: int, vectors: Array, others: Codes) -> tuple[Array, Array]:
     """Return means (n, J) and covariances (n, J, J) of v_j' theta_s without the rows of each of n tasks, one at a time.
 
     Exact under the same hierarchies with the same weights. NaN where the other rows leave a coefficient undetermined.
     """
-    J, n = len(vectors), len(others)
+    n = len(others)
+    return without_rows(posterior, np.full(n, row), np.broadcast_to(vectors, (n, *vectors.shape)), others)
+
+
+def without_rows(posterior: TaskPosterior, rows: Codes, vectors: Array, others: Codes) -> tuple[Array, Array]:
+    """Return the same for n tasks at ``rows``, vectors (n, J, d), each without the rows of the task in ``others``."""
+    n, J, _ = vectors.shape
     means, covs, squares = np.zeros((n, J)), np.zeros((n, J, J)), np.zeros((n, J, J))
     centre = np.zeros((n, J))
     for k, (weight, part) in enumerate(_parts(posterior)):
-        mean, cov = part.joint(np.array([row]))
-        for i, other in enumerate(np.asarray(others).tolist()):
-            change, more = _removed(part, posterior.moments, row, vectors, other)
-            left = vectors @ mean[0] + change
+        for i, (row, other) in enumerate(
+            zip(np.asarray(rows).tolist(), np.asarray(others).tolist(), strict=True)
+        ):
+            mean, cov = part.joint(np.array([row]))
+            change, more = _removed(part, posterior.moments, row, vectors[i], other)
+            left = vectors[i] @ mean[0] + change
             if k == 0:
                 centre[i] = left  # squares of differences keep their digits
             away = left - centre[i]
             means[i] += weight * away
-            covs[i] += weight * (vectors @ cov[0] @ vectors.T + more)
+            covs[i] += weight * (vectors[i] @ cov[0] @ vectors[i].T + more)
             squares[i] += weight * np.outer(away, away)
     covs += squares - means[:, :, None] * means[:, None, :]
     return centre + means, covs
@@ -99,13 +124,15 @@ def without_tasks(posterior: TaskPosterior, row: int, vectors: Array, others: Co
 
 def _removed(part: Any, moments: Any, row: int, vectors: Array, other: int) -> tuple[Array, Array]:
     """Return the changes of means (J,) and covariances (J, J) when the rows of one task are removed."""
-    d, at = vectors.shape[1], np.array([other])
+    at = np.array([other])
     mean, cov = part.joint(at)
-    root, score = _rooted(
-        moments.information(at, part.noise_variances), moments.scores(at, mean, part.noise_variances)[0]
-    )
-    across = part.across(row, vectors, np.eye(d)[None], slice(other, other + 1))[:, 0] @ root.T
-    values, axes = np.linalg.eigh(np.eye(len(root)) - root @ cov[0] @ root.T)
+    information = moments.information(at, part.noise_variances)
+    seen = np.flatnonzero(np.diagonal(information) > 0)  # coefficients that the rows of the task depend on
+    score = moments.scores(at, mean, part.noise_variances)[0, seen]
+    root, score = _rooted(information[np.ix_(seen, seen)], score)
+    units = np.eye(vectors.shape[1])[seen]
+    across = part.across(row, vectors, units[None], slice(other, other + 1))[:, 0] @ root.T
+    values, axes = np.linalg.eigh(np.eye(len(root)) - root @ cov[0][np.ix_(seen, seen)] @ root.T)
     if values.size and values[0] < _UNDETERMINED:
         return np.full(len(vectors), np.nan), np.full((len(vectors),) * 2, np.nan)
     turned = across @ axes / np.sqrt(values)
@@ -115,11 +142,10 @@ def _removed(part: Any, moments: Any, row: int, vectors: Array, other: int) -> t
 def _rooted(information: Array, score: Array) -> tuple[Array, Array]:
     """Return R (r, d) with R'R = G, and x (r,) with R'x = q, for G (d, d) and q (d,) in its range."""
     scale = np.sqrt(np.diagonal(information))
-    safe = np.where(scale > 0, scale, 1.0)
-    values, axes = np.linalg.eigh(information / np.outer(safe, safe))
-    seen = values > 8 * len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    values, axes = np.linalg.eigh(information / np.outer(scale, scale))
+    seen = values > 8 * len(values) * np.finfo(np.float64).eps * values.max(initial=0.0)
     sizes, axes = np.sqrt(values[seen]), axes[:, seen]
-    return (axes * sizes).T * scale, (axes.T @ (score / safe)) / sizes
+    return (axes * sizes).T * scale, (axes.T @ (score / scale)) / sizes
 
 
 def _parts(posterior: Any) -> Iterator[tuple[float, Any]]:

@@ -1,5 +1,6 @@
 """Value, gain and probability of harm of a policy under the posterior, over the log and for each task."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,11 @@ from hieropo.estimation.hyper.mixed import normal_mixture_below, normal_mixture_
 from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.evaluation.passes.judging import Contexts, FeatureSums
+from hieropo.explanation.brief import Brief, briefs
 from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import TaskPosterior
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.keys import Keys
 
 _TASKS = 2_000  # tasks that get certificates
@@ -142,6 +146,10 @@ class ByModel:
             )
         ]
         return [values[row * k : (row + 1) * k] for row in range(n)]
+
+    def briefs(self, policy: LCBPolicy | GatedPolicy, tasks: Sequence[Any]) -> tuple[Brief, ...]:
+        """Return short explanations of the choices in some tasks, at their mean contexts; as :func:`briefs`."""
+        return briefs(self._posterior, policy, tasks)
 
     def gated(self, passed: Mask) -> ValueSummary:
         """Return the gain of the policy over the incumbent where it acts in these tasks (m,) alone."""
