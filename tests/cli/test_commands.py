@@ -176,7 +176,7 @@ class TestFit:
         assert "both set the lower bound. Give one" in refuses(
             2, "fit", log, *out, *FIT, "--level", "0.9", "--pessimism", "1"
         )
-        assert "'both' is none of" in refuses(2, "fit", log, *out, *FIT, "--features", "both")
+        assert "'both(' is none of" in refuses(2, "fit", log, *out, *FIT, "--features", "both(")
         assert "95.0 is not between 0 and 1" in refuses(2, "fit", log, *out, *FIT, "--level", "95")
         assert "nan is not a finite number" in refuses(2, "fit", log, *out, *FIT, "--pessimism", "nan")
         plain = ("--task", "store", "--reward", "profit", "--no-guess")

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,17 @@ class Rows:
         source = self.place if self.sql is None else sql(self.sql, self.place)
         return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
 
+    def open_for(self, features: Any, *, rereadable: bool = False, lenient: bool = False) -> Any:
+        """Open the rows as requests of a feature map: text of its terms is read as text from files of text."""
+        from hieropo.logs.encoding import stated_types
+        from hieropo.logs.formats.paths import TEXTS, find_files
+
+        opened = self.open(rereadable=rereadable, lenient=lenient)
+        types = stated_types(opened, features)
+        if not types or self.sql is not None or find_files(self.place).kind not in TEXTS:
+            return opened
+        return replace(self, types={**types, **self.types}).open(rereadable=rereadable, lenient=lenient)
+
     def refuse_options(self) -> None:
         """Raise a usage error where an option for rows is given with moments."""
         if self.filter is not None or self.sql is not None or self.types:
@@ -121,9 +132,16 @@ MAPS = ("per-action", "indicator", "columns")
 def _features(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value is None or value in MAPS or value.endswith(".json"):
         return value
-    raise click.BadParameter(
-        f"{value!r} is none of {', '.join(MAPS)}, and not a .json file with a feature map. Give one of these."
-    )
+    from hieropo.errors import InputError
+    from hieropo.features.terms.parsing import parse
+
+    try:
+        parse(value)
+    except InputError as error:
+        raise click.BadParameter(
+            f"{value!r} is none of {', '.join(MAPS)}, no .json file with a feature map, and no formula. {error}"
+        ) from error
+    return value
 
 
 _ROLES = (
@@ -136,7 +154,8 @@ _ROLES = (
         help="Column of actions. Without one, the context columns must describe the action taken.",
     ),
     click.option(
-        "--context", metavar="A,B,C", callback=names, help="Columns of numbers that are known before the action."
+        "--context", metavar="A,B,C", callback=names,
+        help="Columns that are known before the action: numbers, text (a category), booleans, dates, times."
     ),
     click.option(
         "--pscore", metavar="COL",
@@ -182,7 +201,8 @@ _ROLES = (
 _FEATURES = (
     click.option(
         "--features", metavar="MAP", callback=_features,
-        help="per-action: a linear model of the context for each action (default with actions and context). "
+        help="A formula of the context columns, such as \"device + spline(price, 4) + device:price\". "
+        "Or per-action: a linear model of the context for each action (default with actions and context). "
         "indicator: one mean reward for each action (default with actions alone). columns: the context columns as they "
         "are, without an intercept (default without actions). Or a .json file with a feature map.",
     ),
@@ -229,10 +249,11 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, list[str]]:
     """Return the roles of columns, named or guessed, and the guesses; print the guesses on standard error."""
     from hieropo.logs.arrow.schema import guess_roles
+    from hieropo.passes.designs import sources_of
     from hieropo.rows.batches import Roles
 
     named = {role: given[role] for role in Roles.names() if role in given}
-    named["context"] = given["context"] or getattr(features, "columns", ())
+    named["context"] = given["context"] or sources_of(features)
     has_actions = features != "columns" and getattr(features, "actions", ()) is not None
     guessable = (
         "task",
@@ -254,8 +275,8 @@ def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, li
 
 
 def chosen_features(choice: str | None) -> Any:
-    """Return the name of a feature map, or the map of a .json file."""
-    if choice is None or choice in MAPS:
+    """Return the name of a feature map, a formula, or the map of a .json file."""
+    if choice is None or not choice.endswith(".json"):
         return choice
     from hieropo.errors import InputError
     from hieropo.features.maps import feature_map_from_dict

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hieropo.decisions.requests import NewTaskPolicies, Requests, UnknownTasks, read_requests
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
 from hieropo.logs.arrow.writing import id_column
+from hieropo.logs.encoding import opened_requests
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
 from hieropo.rows.ids import plain
@@ -137,6 +138,7 @@ def decide(
     _refuse_reserved_names(task, request)
     actions = id_column(features.actions)
     unknown_tasks = UnknownTasks(policy.table.keys)
+    source = opened_requests(source, features)
     for requests in read_requests(source, task, features.columns, eligible, request, new_tasks=new_tasks):
         choices = choices_of(policy, requests, new_tasks, top=top)
         listed, kept = choices.index >= 0, _kept(policy, requests.task)
@@ -187,6 +189,7 @@ def decide_candidates(
             "GatedPolicy.policy for the tasks of which GatedPolicy.passes(tasks) is true."
         )
     _refuse_reserved_names(task, request)
+    source = opened_requests(source, features)
     batches = list(read_requests(source, task, features.columns, None, request, new_tasks=new_tasks))
     requests = _concatenated(batches)
     groups = _CandidateGroups(requests, task, request)

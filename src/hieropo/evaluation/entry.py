@@ -59,6 +59,7 @@ from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.schema import check_listed
 from hieropo.logs.bad_rows.rejects import Rejects
+from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
 from hieropo.model.crossed.hierarchy import typical_noise
@@ -442,7 +443,7 @@ def evaluated(
     settings = Options(**options)
     if settings.propensities in ("estimated", "none"):
         roles = replace(roles, pscore=None)
-    source = open_log(log, rereadable=True, lenient=rejects is not None)
+    source = opened_requests(log, subject.features, rereadable=True, lenient=rejects is not None)
     check_listed(source.schema, roles.eligible, source.name)
     if roles.time is None and usual_time in source.schema.names:
         roles = replace(roles, time=usual_time)

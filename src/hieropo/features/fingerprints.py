@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
+from hieropo.features.terms.learned import LearnedTerms
 from hieropo.rows.actions import suggestion
 from hieropo.rows.columns import context_names, contexts
 
@@ -110,6 +111,28 @@ def fingerprint(stored: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+def stored_terms(stored: Mapping[str, Any]) -> LearnedTerms | None:
+    """Return the terms of a stored map; None where it has none."""
+    terms = stored.get("terms")
+    return None if terms is None else LearnedTerms.from_dict(terms)
+
+
+def checked_terms(terms: LearnedTerms | None, columns: tuple[str, ...]) -> LearnedTerms | None:
+    """Return the terms of a map with these context columns.
+
+    Raises
+    ------
+    SchemaError
+        The columns are not those that the terms make.
+    """
+    if terms is not None and terms.names != columns:
+        raise SchemaError(
+            f"The terms make the columns {list(terms.names)}, and the feature map has {list(columns)}. Give the map "
+            "the columns of its terms."
+        )
+    return terms
+
+
 class Fingerprinted:
     """Equality, hash, context columns and their origin: the part that all feature maps share."""
 
@@ -117,13 +140,14 @@ class Fingerprinted:
     columns: tuple[str, ...]
     origin: Origin | None
     reference_column: str | None
+    terms: LearnedTerms | None
     _fingerprint: str
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON of ``to_dict()``, in hexadecimal."""
         if not self._fingerprint:
-            object.__setattr__(self, "_fingerprint", fingerprint(self.to_dict()))
+            object.__setattr__(self, "_fingerprint", fingerprint(self._identity()))
         return self._fingerprint
 
     @property
@@ -142,6 +166,19 @@ class Fingerprinted:
     def unmeasured(self, y: Array) -> Array:
         """Return contexts x (n, c) from y (n, c), as :meth:`measured` gives it."""
         return unmeasured(y, self.origin, self.columns, self.reference_column)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the log that the context columns are made of; the context columns without terms."""
+        return self.columns if self.terms is None else self.terms.sources
+
+    def _identity(self) -> dict[str, Any]:
+        """Return the map as JSON, without the part of its terms that only describes."""
+        return self.to_dict() if self.terms is None else {**self.to_dict(), "terms": self.terms.identity()}
+
+    def _terms_to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON; nothing for a map without any, whose fingerprint thus stays."""
+        return {} if self.terms is None else {"terms": self.terms.to_dict()}
 
     def _origin_to_dict(self) -> dict[str, Any]:
         """Return the origin as JSON; nothing for a map without one, whose fingerprint thus stays."""

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.brief import brief
 from hieropo.errors import InputError, MismatchError, SchemaError
-from hieropo.features.fingerprints import Fingerprinted, checked_origin
+from hieropo.features.fingerprints import Fingerprinted, checked_origin, checked_terms, stored_terms
 from hieropo.features.per_action import Crossed, matrix
+from hieropo.features.terms.learned import LearnedTerms, terms_differences
 from hieropo.rows.actions import Actions
 from hieropo.rows.columns import context_names, contexts
 
@@ -80,6 +81,8 @@ class Columns(Fingerprinted):
         One number for each column: phi_j = x_j - (origin_j / origin_p) x_p. A large offset then loses no precision.
     reference_column : str, optional
         The column p relative to which the others are taken; it stays as it is. Only with an origin.
+    terms : LearnedTerms, optional
+        The terms that make ``columns`` of the columns of the log.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class Columns(Fingerprinted):
     columns: tuple[str, ...]
     origin: tuple[float, ...] | None = None
     reference_column: str | None = None
+    terms: LearnedTerms | None = None
     _fingerprint: str = field(default="", init=False, repr=False)
 
     __repr__ = brief
@@ -108,6 +112,7 @@ class Columns(Fingerprinted):
         origin = checked_origin(self.origin, self.reference_column, self.columns, intercept=False)
         object.__setattr__(self, "origin", origin[0])
         object.__setattr__(self, "reference_column", origin[1])
+        checked_terms(self.terms, self.columns)
 
     @property
     def dim(self) -> int:
@@ -156,12 +161,14 @@ class Columns(Fingerprinted):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as JSON can hold it."""
-        return {"map": "columns", "columns": list(self.columns), **self._origin_to_dict()}
+        return {
+            "map": "columns", "columns": list(self.columns), **self._origin_to_dict(), **self._terms_to_dict()
+        }  # fmt: skip
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Columns":
         """Return the map that :meth:`to_dict` wrote."""
-        return cls(tuple(stored["columns"]), stored.get("origin"), stored.get("pivot"))
+        return cls(tuple(stored["columns"]), stored.get("origin"), stored.get("pivot"), stored_terms(stored))
 
 
 def indicator(actions: Sequence[Any]) -> Crossed:
@@ -249,7 +256,8 @@ def merged_map(one: FeatureMap, other: FeatureMap) -> FeatureMap:
     if differences:
         raise MismatchError(
             f"These moments do not combine, since they were made with different features: {'; '.join(differences)}. "
-            "Make both again with the same columns and one feature map."
+            "Make both again with the same columns and one feature map: give the second that of the first, "
+            "features=first.features."
         )
     assert isinstance(one, Crossed)
     assert isinstance(other, Crossed)
@@ -272,8 +280,8 @@ def with_origin_of(features: FeatureMap, other: FeatureMap) -> FeatureMap:
 def _differences(one: FeatureMap, other: FeatureMap) -> list[str]:
     if type(one) is not type(other):
         return [f"one map is {_kind_of_map(one)}, the other {_kind_of_map(other)}"]
-    differences = []
-    if one.columns != other.columns:
+    differences = terms_differences(getattr(one, "terms", None), getattr(other, "terms", None))
+    if not differences and one.columns != other.columns:
         order = ", the same in another order" if sorted(one.columns) == sorted(other.columns) else ""
         differences.append(f"context columns {list(one.columns)} and {list(other.columns)}{order}")
     if isinstance(one, Crossed) and isinstance(other, Crossed):

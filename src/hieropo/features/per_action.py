@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.brief import brief
 from hieropo.errors import InputError
-from hieropo.features.fingerprints import Fingerprinted, checked_origin
+from hieropo.features.fingerprints import Fingerprinted, checked_origin, checked_terms, stored_terms
+from hieropo.features.terms.learned import LearnedTerms
 from hieropo.rows.actions import Actions
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import decode_id, encode_id
@@ -43,6 +44,8 @@ class Crossed(Fingerprinted):
         Zero point of the context columns: a large offset of a column then loses no precision. Default 0.
     reference_column : str, optional
         The column p relative to which the others are taken; only with an origin and without an intercept.
+    terms : LearnedTerms, optional
+        The terms that make ``columns`` of the columns of the log.
 
     Raises
     ------
@@ -60,6 +63,7 @@ class Crossed(Fingerprinted):
     table_names: tuple[str, ...] | None = None
     origin: tuple[float, ...] | None = None
     reference_column: str | None = None
+    terms: LearnedTerms | None = None
     _index: Actions = field(init=False, repr=False)
     _fingerprint: str = field(default="", init=False, repr=False)
 
@@ -76,6 +80,7 @@ class Crossed(Fingerprinted):
         origin = checked_origin(self.origin, self.reference_column, self.columns, intercept=self.intercept)
         put(self, "origin", origin[0])
         put(self, "reference_column", origin[1])
+        checked_terms(self.terms, self.columns)
         if not self.columns and not self.intercept:
             raise InputError(
                 "A feature map without context columns and without an intercept has no features. Name a context "
@@ -200,6 +205,7 @@ class Crossed(Fingerprinted):
             "intercept": self.intercept,
             "table_names": None if self.table_names is None else list(self.table_names),
             **self._origin_to_dict(),
+            **self._terms_to_dict(),
         }
 
     @classmethod
@@ -214,6 +220,7 @@ class Crossed(Fingerprinted):
             table_names=None if names is None else tuple(names),
             origin=stored.get("origin"),
             reference_column=stored.get("pivot"),
+            terms=stored_terms(stored),
         )
 
 

@@ -22,10 +22,11 @@ from hieropo.features.maps import FeatureMap
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import learner_provenance, versions
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
+from hieropo.logs.encoding import opened_requests
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
-from hieropo.passes.feature_choice import origin_note
+from hieropo.passes.feature_choice import features_note
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.report import Document, Facts, Section, fragment
@@ -116,7 +117,8 @@ class Fitted:
         eligible_column = column_of(eligible, self._eligible_column(policy))
         new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._task_levels))
         columns = self.roles_.task, self.features_.columns, eligible_column
-        return chosen_actions(policy, read_requests(requests, *columns, new_tasks=new_tasks), new_tasks)
+        source = opened_requests(requests, self.features_)
+        return chosen_actions(policy, read_requests(source, *columns, new_tasks=new_tasks), new_tasks)
 
     def _eligible_column(self, policy: LCBPolicy | GatedPolicy) -> str | None:
         """Return the column of eligible actions of the log of the gate, else of the log of the fit."""
@@ -146,7 +148,7 @@ class Fitted:
             crossed = crossed_population_summary(
                 self.posterior_, self.features_.names, level=level, seconds=self._seconds
             )
-            return replace(crossed, note=origin_note(self.features_))
+            return replace(crossed, note=features_note(self.features_))
         if not hasattr(self, "learned_"):
             raise InputError(
                 f"This {type(self).__name__} has no estimated hierarchy to summarise: it was given, was loaded from a "
@@ -155,7 +157,7 @@ class Fitted:
         summary = population_summary(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
-        return replace(summary, note=origin_note(self.features_))
+        return replace(summary, note=features_note(self.features_))
 
     @one_blas_thread
     def evaluate(

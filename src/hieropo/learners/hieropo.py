@@ -29,6 +29,7 @@ from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
+from hieropo.logs.encoding import encoded
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -38,6 +39,7 @@ from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
+from hieropo.passes.designs import design_of, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin, joined_actions
 from hieropo.passes.identifiability import explained, refuse_undetermined
@@ -208,7 +210,7 @@ class HierOPO(Fitted, Parameters):
         """
         settings = self._check_settings()
         start = perf_counter()
-        columns = context or getattr(self.features, "columns", ())
+        columns = tuple(context) or sources_of(self.features)
         single = task, action, reward, pscore, weight, precision, sampling_weight
         by_role = (*single, columns, levels, metadata, eligible, time)
         stored = as_moments(log)
@@ -218,12 +220,14 @@ class HierOPO(Fitted, Parameters):
             return self._fit_moments(stored, dict(zip(Roles.names(), by_role, strict=True)), settings)
         roles = Roles(*by_role)  # type: ignore[arg-type]  # it checks
         self._check_roles(roles, settings)
-        source = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        opened = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        design = design_of(self.features, opened, roles, lenient=bad_rows is not None)
+        source, roles = design.source, design.roles
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that collects the actions
         tee = TeeSource(source, roles, bad_rows)
         features, summed = features_and_sums(
             tee,
-            self.features,
+            design.choice,
             roles,
             lambda features: self._per_action(features, roles, settings),
             rejects=bad_rows,
@@ -347,7 +351,7 @@ class HierOPO(Fitted, Parameters):
                 "The settings were changed since fit(), and need other moments than those of the rows so far. Call fit "
                 "with all rows again."
             )
-        roles = replace(self.roles_, **columns)
+        roles = replace(self.roles_, **self._encoded_context(columns))
         for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
             if getattr(roles, role) != getattr(self.roles_, role):
                 raise SchemaError(
@@ -364,6 +368,12 @@ class HierOPO(Fitted, Parameters):
         sketch = self._sketch + summed.sketch
         return self._learn(moments, features, roles, summed.task_levels, sketch, settings)
 
+    def _encoded_context(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return columns by role, with the context columns that the features make of those of the log."""
+        if columns.get("context") and tuple(columns["context"]) == sources_of(self.features_):
+            return {**columns, "context": self.features_.columns}
+        return columns
+
     def _sum_new_rows(
         self, log: Any, roles: Roles, bad_rows: Rejects | None, settings: Settings
     ) -> tuple[FeatureMap, PassResult]:
@@ -371,7 +381,10 @@ class HierOPO(Fitted, Parameters):
         per_action, stored = self._per_action(self.features_, roles, settings), as_moments(log)
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
-            source = open_log(log, rereadable=joining, lenient=bad_rows is not None)
+            lenient = bad_rows is not None
+            source = encoded(
+                open_log(log, rereadable=joining, lenient=lenient), self.features_, lenient=lenient
+            )
             features = joined_actions(self.features_, source, roles, bad_rows) if joining else self.features_
             if bad_rows is not None:
                 bad_rows.features = features

@@ -15,6 +15,7 @@ from typing import Any
 
 from hieropo.errors import ArtifactError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
+from hieropo.features.terms.learned import LearnedTerms
 from hieropo.logs.arrow.log_source import LogSource, files_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import FirstRows, first_rows
@@ -34,7 +35,7 @@ _END = (
 
 def features_and_sums(
     source: LogSource,
-    choice: FeatureChoice,
+    choice: FeatureChoice | LearnedTerms,
     roles: Roles,
     per_action: Callable[[FeatureMap], bool],
     *,
@@ -49,7 +50,7 @@ def features_and_sums(
     Parameters
     ----------
     source : LogSource
-    choice : FeatureMap or name of one, optional
+    choice : FeatureMap or name of one or LearnedTerms, optional
         As :func:`feature_choice.feature_map` takes it.
     roles : Roles
     per_action : callable
@@ -87,7 +88,7 @@ def features_and_sums(
 
 def _with_checkpoints(
     source: LogSource,
-    choice: FeatureChoice,
+    choice: FeatureChoice | LearnedTerms,
     roles: Roles,
     per_action: Callable[[FeatureMap], bool],
     rejects: Rejects | None,
@@ -100,7 +101,7 @@ def _with_checkpoints(
         "schema": {name: str(source.schema.field(name).type) for name in roles.columns},
         "files": identities,
     }
-    map_id = choice if choice is None or isinstance(choice, str) else choice.fingerprint
+    map_id = choice if choice is None or isinstance(choice, str) else choice.fingerprint  # type: ignore[union-attr]  # a formula is learned
     settings = {**roles.to_dict(), "features": map_id, "filter": getattr(source, "where", None)}
 
     @cache  # a pass that resumes may not need them

@@ -1,41 +1,49 @@
 """The choice of the feature map of a log: a given map, or one made from the log's columns and actions."""
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import Columns, Crossed, FeatureMap, indicator, merged_map, per_action
+from hieropo.features.terms.learned import LearnedTerms
+from hieropo.features.terms.parsing import terms_of
+from hieropo.features.terms.terms import Term, Terms
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import FirstRows, distinct_values, usable_actions
 from hieropo.moments.recentring import has_movable_origin, near_first_rows, offset_near
+from hieropo.passes.designs import NAMED, is_formula
 from hieropo.rows.batches import Roles
 
-FeatureChoice = FeatureMap | Literal["per-action", "indicator", "columns"] | None
-
-_NAMED = ("per-action", "indicator", "columns")
+FeatureChoice = FeatureMap | Terms | Term | Sequence[str | Term] | str | None
 
 
 def check_choice(choice: object) -> None:
-    """Raise InputError for a value that is no feature map and no name of one.
+    """Raise InputError for a value that is no feature map, no name of one, and no formula.
 
     Raises
     ------
     InputError
-        The message has the value.
+        The message has the value, and the position of the error in a formula.
     """
-    named = choice in _NAMED if isinstance(choice, str) else isinstance(choice, FeatureMap)
-    if choice is not None and not named:
+    if choice is None or choice in NAMED or isinstance(choice, FeatureMap):
+        return
+    if not is_formula(choice):
         raise InputError(
-            f"features={choice!r} is not known; a feature map, 'per-action', 'indicator' or 'columns' is needed."
+            f"features={choice!r} is not known; a formula such as 'device + price', a list of terms, a feature map, "
+            "'per-action', 'indicator' or 'columns' is needed."
         )
+    terms_of(choice)  # type: ignore[arg-type]  # a formula
 
 
 def feature_map(
-    choice: FeatureChoice, source: Any, roles: Roles, rejects: Rejects | None = None
+    choice: FeatureChoice | LearnedTerms, source: Any, roles: Roles, rejects: Rejects | None = None
 ) -> FeatureMap:
     """Return a given map, or the named map of the log's columns and its distinct actions.
 
-    None means "columns" without an action column; "per-action" where context columns are named; else "indicator". With
+    None means "columns" without an action column; "per-action" where context columns are named; else "indicator".
+    Learned terms make a map of the kind that fits the columns, with the terms. With
     ``rejects`` its actions are those of the rows that are not set aside.
 
     Raises
@@ -45,10 +53,13 @@ def feature_map(
     LogError
         The column of actions holds a null, or there is no row.
     """
+    if isinstance(choice, LearnedTerms):
+        kind = "columns" if choice.intercept else "per-action"
+        return replace(feature_map(kind, source, roles, rejects), terms=choice)  # type: ignore[type-var]  # a dataclass
     if choice is None:
         choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
     if not isinstance(choice, str):
-        return _checked_map(choice, roles)
+        return _checked_map(choice, roles)  # type: ignore[arg-type]  # other choices are learned before
     if choice == "columns":
         if not roles.context:
             raise SchemaError(
@@ -78,7 +89,8 @@ def joined_actions(
     features: FeatureMap, source: Any, roles: Roles, rejects: Rejects | None = None
 ) -> FeatureMap:
     """Return the map with the actions of a log besides its own; errors as :func:`feature_map`."""
-    more = feature_map(choice_name(features), source, roles, rejects)  # type: ignore[arg-type]  # a name
+    terms = getattr(features, "terms", None)
+    more = feature_map(choice_name(features) if terms is None else terms, source, roles, rejects)
     if set(more.actions or ()) <= set(features.actions or ()):
         return features
     return merged_map(features, more)
@@ -128,6 +140,12 @@ def origin_note(features: Any) -> str:
         "" if features.reference_column else " The intercept of an action is its mean reward at that origin."
     )
     return f"Columns far from 0 would lose precision, so the features are {', '.join(expressions.values())}.{intercept}"
+
+
+def features_note(features: Any) -> str:
+    """Return sentences about the terms of a feature map and the origin of its columns; "" where it has neither."""
+    terms = getattr(features, "terms", None)
+    return " ".join(filter(None, ["" if terms is None else terms.described(), origin_note(features)]))
 
 
 def _checked_map(features: FeatureMap, roles: Roles) -> FeatureMap:

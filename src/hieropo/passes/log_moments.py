@@ -13,6 +13,7 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
+from hieropo.features.terms.parsing import terms_of
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log
@@ -21,6 +22,7 @@ from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments, one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
+from hieropo.passes.designs import design_of, is_formula, sources_of
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
 from hieropo.passes.feature_choice import FeatureChoice, check_choice, choice_name, has_origin
 from hieropo.passes.worker import PassResult
@@ -110,13 +112,15 @@ class LogMoments:
                 f"of() got {unknown[0]!r}; it takes the names of columns by role: {list(Roles.names())}."
             )
         columns_by_role = {"task": None, "action": None, "reward": None, **columns}
-        columns_by_role["context"] = columns_by_role.get("context") or getattr(features, "columns", ())
+        columns_by_role["context"] = columns_by_role.get("context") or sources_of(features)
         roles = Roles(**columns_by_role)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
-        source = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        opened = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        design = design_of(features, opened, roles, lenient=bad_rows is not None)
+        source, roles = design.source, design.roles
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
         feature_map, summed = features_and_sums(
-            source, features, roles, has_per_action_sums, rejects=bad_rows, checkpoint=checkpoint
+            source, design.choice, roles, has_per_action_sums, rejects=bad_rows, checkpoint=checkpoint
         )
         result = cls(feature_map, roles, summed, None if bad_rows is None else bad_rows.rejected)
         return result if has_origin(features) else result.at_final_origin()
@@ -300,7 +304,7 @@ class LogMoments:
             The message names the first difference.
         """
         for role, given in columns.items():
-            current = getattr(self.roles, role)
+            current = sources_of(self.features) if role == "context" else getattr(self.roles, role)
             if (
                 given
                 and (tuple(given) if isinstance(current, tuple) and not isinstance(given, str) else given)
@@ -311,6 +315,9 @@ class LogMoments:
                     "Leave it out, or make moments of the log again."
                 )
         named = choice_name(self.features)
+        terms = getattr(self.features, "terms", None)
+        if is_formula(features) and terms is not None and terms_of(features) == terms.formula:  # type: ignore[arg-type]
+            return
         if features is not None and not (features == named or _are_equivalent(features, self.features)):
             raise MismatchError(
                 f"These moments were made with other features ({named}, of the columns "

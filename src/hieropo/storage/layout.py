@@ -53,9 +53,9 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 6)
-SUMS = Kind("moments", "moments", 2)
-CHECKPOINT = Kind("checkpoint", "a checkpoint", 2)
+POLICY = Kind("policy", "a policy", 7)
+SUMS = Kind("moments", "moments", 3)
+CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"

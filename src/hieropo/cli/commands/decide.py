@@ -74,7 +74,9 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     given["eligible"], given["new_tasks"] = _eligible_column(stored, eligible), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
-        decisions = _decisions(policy, ProgressSource(Rows.of(requests, given).open(), line), task, given)
+        decisions = _decisions(
+            policy, ProgressSource(Rows.of(requests, given).open_for(policy.features), line), task, given
+        )
         rows = write_tables(output, _counted(decisions, counts))
     if as_json:
         print_json(

@@ -140,7 +140,7 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     settings["compare"] = _compared(given, learner.features_)
     rows, lenient = Rows.of(log, given), takes_rejects(given)
     with Line() as line:
-        source = ProgressSource(rows.open(rereadable=True, lenient=lenient), line)
+        source = ProgressSource(rows.open_for(learner.features_, rereadable=True, lenient=lenient), line)
         evaluation = learner.evaluate(source, **settings)
     epsilon = given["epsilon"]
     rows_needed = {} if epsilon is None else evaluation.rows_needed(epsilon, seed=given["seed"])

@@ -139,7 +139,7 @@ def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
 def _report(
     learner: Any, rows: Rows, path: Path, output: str, summary: Any, guesses: list[str], *, as_json: bool
 ) -> None:
-    from hieropo.passes.feature_choice import measured_from, origin_note
+    from hieropo.passes.feature_choice import features_note, measured_from
 
     moments, features = learner.moments_, learner.features_
     actions = None if features.actions is None else len(features.actions)
@@ -157,7 +157,7 @@ def _report(
     if as_json:
         print_json(report | {"summary": None if summary is None else summary.to_dict()})
         return
-    note = origin_note(features)  # a summary has this note too
+    note = features_note(features)  # a summary has this note too
     listed = "candidates described by columns" if actions is None else counted(actions, "action")
     click.echo(
         f"{report['learner']} learned from {_size(learner)} of {counted(len(moments), 'task')} in {rows}.\n"

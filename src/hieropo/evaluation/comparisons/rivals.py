@@ -337,7 +337,15 @@ def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -
         raise InputError(
             f"compare: the policy {name!r} lists no actions, so that none can be told from the log."
         )
-    lost = [column for column in other.columns if column not in features.columns]
+    terms, of_other = getattr(features, "terms", None), getattr(other, "terms", None)
+    if of_other is not None and (terms is None or terms.identity() != of_other.identity()):
+        raise InputError(
+            f"compare: the policy {name!r} makes its columns by the terms {str(of_other.formula)!r} of its own log, "
+            "and the rows are read with the columns of the policy that is evaluated. Fit one of them with the feature "
+            "map of the other, features=other.features_, or evaluate each by itself."
+        )
+    plain_columns = features.columns if terms is None or of_other is not None else terms.plain
+    lost = [column for column in other.columns if column not in plain_columns]
     if lost:
         raise InputError(
             f"compare: the policy {name!r} reads the context column {lost[0]!r}, which the policy that is evaluated "

@@ -80,6 +80,7 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "eligible": (is_list_of_ids, "a list of action ids"),
     "time": (is_time, "a date, a time stamp or a number"),
     "filter": (lambda _: True, "anything"),
+    "term": (lambda _: True, "anything"),
 }
 _NUMBER = (is_number, "a number")
 _ELIGIBLE_ADVICE = (

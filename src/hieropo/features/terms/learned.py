@@ -1,0 +1,567 @@
+"""The map that a log teaches: levels, knots and kinds of columns, as JSON; and its columns of numbers."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array, Mask
+from hieropo.errors import InputError, SchemaError
+from hieropo.features.terms.parsing import parse
+from hieropo.features.terms.splines import natural_spline
+from hieropo.features.terms.statistics import part_of
+from hieropo.features.terms.terms import (
+    TOLD_COLUMNS,
+    Cat,
+    Cross,
+    Cyclic,
+    DatePart,
+    Log,
+    Number,
+    Ordered,
+    Spline,
+    Term,
+    Terms,
+    YesNo,
+)
+from hieropo.features.terms.values import DAY, Kind, Values, on_clock
+from hieropo.rows.columns import HUGE
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedColumn:
+    """A column of the log that terms read.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"number", "boolean", "text", "time"}
+    zone : str or None
+        Time zone of a column of times.
+    missing : bool
+        The log had missing values in it.
+    median : float or None
+        Median of the numbers; it stands for a missing value where ``missing="prior"`` and the log had none.
+    """
+
+    name: str
+    kind: Kind
+    zone: str | None = None
+    missing: bool = False
+    median: float | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Return the part that decides which map it is, as JSON; the median only fills in values of requests."""
+        return {"name": self.name, "kind": self.kind, "zone": self.zone, "missing": self.missing}
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedTerm:
+    """A term with all that a log taught about it.
+
+    Parameters
+    ----------
+    term : Term
+    levels : tuple
+        Levels of a category in their order; those of the last one are coded by -1 unless there are ``other`` ones.
+    other : bool
+        The log has rarer levels, which are one class.
+    knots : tuple of float
+    factors : tuple of LearnedTerm
+        Of an interaction.
+    """
+
+    term: Term
+    levels: tuple[Any, ...] = ()
+    other: bool = False
+    knots: tuple[float, ...] = ()
+    factors: tuple["LearnedTerm", ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its columns, by the names that the user gave."""
+        return tuple(_names(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the term as JSON can hold it."""
+        entries = {"levels": list(self.levels), "other": self.other, "knots": list(self.knots)}
+        factors = {"factors": [factor.to_dict() for factor in self.factors]} if self.factors else {}
+        return {
+            "term": str(self.term),
+            **{name: value for name, value in entries.items() if value},
+            **factors,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "LearnedTerm":
+        """Return the term that :meth:`to_dict` wrote."""
+        (term,) = parse(stored["term"])
+        return cls(
+            term,
+            tuple(stored.get("levels", ())),
+            bool(stored.get("other", False)),
+            tuple(stored.get("knots", ())),
+            tuple(cls.from_dict(factor) for factor in stored.get("factors", ())),
+        )
+
+
+class Refusal(NamedTuple):
+    """Rows (n,) whose value in a column cannot be used, and why."""
+
+    column: str
+    reason: str
+    rows: Mask
+
+
+class Encoded(NamedTuple):
+    """The columns of a design, (d, n); rows that are refused; and rows with unknown levels, by column."""
+
+    columns: Array
+    refused: list[Refusal]
+    unknown: dict[str, Mask]
+
+
+@dataclass(frozen=True)
+class LearnedTerms:
+    """A formula with all that a log taught about it: context columns become d columns of numbers.
+
+    Parameters
+    ----------
+    formula : Terms
+        As it was given.
+    columns : tuple of LearnedColumn
+        The columns that are read.
+    terms : tuple of LearnedTerm
+    indicators : tuple of tuple of str
+        Columns that were missing in the same rows of the log; each group has one column, 1 where they are missing.
+    intercept : bool
+        The design begins with a column of ones.
+    notes : tuple of str
+        Sentences on columns that were left out.
+    taken : tuple of str
+        Names of columns that play other roles, which no column of the design has.
+    """
+
+    formula: Terms
+    columns: tuple[LearnedColumn, ...]
+    terms: tuple[LearnedTerm, ...]
+    indicators: tuple[tuple[str, ...], ...] = ()
+    intercept: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    taken: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the d columns, each once, such as ``price``, ``device=phone`` and ``price (missing)``."""
+        names = ["intercept"] if self.intercept else []
+        names += [name for term in self.terms for name in term.names]
+        names += [f"{', '.join(group)} (missing)" for group in self.indicators]
+        unique: dict[str, None] = {}
+        for name in names:
+            while name in unique or name in self.taken:  # a level may be called as anything
+                name += "'"  # noqa: PLW2901
+            unique[name] = None
+        return tuple(unique)
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that equal maps share."""
+        return json.dumps(self.identity(), sort_keys=True)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The columns that are those of the log as they are: numbers without missing values."""
+        complete = {column.name for column in self.columns if not column.missing}
+        numbers = [term.term.column for term in self.terms if isinstance(term.term, Number)]
+        return tuple(name for name in numbers if name in complete and name in self.names)
+
+    def of(self, name: str) -> LearnedColumn:
+        """Return a column that is read, by its name."""
+        return next(column for column in self.columns if column.name == name)
+
+    def with_missing(self, missing: Any) -> "LearnedTerms":
+        """Return the map with another behaviour for values that are missing where the log had none."""
+        return replace(self, formula=replace(self.formula, missing=missing))
+
+    def encode(self, values: Mapping[str, Values]) -> Encoded:
+        """Return the columns (d, n) of n rows, from the values of each source column.
+
+        A missing value is 0 in the columns of its terms and 1 in its indicator where the log had missing values, else
+        refused or taken as unknown, as ``formula.missing`` says. An unknown level is "other" where the log had such,
+        else the mean of the levels.
+        """
+        return _Encoder(self, values).encoded()
+
+    def identity(self) -> dict[str, Any]:
+        """Return all that decides the columns of rows with known values, as JSON; equal maps have equal ones."""
+        return {
+            "columns": [column.identity() for column in self.columns],
+            "terms": [term.to_dict() for term in self.terms],
+            "indicators": [list(group) for group in self.indicators],
+            "intercept": self.intercept,
+            "names": list(self.names),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as JSON can hold it; :meth:`from_dict` reads it back exactly."""
+        medians = {column.name: column.median for column in self.columns if column.median is not None}
+        return {
+            "formula": str(self.formula), **self.identity(), "medians": medians, "notes": list(self.notes),
+            "taken": list(self.taken),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "LearnedTerms":
+        """Return the map that :meth:`to_dict` wrote."""
+        medians = stored["medians"]
+        columns = tuple(
+            LearnedColumn(**column, median=medians.get(column["name"])) for column in stored["columns"]
+        )
+        return cls(
+            parse(stored["formula"]),
+            columns,
+            tuple(LearnedTerm.from_dict(term) for term in stored["terms"]),
+            tuple(tuple(group) for group in stored["indicators"]),
+            bool(stored["intercept"]),
+            tuple(stored["notes"]),
+            tuple(stored["taken"]),
+        )
+
+    def checked(self) -> "LearnedTerms":
+        """Return the map; raise where it has no column, or more than are allowed.
+
+        Raises
+        ------
+        SchemaError
+            No column varies.
+        InputError
+            The message has the number of columns of each term.
+        """
+        if not self.names or self.names == ("intercept",):
+            raise SchemaError(
+                f"No feature is left of {str(self.formula)!r}: {' '.join(self.notes) or 'no column varies.'} Name "
+                "other context columns, or none."
+            )
+        limit = self.formula.max_columns
+        if len(self.names) > limit:
+            widest = sorted(self.terms, key=lambda term: -len(term.names))[:3]
+            listed = ", ".join(f"{term.term} has {len(term.names):,}" for term in widest)
+            raise InputError(
+                f"The features {str(self.formula)!r} have {len(self.names):,} columns for each action, and {limit} are "
+                f"allowed: {listed}. Memory grows with the square of their number, time with the cube. Lower "
+                f"max_levels or df, leave terms out, or allow more: '{self.formula.terms[0]} + ...; "
+                f"max_columns={len(self.names)}'."
+            )
+        return self
+
+    def described(self) -> str:
+        """Return sentences on the terms: their columns, levels, and the columns that were left out."""
+        sentences = [f"The features are {' + '.join(str(term.term) for term in self.terms)}."]
+        for term in self.terms:
+            if isinstance(term.term, Cat | DatePart) and term.names:
+                last = "other" if term.other else _label(term.term, term.levels[-1])
+                sentences.append(
+                    f"{_subject(term.term)} has {len(term.levels)} levels"
+                    f"{' and other ones' if term.other else ''}; coefficients are differences from their mean, and "
+                    f"that of {last!r} is minus the sum of the others."
+                )
+        if self.indicators:
+            listed = ", ".join(f"{', '.join(group)} (missing)" for group in self.indicators)
+            sentences.append(f"Missing values have columns of their own: {listed}.")
+        sentences.extend(self.notes)
+        if len(self.names) > TOLD_COLUMNS:
+            sentences.append(
+                f"There are {len(self.names)} columns for each action, which is many: time grows with the cube of "
+                "their number, and tasks with few rows say little about each."
+            )
+        return " ".join(sentences)
+
+
+def terms_differences(one: LearnedTerms | None, other: LearnedTerms | None) -> list[str]:
+    """Return the differences between the terms of two feature maps, in words; the first of each kind."""
+    if one is None or other is None:
+        return (
+            []
+            if one is other
+            else [f"terms that make columns in the {'second' if one is None else 'first'} only"]
+        )
+    if one.identity() == other.identity():
+        return []
+    differences = []
+    if one.formula.terms != other.formula.terms:
+        differences.append(f"the formulas {str(one.formula)!r} and {str(other.formula)!r}")
+    for left, right in zip(one.columns, other.columns, strict=False):
+        if left.identity() != right.identity():
+            differences.append(
+                f"column {left.name!r} ({_column_in_words(left)}) and {right.name!r} ({_column_in_words(right)})"
+            )
+            break
+    for mine, theirs in zip(one.terms, other.terms, strict=False):
+        if mine != theirs:
+            differences.append(f"{mine.term} {_learned_in_words(mine)} and {_learned_in_words(theirs)}")
+            break
+    return differences or [f"columns {list(one.names)} and {list(other.names)}"]
+
+
+def _column_in_words(column: LearnedColumn) -> str:
+    zone = "" if column.zone is None else f", zone {column.zone}"
+    return f"{column.kind}{zone}, {'with' if column.missing else 'without'} missing values"
+
+
+def _learned_in_words(term: LearnedTerm) -> str:
+    if term.knots:
+        return f"with knots {[float(f'{knot:.6g}') for knot in term.knots]}"
+    return f"with levels {list(term.levels)}{' and other ones' if term.other else ''}"
+
+
+class _Encoder:
+    """The encoding of n rows by one map."""
+
+    def __init__(self, learned: LearnedTerms, values: Mapping[str, Values]) -> None:
+        self._learned = learned
+        self._fills: dict[str, Mask] = {}
+        self._zeros: dict[str, Mask] = {}
+        self._refused: list[Refusal] = []
+        self._unknown: dict[str, Mask] = {}
+        self._values = {column.name: self._usable(column, values[column.name]) for column in learned.columns}
+        self._n = len(next(iter(values.values())))
+
+    def encoded(self) -> Encoded:
+        learned = self._learned
+        blocks = [np.ones((1, self._n))] if learned.intercept else []
+        blocks += [self._term(term) for term in learned.terms]
+        blocks += [self._values[group[0]].missing[None, :].astype(np.float64) for group in learned.indicators]
+        return Encoded(np.concatenate(blocks), self._refused, self._unknown)
+
+    def _usable(self, column: LearnedColumn, values: Values) -> Values:
+        """Return the values with a stand-in for those that are missing or unusable; note refusals."""
+        missing, numbers = values.missing, values.numbers
+        if missing.any() and not column.missing:
+            if self._learned.formula.missing == "refuse":
+                self._refused.append(Refusal(column.name, "missing", missing))
+            else:
+                self._fills[column.name] = missing
+        elif missing.any():
+            self._zeros[column.name] = missing
+        if numbers is None:
+            return values
+        infinite, huge = np.isinf(numbers), np.isfinite(numbers) & (np.abs(numbers) > HUGE)
+        for reason, bad in (("infinite", infinite), ("huge", huge)):
+            if bad.any():
+                self._refused.append(Refusal(column.name, reason, bad))
+        stand_in = 0.0 if column.median is None else column.median
+        return replace(values, numbers=np.where(missing | infinite | huge, stand_in, numbers))
+
+    def _term(self, term: LearnedTerm) -> Array:
+        if isinstance(term.term, Cross):
+            block = self._term(term.factors[0])
+            for factor in term.factors[1:]:
+                right = self._term(factor)
+                block = (block[:, None, :] * right[None, :, :]).reshape(-1, self._n)
+            return block
+        (column,) = term.term.columns
+        values = self._values[column]
+        columns: Array = _BLOCKS[type(term.term)](self, term, values)
+        zeros = self._zeros.get(column)
+        if zeros is not None:
+            columns[:, zeros] = 0.0
+        return columns
+
+    def _number(self, _: LearnedTerm, values: Values) -> Array:
+        assert values.numbers is not None
+        return values.numbers[None, :].copy()
+
+    def _yes_no(self, term: LearnedTerm, values: Values) -> Array:
+        block = self._number(term, values)
+        fills = self._fills.get(term.term.columns[0])
+        if fills is not None:
+            block[:, fills] = 0.5
+        return block
+
+    def _log(self, term: LearnedTerm, values: Values) -> Array:
+        assert isinstance(term.term, Log)
+        shifted = self._number(term, values) + term.term.plus
+        bad = (shifted[0] <= 0) & ~values.missing
+        if bad.any():
+            self._refused.append(Refusal(term.term.column, f"not above {-term.term.plus + 0.0:g}", bad))
+        shifted[shifted <= 0] = 1.0
+        return np.asarray(np.log(shifted))
+
+    def _spline(self, term: LearnedTerm, values: Values) -> Array:
+        if len(term.knots) < 2:
+            return np.zeros((0, self._n))
+        assert values.numbers is not None
+        return np.ascontiguousarray(natural_spline(values.numbers, term.knots)[:, 1:].T)
+
+    def _category(self, term: LearnedTerm, values: Values) -> Array:
+        k = len(term.levels)
+        positions = _positions(term.levels, values)
+        known = positions >= 0
+        self._note_unknown(term.term.columns[0], ~known & ~values.missing)
+        return (
+            _contrasts(k, other=term.other)[:, np.where(known, positions, k)]
+            if not values.missing.any()
+            else (self._with_missing(term, positions, values.missing))
+        )
+
+    def _with_missing(self, term: LearnedTerm, positions: NDArray[np.int64], missing: Mask) -> Array:
+        k = len(term.levels)
+        contrasts = np.concatenate([_contrasts(k, other=term.other), np.zeros((len(term.names), 1))], axis=1)
+        return np.asarray(contrasts[:, np.where(missing, k + 1, np.where(positions >= 0, positions, k))])
+
+    def _note_unknown(self, column: str, unknown: Mask) -> None:
+        if unknown.any():
+            before = self._unknown.get(column)
+            self._unknown[column] = unknown if before is None else before | unknown
+
+    def _date_part(self, term: LearnedTerm, values: Values) -> Array:
+        assert isinstance(term.term, DatePart)
+        parts = part_of(_clock(values, term.term.zone), term.term.part).astype(np.float64)
+        return self._category(term, Values("number", values.missing, parts))
+
+    def _ordered(self, term: LearnedTerm, values: Values) -> Array:
+        column = term.term.columns[0]
+        if values.numbers is not None:
+            levels = np.array(term.levels[1:], dtype=np.float64)
+            block = (values.numbers[None, :] >= levels[:, None]).astype(np.float64)
+        else:
+            positions = _positions(term.levels, values)
+            steps = np.arange(1, len(term.levels))
+            block = (positions[None, :] >= steps[:, None]).astype(np.float64)
+            unknown = (positions < 0) & ~values.missing
+            self._note_unknown(column, unknown)
+            block[:, unknown] = 0.5
+        fills = self._fills.get(column)
+        if fills is not None:
+            block[:, fills] = 0.5
+        return block
+
+    def _cyclic(self, term: LearnedTerm, values: Values) -> Array:
+        cyclic = term.term
+        assert isinstance(cyclic, Cyclic)
+        if isinstance(cyclic.period, float):
+            assert values.numbers is not None
+            phase = np.mod(values.numbers, cyclic.period) / cyclic.period
+        else:
+            phase = _phase(_clock(values, cyclic.zone), cyclic.period)
+        angles = 2.0 * np.pi * np.arange(1, cyclic.harmonics + 1)[:, None] * phase
+        block = np.stack([np.sin(angles), np.cos(angles)], axis=1).reshape(-1, self._n)
+        fills = self._fills.get(cyclic.column)
+        if fills is not None:
+            block[:, fills] = 0.0
+        return block
+
+
+_BLOCKS: dict[type[Term], Any] = {
+    Number: _Encoder._number,
+    YesNo: _Encoder._yes_no,
+    Cat: _Encoder._category,
+    Ordered: _Encoder._ordered,
+    Spline: _Encoder._spline,
+    Cyclic: _Encoder._cyclic,
+    DatePart: _Encoder._date_part,
+    Log: _Encoder._log,
+}
+
+
+def _clock(values: Values, zone: str | None) -> NDArray[np.int64]:
+    assert values.instants is not None
+    return on_clock(values.instants, zone or values.zone)
+
+
+def _phase(clock: NDArray[np.int64], period: str) -> Array:
+    """Return the phase in [0, 1) of microseconds on a clock (n,) within the day, the week or the year."""
+    if period == "day":
+        return np.asarray((clock % DAY) / DAY)
+    if period == "week":
+        return np.asarray(((clock + 3 * DAY) % (7 * DAY)) / (7 * DAY))
+    years = clock.view("M8[us]").astype("M8[Y]")
+    start = years.astype("M8[us]").astype(np.int64)
+    end = (years + 1).astype("M8[us]").astype(np.int64)
+    return np.asarray((clock - start) / (end - start))
+
+
+def _positions(levels: Sequence[Any], values: Values) -> NDArray[np.int64]:
+    """Return the position of each value (n,) among the levels; -1 for none of them."""
+    if values.codes is not None:
+        index = {level: position for position, level in enumerate(levels)}
+        of_text = np.array([*(index.get(text, -1) for text in values.texts), -1], dtype=np.int64)
+        return of_text[values.codes]
+    assert values.numbers is not None
+    known = np.array(levels, dtype=np.float64)
+    positions = np.clip(np.searchsorted(known, values.numbers), 0, known.size - 1)
+    return np.where(known[positions] == values.numbers, positions, -1)
+
+
+def _contrasts(k: int, *, other: bool) -> Array:
+    """Return the sum-to-zero codes of k levels and of any other one, (columns, k + 1)."""
+    width = k if other else k - 1
+    contrasts = np.zeros((width, k + 1))
+    np.fill_diagonal(contrasts, 1.0)
+    contrasts[:, k if other else k - 1] = -1.0
+    if not other:
+        contrasts[:, k] = 0.0  # a level that the log does not have: the mean of the levels
+    return contrasts
+
+
+def _names(term: LearnedTerm) -> Iterator[str]:
+    """Yield the names of the columns of a term."""
+    description = term.term
+    if isinstance(description, Cross):
+        for pair in product(*(factor.names for factor in term.factors)):
+            yield ":".join(pair)
+    elif isinstance(description, Cat | DatePart):
+        for level in term.levels[: None if term.other else -1]:
+            yield f"{_subject(description)}={_label(description, level)}"
+    elif isinstance(description, Ordered):
+        yield from (f"{description.column}>={_label(description, level)}" for level in term.levels[1:])
+    elif isinstance(description, Spline):
+        yield from (f"{description.column}@{knot:.6g}" for knot in term.knots[1:])
+    elif isinstance(description, Cyclic):
+        yield from _waves(description)
+    else:
+        yield _name(description)
+
+
+def _waves(term: Cyclic) -> Iterator[str]:
+    """Yield the names of the sines and cosines of a cycle."""
+    period = term.period if isinstance(term.period, str) else f"{term.period:g}"
+    for harmonic in range(1, term.harmonics + 1):
+        speed = "" if harmonic == 1 else f"{harmonic} "
+        yield from (f"{wave}({speed}{period} of {term.column})" for wave in ("sin", "cos"))
+
+
+def _name(term: Term) -> str:
+    """Return the name of the only column of a number, a boolean or a logarithm."""
+    (column,) = term.columns
+    if isinstance(term, YesNo):
+        return f"{column}=yes"
+    if isinstance(term, Log):
+        return f"log({column}{f' + {term.plus:g}' if term.plus else ''})"
+    return column
+
+
+def _subject(term: Term) -> str:
+    return f"{term.part} of {term.column}" if isinstance(term, DatePart) else term.columns[0]
+
+
+def _label(term: Term, level: Any) -> str:
+    """Return a level as a user writes it."""
+    if isinstance(term, DatePart) and term.part == "weekday":
+        return _WEEKDAYS[int(level)]
+    if isinstance(term, DatePart) and term.part == "month":
+        return _MONTHS[int(level) - 1]
+    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
