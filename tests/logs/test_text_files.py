@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import gzip
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -386,3 +387,11 @@ def test_a_byte_order_mark_is_no_part_of_a_file(name, text, suffix, tmp_path):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, gzip.compress(content) if suffix else content, name + suffix)
     assert (column(tmp_path), column(tmp_path, "y")) == ([1, 2] * 2, ["a", "b"] * 2)
+
+
+def test_booleans_with_holes_are_booleans(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("a,vip\n1,true\n2,\n3,FALSE\n")
+    column = pa.Table.from_batches(open_log(path).batches(["vip"]))["vip"]
+    assert column.type == pa.bool_()
+    assert column.to_pylist() == [True, None, False]

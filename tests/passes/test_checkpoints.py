@@ -250,7 +250,7 @@ def test_a_checkpoint_of_another_format_or_damaged_is_refused(log: Path, tmp_pat
     entries.pop("sha256")
     for version in (1, 3):
         document.write_bytes(layout.encode({**entries, "version": version}))
-        with pytest.raises(ArtifactError, match=f"format version {version}, .* reads only version 2"):
+        with pytest.raises(ArtifactError, match=f"format version {version}, .* reads only version 3"):
             LogMoments.of(log, checkpoint=kept, **COLUMNS)
     document.write_bytes(layout.encode(entries))
     raw = bytearray(table.read_bytes())

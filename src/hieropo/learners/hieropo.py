@@ -210,7 +210,7 @@ class HierOPO(Fitted, Parameters):
         """
         settings = self._check_settings()
         start = perf_counter()
-        columns = tuple(context) or sources_of(self.features)
+        columns = context or sources_of(self.features)
         single = task, action, reward, pscore, weight, precision, sampling_weight
         by_role = (*single, columns, levels, metadata, eligible, time)
         stored = as_moments(log)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.terms.learned import LearnedTerms
-from hieropo.features.terms.learning import Resolved, SourceColumn, learn, resolve
+from hieropo.features.terms.learning import Resolved, SourceColumn, declared_times, learn, resolve
 from hieropo.features.terms.parsing import terms_of
 from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LevelsError, LogColumns
@@ -107,9 +107,10 @@ def _checked(terms: Terms, roles: Roles) -> Terms:
         return terms
     unread = [column for column in roles.context if column not in terms.columns]
     if unread:
+        named = f" Maps by name are {', '.join(map(repr, NAMED))}." if len(terms.terms) == 1 else ""
         raise SchemaError(
             f"context={list(roles.context)} names {unread[0]!r}, which the formula {str(terms)!r} does not read. Leave "
-            "context out, or add a term; a '.' in the formula stands for every context column."
+            f"context out, or add a term; a '.' in the formula stands for every context column.{named}"
         )
     return terms
 
@@ -135,7 +136,7 @@ def _statistics(
     terms: Terms, source: LogSource, roles: Roles
 ) -> tuple[Sequence[Resolved], Mapping[str, SourceColumn], LogColumns]:
     context = roles.context if EachColumn() in terms.terms else ()
-    columns = source_columns(source, tuple(dict.fromkeys([*context, *terms.columns])))
+    columns = declared_times(terms, source_columns(source, tuple(dict.fromkeys([*context, *terms.columns]))))
     resolved = resolve(terms, context, columns)
     medians = terms.missing == "prior"
     return resolved, columns, log_columns(source, resolved, columns, weight=roles.weight, medians=medians)

@@ -83,6 +83,19 @@ def resolve(terms: Terms, context: Sequence[str], columns: Mapping[str, SourceCo
     return list(resolved.values())
 
 
+def declared_times(terms: Terms, columns: Mapping[str, SourceColumn]) -> dict[str, SourceColumn]:
+    """Return the kinds of columns, where text that a cycle or a part of a date reads is a time, ISO 8601."""
+    declared = dict(columns)
+    for term in terms:
+        for factor in term.factors if isinstance(term, Cross) else [term]:
+            is_time = isinstance(factor, DatePart) or (
+                isinstance(factor, Cyclic) and isinstance(factor.period, str)
+            )
+            if is_time and columns[factor.columns[0]].kind == "text":
+                declared[factor.columns[0]] = SourceColumn("time")
+    return declared
+
+
 def _resolved(term: Term, columns: Mapping[str, SourceColumn]) -> list[Resolved]:
     if isinstance(term, ByType):
         return [Resolved(found, by_type=True) for found in _by_type(term.column, columns[term.column].kind)]

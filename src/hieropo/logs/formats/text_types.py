@@ -275,9 +275,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 def _lossless(texts: pa.Array, values: pa.Array) -> bool:
     """Return whether these values keep all that tells the texts apart as ids."""
     if values.type == _BOOL:
-        return bool(
-            pc.all(pc.is_in(pc.utf8_lower(texts), pa.array(["true", "false"]), skip_nulls=True)).as_py()
-        )
+        return bool(pc.all(pc.is_in(pc.utf8_lower(texts.drop_null()), pa.array(["true", "false"]))).as_py())
     if values.type not in _NUMBERS:
         return True
     if any(_any(_leading_zeros(texts, sign)) for sign in ("0", "-0")):
