@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_format_or_damaged_is_refused(log: Path, tmp_pat
     document, table = kept / "checkpoint.json", kept / "lane-0-moments.arrow"
     entries = json.loads(document.read_bytes())
     entries.pop("sha256")
-    for version in (1, 3):
+    for version in (1, 4):
         document.write_bytes(layout.encode({**entries, "version": version}))
         with pytest.raises(ArtifactError, match=f"format version {version}, .* reads only version 3"):
             LogMoments.of(log, checkpoint=kept, **COLUMNS)

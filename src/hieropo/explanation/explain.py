@@ -13,6 +13,7 @@ from hieropo.estimation.hyper.mixed import normal_mixture_below
 from hieropo.explanation.contexts import context_spread, mean_context
 from hieropo.explanation.explanation import ActionValue, Explanation, Influence, Shares, Turn
 from hieropo.features.maps import FeatureMap
+from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import Attribution, attribution, without_tasks
 from hieropo.model.protocol import TaskPosterior
 from hieropo.policies.gating import GatedPolicy
@@ -123,10 +124,13 @@ def _context(moments: Any, features: FeatureMap, row: int, context: Context) -> 
             )
         return mean
     if isinstance(context, Mapping):
+        sources = getattr(features, "sources", columns)
+        if set(context) == set(sources) and list(sources) != columns:
+            return np.asarray(encoded_rows(features, [context])[0])
         if set(context) != set(columns):
             raise InputError(
-                f"The context names {sorted(context)}, and this policy reads the context columns {columns}. Give a "
-                "number for each of these."
+                f"The context names {sorted(context)}, and this policy reads the context columns {list(sources)}. "
+                "Give a number for each of these."
             )
         return np.array([float(context[column]) for column in columns])
     given = np.asarray(context, dtype=np.float64)

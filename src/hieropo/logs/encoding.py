@@ -458,6 +458,33 @@ def encoded_rows(features: Any, rows: Sequence[Mapping[str, Any]]) -> Array:
     )
 
 
+def encoded_texts(features: Any, texts: Mapping[str, str]) -> Array:
+    """Return the context columns (c,) of a feature map with terms for one row whose values are written as text.
+
+    An empty text is a missing value.
+
+    Raises
+    ------
+    LogError
+        A text is no value of the kind of its column; names the column.
+    """
+    arrays = {}
+    for column in features.terms.columns:
+        text = texts[column.name]
+        array = pa.array([text or None], pa.string())
+        if column.kind in ("number", "boolean") and text:
+            try:
+                array = array.cast(pa.float64() if column.kind == "number" else pa.bool_())
+            except pa.ArrowInvalid as error:
+                raise LogError(
+                    f"{text!r} is not {_IN_WORDS[column.kind]}, which the column {column.name!r} holds. Correct it."
+                ) from error
+        arrays[column.name] = array
+    source = encoded(open_log(pa.table(arrays)), features)
+    (batch,) = source.batches(features.columns)
+    return np.asarray(context_matrix(batch, features.columns, 0)[0])
+
+
 def stated_types(log: LogSource, features: Any) -> dict[str, str]:
     """Return the types that columns of a text file need, where it was read with other types than the log had.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.commands.inspect import context_values
+from hieropo.cli.commands.inspect import context_values, numbers_at
 from hieropo.cli.console import example, print_json, shared_options, usage_error
 
 
@@ -34,7 +34,7 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
 def explain_command(
     directory: str,
     task: str,
-    at: tuple[dict[str, float], ...],
+    at: tuple[dict[str, str], ...],
     moments: str | None,
     html: str | None,
     as_json: bool,  # noqa: FBT001
@@ -62,10 +62,11 @@ def explain_command(
         click.echo(f"\n{html} holds the explanation. Open it in a browser.")
 
 
-def _context(features: Any, at: tuple[dict[str, float], ...]) -> Any:
+def _context(features: Any, given: tuple[dict[str, str], ...]) -> Any:
     """Return the context, or one row for each candidate; None where --at is not given."""
-    if not at:
+    if not given:
         return None
+    at = tuple(numbers_at(features, one) for one in given)
     if features.actions is not None:
         if len(at) > 1:
             usage_error(

@@ -37,24 +37,41 @@ _ZERO_SD_UNCERTAINTY = {
 
 def context_values(
     _: click.Context, __: click.Parameter, value: str | tuple[str, ...] | None
-) -> dict[str, float] | tuple[dict[str, float], ...] | None:
-    """Split ``A=1,B=2`` into numbers by name; each value of an option that may be given several times."""
+) -> dict[str, str] | tuple[dict[str, str], ...] | None:
+    """Split ``A=1,B=phone`` into values by name; each value of an option that may be given several times."""
     if isinstance(value, tuple):
-        return tuple(_numbers_by_name(one) for one in value)
-    return None if value is None else _numbers_by_name(value)
+        return tuple(_values_by_name(one) for one in value)
+    return None if value is None else _values_by_name(value)
 
 
-def _numbers_by_name(value: str) -> dict[str, float]:
+def _values_by_name(value: str) -> dict[str, str]:
     values = {}
     for part in value.split(","):
-        name, equals, number = part.partition("=")
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or not math.isfinite(values[name.strip()]):
+        name, equals, text = part.partition("=")
+        if not equals:
             raise click.BadParameter(f"{part!r} is not NAME=NUMBER. Write a=1,b=2, for example.")
+        values[name.strip()] = text
     return values
+
+
+def numbers_at(features: Any, at: dict[str, str]) -> dict[str, float]:
+    """Return the numbers of a context by name, encoded where the features of a policy have terms."""
+    terms = getattr(features, "terms", None)
+    if terms is not None and set(at) == set(terms.sources):
+        from hieropo.logs.encoding import encoded_texts
+
+        return dict(zip(features.columns, encoded_texts(features, at).tolist(), strict=True))
+    return {name: _finite(name, text) for name, text in at.items()}
+
+
+def _finite(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        usage_error(f"{f'{name}={text}'!r} is not NAME=NUMBER. Write a=1,b=2, for example.")
+    return number
 
 
 @click.command(
@@ -71,7 +88,7 @@ def _numbers_by_name(value: str) -> dict[str, float]:
     help="Context for the lower bounds of --task. Default: the mean context of the task's rows.",
 )  # fmt: skip
 @shared_options
-def inspect_command(directory: str, task: str | None, at: dict[str, float] | None, as_json: bool) -> None:  # noqa: FBT001
+def inspect_command(directory: str, task: str | None, at: dict[str, str] | None, as_json: bool) -> None:  # noqa: FBT001
     """Show the policy in DIR: its tasks, actions and coefficients, and the variation between tasks."""
     from hieropo.cli.summaries import summary, task_summary
     from hieropo.storage.load import load_policy
@@ -83,7 +100,7 @@ def inspect_command(directory: str, task: str | None, at: dict[str, float] | Non
         about = summary(stored)
         show: Callable[..., str] = _summary_text
     else:
-        about = task_summary(stored, task, at)
+        about = task_summary(stored, task, None if at is None else numbers_at(stored.features, at))
         show = _task_text
     if as_json:
         print_json(about)
