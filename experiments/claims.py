@@ -82,6 +82,7 @@ class World:
     actions: int = 4
     reward: str = "normal"
     few: float = 0.0
+    correlation: float = 0.0
     unequal: bool = False
     runs: int = 200
 
@@ -105,6 +106,7 @@ WORLDS = {
     "contexts 5,000": World("the same, 5,000 rows", 50, 100, columns=7, actions=5, runs=40),
     "unequal": World("contexts of unequal weight, 1,000 rows", 50, 20, columns=7, actions=5, unequal=True, runs=60),
     "contexts, none": World("contexts, no effect, 1,500 rows", 60, 25, 0.0, 0.5, 0.0, columns=3, runs=60),
+    "correlated": World("contexts whose coefficients are correlated, .6", 60, 40, columns=4, correlation=0.6, runs=60),
 }  # fmt: skip
 OTHERS = ("pooled", "separate", "one action", "James-Stein")
 
@@ -166,7 +168,10 @@ def drawn(world: World, rng: np.random.Generator) -> Log:
     elif world.few < 0:
         interaction[rng.random(m) > -world.few] = 0.0
     theta = world.action * rng.standard_normal((1, count, p)) + world.level * rng.standard_normal((m, 1, p))
-    theta = (theta + interaction * rng.standard_normal((m, count, p))) * size
+    effects = rng.standard_normal((m, count, p))
+    if world.correlation:
+        effects = effects @ np.linalg.cholesky((1 - world.correlation) * np.eye(p) + world.correlation).T
+    theta = (theta + interaction * effects) * size
     n = m * world.rows
     if world.columns:
         task = np.sort(rng.integers(0, m, n))

@@ -15,7 +15,18 @@ from hieropo.estimation.crossed.mixture import (
     condition_hierarchies,
     integrate_crossed,
 )
-from hieropo.estimation.crossed.shapes import Pattern, Scaling, Shapes, _negative, learn_shapes, part_of_tasks
+from hieropo.estimation.crossed.shapes import (
+    Pattern,
+    Scaling,
+    Shapes,
+    _along_root,
+    _Evidence,
+    _negative,
+    _root_of_correlations,
+    _with_part,
+    learn_shapes,
+    part_of_tasks,
+)
 from hieropo.estimation.hyper.mixed import Components, normal_mixture_below, normal_mixture_quantile
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.features.maps import indicator, per_action
@@ -344,6 +355,57 @@ def test_shapes_find_the_column_that_tasks_differ_in_and_the_action_of_more_nois
     level = np.sqrt(np.diagonal(scaling.inverse.T @ shapes.level @ scaling.inverse))
     assert level[1] > 1.5 * level[2]
     assert np.prod(level) == pytest.approx(1.0)
+
+
+def correlated(seed: int, rho: float, m: int = 60) -> UnitMoments:
+    """Interactions of three columns, correlated among them by rho."""
+    rng = np.random.default_rng(seed)
+    n = 30 * m
+    task, action = rng.integers(0, m, n), rng.integers(0, 3, n)
+    x = np.column_stack([np.ones(n), rng.standard_normal((n, 2)) * [2.0, 0.5]])
+    cov = 0.3 * ((1 - rho) * np.eye(3) + rho) * np.outer([1.0, 0.5, 2.0], [1.0, 0.5, 2.0])
+    theta = rng.multivariate_normal(np.zeros(3), cov, (m, 3)) + rng.standard_normal((m, 1, 3))
+    reward = np.einsum("ij,ij->i", x, theta[task, action]) + rng.standard_normal(n)
+    made = UnitAccumulator(per_action(range(3), ["x", "y"], intercept=True))
+    made.add(task, action, x[:, 1:], reward)
+    return made.moments()
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_the_slope_of_correlations_is_that_of_their_evidence(part: int) -> None:
+    moments = correlated(1, 0.5, m=10)
+    scaling, pattern = Scaling.of(moments), Pattern.of(3)
+    log_sds, log_noise = [np.full(3, -0.5)] * 3, np.zeros(3)
+    root, _ = _root_of_correlations(np.array([0.3, -0.2, 0.4]), 3)
+
+    def evidence(change: Array) -> _Evidence:
+        factors = _with_part((np.eye(3),) * 3, part, root + change, np.arange(3))
+        return _Evidence.of(moments, scaling, pattern, log_sds, log_noise, factors)
+
+    at = evidence(np.zeros((3, 3)))
+    slope = _along_root(root, at.squares[part], at.counts[part])
+    for i, j in zip(*np.tril_indices(3), strict=True):
+        change = np.zeros((3, 3))
+        change[i, j] = 1e-5
+        numeric = (evidence(change).value - evidence(-change).value) / 2e-5
+        assert slope[i, j] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
+
+
+def test_correlations_between_coefficients_are_learned_where_the_log_shows_them() -> None:
+    moments = correlated(2, 0.8)
+    shapes, inverse = learn_shapes(moments), Scaling.of(moments).inverse
+    cov = inverse.T @ shapes.interaction @ inverse
+    R = cov / np.sqrt(np.outer(np.diagonal(cov), np.diagonal(cov)))
+    np.testing.assert_allclose(R, 0.2 * np.eye(3) + 0.8, atol=0.15)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_correlated_where_the_log_shows_no_correlation(seed: int) -> None:
+    moments = correlated(seed, 0.0)
+    shapes, inverse = learn_shapes(moments), Scaling.of(moments).inverse
+    for part in (shapes.action, shapes.level, shapes.interaction):
+        cov = inverse.T @ part @ inverse
+        np.testing.assert_allclose(cov, np.diag(np.diagonal(cov)), atol=1e-12)
 
 
 def test_actions_whose_rewards_are_all_equal_are_not_taken_to_be_without_noise() -> None:

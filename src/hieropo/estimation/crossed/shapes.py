@@ -20,6 +20,20 @@ s = 1) and mean of one of N coefficients given the log, sums over the N of them,
 
 with s^2 integrated, q its sum of squares and dof its degrees of freedom, residuals and G in units of exp w_a.
 Of many tasks a part, spread evenly over their numbers of rows, tells relative sizes well enough.
+
+Coefficients of different columns may be correlated, A = T' D_A R_A D_A T s^2 with D_A = diag(exp t_A), and L and M
+alike. Each R is I unless the evidence is for correlations: with W = D^-1 S D^-1 the sum of N second moments of
+standardised coefficients, averaged over the posterior, R = C C' and rows of C of length 1,
+
+    d log evidence / d R = R^-1 (W - N R) R^-1 / 2        R ~ LKJ(2)
+
+    log Bayes factor >= gain of log evidence + log det R at the mode  -  1/2 sum_{i<j} log(1 + 2 N v_i v_j / (3 + P))
+
+for P columns, by Laplace's method, where an r_ij has variance 1 / (3 + P) a priori. With H_u = Z'V^-1 Z of the rows
+Z of a unit, of covariance V, in standardised coefficients, the information on r_ij near I is the sum of H_ii H_jj +
+H_ij^2, at most 2 N v_i v_j; v_i, the mean of H_ii, is the second moment of posterior means of column i over its
+variance. The evidence has to be ten to one, and N v_i v_j a multiple of the prior's information: few rows want few
+parameters.
 """
 
 from typing import NamedTuple
@@ -32,7 +46,7 @@ from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
-from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
+from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
 from hieropo.moments.spread import about_fit
 from hieropo.moments.units import UnitMoments
 
@@ -46,6 +60,10 @@ _FARTHEST = 12.0  # |t|
 _LOUDEST = UNTOLD  # times that a noise variance may be the common one, or the inverse
 _TWO = 2.0  # rows of an action from which on they tell something of its noise
 _FEW_ROWS = 0.01  # share of all rows that those of single-row actions may be, for their noise to be untold
+_MOST_CORRELATED = 12  # columns up to which correlations are learned
+_SHAPE = 2.0  # of the LKJ law of correlations
+_INFORMED = 2.0  # information on a correlation in units of the prior's, from which on Laplace's method holds
+_ODDS = 2.3  # log of the Bayes factor from which coefficients are correlated
 _NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
 
 
@@ -116,9 +134,14 @@ class Scaling(NamedTuple):
         transform *= np.exp(-moments.units.log_precision.sum() / max(moments.n_rows, 1.0) / 2)
         return cls(transform, np.linalg.solve(transform, np.eye(p)).astype(np.float64), constant)
 
-    def covariance(self, log_sds: Array, free: NDArray[np.bool_]) -> Array:
-        """Covariance T' diag(exp 2 t) T of theta, with 0 in place of exp t in columns that are not ``free``."""
+    def covariance(self, log_sds: Array, free: NDArray[np.bool_], factor: Array | None = None) -> Array:
+        """Covariance T' D C C' D T of theta, D = diag(exp t), with 0 in columns that are not ``free``.
+
+        ``factor`` is C, default I.
+        """
         root = self.transform * np.where(free, np.exp(log_sds), 0.0)[:, None]
+        if factor is not None:
+            root = factor.T @ root
         return np.asarray(root.T @ root)
 
 
@@ -206,7 +229,7 @@ def with_untold_noise(shapes: Shapes, moments: UnitMoments) -> Shapes:
 
 
 def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes:
-    """Return relative variances of columns and of the noise of actions, at their joint mode.
+    """Return relative variances of columns and of the noise of actions, and correlations, at their mode.
 
     Raises
     ------
@@ -219,11 +242,113 @@ def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes
     if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
         mode = _mode(moments, scaling, columns, 0.0)
     *log_sds, log_noise = _split(mode, p)
+    factors = _correlations(moments, scaling, columns, log_sds, log_noise)
     log_noise = log_noise - np.median(log_noise)
     action, level, interaction = (
-        scaling.covariance(t - t[free].mean(), free) for t, free in zip(log_sds, columns.parts, strict=True)
+        scaling.covariance(t - t[free].mean(), free, factor)
+        for t, free, factor in zip(log_sds, columns.parts, factors, strict=True)
     )
     return Shapes(action, level, interaction, np.exp(log_noise))
+
+
+Factors = tuple[Array, Array, Array]
+
+
+def _correlations(
+    moments: UnitMoments, scaling: Scaling, pattern: Pattern, log_sds: list[Array], log_noise: Array
+) -> Factors:
+    """Return C of A, L and M: I, or the mode of the correlations where the evidence is for them."""
+    p = moments.unit_dim
+    action = level = interaction = np.eye(p)
+    some_noise = least_noise(moments) > np.finfo(np.float64).tiny
+    if some_noise and p <= _MOST_CORRELATED and not FewRows.pays(moments):
+        search = _CorrelationSearch(moments, scaling, pattern, log_sds, log_noise)
+        interaction = search.learned(2, (action, level, interaction))  # most coefficients first
+        level = search.learned(1, (action, level, interaction))
+        action = search.learned(0, (action, level, interaction))
+    return action, level, interaction
+
+
+class _CorrelationSearch(NamedTuple):
+    """Correlations of one part of the prior, standard deviations and noise variances kept."""
+
+    moments: UnitMoments
+    scaling: Scaling
+    pattern: Pattern
+    log_sds: list[Array]
+    log_noise: Array
+
+    def learned(self, part: int, factors: Factors) -> Array:
+        """Return C of A (part 0), L or M: that of the mode, or I where the Bayes factor is below 10."""
+        from scipy.optimize import minimize
+
+        free = np.flatnonzero(self.pattern.parts[part])
+        i, j = np.tril_indices(free.size, -1)
+        if not i.size:
+            return factors[part]
+        start = self._evidence(factors, shares=True)
+        share = np.clip(start.shares[part][free], 0.0, 1.0)
+        prior = 2 * _SHAPE - 1 + free.size
+        information = start.counts[part] * share[i] * share[j]
+        if information.mean() < _INFORMED * prior:
+            return factors[part]
+        information *= 2.0
+        least = _ODDS + 0.5 * float(np.log1p(information / prior).sum())
+        score = start.squares[part][np.ix_(free, free)][i, j]
+        if (
+            0.5 * float((score**2 / (information + 1.0)).sum()) <= 0.5 * least
+        ):  # the gain that a Newton step expects
+            return factors[part]
+
+        def negative(z: Array) -> tuple[float, Array]:
+            root, length = _root_of_correlations(z, free.size)
+            evidence = self._evidence(_with_part(factors, part, root, free))
+            square = evidence.squares[part][np.ix_(free, free)]
+            diagonal = np.diagonal(root)
+            value = evidence.value - start.value + 2 * (_SHAPE - 1) * float(np.log(diagonal).sum())
+            slope = _along_root(root, square, evidence.counts[part]) + 2 * (_SHAPE - 1) * np.diag(
+                1 / diagonal
+            )
+            slope -= root * (slope * root).sum(axis=1)[:, None]
+            return -value, -(slope / length[:, None])[i, j]
+
+        solved = minimize(
+            negative, np.zeros(i.size), jac=True, method="L-BFGS-B",
+            options={"maxfun": _EVALUATIONS, "ftol": 1e-7},
+        )  # fmt: skip
+        if -solved.fun <= least:
+            return factors[part]
+        return _with_part(factors, part, _root_of_correlations(solved.x, free.size)[0], free)[part]
+
+    def _evidence(self, factors: Factors, *, shares: bool = False) -> "_Evidence":
+        return _Evidence.of(
+            self.moments, self.scaling, self.pattern, self.log_sds, self.log_noise, factors, shares=shares
+        )
+
+
+def _root_of_correlations(z: Array, n: int) -> tuple[Array, Array]:
+    """Return C, the lower triangle (I + z) with rows of length 1, and the lengths before."""
+    lower = np.eye(n)
+    lower[np.tril_indices(n, -1)] = z
+    length = np.sqrt((lower**2).sum(axis=1))
+    return lower / length[:, None], length
+
+
+def _with_part(factors: Factors, part: int, root: Array, free: Codes) -> Factors:
+    """Return the factors with C of one part in place; I in columns that are not ``free``."""
+    whole = np.eye(len(factors[part]))
+    whole[np.ix_(free, free)] = root
+    action, level, interaction = (whole if k == part else factor for k, factor in enumerate(factors))
+    return action, level, interaction
+
+
+def _along_root(root: Array, square: Array, count: float) -> Array:
+    """Slope of the log evidence along C: R^-1 (W - N R) R^-1 C = C^-T (C^-1 W C^-T - N I)."""
+    from scipy.linalg import solve_triangular
+
+    half = solve_triangular(root, square, lower=True)
+    white = solve_triangular(root, half.T, lower=True) - count * np.eye(len(root))
+    return np.asarray(solve_triangular(root, white, lower=True, trans="T"))
 
 
 def _mode(moments: UnitMoments, scaling: Scaling, pattern: Pattern, farthest: float) -> Array:
@@ -282,7 +407,8 @@ def _negative(
     p = moments.unit_dim
     *log_sds, log_noise = _split(x, p)
     if rows is None:
-        value, slope = _evidence(moments, scaling, pattern, log_sds, log_noise)
+        evidence = _Evidence.of(moments, scaling, pattern, log_sds, log_noise)
+        value, slope = evidence.value, evidence.slope()
     else:
         value, slope = rows.evidence(log_sds, log_noise, moments.n_rows - p, least_noise(moments))
     slope[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
@@ -298,22 +424,76 @@ def _negative(
     return -float(value), -slope
 
 
-def _evidence(
-    moments: UnitMoments, scaling: Scaling, pattern: Pattern, log_sds: list[Array], log_noise: Array
-) -> tuple[float, Array]:
-    """Log evidence with s^2 integrated, and its slope."""
-    p = moments.unit_dim
-    ratio = np.exp(log_noise)
+class _Evidence(NamedTuple):
+    """Log evidence with s^2 integrated, and what its slope is made of.
+
+    Attributes
+    ----------
+    value : float
+    squares : three (p, p) arrays
+        W of A, L and M.
+    counts : three float
+        N.
+    shares : three (p,) arrays
+        v; empty unless asked for.
+    noise : (K,) array
+        Slope along w.
+    """
+
+    value: float
+    squares: tuple[Array, Array, Array]
+    counts: tuple[float, float, float]
+    shares: tuple[Array, ...]
+    noise: Array
+
+    @classmethod
+    def of(
+        cls,
+        moments: UnitMoments,
+        scaling: Scaling,
+        pattern: Pattern,
+        log_sds: list[Array],
+        log_noise: Array,
+        factors: Factors | None = None,
+        *,
+        shares: bool = False,
+    ) -> "_Evidence":
+        action, level, interaction = (
+            scaling.covariance(t, free, None if factors is None else factors[k])
+            for k, (t, free) in enumerate(zip(log_sds, pattern.parts, strict=True))
+        )
+        posterior = condition_crossed(
+            moments, CrossedHierarchy(action, level, interaction, np.exp(log_noise))
+        )
+        dof = moments.n_rows - moments.unit_dim
+        square = max(posterior.square, 0.0) + dof * least_noise(moments)
+        refuse_explained(square)
+        value = posterior.log_evidence + posterior.square / 2 - dof / 2 * np.log(square)
+        second = posterior.second_moments(dof / square)
+        squares = _standardised(second, scaling, log_sds)
+        counts = float(moments.n_actions), float(second.tasks), float(second.units)
+        share: tuple[Array, ...] = ()
+        if shares:
+            uncertain = _standardised(posterior.second_moments(0.0), scaling, log_sds)
+            share = tuple(np.diagonal(w - c) / n for w, c, n in zip(squares, uncertain, counts, strict=True))
+        noise = 0.5 * (second.noise - moments.rows.sum(axis=0))
+        return cls(float(value), squares, counts, share, noise)
+
+    def slope(self) -> Array:
+        """Slope along (t_A, t_L, t_M, w) where nothing is correlated."""
+        parts = [np.diagonal(square) - n for square, n in zip(self.squares, self.counts, strict=True)]
+        return np.concatenate([*parts, self.noise])
+
+
+def _standardised(
+    second: SecondMoments, scaling: Scaling, log_sds: list[Array]
+) -> tuple[Array, Array, Array]:
+    """Sums W of second moments of coefficients over their standard deviations."""
     action, level, interaction = (
-        scaling.covariance(t, free) for t, free in zip(log_sds, pattern.parts, strict=True)
+        (scaling.inverse.T @ total @ scaling.inverse) * np.exp(-t[:, None] - t)
+        for t, total in zip(log_sds, (second.action, second.level, second.interaction), strict=True)
     )
-    posterior = condition_crossed(moments, CrossedHierarchy(action, level, interaction, ratio))
-    dof = moments.n_rows - p
-    square = max(posterior.square, 0.0) + dof * least_noise(moments)
-    refuse_explained(square)
-    scale = dof / square
-    value = posterior.log_evidence + posterior.square / 2 - dof / 2 * np.log(square)
-    return float(value), _slope(posterior, scaling, log_sds, scale)
+    return action, level, interaction
 
 
 def _log_prior(t: Array) -> tuple[float, Array]:
@@ -332,18 +512,3 @@ def _log_prior(t: Array) -> tuple[float, Array]:
         -float(away @ away) / (2 * TAU**2) - (g - centre) ** 2 / (2 * variance) + g - np.logaddexp(0.0, 2 * g)
     )
     return float(value), -away / TAU**2 + (g - centre) / (variance * p)
-
-
-def _slope(posterior: CrossedPosterior, scaling: Scaling, log_sds: list[Array], scale: float) -> Array:
-    """Slope of the log evidence, s^2 integrated, along (t_A, t_L, t_M, w)."""
-    moments = posterior.moments
-    second = posterior.second_moments(scale)
-    counts = moments.n_actions, second.tasks, second.units
-    slopes = [
-        np.einsum("ji,jk,ki->i", scaling.inverse, total, scaling.inverse) * np.exp(-2 * t) - count
-        for t, total, count in zip(
-            log_sds, (second.action, second.level, second.interaction), counts, strict=True
-        )
-    ]
-    noise = 0.5 * (second.noise - moments.rows.sum(axis=0))
-    return np.concatenate([*slopes, noise])
