@@ -20,7 +20,11 @@ direction unseen it is |G_s| |Sigma_0|. Sums and factorizations for d <= 4 and a
     sum_s cov(x, theta_s) (e_s - E_s mean_s),
     |e_s| <= eps beta_s,  beta_s = sum_t w_t |phi_t| |r_t| / sigma^2,
 
-and likewise for nodes. The log evidence is a difference of sums: its error is measured against their size.
+and likewise for nodes. The log evidence is a difference of sums: its error is measured against their size. It moves with the
+covariance Sigma_v of an increment, too, which a factorization rounds by some eps of its size, in directions of variance 0
+as well: with the score g_v = sum_t w_t phi_t (r_t - phi_t'mean_s) / sigma^2 of the rows below v,
+
+    d log evidence = (g_v' dSigma_v g_v - tr P_v dSigma_v) / 2,  of size at most  eps |Sigma_v| (|g_v|^2 + d |P_v|).
 """
 
 from typing import NamedTuple
@@ -39,12 +43,13 @@ def norm(values: Array) -> float:
 
 
 class Stored(NamedTuple):
-    """Size of what is stored of one task or node, and of its posterior."""
+    """Size of what is stored of one task or node, of its posterior, and of its part of the slope of the evidence."""
 
     information: float
     score: float
     mean: float
     cov: float
+    sensitivity: float
 
 
 class Measure:
@@ -73,7 +78,12 @@ class Measure:
         half = np.linalg.solve(np.linalg.cholesky(V), np.column_stack([X, reward]))
         mean, cov = self.dense.law(unknown)
         score = float((np.linalg.norm(half[:, :-1], axis=1) * np.abs(half[:, -1])).sum())
-        return Stored(norm(half[:, :-1].T @ half[:, :-1]), score, norm(mean), norm(cov))
+        information = norm(half[:, :-1].T @ half[:, :-1])
+        means = np.array([self.dense.task(problem.task[t])[0] for t in below])
+        residual = (reward - (X * means).sum(axis=1)) * problem.precision[below] / problem.noise_var
+        slope = norm(X.T @ residual) ** 2 + problem.dim * information
+        size = norm(rounded(self.dense.increment_cov(unknown)))
+        return Stored(information, score, norm(mean), norm(cov), size * slope)
 
     @property
     def relative(self) -> float:
@@ -93,6 +103,7 @@ class Measure:
         room = float((problem.precision * problem.reward**2).sum() / problem.noise_var + len(problem.task))
         for s in self.stored:
             room += s.mean * (s.score + s.information * s.mean)
+            room += s.sensitivity / 16  # a factorization rounds a few times
         return float(TOLERANCE * abs(self.dense.log_evidence) + ROUNDINGS * (room + problem.dim * self.kappa))
 
     def assert_law(self, got: tuple[Array, Array], truth: tuple[Array, Array], what: str) -> None:
