@@ -20,9 +20,9 @@ direction unseen it is |G_s| |Sigma_0|. Sums and factorizations for d <= 4 and a
     sum_s cov(x, theta_s) (e_s - E_s mean_s),
     |e_s| <= eps beta_s,  beta_s = sum_t w_t |phi_t| |r_t| / sigma^2,
 
-and likewise for nodes. The log evidence is a difference of sums: its error is measured against their size. It moves with the
-covariance Sigma_v of an increment, too, which a factorization rounds by some eps of its size, in directions of variance 0
-as well: with the score g_v = sum_t w_t phi_t (r_t - phi_t'mean_s) / sigma^2 of the rows below v,
+and likewise for nodes. The log evidence is a difference of sums: its error is measured against their size. It moves
+with the covariance Sigma_v of an increment, too, which a factorization rounds by some eps of its size, in directions
+of variance 0 as well: with the score g_v = sum_t w_t phi_t (r_t - phi_t'mean_s) / sigma^2 of the rows below v,
 
     d log evidence = (g_v' dSigma_v g_v - tr P_v dSigma_v) / 2,  of size at most  eps |Sigma_v| (|g_v|^2 + d |P_v|).
 """
@@ -79,7 +79,7 @@ class Measure:
         mean, cov = self.dense.law(unknown)
         score = float((np.linalg.norm(half[:, :-1], axis=1) * np.abs(half[:, -1])).sum())
         information = norm(half[:, :-1].T @ half[:, :-1])
-        means = np.array([self.dense.task(problem.task[t])[0] for t in below])
+        means = np.array([self.dense.task(problem.task[t])[0] for t in below]).reshape(X.shape)
         residual = (reward - (X * means).sum(axis=1)) * problem.precision[below] / problem.noise_var
         slope = norm(X.T @ residual) ** 2 + problem.dim * information
         size = norm(rounded(self.dense.increment_cov(unknown)))
