@@ -393,6 +393,25 @@ class TestInspect:
                      "between tasks, sd", "Next: hieropo inspect policy --task 0"):  # fmt: skip
             assert part in text
 
+    def test_html_has_the_facts_and_the_pictures(self, shop: Path, tmp_path: Path) -> None:
+        page = tmp_path / "policy.html"
+        text = answers("inspect", shop / "policy", "--html", page)
+        assert f"{page} shows the same with pictures" in text
+        written = page.read_text(encoding="utf-8")
+        for part in (
+            "8, such as 0, 1, 2",
+            "Tasks by their rows",
+            "Population means",
+            "level of a task, sd",
+            "</svg>",
+        ):
+            assert part in written
+        answers("inspect", shop / "policy", "--task", "3", "--html", page, "--json")
+        of_task = page.read_text(encoding="utf-8")
+        choice = hieropo.load_policy(shop / "policy").policy.choose(3, [3.0]).action
+        assert f"The choice here is {choice}" in of_task
+        assert "Actions by their lower bound" in of_task
+
     def test_json_holds_the_hierarchy(self, shop: Path) -> None:
         found = json.loads(succeeds("inspect", "policy", "--json", folder=shop))
         stored = hieropo.load_policy(shop / "policy")

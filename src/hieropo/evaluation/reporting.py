@@ -13,7 +13,8 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.text import agreeing, counted, percent, whole
 from hieropo._utils.ties import at_most, ordered
 from hieropo.doctor.examination import Examination
-from hieropo.evaluation.parts.by_model import ValueSummary
+from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
+from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
 from hieropo.explanation.brief import Brief
 from hieropo.policies.gating import GatedPolicy
 from hieropo.report.document import (
@@ -188,7 +189,8 @@ def _and(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _gain(evaluation: "Evaluation") -> list[Block]:
+def gain_chart(evaluation: "Evaluation") -> Intervals:
+    """Return the gains of the policy over the incumbent, by weights and by the model, and those of other policies."""
     model, level = evaluation.model, f"{100 * evaluation.model.level:g} %"
     lines = []
     estimate = evaluation.claim.estimate
@@ -204,9 +206,14 @@ def _gain(evaluation: "Evaluation") -> list[Block]:
         for rival in evaluation.comparisons
         if not rival.withheld
     ]
-    blocks: list[Block] = [
-        Intervals(f"Gain over the incumbent, with {level} intervals", "gain, a row of the log", tuple(lines))
-    ]
+    return Intervals(
+        f"Gain over the incumbent, with {level} intervals", "gain, a row of the log", tuple(lines)
+    )
+
+
+def _gain(evaluation: "Evaluation") -> list[Block]:
+    blocks: list[Block] = [gain_chart(evaluation)]
+    level = f"{100 * evaluation.model.level:g} %"
     if evaluation.estimates:
         blocks.append(_weighted(evaluation, level))
     blocks += [Text(f"{rival.name}: {rival.note}.") for rival in evaluation.comparisons]
@@ -311,9 +318,8 @@ def _gates(evaluation: "Evaluation") -> Gates:
 
 
 def _caterpillars(evaluation: "Evaluation") -> Iterator[Block]:
-    order = ordered(evaluation.model.gain)
-    if order.size <= CATERPILLAR:
-        yield _caterpillar(evaluation, "Gain of each task", order)
+    if len(evaluation.keys) <= CATERPILLAR:
+        yield task_chart(evaluation)
         return
     gain, held = evaluation.model.gain, ~evaluation.passed
     edges = np.linspace(min(gain.min(), 0.0), max(gain.max(), 0.0) or 1.0, _BINS + 1)
@@ -322,14 +328,19 @@ def _caterpillars(evaluation: "Evaluation") -> Iterator[Block]:
         "Tasks by their gain", "gain, a row of the task", _floats(edges), _floats(counts), _floats(marked),
         _harmful(evaluation),
     )  # fmt: skip
+    yield task_chart(evaluation)
+
+
+def task_chart(evaluation: "Evaluation") -> Intervals:
+    """Return the gain of each task, sorted; of many tasks those that are most likely harmed and most improved."""
+    gain = evaluation.model.gain
+    if gain.size <= CATERPILLAR:
+        return _caterpillar(evaluation, "Gain of each task", ordered(gain))
     harmed, improved = _ends(evaluation)
     both = dict.fromkeys([*harmed[:_ENDS][::-1], *improved[:_ENDS][::-1]])
     at = np.array(list(both), dtype=np.int64)
-    yield _caterpillar(
-        evaluation,
-        f"The tasks most likely harmed and those most improved, {_ENDS} of each",
-        at[np.argsort(gain[at], kind="stable")],
-    )
+    title = f"The tasks most likely harmed and those most improved, {_ENDS} of each"
+    return _caterpillar(evaluation, title, at[np.argsort(gain[at], kind="stable")])
 
 
 def _caterpillar(evaluation: "Evaluation", title: str, order: Any) -> Intervals:
@@ -477,7 +488,6 @@ def _checks(evaluation: "Evaluation") -> list[Block]:
         "each by all other rows" if checks.learned_from else "from the rows that the policy was learned from"
     )
     coverage = checks.coverage
-    total = float(checks.pit.sum()) or 1.0
     return [
         Text(
             f"{counted(checks.rows, 'reward')} {'was' if checks.rows == 1 else 'were'} predicted, {how}. "
@@ -485,13 +495,19 @@ def _checks(evaluation: "Evaluation") -> list[Block]:
             f"in their 95 % intervals; standardised residuals have a mean of {round(checks.mean, 3) + 0.0:.3f} and "
             f"an sd of {checks.sd:.3f}."
         ),
-        Bars(
-            "Probability of smaller rewards, as predicted", "flat where the model is right",
-            _floats(checks.pit / total), 1.0 / checks.pit.size,
-        ),
+        calibration_chart(checks),
         *([Text(_FEW_VALUES)] if checks.values is not None else []),
         *([Items(tuple(checks.findings))] if checks.findings else [Text("No fault of the model was found.")]),
     ]  # fmt: skip
+
+
+def calibration_chart(checks: PredictiveChecks) -> Bars:
+    """Return the shares of rewards whose predicted probability of a smaller reward lies in each of equal bins."""
+    total = float(checks.pit.sum()) or 1.0
+    return Bars(
+        "Probability of smaller rewards, as predicted", "flat where the model is right",
+        _floats(checks.pit / total), 1.0 / checks.pit.size,
+    )  # fmt: skip
 
 
 def _needed(evaluation: "Evaluation", epsilon: float | None) -> list[Block]:
@@ -532,17 +548,23 @@ def _actions(evaluation: "Evaluation") -> list[Block]:
             tuple(_of_summary(names[k], worth[k]) for k in best), zero=False,
         )
     ]  # fmt: skip
-    for j, column in enumerate(model.columns[:_COLUMNS]):
-        low, high = np.quantile(contexts[:, j], (0.05, 0.95))
-        if high > low:
-            grid = np.repeat(mean, _POINTS, axis=0)
-            grid[:, j] = np.linspace(low, high, _POINTS)
-            blocks.append(
-                _curves(
-                    model.action_values(grid), column, grid[:, j], [(k, names[k]) for k in best[:_CURVES]]
-                )
-            )
-    return blocks
+    shown = [(k, names[k]) for k in best[:_CURVES]]
+    charts = (effect_chart(model, j, shown) for j in range(len(model.columns[:_COLUMNS])))
+    return [*blocks, *(chart for chart in charts if chart is not None)]
+
+
+def effect_chart(model: ByModel, column: int, actions: list[tuple[int, str]]) -> Curves | None:
+    """Return the expected reward of some actions, by code and name, over one context column; the others at their means.
+
+    From the 5th to the 95th percentile of the column in the log; None where these are equal.
+    """
+    contexts = model.contexts()
+    low, high = np.quantile(contexts[:, column], (0.05, 0.95))
+    if not high > low:
+        return None
+    grid = np.repeat(contexts.mean(axis=0, keepdims=True), _POINTS, axis=0)
+    grid[:, column] = np.linspace(low, high, _POINTS)
+    return _curves(model.action_values(grid), model.columns[column], grid[:, column], actions)
 
 
 def _curves(values: Any, column: str, x: Array, actions: list[tuple[int, str]]) -> Curves:

@@ -168,6 +168,19 @@ _PARTS_NOTE = (
 )
 
 
+def parts_blocks(parts: Sequence[Part]) -> list[Block]:
+    """Return the components of the crossed prior as a table and a chart of a report; nothing where there are none."""
+    if not parts:
+        return []
+    rows = tuple((part.name, str(part.sd), part.zero_in_words) for part in parts)
+    lines = tuple(Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in parts)
+    return [
+        Grid(_PARTS, rows, "Variation between tasks and actions"),
+        Intervals("Standard deviation of expected rewards", "reward units", lines),
+        Text(_PARTS_NOTE),
+    ]
+
+
 def parts_in_words(parts: Sequence[Part]) -> str:
     """Return the components of variation as a table, with its explanation."""
     body = [[part.name, str(part.sd), part.zero_in_words] for part in parts]
@@ -226,15 +239,7 @@ class PopulationSummary(Report):
         """Return the summary as tables and charts of a report."""
         blocks: list[Block] = [Text(self.verdict)]
         if self.parts:
-            rows = tuple((part.name, str(part.sd), part.zero_in_words) for part in self.parts)
-            lines = tuple(
-                Interval(part.name, part.sd.value, part.sd.lower, part.sd.upper) for part in self.parts
-            )
-            blocks += [
-                Grid(_PARTS, rows, "Variation between tasks and actions"),
-                Intervals("Standard deviation of expected rewards", "reward units", lines),
-                Text(_PARTS_NOTE),
-            ]
+            blocks += parts_blocks(self.parts)
         else:
             head = ("coefficient", "population mean", "between tasks, sd", "rows to outweigh")
             cells = tuple(

@@ -7,28 +7,14 @@ from typing import Any
 
 import click
 
-from hieropo._utils.text import agreeing, counted, paragraph, table, thousands
+from hieropo._utils.text import counted, paragraph, table
 from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.inspection import NOISE_NOT_IDENTIFIED, SHOWN, facts_of, heading, number_text
 
-SHOWN = 40  # features that the text lists
-_UNCERTAINTY = {
-    "integrated": "integrated: bounds average over {} values of the hyper-parameters",
-    "first-order": "first-order: bounds are corrected for the error of the estimated hyper-parameters",
-    "plug-in": "plug-in: the hyper-parameters are taken as known",
-}
 _ZERO_SD = {
     "between_tasks_sd": "An sd of 0 between tasks: the estimate of this coefficient is the same in all tasks",
     "action_sd": "An sd of 0 between actions: the estimated mean of this coefficient is the same for all actions",
 }
-_PART_HEADINGS = {  # of the components of the crossed prior
-    "level_sd": "level of a task, sd",
-    "action_sd": "action in all tasks, sd",
-    "interaction_sd": "action in one task, sd",
-}
-_NOISE_NOT_IDENTIFIED = (
-    "The log does not identify the noise variance: it cannot be told from variation between tasks. Sds and lower "
-    "bounds then depend on the prior of the noise, and their intervals do not have the stated coverage."
-)
 _ZERO_SD_UNCERTAINTY = {
     "first-order": ". The bounds of tasks in the log account for the error of this estimate.",
     "plug-in": ". The bounds do not account for the error of this estimate.",
@@ -87,8 +73,15 @@ def _finite(name: str, text: str) -> float:
     "--at", metavar="A=1,B=2", callback=context_values,
     help="Context for the lower bounds of --task. Default: the mean context of the task's rows.",
 )  # fmt: skip
+@click.option("--html", metavar="FILE.html", help="Write the same with pictures to this file, too.")
 @shared_options
-def inspect_command(directory: str, task: str | None, at: dict[str, str] | None, as_json: bool) -> None:  # noqa: FBT001
+def inspect_command(
+    directory: str,
+    task: str | None,
+    at: dict[str, str] | None,
+    html: str | None,
+    as_json: bool,  # noqa: FBT001
+) -> None:
     """Show the policy in DIR: its tasks, actions and coefficients, and the variation between tasks."""
     from hieropo.cli.summaries import summary, task_summary
     from hieropo.storage.load import load_policy
@@ -102,68 +95,41 @@ def inspect_command(directory: str, task: str | None, at: dict[str, str] | None,
     else:
         about = task_summary(stored, task, None if at is None else numbers_at(stored.features, at))
         show = _task_text
+    if html is not None:
+        from hieropo.cli.inspection import inspection
+        from hieropo.report.page import write_page
+
+        table_: Any = stored.policy.table
+        write_page(inspection(about, directory, table_.rows), html)
     if as_json:
-        print_json(about)
-    else:
-        click.echo(show(about, directory))
-
-
-def _set_aside(rejected: dict[str, Any] | None) -> str:
-    if not rejected or not rejected["rows"]:
-        return ""
-    rows = rejected["rows"]
-    return f"; {counted(rows, 'unusable row')} of the last log {agreeing(rows, 'was', 'were')} set aside"
-
-
-def _origin(provenance: dict[str, Any]) -> str:
-    origin = " from ".join(provenance[key] for key in ("learner", "log") if key in provenance)
-    return origin + (f" where {provenance['filter']}" if "filter" in provenance else "")
+        print_json({**about, "written": html})
+        return
+    click.echo(show(about, directory))
+    if html is not None:
+        click.echo(f"\n{html} shows the same with pictures. Open it in a browser.")
 
 
 def _summary_text(about: dict[str, Any], directory: str) -> str:
-    provenance, rows = about["provenance"], about["rows_of_a_task"]
-    actions = ["not stored"] if about["context"] is None else about["actions"]
-    facts = [
-        ["policy", directory],
-        ["made by", _origin(provenance) or "not stored"],
-        ["tasks", f"{about['tasks']:,}, such as {', '.join(str(t) for t in about['first_tasks'])}"],
-        ["rows", f"{thousands(about['rows'])}{_set_aside(provenance.get('rejected'))}"],
-        ["rows per task", f"{rows['least']:,} to {rows['most']:,}, median {rows['median']:,}"],
-        ["actions", "described by columns" if actions is None else _few([str(a) for a in actions])],
-        ["context", "not stored" if about["context"] is None else _few(about["context"]) or "none"],
-        ["chooses by", f"the lower bound mean - {about['pessimism']:.3g} sd"],
-        ["unseen tasks", "use the prior of the population" if about["unseen"] == "prior" else "are an error"],
+    noise = "" if about["noise_told"] else paragraph(NOISE_NOT_IDENTIFIED)
+    parts = [
+        table(facts_of(about, directory)),
+        noise,
+        _features(about),
+        *_effects(about["crossed"]),
+        _next(about, directory),
     ]
-    if about["measured_from"]:
-        facts.append(["measured from", ", ".join(about["measured_from"].values())])
-    gate = about["gate"]
-    if gate is not None:
-        gets = agreeing(gate["kept"], "gets", "get")
-        rest = "are left to the incumbent" if gate["incumbent"] is None else f"{gets} {gate['incumbent']}"
-        passed = f"{counted(gate['passed'], 'task')} {agreeing(gate['passed'], 'passes', 'pass')}"
-        facts.append(["gate", f"{passed} with P(harm) <= {gate['max_harm']:g}; {gate['kept']:,} {rest}"])
-    if about["noise_sd"] is not None:
-        facts.append(["noise sd", f"{about['noise_sd']:.4g} of a reward, within a task"])
-        facts.append(["uncertainty", _UNCERTAINTY[about["uncertainty"]].format(about["hierarchies"])])
-    columns = provenance.get("columns", {})
-    if columns:
-        roles = [f"{r} {c}" for r, c in columns.items() if isinstance(c, str)]
-        roles += [f"{r} {' '.join(columns[r])}" for r in ("levels", "metadata") if columns.get(r)]
-        facts.insert(2, ["columns", ", ".join(roles)])
-    noise = "" if about["noise_told"] else paragraph(_NOISE_NOT_IDENTIFIED)
-    parts = [table(facts), noise, _features(about), *_effects(about["crossed"]), _next(about, directory)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _features(about: dict[str, Any]) -> str:
-    headings = {
-        key: _heading(key) for key in about["features"][0] if key.endswith("_sd") and key != "mean_sd"
-    }
+    headings = {key: heading(key) for key in about["features"][0] if key.endswith("_sd") and key != "mean_sd"}
     lines, zeros = [["feature", "population mean", "its sd", *headings.values()]], set()
     for feature in about["features"][:SHOWN]:
         sds = {key: _without_rounding(feature[key], feature["mean_sd"]) for key in headings}
         zeros |= {key for key, sd in sds.items() if sd == 0}
-        lines.append([feature["name"], *map(_number, (feature["mean"], feature["mean_sd"], *sds.values()))])
+        lines.append(
+            [feature["name"], *map(number_text, (feature["mean"], feature["mean_sd"], *sds.values()))]
+        )
     text = table(lines)
     hidden = len(about["features"]) - SHOWN
     if hidden > 0:
@@ -182,16 +148,6 @@ def _effects(crossed: dict[str, Any] | None) -> list[str]:
     return [*([parts_in_words(crossed["parts"])] if crossed["parts"] else []), paragraph(crossed["verdict"])]
 
 
-def _heading(key: str) -> str:
-    """Return the heading of a column of sds, such as those between tasks or between the nodes of a level."""
-    if key in _PART_HEADINGS:
-        return _PART_HEADINGS[key]
-    name = key.removeprefix("between_").removesuffix("_sd")
-    if name == "tasks":
-        return "between tasks, sd"
-    return f"{name}, sd"
-
-
 def _without_rounding(sd: float | None, scale: float | None) -> float | None:
     """Return an sd, or 0 where it is as small as rounding errors."""
     return sd if sd is None or sd > 1e-6 * (scale or 0.0) else 0.0
@@ -207,9 +163,9 @@ def _next(about: dict[str, Any], directory: str) -> str:
 
 def _task_text(about: dict[str, Any], directory: str) -> str:
     head = [["feature", "mean", "sd"]]
-    lines = [[f["name"], _number(f["mean"]), _number(f["sd"])] for f in about["features"][:SHOWN]]
+    lines = [[f["name"], number_text(f["mean"]), number_text(f["sd"])] for f in about["features"][:SHOWN]]
     parts = [f"Task {about['task']} of {directory}: {counted(about['rows'], 'row')}.", table(head + lines)]
-    parts += [] if about["noise_told"] else [paragraph(_NOISE_NOT_IDENTIFIED)]
+    parts += [] if about["noise_told"] else [paragraph(NOISE_NOT_IDENTIFIED)]
     if about["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in about["at"].items())
         place = f" at {at}" if at else ""
@@ -233,19 +189,9 @@ def _rewards(about: dict[str, Any]) -> str:
 
     heads = ("lower_bound", "mean", "sd")
     if about["actions"] is None:
-        return table([["lower bound", "mean", "sd"], [_number(about["candidate"][key]) for key in heads]])
+        return table([["lower bound", "mean", "sd"], [number_text(about["candidate"][key]) for key in heads]])
     ranked = [about["actions"][k] for k in ordered([-action["lower_bound"] for action in about["actions"]])]
-    rows = [[str(a["action"]), *(_number(a[key]) for key in heads)] for a in ranked]
+    rows = [[str(a["action"]), *(number_text(a[key]) for key in heads)] for a in ranked]
     hidden = len(rows) - SHOWN
     more = f"\n... and {hidden} more; --json lists all." if hidden > 0 else ""
     return table([["action", "lower bound", "mean", "sd"], *rows[:SHOWN]]) + more
-
-
-def _few(words: list[str]) -> str:
-    return ", ".join(words[:10]) + (f", ... ({len(words)} in all)" if len(words) > 10 else "")
-
-
-def _number(value: float | None) -> str:
-    return (
-        "" if value is None else f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
-    )
