@@ -9,6 +9,7 @@ INPUTS := pyproject.toml constraints.txt
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
+DOCS := $(VENV)/.installed-docs
 
 # A processor without 512-bit vectors, for all that is compiled and for linear algebra. numba takes the features of this
 # machine as well unless they are set to none.
@@ -23,11 +24,11 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo reproduce test lint types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 demo: $(RUN)  ## install what is needed, then run the demonstration
 	$(BIN)/hieropo demo
@@ -35,6 +36,12 @@ demo: $(RUN)  ## install what is needed, then run the demonstration
 reproduce: $(PLOTS)  ## make the figures of the paper in the folder reproduced (DATA=ml-1m.zip: MovieLens too)
 	$(BIN)/hieropo reproduce synthetic -o reproduced/synthetic
 	$(if $(DATA),$(BIN)/hieropo reproduce movielens --data "$(DATA)" -o reproduced/movielens)
+
+docs: $(DOCS)  ## build the documentation in the folder site: tutorials run, links and anchors checked
+	$(BIN)/python scripts/site.py -o site
+
+docs-serve: docs  ## build the documentation and show it at http://localhost:8000
+	$(BIN)/python -m http.server --directory site --bind 127.0.0.1 8000
 
 test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint
@@ -66,7 +73,7 @@ format: $(DEV)  ## let ruff rewrite the sources
 	$(BIN)/ruff format .
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) demo reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo site reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A server for tests, which start it for themselves; without one its tests are skipped, saying so.
@@ -98,6 +105,10 @@ $(RUN): $(INPUTS) | $(BIN)/python
 $(PLOTS): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e '.[plots]'
 	@touch $(RUN) $@
+
+$(DOCS): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[docs]'
+	@touch $(RUN) $(PLOTS) $@
 
 $(DEV): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e '.[dev]'

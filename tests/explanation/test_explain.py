@@ -118,6 +118,15 @@ def test_a_gate_and_eligible_actions_are_respected() -> None:
         learner().explain(2, eligible=["cash"])
 
 
+def test_text_in_the_context_is_explained_without_turns() -> None:
+    device = np.where(np.asarray(log()["visits"]) > 3, "phone", "web")
+    rows = log().append_column("device", pa.array(device))
+    fitted = HierOPO(logging="random").fit(rows, **{**COLUMNS, "context": ["device"]})
+    found = fitted.explain(2, {"device": "phone"})
+    assert found.choice.action == fitted.policy_.choose(2, list(found.context.values())).action
+    assert found.turns == ()
+
+
 def test_candidates_that_columns_describe_are_compared() -> None:
     rows = log().append_column("price", pa.array(np.random.default_rng(5).uniform(1, 2, log().num_rows)))
     fitted = HierOPO(Columns(("visits", "price")), logging="random", uncertainty="first-order").fit(

@@ -229,7 +229,10 @@ def _turns(
     """Return the nearest values of each context column at which the choice changes."""
     features = policy.features
     assert features is not None
-    spread = None if features.actions is None or x.ndim > 1 else context_spread(moments, features)
+    coded = list(getattr(features, "sources", features.columns)) != list(
+        features.columns
+    )  # one source, many columns
+    spread = None if features.actions is None or x.ndim > 1 or coded else context_spread(moments, features)
     if spread is None:
         return ()
     mask = _mask(policy, eligible, len(features.actions or ()))
