@@ -14,9 +14,11 @@ from click.testing import CliRunner
 import hieropo
 from hieropo import Examination, HierOPO, examine
 from hieropo.cli import main
+from hieropo.doctor.collecting import LogStatistics
+from hieropo.doctor.in_pass import PassStatistics
 from hieropo.doctor.rules import incumbent as rules_incumbent
-from hieropo.doctor.tee_source import TeeSource
 from hieropo.logs.opening import open_log
+from hieropo.passes import feature_map, sums
 from hieropo.rows.batches import Roles
 
 TASKS, EACH, ACTIONS = 40, 50, ("a", "b", "c")
@@ -362,6 +364,14 @@ def test_a_reward_far_from_all_others_is_named_by_its_row(n: int, rows: list[str
         assert learner.predict(pa.table({"t": np.arange(6)})).tolist() == [1] * 6
 
 
+def of_a_pass(place: Path, roles: Roles, threads: int = 1) -> LogStatistics | None:
+    """The doctor's statistics of a pass over a log that examines a thousand rows."""
+    source = open_log(place)
+    statistics, features = PassStatistics(source, roles, most=1000), feature_map(None, source, roles)
+    sums(source, features, roles, threads=threads, reducers=[statistics])
+    return statistics.collected()
+
+
 def fitted_to(log: Columns) -> tuple[HierOPO, list[str]]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -385,10 +395,7 @@ def test_it_is_named_in_rows_too_that_a_fit_of_a_long_log_does_not_look_at(tmp_p
     for start in range(0, 2000, 500):
         pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
     for reward, rows in (("r", (1900,)), ("r32", None)):
-        watch = TeeSource(open_log(tmp_path), Roles("t", "a", reward), most=1000)
-        for part in watch.parts(["t", "a", reward]):
-            assert sum(batch.num_rows for batch in part.batches()) == part.n_rows
-        seen = watch.collected()
+        seen = of_a_pass(tmp_path, Roles("t", "a", reward))
         assert seen is not None
         found = seen.extremes.outlying(seen.all_rows)
         assert (None if found is None else found.rows) == rows
@@ -622,6 +629,17 @@ def test_a_fit_says_nothing_of_a_sound_log() -> None:
     assert learner.findings_ == ()
 
 
+def test_a_lenient_fit_examines_the_rows_that_it_learns_from() -> None:
+    log = {**learning(sound(), -1.0), "y": sound()["y"]}
+    log["profit"][:30] = np.nan
+    kept = {name: values[30:] for name, values in log.items()}
+    learner, heard = fitted(log, **WITHOUT_P, lenient=True)
+    assert any("30 of 2,000 rows" in text for text in heard)
+    strict, _ = fitted(kept, **WITHOUT_P)
+    assert [each.to_dict() for each in learner.findings_] == [each.to_dict() for each in strict.findings_]
+    assert learner.findings_
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_fit_of_a_file_in_parts_finds_what_the_whole_shows(
     tmp_path: Path, threads: str, monkeypatch: pytest.MonkeyPatch
@@ -641,13 +659,7 @@ def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path
     table = pa.table(sound())
     for start in range(0, 2000, 500):
         pq.write_table(table.slice(start, 500), tmp_path / f"{start:04}.parquet")
-    source = open_log(tmp_path)
-    roles = Roles("store", "offer", "profit", "p", time="day")
-    watch = TeeSource(source, roles, most=1000)
-    for part in reversed(list(watch.parts(roles.columns))):
-        rows = sum(batch.num_rows for batch in part.batches())
-        assert rows == part.n_rows
-    seen = watch.collected()
+    seen = of_a_pass(tmp_path, Roles("store", "offer", "profit", "p", time="day"), threads=3)
     assert seen is not None
     assert (seen.all_rows, seen.rows) == (2000, 1000)
     some = np.concatenate([np.arange(start, start + 250) for start in range(0, 2000, 500)])

@@ -487,7 +487,10 @@ def test_text_and_lists_of_views_as_polars_makes_them_are_set_aside_and_looked_a
         "profit": [None if k == 5 else float(k % 7) for k in range(80)],
     }
     named = {"task": "store", "action": "offer", "reward": "profit", "eligible": "can"}
-    with pytest.warns(HieropoWarning, match="1 with a missing value in 'profit'"):
+    with (
+        pytest.warns(HieropoWarning, match="Every task with several rows got one and the same action"),
+        pytest.warns(HieropoWarning, match="1 with a missing value in 'profit'"),
+    ):
         learner = HierOPO(uncertainty="plug-in").fit(pl.DataFrame(columns), **named, lenient=True)
     assert (learner.moments_.n_rows, learner.rejected_.rows) == (78, 2)
     kinds = {finding.kind for finding in examine(pl.DataFrame(columns), **named).findings}

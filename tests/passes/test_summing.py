@@ -280,7 +280,7 @@ def test_columns_of_every_type_are_read_in_place(kind, monkeypatch):
     table = log_table(price=values, margin=values, age=pa.array(rng.integers(0, 100, 5000), pa.uint8()))
     roles = Roles("store", "offer", "margin", pscore="w", context=("age", "price"), time="size")
     table = table.set_column(table.schema.get_field_index("w"), "w", pa.array(rng.uniform(0.1, 1.0, 5000)))
-    monkeypatch.setattr("hieropo.passes.worker.usable_batch", None)  # no row needs a look
+    monkeypatch.setattr("hieropo.passes.worker.checked_batch", None)  # no row needs a look
     found = sums(table.slice(3), FEATURES, roles)
     assert found.moments.allclose(by_definition(table.slice(3), roles), rtol=1e-12)
 
@@ -306,7 +306,7 @@ def test_every_map_is_summed_in_place(name, weight, monkeypatch):
     features, table = MAPS[name], log_table()
     action = None if features.actions is None else "offer"
     roles = Roles("store", action, "margin", weight=weight, context=features.columns)
-    monkeypatch.setattr("hieropo.passes.worker.usable_batch", None)
+    monkeypatch.setattr("hieropo.passes.worker.checked_batch", None)
     found = sums(table, features, roles)
     assert found.moments.allclose(by_definition(table, roles, features), rtol=1e-12)
 

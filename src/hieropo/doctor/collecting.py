@@ -1,6 +1,6 @@
 """Statistics of a log for the rules of the doctor, accumulated in one pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,18 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo.doctor.statistics.column_summaries import MOST, Extremes, Numbers, RepeatCounts, Repeats
 from hieropo.doctor.statistics.times import Timeline, Times
 from hieropo.errors import LogError
-from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
-from hieropo.logs.arrow.schema import holds_text
-from hieropo.logs.bad_rows.lenient import LenientBatch, LenientReader, usable_rewards
+from hieropo.logs.bad_rows.lenient import LenientReader
 from hieropo.logs.bad_rows.rejects import Reason
 from hieropo.logs.bad_rows.row_hashes import row_hashes
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Batch, Roles
-from hieropo.rows.keys import Keys
+from hieropo.rows.coded import CodedRows
+from hieropo.rows.ids import Ids
+from hieropo.rows.keys import GrowingKeys, Keys
 
 _COPIES = 1_000.0  # largest mean number of copies of a row
 _WIDE = 64  # context columns up to which sums are kept per action
@@ -125,6 +125,8 @@ class _Copies:
 class Collector:
     """Accumulate the statistics of a log batch by batch; :meth:`collected` returns them.
 
+    It reads record batches by :meth:`add`, or takes rows that a pass has checked by :meth:`add_rows`.
+
     Parameters
     ----------
     name : str
@@ -132,12 +134,10 @@ class Collector:
     roles : Roles
     hashed : sequence of str
         Columns that repeated rows agree in.
-    first_row : int
-        Number of the first row.
+    time_kind : Arrow type, optional
+        Type of the column of times.
     choices_only : bool
         Ignore contexts, levels and metadata, so that collectors of the parts of a log can be combined.
-    features : FeatureMap, optional
-        Rows with an action that this map does not have are unusable.
     most, distinct : int
         Largest numbers of cells and of distinct rows that are kept.
     """
@@ -148,14 +148,13 @@ class Collector:
         roles: Roles,
         hashed: tuple[str, ...],
         *,
-        first_row: int = 0,
+        time_kind: Any = None,
         choices_only: bool = False,
-        features: FeatureMap | None = None,
         most: int = MOST_CELLS,
         distinct: int = MOST,
     ) -> None:
         self._name, self._roles, self._hashed = name, roles, hashed
-        self._looker, self._first = LenientReader(roles, features), first_row
+        self._looker, self._time_kind = LenientReader(roles), time_kind
         self._looked_at, self._rows, self._usable = 0, 0, 0
         self._copies = _Copies()
         self._all = not choices_only
@@ -168,36 +167,53 @@ class Collector:
         self._task_levels = TaskLevels(roles)
         self._misplaced: str | None = None
         self._stand_for, self._total = 0.0, 0.0
-        self._time_kind: Any = None
+
+    @property
+    def tasks(self) -> GrowingKeys:
+        """The index of the tasks, or of their numbers where the rows came numbered."""
+        return self._looker.tasks
+
+    @property
+    def actions(self) -> GrowingKeys:
+        """The index of the actions, as that of the tasks."""
+        return self._looker.actions
 
     def add(self, batch: Any) -> None:
         """Add the next rows, an Arrow record batch."""
-        if not batch.num_rows:
-            return
-        roles, look = self._roles, self._looker.read(batch, self._first + self._looked_at)
-        self._looked_at += look.rows
-        self._time_kind = None if roles.time is None else batch.schema.field(roles.time).type
-        for fault in look.faults:
-            self._fault(fault)
-        if self._hashed:
-            self._repeats.add(row_hashes(batch, list(self._hashed)))
-        self._add_extremes(look)
-        if roles.weight is not None:
-            look = look.repeated(self._copies.of(look.numbers[roles.weight]))
-        self._rows += look.rows
-        for column, values in look.numbers.items():
-            self._numbers.setdefault(column, Numbers()).add(values)
-        self._add_choices(look)
-        if self._all and (roles.levels or roles.metadata) and self._misplaced is None:
-            self._place(look)
+        if batch.num_rows:
+            rows, faults = self._looker.read(batch, self._looked_at)
+            for fault in faults:
+                self._fault(fault)
+            self._add(rows, batch)
 
-    def _add_extremes(self, look: LenientBatch) -> None:
+    def add_rows(self, rows: CodedRows, records: Any) -> None:
+        """Add the next rows, checked, with tasks and actions numbered; ``records`` are they as Arrow's."""
+        task = self.tasks.rows_of_ids(rows.task)
+        action = None if rows.action is None else self.actions.rows_of_ids(rows.action)
+        self._add(replace(rows, task=task, action=action), records)
+
+    def _add(self, rows: CodedRows, records: Any) -> None:
+        roles = self._roles
+        self._looked_at += rows.rows
+        if self._hashed:
+            self._repeats.add(row_hashes(records, list(self._hashed)))
+        self._add_extremes(rows)
+        if roles.weight is not None:
+            rows = rows.repeated(self._copies.of(rows.numbers[roles.weight]))
+        self._rows += rows.rows
+        for column, values in rows.numbers.items():
+            self._numbers.setdefault(column, Numbers()).add(values)
+        self._add_choices(rows)
+        if self._all and (roles.levels or roles.metadata) and self._misplaced is None:
+            self._place(rows)
+
+    def _add_extremes(self, look: CodedRows) -> None:
         """Add rewards and their row numbers, each row once whatever its weight."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
         self._extremes.add(np.where(_usable(look, reward) & (weight != 0.0), reward, np.nan), look.first_row)
 
-    def _add_choices(self, look: LenientBatch) -> None:
+    def _add_choices(self, look: CodedRows) -> None:
         """Add tasks, actions, rewards, propensities and times."""
         roles, reward = self._roles, look.numbers[self._roles.reward]
         code = np.zeros(look.rows, dtype=np.int64) if look.action is None else look.action
@@ -210,7 +226,7 @@ class Collector:
         self._stand_for += float(sampling_weight[counted].sum())
         self._total += float(sampling_weight[counted] @ reward[counted])
         place = np.where(usable, look.task, -1)
-        tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
+        tasks, actions = len(self.tasks), max(len(self.actions), 1)
         pscore = None if roles.pscore is None else look.numbers[roles.pscore]
         if pscore is not None:
             pscore = np.where(pscore >= TINY, pscore, np.nan)
@@ -223,17 +239,14 @@ class Collector:
         if roles.context and self._all:
             self._add_contexts(look, code, reward, usable)
 
-    def add_extremes(self, batch: Any, first_row: int) -> None:
-        """Add the extremes of the rewards of a record batch that is not examined otherwise."""
-        column = batch.column(self._roles.reward)
-        if not holds_text(column.type):
-            self._extremes.add(usable_rewards(column), first_row, counted=False)
+    def add_extremes(self, reward: Array, first_row: int | Codes) -> None:
+        """Add the extremes of the rewards (n,) of rows that are not examined otherwise."""
+        self._extremes.add(reward, first_row, counted=False)
 
-    def append(self, later: "Collector") -> None:
-        """Add the statistics of the rows that follow; both collectors have ``choices_only``."""
-        place = self._looker.tasks.rows(later._looker.tasks.keys().values)
-        code = self._looker.actions.rows(later._looker.actions.keys().values)
-        tasks, actions = len(self._looker.tasks), max(len(self._looker.actions), 1)
+    def append(self, later: "Collector", task_ids: Ids, action_ids: Ids) -> None:
+        """Add the statistics of the rows that follow, of these tasks and actions; both have ``choices_only``."""
+        place, code = _rows(self.tasks, task_ids), _rows(self.actions, action_ids)
+        tasks, actions = len(self.tasks), max(len(self.actions), 1)
         if self._roles.action is None:
             code = np.zeros(1, dtype=np.int64)
         self._looked_at += later._looked_at
@@ -242,7 +255,6 @@ class Collector:
         self._cells.append(later._cells, place, code, tasks=tasks, actions=actions)
         self._times.append(later._times, place, tasks)
         self._repeats.update(later._repeats)
-        self._time_kind = later._time_kind if self._time_kind is None else self._time_kind
         for fault in later._faults.values():
             self._fault(fault)
         for column, numbers in later._numbers.items():
@@ -254,9 +266,7 @@ class Collector:
         before = self._faults.get(key)
         self._faults[key] = fault if before is None else before + fault
 
-    def _add_contexts(
-        self, look: LenientBatch, code: Codes, reward: Array, usable: NDArray[np.bool_]
-    ) -> None:
+    def _add_contexts(self, look: CodedRows, code: Codes, reward: Array, usable: NDArray[np.bool_]) -> None:
         table = np.column_stack([look.numbers[column] for column in self._roles.context])
         usable = usable & ~np.isnan(table).any(axis=1)
         if not usable.any():
@@ -269,7 +279,7 @@ class Collector:
         phi = np.column_stack([np.ones(len(table)), table - self._origin])
         self._contexts.add(group, phi, reward[usable])
 
-    def _place(self, look: LenientBatch) -> None:
+    def _place(self, look: CodedRows) -> None:
         """Record the first task whose groups or metadata change from row to row."""
         roles, ids = self._roles, [places.keys().values for places in self._looker.levels]
         usable = look.task >= 0
@@ -281,11 +291,11 @@ class Collector:
             return
         metadata = [look.numbers[column][usable] for column in roles.metadata]
         batch = Batch(
-            self._looker.tasks.keys().values[look.task[usable]],
+            self.tasks.keys().values[look.task[usable]],
             None,
             np.zeros(int(usable.sum())),
             None,  # type: ignore[arg-type]  # no context is needed
-            first_row=look.first_row,
+            first_row=look.first_row,  # type: ignore[arg-type]  # a reader's rows follow each other
             roles=Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata),
             levels=tuple(level_ids[codes[usable]] for level_ids, codes in zip(ids, look.levels, strict=True)),
             metadata=np.column_stack(metadata) if metadata else None,
@@ -297,7 +307,7 @@ class Collector:
 
     def collected(self) -> LogStatistics:
         """Return the statistics of all rows so far."""
-        tasks, actions = self._looker.tasks.keys(), self._looker.actions.keys()
+        tasks, actions = self.tasks.keys(), self.actions.keys()
         contexts = None if self._contexts is None else self._contexts.moments()
         return LogStatistics(
             self._name, self._roles, self._looked_at, self._looked_at, self._rows, self._usable, tasks, actions,
@@ -307,7 +317,12 @@ class Collector:
         )  # fmt: skip
 
 
-def _usable(look: LenientBatch, reward: Array) -> NDArray[np.bool_]:
+def _rows(index: GrowingKeys, ids: Ids) -> Codes:
+    """Return the row of each id (n,); no ids leave the type of the index as it is."""
+    return index.rows_of_ids(ids) if ids.size else np.zeros(0, dtype=np.int64)
+
+
+def _usable(look: CodedRows, reward: Array) -> NDArray[np.bool_]:
     """Return a mask (n,) of the rows whose task, action and reward can be used."""
     known = look.task >= 0
     return np.asarray((known if look.action is None else known & (look.action >= 0)) & ~np.isnan(reward))

@@ -62,7 +62,9 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
         if source.schema.names.count(field.name) == 1 and is_hashable(field.type)
     )
     columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
-    collector = Collector(source.name, role_columns, hashed)
+    time = role_columns.time
+    time_kind = None if time is None else source.schema.field(time).type
+    collector = Collector(source.name, role_columns, hashed, time_kind=time_kind)
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:

@@ -11,7 +11,7 @@ from hieropo._utils.parameters import Parameters
 from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
-from hieropo.doctor.tee_source import TeeSource
+from hieropo.doctor.in_pass import PassStatistics
 from hieropo.errors import InputError, SchemaError, UnknownActionError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import Uncertainty
@@ -224,16 +224,18 @@ class HierOPO(Fitted, Parameters):
         design = design_of(self.features, opened, roles, lenient=bad_rows is not None)
         source, roles = design.source, design.roles
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that collects the actions
-        tee = TeeSource(source, roles, bad_rows)
+        statistics = PassStatistics(source, roles)
         features, summed = features_and_sums(
-            tee,
+            source,
             design.choice,
             roles,
             lambda features: self._per_action(features, roles, settings),
             rejects=bad_rows,
             checkpoint=checkpoint,
+            reducers=[statistics],
         )
-        self._collected, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
+        self._collected = statistics.collected()
+        self.rejected_ = None if bad_rows is None else bad_rows.rejected
         self._actions_given = isinstance(self.features, FeatureMap)
         moments = summed.moments
         self._seconds = {"reading": perf_counter() - start}
@@ -388,14 +390,15 @@ class HierOPO(Fitted, Parameters):
             features = joined_actions(self.features_, source, roles, bad_rows) if joining else self.features_
             if bad_rows is not None:
                 bad_rows.features = features
-            tee = TeeSource(source, roles, bad_rows)
+            statistics = PassStatistics(source, roles)
             offset = _with_actions_of(features, self.moments_, self.features_).offset
             options: dict[str, Any] = {"per_action": per_action, "rejects": bad_rows, "offset": offset}
             try:
-                summed = sums(tee, features, roles, self._task_levels, **options)
+                summed = sums(source, features, roles, self._task_levels, **options, reducers=[statistics])
             except UnknownActionError as error:
                 raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
-            self._collected, self.rejected_ = tee.collected(), None if bad_rows is None else bad_rows.rejected
+            self._collected = statistics.collected()
+            self.rejected_ = None if bad_rows is None else bad_rows.rejected
             return features, summed
         _refuse_options_of_rows(bad_rows)
         self._collected = None

@@ -86,7 +86,7 @@ def _first_text(log: LogSource, column: str) -> str:
 def _strict_batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
     row = 0
     for batch in log.batches(roles.columns, batch_rows):
-        yield _batch(batch, roles, row)
+        yield checked_batch(batch, roles, row)
         row += batch.num_rows
     if not row:
         raise empty(log.name)
@@ -129,7 +129,7 @@ def usable_batch(
 
     Parameters
     ----------
-    found : pa.RecordBatch
+    batch : pa.RecordBatch
         With the columns of the roles, whose types were checked.
     roles : Roles
     first_row : int
@@ -145,21 +145,34 @@ def usable_batch(
         A row cannot be used; names column, row number and value.
     """
     if rejects is None:
-        return _batch(batch, roles, first_row)
+        return checked_batch(batch, roles, first_row)
+    kept, row_numbers = usable_records(batch, roles, first_row, rejects, place)
+    return checked_batch(kept, roles, first_row, row_numbers)
+
+
+def usable_records(
+    batch: pa.RecordBatch, roles: Roles, first_row: int, rejects: Rejects, place: str = ""
+) -> tuple[pa.RecordBatch, NDArray[np.int64] | None]:
+    """Return the rows that can be used, texts read as numbers, and their numbers where rows were set aside.
+
+    Parameters are those of :func:`usable_batch`.
+    """
     batch = without_views(batch)
     faults, texts = find_bad_values(batch, roles, rejects.features), text_columns(batch, roles)
     rejects.note_texts(texts)
     if not faults:
-        return _batch(with_numbers(batch, texts), roles, first_row)
+        return with_numbers(batch, texts), None
     rejects.add(batch, roles, first_row, faults, place)
     good = ~any_of(faults, batch.num_rows)
     kept = with_numbers(batch.filter(pa.array(good)), texts)
-    return _batch(kept, roles, first_row, first_row + np.flatnonzero(good))
+    return kept, first_row + np.flatnonzero(good)
 
 
-def _batch(
+def checked_batch(
     record_batch: pa.RecordBatch, roles: Roles, row: int, row_numbers: NDArray[np.int64] | None = None
 ) -> Batch:
+    """Make a batch of rows from ``row`` on, or with these numbers (n,); raise LogError where a row cannot be used."""
+
     def values(column: str | None) -> NDArray[np.float64] | None:
         return None if column is None else numbers(record_batch.column(column), column, row)
 

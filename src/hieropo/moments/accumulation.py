@@ -269,8 +269,11 @@ class Accumulator:
         weight: ArrayLike | None = None,
         precision: ArrayLike | None = None,
         sampling_weight: ArrayLike | None = None,
-    ) -> None:
-        """Add a batch; arguments and errors as in :meth:`Moments.from_arrays`."""
+    ) -> Codes:
+        """Add a batch and return the number of each row's task.
+
+        Arguments and errors are as in :meth:`Moments.from_arrays`.
+        """
         table, values, weights = check_rows(phi, reward, weight, precision, sampling_weight)
         tasks = id_array(task, "task")
         if table.shape[1] != self._dim or tasks.size != values.size:
@@ -279,7 +282,9 @@ class Accumulator:
                 f"accumulator of {self._dim} features: phi ({values.size}, {self._dim}) and one task id a row are "
                 "needed."
             )
-        self.running.add(self.running.places.rows_of_ids(tasks), table, values, weights)
+        place = self.running.places.rows_of_ids(tasks)
+        self.running.add(place, table, values, weights)
+        return place
 
     @classmethod
     def after(cls, moments: Moments) -> Self:

@@ -336,8 +336,8 @@ class UnitAccumulator:
         weight: ArrayLike | None = None,
         precision: ArrayLike | None = None,
         sampling_weight: ArrayLike | None = None,
-    ) -> None:
-        """Add a batch.
+    ) -> Codes:
+        """Add a batch and return the number of each row's task.
 
         Parameters
         ----------
@@ -359,7 +359,9 @@ class UnitAccumulator:
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
         x = phi[:, int(self._row.intercept) :]
         table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
-        self.running.add(self.running.places.rows_of_ids(tasks), table, values, weights, which=actions)
+        place = self.running.places.rows_of_ids(tasks)
+        self.running.add(place, table, values, weights, which=actions)
+        return place
 
     def _check(self, action: ArrayLike, n: int) -> Codes:
         codes = np.asarray(action)

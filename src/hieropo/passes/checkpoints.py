@@ -20,6 +20,7 @@ from hieropo.logs.arrow.log_source import LogSource, files_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import FirstRows, first_rows
 from hieropo.model.task_levels import TaskLevels
+from hieropo.passes.checked_rows import Reducer
 from hieropo.passes.feature_choice import FeatureChoice, feature_map, reward_offset, with_first_origin
 from hieropo.passes.summing import sums
 from hieropo.passes.worker import PassResult
@@ -42,6 +43,7 @@ def features_and_sums(
     rejects: Rejects | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    reducers: Sequence[Reducer] = (),
 ) -> tuple[FeatureMap, PassResult]:
     """Return the feature map of a log and the sums over its rows; a checkpoint that was written is kept.
 
@@ -59,7 +61,7 @@ def features_and_sums(
         Collects the rows that cannot be used.
     checkpoint : path, optional
         Directory in which the progress of the pass is kept, and from which it resumes.
-    threads : int, optional
+    threads, reducers
         As of :func:`summing.sums`.
 
     Raises
@@ -74,7 +76,9 @@ def features_and_sums(
         The log cannot be used.
     """
     if checkpoint is not None:
-        return _with_checkpoints(source, choice, roles, per_action, rejects, Path(checkpoint), threads)
+        return _with_checkpoints(
+            source, choice, roles, per_action, rejects, Path(checkpoint), threads, reducers
+        )
     features = feature_map(choice, source, roles, rejects)
     first = first_rows(source, (roles.reward, *features.columns))
     features = with_first_origin(features, first)
@@ -82,8 +86,9 @@ def features_and_sums(
         rejects.features = features
     is_per_action, offset = per_action(features), reward_offset(features, first, roles.reward)
     return features, sums(
-        source, features, roles, per_action=is_per_action, rejects=rejects, threads=threads, offset=offset
-    )
+        source, features, roles, per_action=is_per_action, rejects=rejects, threads=threads, offset=offset,
+        reducers=reducers,
+    )  # fmt: skip
 
 
 def _with_checkpoints(
@@ -94,6 +99,7 @@ def _with_checkpoints(
     rejects: Rejects | None,
     path: Path,
     threads: int | None,
+    reducers: Sequence[Reducer],
 ) -> tuple[FeatureMap, PassResult]:
     files = _files(source, rejects)
     identities = [_identity(file) for file in files]
@@ -144,6 +150,7 @@ def _with_checkpoints(
         start=start,
         after_file=keep,
         offset=offset,
+        reducers=reducers,
     )
     return features, summed
 

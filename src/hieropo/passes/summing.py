@@ -22,6 +22,7 @@ from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
+from hieropo.passes.checked_rows import Reducer
 from hieropo.passes.rejection import constant_reward, settle
 from hieropo.passes.worker import PassResult, Worker
 from hieropo.rows.batches import Roles
@@ -41,6 +42,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     after_file: Callable[[int, Results], None] | None = None,
     rejects: Rejects | None = None,
     offset: Array | None = None,
+    reducers: Sequence[Reducer] = (),
 ) -> PassResult:
     """Return the sums over all rows of a log; groups and metadata of tasks are added to those known ``before``.
 
@@ -64,6 +66,8 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
         Collects the rows that cannot be used, which :func:`rejection.settle` judges.
     offset : (d,) array, optional
         Offset of the moments; ``start`` has its own.
+    reducers : sequence of Reducer
+        Take the checked rows too; the values that they make are theirs.
 
     Raises
     ------
@@ -84,13 +88,20 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
         )
         for worker_start, share in zip(starts, shares, strict=True)
     ]  # fmt: skip
+    for reducer in reducers:
+        reducer.begin(parts)
     if after_file is None:
-        _run(workers, parts, [[p for p in share if parts[p].file >= done] for share in shares])
+        _run(workers, parts, reducers, [[p for p in share if parts[p].file >= done] for share in shares])
     else:
         files = [file for file, _ in groupby(part.file for part in parts)]
         for file in files:
             if file >= done:
-                _run(workers, parts, [[p for p in share if parts[p].file == file] for share in shares])
+                _run(
+                    workers,
+                    parts,
+                    reducers,
+                    [[p for p in share if parts[p].file == file] for share in shares],
+                )
                 with closing(_States(workers)) as states:
                     after_file(file + 1, states)
     result = _together(log, roles, before, workers, per_action, rejects)
@@ -117,7 +128,7 @@ class _FirstError:
     """The first part, in the order of the log, that cannot be read, and its error."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        self.first = len(parts)
+        self._parts, self.first = parts, len(parts)
         self.error: Exception | None = None
         self._lock = Lock()
 
@@ -127,15 +138,32 @@ class _FirstError:
             if p < self.first:
                 self.first, self.error = p, error
 
+    def raise_any(self) -> None:
+        """Raise the error, with the name of its part."""
+        if self.error is None:
+            return
+        if isinstance(self.error, HieropoError) and len(self._parts) > 1:
+            self.error.add_note(f"In {self._parts[self.first].name}.")
+        raise self.error
 
-def _run(workers: Sequence[Worker], parts: Sequence[Part], shares: Sequence[Sequence[int]]) -> None:
+
+def _run(
+    workers: Sequence[Worker],
+    parts: Sequence[Part],
+    reducers: Sequence[Reducer],
+    shares: Sequence[Sequence[int]],
+) -> None:
     """Let every worker read its share; raise the error of the first part that cannot be read."""
     failure = _FirstError(parts)
 
     def work(worker: int) -> None:
         for p in shares[worker]:
             try:
-                _read(workers[worker], parts[p], lambda: p <= failure.first)  # noqa: B023 - called before p moves on
+                if p <= failure.first:
+                    reading = workers[worker].read(parts[p], [reducer.part(p) for reducer in reducers])
+                    any(
+                        p > failure.first for _ in reading
+                    )  # it ends with the part, or where it is not wanted
             except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
                 failure.add(p, error)
 
@@ -144,18 +172,18 @@ def _run(workers: Sequence[Worker], parts: Sequence[Part], shares: Sequence[Sequ
         work(busy[0])
     elif busy:
         _in_threads(work, busy, failure)
-    if failure.error is not None:
-        if isinstance(failure.error, HieropoError) and len(parts) > 1:
-            failure.error.add_note(f"In {parts[failure.first].name}.")
-        raise failure.error
+    failure.raise_any()
 
 
-def _read(worker: Worker, part: Part, wanted: Callable[[], bool]) -> None:
-    """Read a part as long as it is wanted."""
-    if wanted():
-        for _ in worker.read(part):
-            if not wanted():
-                return
+def _read(worker: Worker, p: int, part: Part, reducers: Sequence[Reducer], failure: _FirstError) -> None:
+    """Read a part as long as no part before it has failed; keep its error."""
+    try:
+        if p <= failure.first:
+            for _ in worker.read(part, [reducer.part(p) for reducer in reducers]):
+                if p > failure.first:
+                    return
+    except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
+        failure.add(p, error)
 
 
 def _in_threads(work: Callable[[int], None], busy: Sequence[int], failure: _FirstError) -> None:

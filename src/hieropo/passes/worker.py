@@ -14,13 +14,15 @@ from hieropo.features.maps import Columns, FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logs.arrow.log_source import BATCH_ROWS, Part
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import usable_batch
+from hieropo.logs.reading import checked_batch, usable_records
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass, clean_rows
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator, UnitMoments, one_action
+from hieropo.passes.action_numbers import ActionNumbers
+from hieropo.passes.checked_rows import CheckedRows, PartReducer
 from hieropo.passes.feasibility import refuse_too_large
 from hieropo.passes.in_place import InPlace, in_place
 from hieropo.rows.batches import Batch, Roles
@@ -102,16 +104,16 @@ class Worker:
             self._total = _resumed(features, start.moments)
             self._task_levels = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
-        codes_of, places = features.action_codes, self._total.running.places
-        self._tasks = DictionaryCodes(places.rows_of_texts, places.rows_of_ids)
-        self._actions = DictionaryCodes(lambda texts, which: codes_of(texts.take(which)), codes_of)
+        self._places = self._total.running.places
+        self._tasks = DictionaryCodes(self._places.rows_of_texts, self._places.rows_of_ids)
+        self._actions = ActionNumbers(features)
         self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
 
-    def read(self, part: Part) -> Iterator[int]:
-        """Add the rows of a part; yield the number of rows after each batch.
+    def read(self, part: Part, reducers: Sequence[PartReducer] = ()) -> Iterator[int]:
+        """Add the rows of a part to the sums and to the reducers; yield the number of rows after each batch.
 
         Raises
         ------
@@ -122,25 +124,26 @@ class Worker:
         for batch in part.batches():
             start = 0
             while start < batch.num_rows:
-                added = self._add_in_place(batch.slice(start))
+                rows = self._add_in_place(batch.slice(start), row + start)
+                added = 0 if rows is None else len(rows)
                 if not added:
                     piece = batch.slice(start, BATCH_ROWS)
-                    checked_rows = usable_batch(
-                        piece, self._roles, row + start, self._rejects, part.path or part.name
-                    )
-                    added = piece.num_rows
-                    if len(checked_rows):
-                        self._add(checked_rows)
+                    rows, added = self._add_batch(piece, row + start, part), piece.num_rows
+                if rows is not None:
+                    for reducer in reducers:
+                        reducer.add(rows)
                 start += added
                 self._rows += added
                 yield added
             row += batch.num_rows
             del batch  # before the next one is decoded
+        for reducer in reducers:
+            reducer.finish(self._places.ids_at, self._actions.ids)
 
-    def _add_in_place(self, batch: Any) -> int:
-        """Add the first rows of a record batch in place, up to the first bad value; return their number."""
+    def _add_in_place(self, batch: Any, row: int) -> CheckedRows | None:
+        """Add the first rows of a record batch in place, up to the first bad value, and return them."""
         if self._columns is None or max(self._rows, self._expected) < _FEW:
-            return 0
+            return None
         rows = in_place(batch, self._roles)
         if rows is not None and self._rejects is not None:  # a row that is set aside brings no task with it
             clean = clean_rows(rows.columns, rows.n)
@@ -148,23 +151,25 @@ class Worker:
                 rows = in_place(batch.slice(0, clean), self._roles)
         codes = None if rows is None else self._codes(rows)
         if rows is None or codes is None:
-            return 0
-        assert self._columns is not None
-        code, action = codes
-        return self._columns.add(rows.columns, code, action, weighted=rows.weighted)
+            return None
+        task, action = codes
+        blocks, of_map = self._total.running.blocks, action if self._features.actions is not None else None
+        code = task if blocks == 1 or of_map is None else task * blocks + of_map
+        added = self._columns.add(rows.columns, code, of_map, weighted=rows.weighted)
+        action = None if action is None else action[:added]
+        return CheckedRows(batch.slice(0, added), self._roles, row, task[:added], action)
 
     def _codes(self, rows: InPlace) -> tuple[Codes, Codes | None] | None:
-        """Return the code of the sums that each row is added to, and its action; None where an action is unknown."""
+        """Return the numbers of each row's task and action; None where an action is unknown."""
         action = None
-        if self._features.actions is not None and rows.action is not None:
+        if rows.action is not None:
             try:
-                action = self._actions.codes(*rows.action)
+                action = self._actions.of_dictionary(*rows.action)
             except UnknownActionError:
                 return None
-        running = self._total.running
-        place = self._tasks.codes(*rows.task)
-        self._refuse_too_large(len(running))
-        return (place if running.blocks == 1 or action is None else place * running.blocks + action), action
+        task = self._tasks.codes(*rows.task)
+        self._refuse_too_large(len(self._places))
+        return task, action
 
     def _refuse_too_large(self, tasks: int) -> None:
         if self._wide:
@@ -174,17 +179,26 @@ class Worker:
         if self._columns is not None:
             self._columns.finish()
 
-    def _add(self, batch: Batch) -> None:
+    def _add_batch(self, piece: Any, row: int, part: Part) -> CheckedRows | None:
+        """Add the rows of a record batch that can be used, and return them; the others are set aside or an error."""
+        roles, numbers = self._roles, None
+        if self._rejects is not None:
+            piece, numbers = usable_records(piece, roles, row, self._rejects, part.path or part.name)
+        batch = checked_batch(piece, roles, row, numbers)
+        if not len(batch):
+            return None
         self._finish()
         if self._wide:
             self._refuse_too_large(len(self._total) + len(set(batch.task.tolist())))
         self._task_levels.add(batch)
-        codes = None
+        action = None
         with placed(batch):
-            if self._features.actions is not None:
-                codes = self._features.action_codes(batch.action, first_row=batch.first_row)
-            add_rows(self._total, self._features, batch, codes)
+            if batch.action is not None:
+                action = self._actions.of_ids(batch.action, batch.first_row)
+            codes = None if self._features.actions is None else action
+            task = add_rows(self._total, self._features, batch, codes)
         self._sketcher.add(batch.reward, batch.context, codes)
+        return CheckedRows(piece, roles, row if numbers is None else numbers, task, action, batch)
 
     def summed(self) -> PassResult:
         """Return the sums so far, from which another worker can resume; per action where the map allows that."""
@@ -240,16 +254,15 @@ def add_rows(
     batch: Batch,
     codes: Codes | None,
     rows: Any = slice(None),
-) -> None:
-    """Add some rows of a batch, with the action codes (n,) of the batch, to an accumulator."""
+) -> Codes:
+    """Add some rows of a batch, with its action codes (n,), to an accumulator; return the numbers of their tasks."""
     weights = batch.weights.some(rows)
     action = None if codes is None else codes[rows]
     task, context, reward = batch.task[rows], batch.context[rows], batch.reward[rows]
     if isinstance(total, UnitAccumulator):
         assert action is not None
-        total.add(task, action, context, reward, *weights)
-    else:
-        total.add(task, features.phi(context, action), reward, *weights)
+        return total.add(task, action, context, reward, *weights)
+    return total.add(task, features.phi(context, action), reward, *weights)
 
 
 @contextmanager

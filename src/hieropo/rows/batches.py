@@ -336,6 +336,18 @@ class Batch:
         """The weights of the rows in their three roles."""
         return RowWeights(self.weight, self.precision, self.sampling_weight)
 
+    @property
+    def numbers(self) -> dict[str, Array]:
+        """The columns of numbers (n,), by name: reward, propensity, weights, contexts and metadata."""
+        roles = self.roles
+        assert roles is not None
+        columns = [(roles.reward, self.reward), (roles.pscore, self.pscore)]
+        columns += [(getattr(roles, role), getattr(self, role)) for role in RowWeights._fields]
+        columns += zip(roles.context, self.context.T, strict=True)
+        if self.metadata is not None:
+            columns += zip(roles.metadata, self.metadata.T, strict=True)
+        return {column: values for column, values in columns if column is not None and values is not None}
+
     def some(self, rows: NDArray[np.int64], first_row: int, weight: Array) -> "Batch":
         """Return some rows, in this order, with other weights; ``first_row`` is the number of the first of them."""
 

@@ -365,9 +365,20 @@ class GrowingKeys:
 
     def keys(self) -> Keys:
         """Return the ids in the order of their rows."""
+        return Keys(self.ids_at(None))
+
+    def ids_at(self, rows: Codes | None) -> NDArray[Any]:
+        """Return the ids (k,) in these rows (k,), or in all."""
         if self._index is None and self._numbers:
-            return Keys(np.concatenate(self._numbers))
-        ids = list(self._as_dictionary() if self._texts is None else self._texts.all_texts().strings())
+            if len(self._numbers) > 1:
+                self._numbers = [np.concatenate(self._numbers)]
+            return self._numbers[0] if rows is None else self._numbers[0][rows]
+        if self._texts is not None:
+            texts = self._texts.all_texts()
+            ids = texts.strings() if rows is None else texts.take(rows)
+        else:
+            ids = list(self._as_dictionary())
+            ids = ids if rows is None else [ids[row] for row in rows.tolist()]
         values = np.empty(len(ids), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
         values[:] = ids
-        return Keys(values)
+        return values

@@ -189,8 +189,9 @@ def _absent(stats: LogStatistics, counts: Array) -> Iterator[Finding]:
         return
     s = int(tasks_with_zeros[0])
     task = plain(stats.tasks.values[s])
-    a = int(np.flatnonzero(zeros[s])[0])
-    action = plain(stats.actions.values[a])
+    rows_of_action, actions = counts.sum(axis=0), [plain(action) for action in stats.actions.values]
+    absent = np.flatnonzero(zeros[s]).tolist()
+    action = actions[min(absent, key=lambda a: (-rows_of_action[a], str(actions[a])))]
     yield Finding(
         "limits", "actions that some tasks never take", f"task {task!r}, action {action!r}",
         f"{counted(int(tasks_with_zeros.size), 'task')} never took actions that others often take: task {task!r} has "

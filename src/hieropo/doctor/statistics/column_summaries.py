@@ -272,10 +272,11 @@ class Extremes:
         self._n, self._mean, self._away = 0, 0.0, 0.0  # of all other nonzero numbers
         self._zeros = 0
 
-    def add(self, values: Array, first_row: int, *, counted: bool = True) -> None:
-        """Add values (n,) of rows that follow each other from ``first_row`` on; NaN are left out.
+    def add(self, values: Array, first_row: int | Codes, *, counted: bool = True) -> None:
+        """Add values (n,) of rows that follow each other from ``first_row`` on, or have these numbers (n,).
 
-        Values that are not ``counted`` are kept if they are extreme, and do not enter the mean and sd of the others.
+        NaN are left out. Values that are not ``counted`` are kept if they are extreme, and do not enter the mean and sd
+        of the others.
         """
         if not values.size:
             return
@@ -284,7 +285,7 @@ class Extremes:
             if counted:
                 self._count(values)
             return
-        rows = np.arange(first_row, first_row + values.size)
+        rows = np.arange(first_row, first_row + values.size) if isinstance(first_row, int) else first_row
         if np.isnan(low):
             kept = ~np.isnan(values)
             values, rows = values[kept], rows[kept]

@@ -1,6 +1,5 @@
 """Lenient reading for the doctor: the usable values of each row, and counts of the unusable ones."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,62 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo._utils.arrays import Array, Codes, Mask
-from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, without_views
 from hieropo.logs.arrow.schema import NUMBER_ROLES, holds_text
 from hieropo.logs.bad_rows.rejects import Reason, find_bad_values
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Roles
-from hieropo.rows.columns import HUGE
+from hieropo.rows.coded import CodedRows
 from hieropo.rows.keys import GrowingKeys
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LenientBatch:
-    """Consecutive rows of a log; values that cannot be used are marked.
-
-    Attributes
-    ----------
-    first_row, rows : int
-    task, action : (n,) int
-        Rows of ids; -1 where there is none. ``action`` is None without such a column.
-    numbers : dict
-        Columns of numbers (n,); NaN where a value cannot be used.
-    levels : tuple of (n,) int
-        Rows of the groups, as those of tasks.
-    time : (n,) array or None
-        NaN where it is missing.
-    eligible : (n,) array or None
-        Number of eligible actions; 0 where the list is missing.
-    faults : list of Reason
-    """
-
-    first_row: int
-    rows: int
-    task: Codes
-    action: Codes | None
-    numbers: dict[str, Array]
-    levels: tuple[Codes, ...]
-    time: Array | None
-    eligible: Array | None
-    faults: list[Reason]
-
-    def repeated(self, copies: Codes) -> "LenientBatch":
-        """Return each row ``copies`` (n,) times; faults stay those of the original rows."""
-
-        def repeat(values: Any) -> Any:
-            return None if values is None else np.repeat(values, copies)
-
-        return replace(
-            self,
-            rows=int(copies.sum()),
-            task=repeat(self.task),
-            action=repeat(self.action),
-            numbers={column: repeat(values) for column, values in self.numbers.items()},
-            levels=tuple(map(repeat, self.levels)),
-            time=repeat(self.time),
-            eligible=repeat(self.eligible),
-        )
 
 
 class LenientReader:
@@ -72,8 +22,6 @@ class LenientReader:
     Parameters
     ----------
     roles : Roles
-    features : FeatureMap, optional
-        Rows with actions that it does not know cannot be used.
     """
 
     roles: Roles
@@ -81,17 +29,15 @@ class LenientReader:
     actions: GrowingKeys
     levels: tuple[GrowingKeys, ...]
 
-    def __init__(self, roles: Roles, features: FeatureMap | None = None) -> None:
-        self.roles, self._features = roles, features
+    def __init__(self, roles: Roles) -> None:
+        self.roles = roles
         self.tasks, self.actions = GrowingKeys(), GrowingKeys()
         self.levels = tuple(GrowingKeys() for _ in roles.levels)
 
-    def read(self, batch: pa.RecordBatch, first_row: int) -> LenientBatch:
-        """Read the usable values of a record batch that has all columns of the roles."""
+    def read(self, batch: pa.RecordBatch, first_row: int) -> tuple[CodedRows, list[Reason]]:
+        """Return the rows of a record batch that has all columns of the roles, and its unusable values."""
         roles, n, batch = self.roles, batch.num_rows, without_views(batch)
-        faults = {
-            (fault.column, fault.reason): fault for fault in find_bad_values(batch, roles, self._features)
-        }
+        faults = {(fault.column, fault.reason): fault for fault in find_bad_values(batch, roles)}
         bad: dict[str, Mask] = {}
         for fault in faults.values():
             bad[fault.column] = bad.get(fault.column, np.zeros(n, dtype=np.bool_)) | fault.bad
@@ -105,7 +51,7 @@ class LenientReader:
             for role, column in roles.items()
             if role in NUMBER_ROLES
         }
-        return LenientBatch(
+        rows = CodedRows(
             first_row=first_row,
             rows=n,
             task=rows_of(roles.task, self.tasks),
@@ -116,8 +62,8 @@ class LenientReader:
             ),
             time=None if roles.time is None else _times(batch.column(roles.time), good[roles.time]),
             eligible=None if roles.eligible is None else _list_lengths(batch.column(roles.eligible)),
-            faults=[fault.counted(batch, first_row) for fault in faults.values()],
         )
+        return rows, [fault.counted(batch, first_row) for fault in faults.values()]
 
 
 def _rows_of_ids(column: pa.Array, good: Mask, name: str, index: GrowingKeys) -> Codes:
@@ -157,14 +103,6 @@ def _numbers(column: pa.Array, good: Mask) -> Array:
     return values if good.all() else np.where(good, values, np.nan)
 
 
-def usable_rewards(column: pa.Array) -> Array:
-    """Return the rewards of a column of numbers (n,), NaN where one cannot be used."""
-    values = _numbers(column, np.ones(len(column), dtype=np.bool_))
-    if values.size and not (values.min() >= -HUGE and values.max() <= HUGE):
-        values = np.where(np.abs(values) <= HUGE, values, np.nan)
-    return values
-
-
 def _times(column: pa.Array, good: Mask) -> Array:
     """Return times (n,) as numbers in the unit of the column, such as days or microseconds; NaN where missing."""
     column = decoded(column)
@@ -180,7 +118,7 @@ def _list_lengths(column: pa.Array) -> Array:
 
 
 def time_text(value: float, kind: pa.DataType) -> str:
-    """Write a time of a :class:`LenientBatch` that came from a column of this type."""
+    """Write a time of :class:`CodedRows` that came from a column of this type."""
     if not pa.types.is_temporal(kind):
         return f"{value:.12g}"
     unit: Any = ("D" if kind.bit_width == 32 else "ms") if pa.types.is_date(kind) else kind.unit
