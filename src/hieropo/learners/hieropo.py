@@ -41,10 +41,16 @@ from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
 from hieropo.passes.designs import design_of, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
-from hieropo.passes.feature_choice import FeatureChoice, check_choice, has_origin, joined_actions
+from hieropo.passes.feature_choice import (
+    FeatureChoice,
+    check_choice,
+    checks_lists,
+    has_origin,
+    joined_actions,
+)
 from hieropo.passes.identifiability import explained, refuse_undetermined
 from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
-from hieropo.passes.summing import sums
+from hieropo.passes.summing import joined_sums
 from hieropo.passes.worker import PassResult
 from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
 from hieropo.policies.marginals import Unseen
@@ -383,20 +389,23 @@ class HierOPO(Fitted, Parameters):
         per_action, stored = self._per_action(self.features_, roles, settings), as_moments(log)
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
-            lenient = bad_rows is not None
-            source = encoded(
-                open_log(log, rereadable=joining, lenient=lenient), self.features_, lenient=lenient
-            )
-            features = joined_actions(self.features_, source, roles, bad_rows) if joining else self.features_
+            lenient, reread = bad_rows is not None, joining and checks_lists(roles, bad_rows)
+            opened = open_log(log, rereadable=reread, lenient=lenient)
+            source = encoded(opened, self.features_, lenient=lenient)
+            features = joined_actions(self.features_, source, roles, bad_rows) if reread else self.features_
             if bad_rows is not None:
-                bad_rows.features = features
+                bad_rows.features = features if reread or not joining else None
             statistics = PassStatistics(source, roles)
-            offset = _with_actions_of(features, self.moments_, self.features_).offset
-            options: dict[str, Any] = {"per_action": per_action, "rejects": bad_rows, "offset": offset}
             try:
-                summed = sums(source, features, roles, self._task_levels, **options, reducers=[statistics])
+                features, summed = joined_sums(
+                    source, features, roles, self._task_levels, per_action=lambda _: per_action, rejects=bad_rows,
+                    joining="new" if joining and not reread else "none", reducers=[statistics],
+                    offset=_with_actions_of(features, self.moments_, self.features_).offset,
+                )  # fmt: skip
             except UnknownActionError as error:
                 raise UnknownActionError(f"{error} {_NEW_ACTIONS}") from error
+            if bad_rows is not None:
+                bad_rows.features = features
             self._collected = statistics.collected()
             self.rejected_ = None if bad_rows is None else bad_rows.rejected
             return features, summed

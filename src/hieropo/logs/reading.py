@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hieropo.errors import LogError
+from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import ids, lists, numbers, times, without_views
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.logs.arrow.schema import check_columns, holds_text
@@ -246,6 +246,16 @@ class FirstRows:
             return None
         matrix = matrix[(np.abs(matrix) <= HUGE).all(axis=1)]
         return matrix if len(matrix) else None
+
+    def ids(self, column: str) -> tuple[Any, ...]:
+        """Return the distinct ids of a column, without values that cannot be used; none where no row can be used."""
+        if self.batch is None:
+            return ()
+        values = self.batch.column(column).drop_null()
+        try:
+            return _distinct([ids(values, column, 0)]) if len(values) else ()
+        except (LogError, InputError):
+            return ()
 
 
 def first_rows(source: LogSource, columns: Sequence[str]) -> FirstRows:

@@ -118,6 +118,24 @@ class Region:
         if fill:
             self._memory.fill(need)
 
+    def widen(self, tasks: int, before: int, after: int) -> None:
+        """Give each of so many tasks ``after`` codes in place of ``before``; the sums of its codes so far stay."""
+        self.reach(tasks * before)
+        wide = Region(self.length)
+        wide.reach(tasks * after)
+        old, new, step = (
+            before * self.length,
+            after * self.length,
+            max(1, _PIECE // (8 * after * self.length)),
+        )
+        for first in range(0, tasks, step):
+            count = min(step, tasks - first)
+            source = self._memory.doubles()[old * first : old * (first + count)].reshape(count, old)
+            wide._memory.doubles()[new * first : new * (first + count)].reshape(count, new)[:, :old] = source
+            del source
+            self._memory.release(8 * old * first, 8 * old * (first + count))
+        self._memory = wide._memory
+
     def add_to(
         self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:

@@ -150,6 +150,12 @@ class RowSketcher:
                 hashes = row_hashes(reward, context, marks)
         self._sketch = RowSketch(np.union1d(sketch.hashes, hashes), sketch.rows + n, sketch.limit)
 
+    def add_actions(self, actions: Iterable[Any]) -> None:
+        """Add actions, whose codes follow those so far."""
+        more = action_marks(actions)
+        assert more is not None
+        self._marks = more if self._marks is None else np.append(self._marks, more)
+
     @property
     def marks(self) -> Codes:
         """The hash of each action id (K,); empty without actions."""

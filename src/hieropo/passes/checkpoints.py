@@ -21,8 +21,14 @@ from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import FirstRows, first_rows
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.checked_rows import Reducer
-from hieropo.passes.feature_choice import FeatureChoice, feature_map, reward_offset, with_first_origin
-from hieropo.passes.summing import sums
+from hieropo.passes.feature_choice import (
+    FeatureChoice,
+    feature_map,
+    first_map,
+    reward_offset,
+    with_first_origin,
+)
+from hieropo.passes.summing import joined_sums, sums
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
 from hieropo.storage.checkpoint import StoredCheckpoint, read_checkpoint, write_checkpoint
@@ -79,16 +85,23 @@ def features_and_sums(
         return _with_checkpoints(
             source, choice, roles, per_action, rejects, Path(checkpoint), threads, reducers
         )
-    features = feature_map(choice, source, roles, rejects)
-    first = first_rows(source, (roles.reward, *features.columns))
-    features = with_first_origin(features, first)
+
+    @cache  # a given map without contexts needs no rows but for its rewards
+    def first() -> FirstRows:
+        action = () if roles.action is None else (roles.action,)
+        return first_rows(source, (roles.reward, *roles.context, *action))
+
+    features, joining = first_map(choice, source, roles, rejects, first)
+    features = with_first_origin(features, first())
+    if rejects is not None:
+        rejects.features = features if joining == "none" else None
+    features, summed = joined_sums(
+        source, features, roles, per_action=per_action, joining=joining, rejects=rejects, threads=threads,
+        offset=reward_offset(features, first(), roles.reward), reducers=reducers,
+    )  # fmt: skip
     if rejects is not None:
         rejects.features = features
-    is_per_action, offset = per_action(features), reward_offset(features, first, roles.reward)
-    return features, sums(
-        source, features, roles, per_action=is_per_action, rejects=rejects, threads=threads, offset=offset,
-        reducers=reducers,
-    )  # fmt: skip
+    return features, summed
 
 
 def _with_checkpoints(

@@ -1,6 +1,6 @@
 """The choice of the feature map of a log: a given map, or one made from the log's columns and actions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from hieropo.features.terms.terms import Term, Terms
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import FirstRows, distinct_values, usable_actions
 from hieropo.moments.recentring import has_movable_origin, near_first_rows, offset_near
+from hieropo.passes.action_numbers import Joining
 from hieropo.passes.designs import NAMED, is_formula
 from hieropo.rows.batches import Roles
 
@@ -53,9 +54,56 @@ def feature_map(
     LogError
         The column of actions holds a null, or there is no row.
     """
+    return _map_of(choice, roles, lambda column: _all_actions(source, column, roles, rejects))
+
+
+def first_map(
+    choice: FeatureChoice | LearnedTerms,
+    source: Any,
+    roles: Roles,
+    rejects: Rejects | None,
+    first: Callable[[], FirstRows],
+) -> tuple[FeatureMap, Joining]:
+    """Return the feature map with which a pass begins, and which actions join it in the pass.
+
+    Whatever a map learns from the rows is settled here, before the pass, but for the actions of a named map: those of
+    the first rows tell how many to expect, and the pass, which numbers ids in any case, finds them all.
+
+    Actions still have a read of their own where rows may be set aside and lists of eligible actions are checked against
+    the map, as a list with an action that nobody takes is unusable; and where the first rows have no usable action.
+
+    Raises
+    ------
+    SchemaError, LogError
+        As of :func:`feature_map`.
+    """
+    joining: Joining = "none"
+
+    def actions(column: str) -> tuple[Any, ...]:
+        nonlocal joining
+        first_actions = () if checks_lists(roles, rejects) else first().ids(column)
+        joining = "all" if first_actions else "none"
+        return first_actions or _all_actions(source, column, roles, rejects)
+
+    return _map_of(choice, roles, actions), joining
+
+
+def checks_lists(roles: Roles, rejects: Rejects | None) -> bool:
+    """Return True where a row may be set aside for an action in its list, so that all actions are needed at once."""
+    return rejects is not None and roles.eligible is not None
+
+
+def _all_actions(source: Any, column: str, roles: Roles, rejects: Rejects | None) -> tuple[Any, ...]:
+    return distinct_values(source, column) if rejects is None else usable_actions(source, roles, rejects)
+
+
+def _map_of(
+    choice: FeatureChoice | LearnedTerms, roles: Roles, actions_of: Callable[[str], tuple[Any, ...]]
+) -> FeatureMap:
+    """Return a given map, or a named one with the actions that ``actions_of`` returns for their column."""
     if isinstance(choice, LearnedTerms):
         kind = "columns" if choice.intercept else "per-action"
-        return replace(feature_map(kind, source, roles, rejects), terms=choice)  # type: ignore[type-var]  # a dataclass
+        return replace(_map_of(kind, roles, actions_of), terms=choice)  # type: ignore[type-var]  # a dataclass
     if choice is None:
         choice = "columns" if roles.action is None else "per-action" if roles.context else "indicator"
     if not isinstance(choice, str):
@@ -79,9 +127,7 @@ def feature_map(
             f"features='indicator' is one coefficient for each action and reads no context, but "
             f"context={list(roles.context)} is named. Leave the context out, or use 'per-action'."
         )
-    actions = (
-        distinct_values(source, roles.action) if rejects is None else usable_actions(source, roles, rejects)
-    )
+    actions = actions_of(roles.action)
     return per_action(actions, roles.context) if choice == "per-action" else indicator(actions)
 
 

@@ -22,6 +22,7 @@ from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.units import UnitMoments
+from hieropo.passes.action_numbers import Joining
 from hieropo.passes.checked_rows import Reducer
 from hieropo.passes.rejection import constant_reward, settle
 from hieropo.passes.worker import PassResult, Worker
@@ -76,15 +77,49 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     LogError, UnknownActionError, InputError
         A row cannot be used (the first such row, however many threads read), or there is no row.
     """
+    _, result = joined_sums(
+        source, features, roles, before, per_action=lambda _: per_action, threads=threads, start=start,
+        after_file=after_file, rejects=rejects, offset=offset, reducers=reducers,
+    )  # fmt: skip
+    return result
+
+
+def joined_sums(  # noqa: PLR0913 - as `sums`
+    source: Any,
+    features: FeatureMap,
+    roles: Roles,
+    before: TaskLevels | None = None,
+    *,
+    per_action: Callable[[FeatureMap], bool],
+    joining: Joining = "none",
+    threads: int | None = None,
+    start: tuple[int, Results] | None = None,
+    after_file: Callable[[int, Results], None] | None = None,
+    rejects: Rejects | None = None,
+    offset: Array | None = None,
+    reducers: Sequence[Reducer] = (),
+) -> tuple[FeatureMap, PassResult]:
+    """Return the feature map with the actions that joined it in the pass, and the sums over all rows.
+
+    Parameters
+    ----------
+    joining : {"none", "new", "all"}
+        Which actions of the rows join those of the map, as of :class:`ActionNumbers`.
+    per_action : callable
+        Returns True for a map whose sums are kept per action; raises for a map that is refused.
+
+    The other parameters, and errors, are those of :func:`sums`. Neither ``start`` nor ``after_file`` goes with joining.
+    """
     log = open_log(source, lenient=rejects is not None)
     check_log(log, roles, lenient=rejects is not None)
     parts = parts_of(log, roles.columns)
     done, starts = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
     shares = _assigned(parts, len(starts))
+    is_per_action = per_action(features)
     workers = [
         Worker(
-            features, roles, per_action=per_action, before=before, start=worker_start, rejects=rejects, offset=offset,
-            expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
+            features, roles, per_action=is_per_action, joining=joining, before=before, start=worker_start,
+            rejects=rejects, offset=offset, expected=sum(parts[p].n_rows for p in share if parts[p].file >= done),
         )
         for worker_start, share in zip(starts, shares, strict=True)
     ]  # fmt: skip
@@ -104,13 +139,14 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
                 )
                 with closing(_States(workers)) as states:
                     after_file(file + 1, states)
-    result = _together(log, roles, before, workers, per_action, rejects)
+    features = Worker.joined(workers)
+    result = _together(log, roles, before, workers, features, per_action(features), rejects)
     if rejects is not None:
         moments = result.moments
         rows = moments.units if isinstance(moments, UnitMoments) else moments
         settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(rows))
     _refuse_nothing(result, log, roles)
-    return result
+    return features, result
 
 
 def _assigned(parts: Sequence[Part], workers: int) -> list[list[int]]:
@@ -218,12 +254,13 @@ def _together(
     roles: Roles,
     before: TaskLevels | None,
     workers: Sequence[Worker],
+    features: FeatureMap,
     per_action: bool,  # noqa: FBT001 - as `sums` has it
     rejects: Rejects | None,
 ) -> PassResult:
     """Return the sum of the workers; where they contradict each other, name the row."""
     try:
-        return Worker.together(workers, per_action=per_action)
+        return Worker.together(workers, features, per_action=per_action)
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             task_levels = TaskLevels(roles) if before is None else before.copy()

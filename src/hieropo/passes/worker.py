@@ -1,11 +1,13 @@
 """One worker of the pass over a log: the running sums of one thread."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
+
+import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.threads import in_threads
@@ -21,7 +23,7 @@ from hieropo.moments.column_pass import ColumnPass, clean_rows
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator, UnitMoments, one_action
-from hieropo.passes.action_numbers import ActionNumbers
+from hieropo.passes.action_numbers import ActionNumbers, Joining, joined
 from hieropo.passes.checked_rows import CheckedRows, PartReducer
 from hieropo.passes.feasibility import refuse_too_large
 from hieropo.passes.in_place import InPlace, in_place
@@ -80,9 +82,11 @@ class Worker:
         Upper bound of the rows to come, as far as it is known.
     offset : (d,) array, optional
         Offset of the moments, unless they resume from ``start``.
+    joining : {"none", "new", "all"}
+        Which actions join those of the map, as of :class:`ActionNumbers`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as `summing.sums`
         self,
         features: FeatureMap,
         roles: Roles,
@@ -93,20 +97,21 @@ class Worker:
         rejects: Rejects | None = None,
         expected: int = 0,
         offset: Array | None = None,
+        joining: Joining = "none",
     ) -> None:
         self._features, self._roles, self._rejects = features, roles, rejects
-        self._wide = features.dim > _WIDE and not per_action
+        self._dense, self._joining = not per_action, joining
         if start is None:
             self._total = accumulator(features, per_action=one_action(features) is not None, offset=offset)
             self._task_levels = TaskLevels(roles) if before is None else before.copy()
-            self._sketcher = RowSketcher(features.actions)
+            self._sketcher = RowSketcher(() if joining == "all" else features.actions)
         else:
             self._total = _resumed(features, start.moments)
             self._task_levels = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
         self._places = self._total.running.places
         self._tasks = DictionaryCodes(self._places.rows_of_texts, self._places.rows_of_ids)
-        self._actions = ActionNumbers(features)
+        self._actions = ActionNumbers(features, joining)
         self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
@@ -153,6 +158,7 @@ class Worker:
         if rows is None or codes is None:
             return None
         task, action = codes
+        self._admit()
         blocks, of_map = self._total.running.blocks, action if self._features.actions is not None else None
         code = task if blocks == 1 or of_map is None else task * blocks + of_map
         added = self._columns.add(rows.columns, code, of_map, weighted=rows.weighted)
@@ -168,12 +174,31 @@ class Worker:
             except UnknownActionError:
                 return None
         task = self._tasks.codes(*rows.task)
-        self._refuse_too_large(len(self._places))
+        self._refuse_too_large(lambda: len(self._places))
         return task, action
 
-    def _refuse_too_large(self, tasks: int) -> None:
-        if self._wide:
-            refuse_too_large(tasks, self._features.dim)
+    @property
+    def _dim(self) -> int:
+        """The features of the map with the actions so far."""
+        if self._joining == "none" or not isinstance(self._total, UnitAccumulator):
+            return self._features.dim
+        return self._total.unit_dim * len(self._actions)
+
+    def _refuse_too_large(self, tasks: Callable[[], int]) -> None:
+        if self._dense and self._dim > _WIDE:
+            refuse_too_large(tasks(), self._dim)
+
+    def _admit(self) -> None:
+        """Make room for actions that joined."""
+        if self._joining == "none":
+            return
+        assert isinstance(self._total, UnitAccumulator)
+        count, known, room = len(self._actions), self._sketcher.marks.size, self._total.running.blocks
+        if count > known:
+            self._sketcher.add_actions(self._actions.actions[known:])
+        if count > room:
+            self._finish()  # rows that wait know their sums by the old numbers
+            self._total.widen(max(count, room + room // 4))
 
     def _finish(self) -> None:
         if self._columns is not None:
@@ -188,13 +213,13 @@ class Worker:
         if not len(batch):
             return None
         self._finish()
-        if self._wide:
-            self._refuse_too_large(len(self._total) + len(set(batch.task.tolist())))
+        self._refuse_too_large(lambda: len(self._total) + len(set(batch.task.tolist())))
         self._task_levels.add(batch)
         action = None
         with placed(batch):
             if batch.action is not None:
                 action = self._actions.of_ids(batch.action, batch.first_row)
+                self._admit()
             codes = None if self._features.actions is None else action
             task = add_rows(self._total, self._features, batch, codes)
         self._sketcher.add(batch.reward, batch.context, codes)
@@ -206,8 +231,14 @@ class Worker:
         return PassResult(self._total.moments(), self._task_levels.copy(), self._sketcher.sketch())
 
     @staticmethod
-    def together(workers: "Sequence[Worker]", *, per_action: bool) -> PassResult:
-        """Return the sum of all workers, in their order; they are used up.
+    def joined(workers: "Sequence[Worker]") -> FeatureMap:
+        """Return the feature map with all actions of the workers, as :func:`action_numbers.joined` orders them."""
+        first = workers[0]
+        return joined(first._features, first._joining, [worker._actions.actions for worker in workers])
+
+    @staticmethod
+    def together(workers: "Sequence[Worker]", features: FeatureMap, *, per_action: bool) -> PassResult:
+        """Return the sum of all workers for their joined map, in their order; they are used up.
 
         Raises
         ------
@@ -221,16 +252,24 @@ class Worker:
         )
         task_levels = reduce(add, (worker._task_levels for worker in workers))
         sketch = reduce(add, (worker._sketcher.sketch() for worker in workers))
-        totals = [worker._total for worker in workers]
-        return PassResult(_together(totals, per_action=per_action), task_levels, sketch)
+        return PassResult(_moments(workers, features, per_action=per_action), task_levels, sketch)
 
 
-def _together(totals: Sequence[Accumulator | UnitAccumulator], *, per_action: bool) -> Moments | UnitMoments:
+def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: bool) -> Moments | UnitMoments:
+    totals = [worker._total for worker in workers]
     units = [total for total in totals if isinstance(total, UnitAccumulator)]
     if not units:
         return Accumulator.together([total for total in totals if isinstance(total, Accumulator)], drop=True)
     join = UnitAccumulator.together if per_action else UnitAccumulator.together_dense
-    return join(units, drop=True)
+    if workers[0]._joining == "none":
+        return join(units, drop=True)
+    if not per_action and features.dim > _WIDE:
+        refuse_too_large(max(map(len, units)), features.dim)
+    place = {action: position for position, action in enumerate(features.actions or ())}
+    positions = [
+        np.array([place[action] for action in worker._actions.actions], dtype=np.int64) for worker in workers
+    ]
+    return join(units, drop=True, features=features, positions=positions)
 
 
 def _resumed(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
