@@ -16,10 +16,11 @@ from hieropo.logs.arrow.schema import check_columns, check_listed
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import context_matrix
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.policies.marginals import MAX_COMPARED, TaskKeys
+from hieropo.policies.marginals import MAX_COMPARED
 from hieropo.rows.batches import Eligible
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
+from hieropo.rows.keys import TaskKeys
 
 
 @dataclass(frozen=True, slots=True, eq=False)

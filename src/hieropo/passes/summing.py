@@ -77,15 +77,16 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     LogError, UnknownActionError, InputError
         A row cannot be used (the first such row, however many threads read), or there is no row.
     """
+    log = open_log(source, lenient=rejects is not None)
     _, result = joined_sums(
-        source, features, roles, before, per_action=lambda _: per_action, threads=threads, start=start,
+        log, features, roles, before, per_action=lambda _: per_action, threads=threads, start=start,
         after_file=after_file, rejects=rejects, offset=offset, reducers=reducers,
     )  # fmt: skip
     return result
 
 
 def joined_sums(  # noqa: PLR0913 - as `sums`
-    source: Any,
+    log: LogSource,
     features: FeatureMap,
     roles: Roles,
     before: TaskLevels | None = None,
@@ -110,7 +111,6 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
 
     The other parameters, and errors, are those of :func:`sums`. Neither ``start`` nor ``after_file`` goes with joining.
     """
-    log = open_log(source, lenient=rejects is not None)
     check_log(log, roles, lenient=rejects is not None)
     parts = parts_of(log, roles.columns)
     done, starts = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start

@@ -12,22 +12,13 @@ from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
-from hieropo.rows.ids import KnownIds, id_array, is_null, matching_known_id, plain
+from hieropo.rows.ids import id_array, is_null, matching_known_id, plain
+from hieropo.rows.keys import TaskKeys
 
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
 
 MAX_COMPARED = 10  # unknown tasks of a batch that are compared with the known ones
-
-
-class TaskKeys(KnownIds, Protocol):
-    """The index from task ids to rows of a table."""
-
-    def locate(self, ids: Any, /) -> Rows:
-        """Return the row of each id (n,), -1 where unknown."""
-
-    def unknown_message(self, key: Any, row: int | None = None, /) -> str:
-        """Return the error message for an unknown id."""
 
 
 class TaskTable(Protocol):

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,37 @@ def unknown_task_message(key: object, row: int | None, known: KnownIds) -> str:
     )
 
 
+class TaskKeys(KnownIds, Protocol):
+    """The index from ids to rows, in memory or on disk."""
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The ids (m,) in the order of their rows."""
+
+    def locate(self, ids: Any, /) -> Codes:
+        """Return the row of each id (n,), -1 where unknown."""
+
+    def require(self, ids: object) -> Codes:
+        """Return the row of each id (n,).
+
+        Raises
+        ------
+        UnknownTaskError
+            An id is unknown; the message names it, its row, and a known id that it may mean.
+        """
+        rows = self.locate(ids)
+        if (rows < 0).any():
+            row = int((rows < 0).argmax())
+            raise UnknownTaskError(self.unknown_message(_as_ids(ids)[row], row))
+        return rows
+
+    def unknown_message(self, key: object, row: int | None = None) -> str:
+        """Return the error message for an unknown id."""
+        return unknown_task_message(key, row, self)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class Keys(TaskKeys):
     """An ordered set of distinct ids.
 
     Parameters
@@ -185,27 +214,9 @@ class Keys:
         assert self._order is not None
         return self._order
 
-    def require(self, ids: object) -> Codes:
-        """Return the row of each id (n,).
-
-        Raises
-        ------
-        UnknownTaskError
-            An id is not among the keys; the message names it, its row, and a known id that it may mean.
-        """
-        rows = self.locate(ids)
-        if (rows < 0).any():
-            row = int((rows < 0).argmax())
-            raise UnknownTaskError(self.unknown_message(_as_ids(ids)[row], row))
-        return rows
-
     def id_of(self, row: int) -> Any:
         """Return the id of one row."""
         return _as_list(self.values[row : row + 1])[0]
-
-    def unknown_message(self, key: object, row: int | None = None) -> str:
-        """Return the message on an id that is not among the keys."""
-        return unknown_task_message(key, row, self)
 
     def union(self, other: "Keys") -> tuple["Keys", Codes]:
         """Return these keys followed by the new ones of ``other``, and the rows of ``other``'s keys in the union."""

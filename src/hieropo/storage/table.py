@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Codes
 from hieropo._utils.packed import unpack
-from hieropo.errors import ArtifactError, UnknownTaskError
+from hieropo.errors import ArtifactError
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.ids import id_array, refuse_rounded
-from hieropo.rows.keys import unknown_task_message
+from hieropo.rows.keys import TaskKeys
 from hieropo.storage.columns import IdColumn, WholeIds
 from hieropo.storage.layout import LOOKUP, TASKS, damaged
 from hieropo.storage.mapped import MappedFile
@@ -23,8 +23,8 @@ from hieropo.storage.row_checksums import RowBytes
 
 
 @dataclass(frozen=True, eq=False)
-class StoredKeys:
-    """An index of ids on disk, by binary search among their codes; otherwise as :class:`hieropo.rows.keys.Keys`.
+class StoredKeys(TaskKeys):
+    """An index of ids on disk, by binary search among their codes.
 
     Unless the whole file was verified when it was opened, a row is checked before its first use, and an id is unknown
     only after the rows on the path of the binary search have been checked.
@@ -166,24 +166,6 @@ class StoredKeys:
             for index in np.unique(indices[is_known]).tolist():
                 self._checked_row(index)
         return np.where(is_known, rows, -1)
-
-    def require(self, ids: object) -> Codes:
-        """Return the row of each id (n,).
-
-        Raises
-        ------
-        UnknownTaskError
-            An id is unknown; the message names it, its row, and a known id of another type with the same text.
-        """
-        rows = self.locate(ids)
-        if (rows < 0).any():
-            row = int((rows < 0).argmax())
-            raise UnknownTaskError(self.unknown_message(id_array(ids, "task")[row], row))
-        return rows
-
-    def unknown_message(self, key: object, row: int | None = None) -> str:
-        """Return the error message for an unknown id."""
-        return unknown_task_message(key, row, self)
 
 
 def _items(array: NDArray[Any]) -> Any:

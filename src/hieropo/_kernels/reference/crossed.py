@@ -74,7 +74,7 @@ def _left_out(keep: Mask, late: Codes) -> tuple[Mask, int]:
 
 def _first(values: Array) -> Array:
     """Return values of units (..., u) as (u, ...)."""
-    return np.moveaxis(values, -1, 0)
+    return values.transpose(-1, *range(values.ndim - 1))
 
 
 @np.errstate(all="ignore")
