@@ -12,7 +12,7 @@ import pytest
 
 from hieropo import FlatOPO, HierOPO, InputError, LogError, LogMoments, MismatchError
 from hieropo.errors import HieropoWarning
-from hieropo.features.maps import indicator, per_action
+from hieropo.features.maps import Columns, indicator, per_action
 from hieropo.logs.arrow.log_source import WrappedSource
 from hieropo.logs.opening import open_log
 from hieropo.passes.checkpoints import features_and_sums
@@ -196,3 +196,10 @@ def test_an_indicator_grows_too() -> None:
     moments = LogMoments.of(table, task="store", action="offer", reward="margin")
     assert moments.features == indicator(sorted(IDS["text"]))
     assert moments.moments.rows.sum() == 3000
+
+
+def test_a_map_without_actions_takes_actions_of_any_type() -> None:
+    nanoseconds = pa.array(np.arange(3000) % 3 + 1, pa.timestamp("ns"))
+    table = log_table().set_column(1, "offer", nanoseconds)
+    learner = HierOPO("columns").fit(table, **NAMED)
+    assert learner.features_ == Columns(("age",))

@@ -23,7 +23,7 @@ class ActionNumbers:
     """The numbers that a worker gives to actions.
 
     They are the positions in a feature map. Where actions join, new ones follow in order of appearance; where all join,
-    and for a map without actions, the order is that of appearance alone.
+    and for a map without actions, which only reducers number, the order is that of appearance alone.
 
     Parameters
     ----------
@@ -66,6 +66,8 @@ class ActionNumbers:
 
     def _numbered(self, rows: Codes) -> Codes:
         """Return the numbers of the ids in these rows of the index; new ids become actions."""
+        if self._features.actions is None:
+            return rows
         count = self._known.size
         if len(self._index) > count:
             actions = [plain(value) for value in self._index.ids_at(np.arange(count, len(self._index)))]
@@ -84,6 +86,8 @@ class ActionNumbers:
 
     def ids(self, numbers: Codes) -> Ids:
         """Return the ids of numbers (k,)."""
+        if self._features.actions is None:
+            return self._index.ids_at(numbers)
         return id_array(self.actions, "action")[numbers]
 
 
