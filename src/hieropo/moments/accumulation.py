@@ -123,18 +123,20 @@ class RunningSums:
             return pairs.reshape(codes, 2)
         return np.concatenate([self._counted, np.zeros((codes - len(self._counted), 2))])
 
-    def widen(self, blocks: int) -> None:
-        """Give each task more blocks of sums."""
+    def arrange(self, position: Codes, blocks: int) -> None:
+        """Give each task ``blocks`` blocks: block a becomes ``position[a]``; those beyond ``position`` are empty."""
+        if blocks == self.blocks == position.size and (position == np.arange(blocks)).all():
+            return
         tasks, before = len(self), self.blocks
         counted = None if self._counted is None else self._counts().reshape(tasks, before, 2)
-        self._sums.widen(tasks, before, blocks)
+        self._sums.arrange(tasks, before, position, blocks)
         if self.squares is not None:
-            self.squares.widen(blocks)
+            self.squares.arrange(position, blocks)
         self.blocks = blocks
         if counted is not None:
-            self._counted = np.zeros((tasks, blocks, 2))
-            self._counted[:, :before] = counted
-            self._counted = self._counted.reshape(tasks * blocks, 2)
+            arranged = np.zeros((tasks, blocks, 2))
+            arranged[:, position] = counted[:, : position.size]
+            self._counted = arranged.reshape(tasks * blocks, 2)
 
     def running(self) -> Sums:
         """Return the sums of all slots for a compiled loop to add rows to."""
@@ -176,18 +178,13 @@ class RunningSums:
         """
         return self._sums.packed(self.triangle_slots.source[0], tasks, wanted)
 
-    def add_counts(self, table: Array, rows: Codes, position: Codes | None = None) -> None:
-        """Add rows and sum of c q log v of block a to columns 2 p and 2 p + 1 of ``table[rows[s]]``, p = position[a].
-
-        The default is p = a; blocks beyond ``position`` have no rows.
-        """
-        position = np.arange(self.blocks) if position is None else position
+    def add_counts(self, table: Array, rows: Codes) -> None:
+        """Add rows and sum of c q log v of block a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
         if self._counted is not None:
-            counts = self._counts().reshape(len(self), self.blocks, 2)[:, : position.size]
-            table.reshape(len(table), -1, 2)[rows[:, None], position] += counts
+            table[rows] += self._counts().reshape(len(self), 2 * self.blocks)
             return
         ones = np.full((self.blocks, 1), self.layout.count - 1)
-        self.add_sums(table, rows, Slots(ones, 2 * padded(position, self.blocks)[:, None]))
+        self.add_sums(table, rows, Slots(ones, 2 * np.arange(self.blocks)[:, None]))
 
     def start(self, keys: Keys, table: Array, squares: Array | None, slots: Slots, pairs: Array) -> None:
         """Continue from sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
@@ -201,11 +198,6 @@ class RunningSums:
         self.add_counts(counts, rows)
         if (counts != pairs).any():
             self._counted = pairs.reshape(len(keys) * self.blocks, 2).copy()
-
-
-def padded(position: Codes, blocks: int) -> Codes:
-    """Return the position of each of so many blocks; blocks beyond ``position`` have no rows and go to the first."""
-    return np.append(position, np.full(blocks - position.size, position[0] if position.size else 0))
 
 
 class Merged(NamedTuple):
@@ -223,52 +215,41 @@ class Merged(NamedTuple):
             refuse_overflow(self.keys, self.sums)
 
 
-def merged(
-    workers: Sequence[RunningSums],
-    slots: Sequence[Slots] | None,
-    width: int,
-    positions: Sequence[Codes] | None = None,
-    *,
-    drop: bool,
-) -> Merged:
+def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, drop: bool) -> Merged:
     """Add the running sums of all workers, in their order.
 
     Parameters
     ----------
     workers : sequence of RunningSums
-    slots : sequence of Slots, optional
-        Where the sums of each worker go in the table; by default there is one block a task, and it goes to its packed
-        triangle.
+    slots : Slots, optional
+        Where sums go in the table; by default there is one block a task, and it goes to its packed triangle.
     width : int
         Columns of the table.
-    positions : sequence of (b,) int, optional
-        The block of the result that each block of a worker is added to; by default block a to block a.
     drop : bool
         Use the workers up, so that hardly more than their own memory is taken.
     """
     first = workers[0].places if drop else GrowingKeys.after(workers[0].places.keys())
     rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.places) for worker in workers[1:])]
-    keys = first.keys()
-    targets = [worker.triangle_slots for worker in workers] if slots is None else slots
-    places = [np.arange(worker.blocks) for worker in workers] if positions is None else positions
-    blocks = 1 + max(int(place.max(initial=0)) for place in places)
+    keys, blocks = first.keys(), workers[0].blocks
     pairs = np.zeros((len(keys), 2 * blocks))
-    for worker, task_rows, place in zip(workers, rows, places, strict=True):
-        worker.add_counts(pairs, task_rows, place)
+    for worker, task_rows in zip(workers, rows, strict=True):
+        worker.add_counts(pairs, task_rows)
     squares = None
     if any(worker.squares is not None for worker in workers):
         squares = np.zeros((len(keys), width))
-        for worker, task_rows, target in zip(workers, rows, targets, strict=True):
+        for worker, task_rows in zip(workers, rows, strict=True):
             sampled = worker if worker.squares is None else worker.squares
-            sampled.add_sums(squares, task_rows, target)
-    rest, finite = list(zip(workers, rows, targets, strict=True)), True
+            sampled.add_sums(squares, task_rows, slots or worker.triangle_slots)
+    rest, finite = list(zip(workers, rows, strict=True)), True
     if drop and slots is None:
         table, finite = workers[0].packed_sums(rows[0].size, len(keys))
         rest = rest[1:]
     else:
         table = np.zeros((len(keys), width))
-    for worker, task_rows, target in rest:
-        finite &= worker.add_sums(table, task_rows, target, threads=len(workers), drop=drop)
+    for worker, task_rows in rest:
+        finite &= worker.add_sums(
+            table, task_rows, slots or worker.triangle_slots, threads=len(workers), drop=drop
+        )
     return Merged(keys, table, finite, pairs.reshape(len(keys), blocks, 2), squares)
 
 

@@ -118,11 +118,14 @@ class Region:
         if fill:
             self._memory.fill(need)
 
-    def widen(self, tasks: int, before: int, after: int) -> None:
-        """Give each of so many tasks ``after`` codes in place of ``before``; the sums of its codes so far stay."""
+    def arrange(self, tasks: int, before: int, position: Codes, after: int) -> None:
+        """Give each of so many tasks ``after`` codes in place of ``before``: code a of a task becomes ``position[a]``.
+
+        Codes beyond ``position`` have no sums.
+        """
         self.reach(tasks * before)
-        wide = Region(self.length)
-        wide.reach(tasks * after)
+        arranged = Region(self.length)
+        arranged.reach(tasks * after)
         old, new, step = (
             before * self.length,
             after * self.length,
@@ -130,11 +133,13 @@ class Region:
         )
         for first in range(0, tasks, step):
             count = min(step, tasks - first)
-            source = self._memory.doubles()[old * first : old * (first + count)].reshape(count, old)
-            wide._memory.doubles()[new * first : new * (first + count)].reshape(count, new)[:, :old] = source
-            del source
+            source = self._memory.doubles()[old * first : old * (first + count)]
+            target = arranged._memory.doubles()[new * first : new * (first + count)]
+            blocks = source.reshape(count, before, self.length)[:, : position.size]
+            target.reshape(count, after, self.length)[:, position] = blocks
+            del source, blocks, target
             self._memory.release(8 * old * first, 8 * old * (first + count))
-        self._memory = wide._memory
+        self._memory = arranged._memory
 
     def add_to(
         self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False

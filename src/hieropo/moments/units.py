@@ -13,7 +13,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
-from hieropo.moments.accumulation import RunningSums, merged, padded
+from hieropo.moments.accumulation import RunningSums, merged
 from hieropo.moments.regions import Slots, packed_slots
 from hieropo.moments.statistics import Moments
 from hieropo.rows.columns import check_rows
@@ -387,11 +387,16 @@ class UnitAccumulator:
 
     def widen(self, n_actions: int) -> None:
         """Make room for more actions: codes may then be up to ``n_actions``, exclusive."""
-        self.running.widen(n_actions)
+        self.running.arrange(np.arange(self._n_actions), n_actions)
         self._n_actions = n_actions
 
-    def _unit_slots(self, position: Codes) -> Slots:
-        """Return the slots of the sums of units in tables (m, K, (p + 2)(p + 3) / 2), action a at ``position[a]``."""
+    def arrange(self, features: FeatureMap, position: Codes) -> None:
+        """Turn the sums into those of another map: action a becomes its action ``position[a]``."""
+        self._n_actions, self._features = len(features.actions or ()), features.fingerprint
+        self.running.arrange(position, self._n_actions)
+
+    def _unit_slots(self) -> Slots:
+        """Return the slots of the sums of units in tables (m, K, (p + 2)(p + 3) / 2)."""
         p, count = self._row.dim, self._row.dim + 2
         entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
         if self._row.intercept:
@@ -399,26 +404,25 @@ class UnitAccumulator:
         i, j = triangle(count)
         low, high = np.minimum(entry[i], entry[j]), np.maximum(entry[i], entry[j])
         source = packed_slots(int(entry.max()) + 1).source[0, high * (high + 1) // 2 + low]
-        block = padded(position, self._n_actions)
-        target = block[:, None] * source.size + np.arange(source.size)
+        target = np.arange(self._n_actions * source.size).reshape(self._n_actions, source.size)
         return Slots(np.tile(source, (self._n_actions, 1)), target)
 
-    def _dense_slots(self, position: Codes, K: int) -> Slots:
+    def _dense_slots(self) -> Slots:
         """Return the slots of the sums of units in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
-        p, block = self._row.dim, padded(position, self._n_actions)
+        p, K = self._row.dim, self._n_actions
         i, j = triangle(p + 2)
-        slots = self._unit_slots(position)
+        slots = self._unit_slots()
         target = np.empty_like(slots.target)
-        for a, action in enumerate(block.tolist()):
+        for action in range(K):
             entries = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
-            target[a] = entries[j] * (entries[j] + 1) // 2 + entries[i]
+            target[action] = entries[j] * (entries[j] + 1) // 2 + entries[i]
         return Slots(slots.source, target)
 
     @classmethod
     def after(cls, features: FeatureMap, moments: UnitMoments) -> Self:
         """Return an accumulator that continues from these moments, as if their rows had been added to it."""
         accumulator = cls(features, offset=moments.offset)
-        slots, m = accumulator._unit_slots(np.arange(moments.n_actions)), len(moments)
+        slots, m = accumulator._unit_slots(), len(moments)
         sums = moments.sums.reshape(m, slots.target.size).copy()
         squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
         pairs = np.stack([moments.rows, moments.log_precision], axis=2).reshape(m, 2 * moments.n_actions)
@@ -432,61 +436,37 @@ class UnitAccumulator:
         """Return the moments of all batches so far."""
         return self.together([self], drop=False)
 
-    @classmethod
-    def together(
-        cls,
-        workers: "Sequence[UnitAccumulator]",
-        *,
-        drop: bool,
-        features: FeatureMap | None = None,
-        positions: Sequence[Codes] | None = None,
-    ) -> UnitMoments:
-        """Return the moments of the batches of all workers; as :meth:`Accumulator.together`.
-
-        With ``features``, they are those of this map, and action a of worker w is its action ``positions[w][a]``.
-        """
-        first, K, positions = cls._merging(workers, features, positions)
-        slots = [worker._unit_slots(at) for worker, at in zip(workers, positions, strict=True)]
-        q = slots[0].source.shape[1]
-        total = merged([worker.running for worker in workers], slots, K * q, positions, drop=drop)
+    @staticmethod
+    def together(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> UnitMoments:
+        """Return the moments of the batches of all workers; as :meth:`Accumulator.together`."""
+        first = workers[0]
+        slots = first._unit_slots()
+        total = merged([worker.running for worker in workers], slots, slots.target.size, drop=drop)
         total.refuse_overflow()
         keys, sums, pairs = total.keys, total.sums, total.pairs
-        shape = (len(keys), K, q)
+        shape = (len(keys), *slots.target.shape)
         rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
         squares = None if total.squares is None else total.squares.reshape(shape)
-        mark = first._features if features is None else features.fingerprint
         return UnitMoments.of(
-            keys, first._row.dim, sums.reshape(shape), rows, log_precision, mark, squares, first._offset
+            keys,
+            first._row.dim,
+            sums.reshape(shape),
+            rows,
+            log_precision,
+            first._features,
+            squares,
+            first._offset,
         )
 
-    @classmethod
-    def together_dense(
-        cls,
-        workers: "Sequence[UnitAccumulator]",
-        *,
-        drop: bool,
-        features: FeatureMap | None = None,
-        positions: Sequence[Codes] | None = None,
-    ) -> Moments:
-        """Return the moments of all d = K p features; arguments as of :meth:`together`."""
-        first, K, positions = cls._merging(workers, features, positions)
-        d = K * first._row.dim
-        slots = [worker._dense_slots(at, K) for worker, at in zip(workers, positions, strict=True)]
+    @staticmethod
+    def together_dense(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
+        """Return the moments of all d = K p features; as :meth:`Accumulator.together`."""
+        first = workers[0]
+        d = first._n_actions * first._row.dim
         total = merged(
-            [worker.running for worker in workers], slots, packed_size(d + 2), positions, drop=drop
+            [worker.running for worker in workers], first._dense_slots(), packed_size(d + 2), drop=drop
         )
         total.refuse_overflow()
         rows, log_precision = np.ascontiguousarray(total.pairs.sum(axis=1).T)
-        offset = None if first._offset is None else np.tile(first._offset, K)
-        mark = first._features if features is None else features.fingerprint
-        return Moments(total.keys, d, total.sums, rows, log_precision, mark, total.squares, offset)
-
-    @staticmethod
-    def _merging(
-        workers: "Sequence[UnitAccumulator]", features: FeatureMap | None, positions: Sequence[Codes] | None
-    ) -> "tuple[UnitAccumulator, int, Sequence[Codes]]":
-        """Return the first worker, the number of actions, and their positions."""
-        first = workers[0]
-        if features is None or positions is None:
-            return first, first._n_actions, [np.arange(worker._n_actions) for worker in workers]
-        return first, len(features.actions or ()), positions
+        offset = None if first._offset is None else np.tile(first._offset, first._n_actions)
+        return Moments(total.keys, d, total.sums, rows, log_precision, first._features, total.squares, offset)

@@ -266,10 +266,13 @@ def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: boo
     if not per_action and features.dim > _WIDE:
         refuse_too_large(max(map(len, units)), features.dim)
     place = {action: position for position, action in enumerate(features.actions or ())}
-    positions = [
-        np.array([place[action] for action in worker._actions.actions], dtype=np.int64) for worker in workers
-    ]
-    return join(units, drop=True, features=features, positions=positions)
+
+    def arrange(worker: Worker) -> None:
+        position = [place[action] for action in worker._actions.actions]
+        worker._total.arrange(features, np.array(position, dtype=np.int64))  # type: ignore[union-attr]  # of units
+
+    in_threads(arrange, workers, len(workers))
+    return join(units, drop=True)
 
 
 def _resumed(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
