@@ -38,7 +38,8 @@ def policy(seed: int, tasks: int) -> tuple[LCBPolicy, Moments]:
 
 
 def choices(chooser: LCBPolicy) -> str:
-    return repr(chooser.choose_many([f"task {number}" for number in range(len(PHI))], phi=PHI))
+    made = chooser.choose_many([f"task {number}" for number in range(len(PHI))], phi=PHI)
+    return repr([values.tolist() for values in made])
 
 
 class Stand:
