@@ -17,6 +17,7 @@ from hieropo.errors import LogError
 from hieropo.logs.arrow.schema import check_columns, guess_roles
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
+from hieropo.passes.designs import design_of
 
 
 def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
@@ -53,8 +54,10 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     >>> found.stops, found.findings[0].place
     (True, "column 'profit' from row 2")
     """
-    source = open_log(log, lenient=True)
+    source = open_log(log, lenient=True, rereadable=bool(roles.get("context")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
+    design = design_of(None, source, role_columns, lenient=True)
+    source, role_columns = design.source, design.roles
     check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(
         field.name

@@ -20,15 +20,14 @@ from hieropo.features.terms.statistics import LogColumns, wanted
 from hieropo.features.terms.values import Kind, Values
 from hieropo.logs.arrow.arrays import as_numpy, decoded, ids, is_utf8, numbers, plain_texts
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, parts_of
-from hieropo.logs.arrow.schema import check_columns, holds_text
+from hieropo.logs.arrow.schema import SOURCE, check_columns, holds_text
 from hieropo.logs.formats.paths import TEXTS, find_files
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import context_matrix
 
-SOURCE = b"hieropo.source"  # metadata of an encoded column: the column that it was made of
-
 _IN_WORDS = {"text": "text", "time": "a time", "boolean": "a boolean", "number": "a number"}
+_UNUSABLE = {"infinite": np.inf, "huge": 1e300}
 _WHY = {
     "missing": "null, and the log that the features were learned from had no missing value there. Fill the value in or "
     "drop such rows; or fit with missing='prior', which takes it as an unknown value.",
@@ -377,12 +376,11 @@ class EncodedSource(WrappedSource):
             design, refused, _ = self.encoder.encode(batch, row)
             if refused and not self._lenient:
                 self.encoder.refuse(refused, batch, row)
-            for refusal in refused:
-                self._mark(design, refusal)
+            null = self._marked(design, refused)
             arrays = [
                 batch.column(column)
                 if column not in self._position
-                else pa.array(design[self._position[column]])
+                else pa.array(design[self._position[column]], mask=null.get(column))
                 for column in columns
             ]
             if schema is None:
@@ -393,14 +391,20 @@ class EncodedSource(WrappedSource):
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(schema))
             row += batch.num_rows
 
-    def _mark(self, design: Array, refusal: Refusal) -> None:
-        """Put a value that reading refuses into the first column that a source column is encoded in."""
-        value = {"infinite": np.inf, "huge": 1e300}.get(refusal.reason, np.nan)
-        for name, source in self._sources.items():
-            if source == refusal.column:
-                design[self._position[name], refusal.rows] = value
-                return
-        design[0, refusal.rows] = value
+    def _marked(self, design: Array, refused: Sequence[Refusal]) -> dict[str, Mask]:
+        """Return which rows are null, by column, where a refused value has no number; write the others to the design.
+
+        Each is in the first column that its source column is encoded in, so that reading sets the row aside once.
+        """
+        null: dict[str, Mask] = {}
+        for refusal in refused:
+            made = (name for name, source in self._sources.items() if source == refusal.column)
+            name = next(made, next(iter(self._position)))
+            if refusal.reason in _UNUSABLE:
+                design[self._position[name], refusal.rows] = _UNUSABLE[refusal.reason]
+            else:
+                null[name] = refusal.rows | null.get(name, np.zeros(refusal.rows.size, dtype=np.bool_))
+        return null
 
 
 def _sources_of(learned: LearnedTerms) -> dict[str, str]:

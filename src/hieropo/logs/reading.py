@@ -20,6 +20,8 @@ from hieropo.rows.columns import HUGE
 from hieropo.rows.ids import Ids, abbreviate, plain
 from hieropo.rows.keys import Keys
 
+_HOLES = " Or name the columns by a formula, features='age + price', which gives missing values a column of their own."
+
 
 def read(
     source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS, rejects: Rejects | None = None
@@ -180,7 +182,7 @@ def checked_batch(
         task=ids(record_batch.column(roles.task), roles.task, row),
         action=None if roles.action is None else ids(record_batch.column(roles.action), roles.action, row),
         reward=numbers(record_batch.column(roles.reward), roles.reward, row),
-        context=context_matrix(record_batch, roles.context, row),
+        context=context_matrix(record_batch, roles.context, row, _HOLES),
         pscore=values(roles.pscore),
         weight=values(roles.weight),
         precision=values(roles.precision),
@@ -217,11 +219,13 @@ def _refuse_unlisted(batch: Batch) -> None:
         )
 
 
-def context_matrix(batch: pa.RecordBatch, columns: Sequence[str], row: int) -> NDArray[np.float64]:
-    """Return the context columns of a record batch as a matrix (n, c)."""
+def context_matrix(
+    batch: pa.RecordBatch, columns: Sequence[str], row: int, advice: str = ""
+) -> NDArray[np.float64]:
+    """Return the context columns of a record batch as a matrix (n, c); ``advice`` is for the message about a null."""
     matrix = np.empty((batch.num_rows, len(columns)))
     for j, column in enumerate(columns):
-        matrix[:, j] = numbers(batch.column(column), column, row)
+        matrix[:, j] = numbers(batch.column(column), column, row, advice)
     return matrix
 
 

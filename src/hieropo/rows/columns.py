@@ -61,7 +61,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "context": (
         Rule(
             "is not a context. Nothing is filled in: drop such rows, or fill the value in and add a "
-            "column that says so.",
+            "column that says so, as a formula does: features='age + price'.",
             _NOT_FINITE,
         ),
         _HUGE,

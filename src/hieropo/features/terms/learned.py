@@ -32,6 +32,7 @@ from hieropo.features.terms.terms import (
 from hieropo.features.terms.values import DAY, Kind, Values, on_clock
 from hieropo.rows.columns import HUGE
 
+_LONGEST = 40  # characters of a level in the name of a column
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -564,4 +565,6 @@ def _label(term: Term, level: Any) -> str:
         return _WEEKDAYS[int(level)]
     if isinstance(term, DatePart) and term.part == "month":
         return _MONTHS[int(level) - 1]
-    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
+    text = str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + "..."

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hieropo._utils.text import thousands
 from hieropo.errors import SchemaError
 from hieropo.features.terms.learned import LearnedColumn, LearnedTerm, LearnedTerms
+from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LogColumns
 from hieropo.features.terms.terms import (
     ByType,
@@ -25,6 +27,7 @@ from hieropo.features.terms.terms import (
 from hieropo.features.terms.values import DAY, Kind
 
 _CYCLES = {"day": "hour", "week": "weekday", "year": "month"}
+_FEW_TEXTS = 50  # so many different texts, or more rows than twice as many, are a category in any case
 _FEWEST_PARTS = 3  # different hours, weekdays or months that a cycle needs to be taken by type
 _KINDS: dict[type[Term], tuple[tuple[Kind, ...], str]] = {
     Number: (("number", "boolean"), "numbers"),
@@ -204,6 +207,8 @@ def learn(
     for found in resolved:
         of_columns = [statistics.columns[name] for name in found.term.columns]
         _refuse_empty(of_columns)
+        if found.by_type and isinstance(found.term, Cat):
+            _refuse_free_text(of_columns[0])
         if found.by_type and _is_constant(found.term, of_columns[0]):
             if not isinstance(found.term, Cyclic):
                 notes.append(f"Column {of_columns[0].name!r} has one value only, and is left out.")
@@ -237,6 +242,17 @@ def _refuse_empty(columns: Sequence[ColumnStatistics]) -> None:
                 f"Column {column.name!r} has no value in any row of the log, so it says nothing. Leave it out; was a "
                 "join incomplete?"
             )
+
+
+def _refuse_free_text(column: ColumnStatistics) -> None:
+    """Raise SchemaError for a column whose values are hardly ever the same, unless a formula calls it a category."""
+    levels, rows = len(column.levels), sum(column.levels.values()) / UNIT
+    if levels > _FEW_TEXTS and 2 * levels > rows:
+        raise SchemaError(
+            f"Column {column.name!r} has {levels:,} different texts in {thousands(rows)} rows, as ids and free text "
+            "have, so that it is no category. Leave it out, make columns of numbers of it, or say that it is one: "
+            f"category({quoted_name(column.name)})."
+        )
 
 
 def _is_constant(term: Term, column: ColumnStatistics) -> bool:

@@ -73,15 +73,17 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
     return np.frombuffer(data, dtype, stop)[start:]
 
 
-def numbers(column: pa.Array, name: str, first_row: int) -> Array:
+def numbers(column: pa.Array, name: str, first_row: int, advice: str = "") -> Array:
     """Return the values of a column of numbers, booleans or decimals as float64 (n,).
+
+    ``advice`` is a further sentence for the message about a null.
 
     Raises
     ------
     LogError
         A null, or a whole number that float64 cannot hold; names the column and the row.
     """
-    column = _without_nulls(column, name, first_row)
+    column = _without_nulls(column, name, first_row, advice)
     column = decoded(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
@@ -219,7 +221,7 @@ def _whole_microseconds(column: pa.Array, name: str) -> pa.Array:
         ) from error
 
 
-def _without_nulls(column: pa.Array, name: str, first_row: int) -> pa.Array:
+def _without_nulls(column: pa.Array, name: str, first_row: int, advice: str = "") -> pa.Array:
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         column = decoded(column)
     if column.null_count:
@@ -228,7 +230,7 @@ def _without_nulls(column: pa.Array, name: str, first_row: int) -> pa.Array:
         more = f" (and {others} more in this batch of {counted(len(column), 'row')})" if others else ""
         raise LogError(
             f"Column {name!r}, row {first_row + row}: null{more}. Nothing is filled in or dropped silently: drop such "
-            "rows, or fill the value in. NaN and None of pandas count as null."
+            f"rows, or fill the value in. NaN and None of pandas count as null.{advice}"
         )
     return column
 

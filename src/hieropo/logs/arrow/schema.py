@@ -17,6 +17,7 @@ NOTE = "hieropo.note"  # metadata of a field: the reason of its type
 MIXED = pa.dense_union(
     [pa.field("", pa.null())]
 )  # type of columns whose values have several types; they are read as text
+SOURCE = "hieropo.source"  # metadata of a field: the column of the log that it was made of
 NUMBER_ROLES = ("reward", "pscore", "weight", "precision", "sampling_weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
@@ -33,6 +34,12 @@ _SCALARS = (
     is_uuid,
 )
 _LISTS = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+
+
+def source_of(field: pa.Field) -> str | None:
+    """Return the column of the log that an encoded column was made of; None for a column of the log."""
+    source = (field.metadata or {}).get(SOURCE.encode())
+    return None if source is None else source.decode()
 
 
 def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:

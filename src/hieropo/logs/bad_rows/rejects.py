@@ -21,7 +21,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, LogError, UnknownActionError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists
-from hieropo.logs.arrow.schema import holds_text
+from hieropo.logs.arrow.schema import holds_text, source_of
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Eligible, Roles
@@ -208,18 +208,26 @@ class BadValues:
     ----------
     column, reason : str
     bad : (n,) bool
+    source : str, optional
+        The column of the log that ``column`` was made of, where it is another one.
     """
 
     column: str
     reason: str
     bad: Mask
+    source: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The column as the log has it."""
+        return self.column if self.source is None else self.source
 
     def counted(self, batch: pa.RecordBatch, first_row: int) -> Reason:
         """Return the count of these rows of a record batch that begins with ``first_row``."""
         row = int(self.bad.argmax())
         value = batch.column(self.column)[row].as_py()
         return Reason(
-            self.column, self.reason, int(np.count_nonzero(self.bad)), first_row + row,
+            self.named, self.reason, int(np.count_nonzero(self.bad)), first_row + row,
             None if value is None else str(value),
         )  # fmt: skip
 
@@ -241,7 +249,7 @@ def find_bad_values(
     for role, column in roles.items():
         for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role):
             if bad.any():
-                faults.append(BadValues(column, reason, bad))
+                faults.append(BadValues(column, reason, bad, source_of(batch.schema.field(column))))
     if roles.action is not None:
         faults.extend(_bad_actions(batch, roles, features, any_of(faults, batch.num_rows)))
     return faults
@@ -457,7 +465,7 @@ class Listing:
                 [None if value is None else str(value) for value in values.to_pylist()], pa.string()
             )
         return pa.RecordBatch.from_arrays(
-            [pa.array([place] * n), pa.array(first_row + rows), pa.array([fault.column] * n), texts,
+            [pa.array([place] * n), pa.array(first_row + rows), pa.array([fault.named] * n), texts,
              pa.array([fault.reason] * n)],
             schema=self.schema,
         )  # fmt: skip
@@ -554,7 +562,7 @@ class Rejects:
             if actions is not None:
                 self._actions.add(actions, is_rejected)
             for fault in faults:
-                reason, key = fault.counted(batch, first_row), (fault.column, fault.reason)
+                reason, key = fault.counted(batch, first_row), (fault.named, fault.reason)
                 before = self._reasons.get(key)
                 self._reasons[key] = reason if before is None else before + reason
             if self._listing is not None:
