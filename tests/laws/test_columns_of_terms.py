@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hieropo import PooledOPO, load_learner
+from hieropo import Gaussian, Hierarchy, HierOPO, HieropoWarning, LogMoments, PooledOPO, load_learner
 from hieropo.errors import InputError, LogError
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.features.terms.terms import Cat, Cross, Cyclic, Number, YesNo
@@ -139,6 +140,9 @@ def columns_of(source: Any, terms: LearnedTerms) -> Any:
     return np.column_stack([table[name].to_numpy() for name in terms.names])
 
 
+SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), logs(), FORMULAS)
 def test_columns_equal_a_twin_in_plain_python(log: pa.Table, requests: pa.Table, formula: str) -> None:
@@ -170,7 +174,7 @@ def test_columns_equal_a_twin_in_plain_python(log: pa.Table, requests: pa.Table,
 @settings(
     max_examples=8,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=SLOW,
 )
 @given(log=logs(), formula=FORMULAS)
 def test_every_source_gives_the_same_bits(tmp_path: Path, log: pa.Table, formula: str) -> None:
@@ -201,6 +205,39 @@ def test_every_source_gives_the_same_bits(tmp_path: Path, log: pa.Table, formula
     assert np.array_equal(encoded_rows(features, log.to_pylist()), expected)
     one_by_one = [encoded_rows(features, [row]) for row in log.to_pylist()]
     assert np.array_equal(np.concatenate(one_by_one), expected)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=SLOW,
+)
+@given(log=logs(), requests=logs(), formula=FORMULAS)
+def test_a_policy_of_any_schema_decides_as_the_twin_does(
+    tmp_path: Path, log: pa.Table, requests: pa.Table, formula: str
+) -> None:
+    try:
+        context = NAMES if "." in formula.split() else ()
+        roles = {"task": "store", "action": "offer", "reward": "sales", "context": context}
+        features = LogMoments.of(log, features=formula, **roles).features
+    except (InputError, HieropoWarning):
+        return
+    d = features.dim
+    known = Hierarchy(hyper=Gaussian(np.zeros(d), np.eye(d)), task_cov=np.eye(d), noise_var=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such logs are small
+        learner = HierOPO(features, known=known).fit(log, task="store", action="offer", reward="sales")
+        loaded = load_learner(learner.save(tmp_path / "policy"))
+    terms = features.terms  # type: ignore[attr-defined]  # of a map with terms
+    complete = [c.name for c in terms.columns if not c.missing and terms.formula.missing == "refuse"]
+    rows = [row for row in requests.to_pylist() if not any(_is_missing(row[name]) for name in complete)]
+    if rows:
+        table = pa.Table.from_pylist(rows, schema=requests.schema)
+        expected = [learner.policy_.choose(row["store"], truth(terms, row)).action for row in rows]
+        assert loaded.predict(table).tolist() == expected
+        assert [
+            loaded.predict(pa.Table.from_pylist([row], schema=table.schema))[0] for row in rows
+        ] == expected
 
 
 def store_log(n: int = 240, seed: int = 0) -> pd.DataFrame:

@@ -278,7 +278,7 @@ def test_rows_that_cannot_be_used(column, values, message):
         ),
         ("r", [STAMP] * 3, "type timestamp.*which cannot be a reward"),
         ("x", pa.array(["u", "v", "u"]).dictionary_encode(), "type dictionary<.*which cannot be a context"),
-        ("x", ["u", "v", "u"], "string, which cannot be a context.*0/1 columns"),
+        ("x", ["u", "v", "u"], "string, which cannot be a context.*as a category by a formula"),
         ("x", [STAMP] * 3, "which cannot be a context.*such as the hour"),
         ("x", [[1.0]] * 3, "which cannot be a context.*a column of its own"),
         ("p", ["high"] * 3, "string, which cannot be a pscore"),

@@ -29,8 +29,7 @@ from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
-from hieropo.logs.encoding import encoded
-from hieropo.logs.opening import open_log
+from hieropo.logs.encoding import opened_log, opened_requests
 from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
@@ -70,9 +69,12 @@ class HierOPO(Fitted, Parameters):
 
     Parameters
     ----------
-    features : FeatureMap or {"per-action", "indicator", "columns"}, optional
-        Feature map phi(context, action). Default: "columns" without an action column; "per-action", with an intercept,
-        where context columns are named; else "indicator".
+    features : formula, list of terms, FeatureMap or {"per-action", "indicator", "columns"}, optional
+        A formula of the context columns, such as ``"device + spline(price, 4) + device:price"``, or a list of terms,
+        such as ``[Cat("device"), Spline("price", 4)]``; the log teaches it levels and knots, and each action has
+        coefficients of its own. Or a feature map phi(context, action). Default: "columns" without an action column;
+        "per-action", with an intercept, where context columns are named; else "indicator". Context columns of text,
+        dates and times are then terms by their types.
     pessimism : float or "cv", optional
         The policy takes the action with the largest lower bound, ``mean - pessimism * sd`` of its expected reward.
         Default 0.1, the paper's alpha. "cv" chooses it from the log by cross-validation.
@@ -193,7 +195,7 @@ class HierOPO(Fitted, Parameters):
             used for learning. Adaptive logging and drifting rewards are detected only with a ``time`` and rows in its
             order. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
         context : sequence of str
-            Context columns, in the order of the features.
+            Context columns, in the order of the features. A formula names its own; a ``.`` in it stands for these.
         levels : sequence of str
             Columns of groups of tasks, the widest first, such as ``["region", "store"]``. Each covariance is learned.
         metadata : sequence of str
@@ -226,7 +228,7 @@ class HierOPO(Fitted, Parameters):
             return self._fit_moments(stored, dict(zip(Roles.names(), by_role, strict=True)), settings)
         roles = Roles(*by_role)  # type: ignore[arg-type]  # it checks
         self._check_roles(roles, settings)
-        opened = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        opened = opened_log(log, self.features, rereadable=True, lenient=bad_rows is not None)
         design = design_of(self.features, opened, roles, lenient=bad_rows is not None)
         source, roles = design.source, design.roles
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that collects the actions
@@ -390,8 +392,7 @@ class HierOPO(Fitted, Parameters):
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
             lenient, reread = bad_rows is not None, joining and checks_lists(roles, bad_rows)
-            opened = open_log(log, rereadable=reread, lenient=lenient)
-            source = encoded(opened, self.features_, lenient=lenient)
+            source = opened_requests(log, self.features_, rereadable=reread, lenient=lenient)
             features = joined_actions(self.features_, source, roles, bad_rows) if reread else self.features_
             if bad_rows is not None:
                 bad_rows.features = features if reread or not joining else None

@@ -423,9 +423,15 @@ def _field(name: str, source: str | None) -> pa.Field:
     )
 
 
+def _terms_of(features: Any) -> LearnedTerms | None:
+    """Return the learned terms of a feature map; None for a map without any, and for a formula."""
+    terms = getattr(features, "terms", None)
+    return terms if isinstance(terms, LearnedTerms) else None
+
+
 def encoded(source: LogSource, features: Any, *, lenient: bool = False) -> LogSource:
     """Return a source with the columns of a feature map: encoded where the map has terms, else as it is."""
-    learned = getattr(features, "terms", None)
+    learned = _terms_of(features)
     if learned is None or isinstance(source, EncodedSource):
         return source
     return EncodedSource(source, learned, lenient=lenient)
@@ -489,12 +495,17 @@ def encoded_texts(features: Any, texts: Mapping[str, str]) -> Array:
     return np.asarray(context_matrix(batch, features.columns, 0)[0])
 
 
+def unknown_levels(source: LogSource) -> dict[str, int]:
+    """Return the number of rows read so far with a level that has no column of its own, by column of the log."""
+    return dict(source.encoder.unknown) if isinstance(source, EncodedSource) else {}
+
+
 def stated_types(log: LogSource, features: Any) -> dict[str, str]:
     """Return the types that columns of a text file need, where it was read with other types than the log had.
 
     A text that looks like a number in a file of requests is text where the log had text.
     """
-    learned = getattr(features, "terms", None)
+    learned = _terms_of(features)
     if learned is None:
         return {}
     types = {}
@@ -518,8 +529,21 @@ def opened_requests(
     LogError, InputError
         As :func:`open_log`.
     """
+    return encoded(
+        opened_log(source, features, rereadable=rereadable, lenient=lenient), features, lenient=lenient
+    )
+
+
+def opened_log(source: Any, features: Any, *, rereadable: bool = False, lenient: bool = False) -> LogSource:
+    """Open a log; from a file of text, columns that are text to the terms of a feature map are read as text.
+
+    Raises
+    ------
+    LogError, InputError
+        As :func:`open_log`.
+    """
     log = open_log(source, rereadable=rereadable, lenient=lenient)
     types = stated_types(log, features)
     if types and isinstance(source, str | os.PathLike) and find_files(source).kind in TEXTS:
-        log = open_log(source, types=types, lenient=lenient)
-    return encoded(log, features, lenient=lenient)
+        return open_log(source, types=types, lenient=lenient)
+    return log

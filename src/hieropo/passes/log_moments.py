@@ -15,7 +15,7 @@ from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
 from hieropo.features.terms.parsing import terms_of
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
-from hieropo.logs.opening import open_log
+from hieropo.logs.encoding import opened_log
 from hieropo.logs.reading import check_log
 from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
@@ -91,8 +91,8 @@ class LogMoments:
         Parameters
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
-        features : FeatureMap or {"per-action", "indicator", "columns"}, optional
-            As of :class:`HierOPO`.
+        features : formula, list of terms, FeatureMap or {"per-action", "indicator", "columns"}, optional
+            As of :class:`HierOPO`. Moments that shall add need one map: give the second the ``features`` of the first.
         lenient, rejects
             Treatment of rows that cannot be used, as of :meth:`HierOPO.fit`.
         checkpoint : path, optional
@@ -115,7 +115,7 @@ class LogMoments:
         columns_by_role["context"] = columns_by_role.get("context") or sources_of(features)
         roles = Roles(**columns_by_role)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
-        opened = open_log(log, rereadable=True, lenient=bad_rows is not None)
+        opened = opened_log(log, features, rereadable=True, lenient=bad_rows is not None)
         design = design_of(features, opened, roles, lenient=bad_rows is not None)
         source, roles = design.source, design.roles
         check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions

@@ -55,6 +55,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     """
     from hieropo.cli.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
+    from hieropo.logs.encoding import encoded, unknown_levels
     from hieropo.storage.load import load_policy
 
     if Path(requests).resolve() == Path(output).resolve():
@@ -74,17 +75,21 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     given["eligible"], given["new_tasks"] = _eligible_column(stored, eligible), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
     with Line() as line:
-        decisions = _decisions(
-            policy, ProgressSource(Rows.of(requests, given).open_for(policy.features), line), task, given
-        )
+        opened = ProgressSource(Rows.of(requests, given).open_for(policy.features), line)
+        source = encoded(opened, policy.features)
+        decisions = _decisions(policy, source, task, given)
         rows = write_tables(output, _counted(decisions, counts))
     if as_json:
         print_json(
             {"decisions": output, "rows": rows, "requests": counts["requests"],
-             "requests_of_unseen_tasks": counts["unseen"], "kept_for_the_incumbent": counts["kept"]}
+             "requests_of_unseen_tasks": counts["unseen"], "kept_for_the_incumbent": counts["kept"],
+             "other_levels": unknown_levels(source)}
         )  # fmt: skip
         return
     click.echo(f"{output} holds {counted(rows, 'decision')} for {counted(counts['requests'], 'request')}.")
+    others = ", ".join(f"{column} {number:,}" for column, number in unknown_levels(source).items())
+    if others:
+        click.echo(f"Requests with levels that have no coefficient of their own, by column: {others}.")
     if counts["kept"]:
         click.echo(f"Requests of tasks that the gate leaves to the incumbent: {counts['kept']:,}.")
     if counts["unseen"] and not hasattr(policy, "passes"):

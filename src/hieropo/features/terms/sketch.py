@@ -25,6 +25,8 @@ def fixed_point(weight: Array | None, rows: int) -> NDArray[np.int64]:
 
 def totals(codes: NDArray[np.int64], weight: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the exact sum of the weights of each code in 0 .. size - 1."""
+    if weight.size and weight.min() == weight.max():
+        return np.asarray(np.bincount(codes, minlength=size) * weight[0])
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, codes, weight)
     return sums

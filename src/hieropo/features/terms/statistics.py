@@ -103,13 +103,14 @@ class ColumnStatistics:
         self.present |= bool(kept.any())
         if not kept.any():
             return
+        rows: Any = slice(None) if kept.all() else kept
         if values.numbers is not None:
-            self._add_numbers(values.numbers[kept], weight[kept])
+            self._add_numbers(values.numbers[rows], weight[rows])
         elif values.codes is not None and self.wanted.levels:
-            sums = totals(values.codes[kept], weight[kept], len(values.texts))
+            sums = totals(values.codes[rows], weight[rows], len(values.texts))
             self._count({text: int(n) for text, n in zip(values.texts, sums, strict=True) if n})
         elif values.instants is not None:
-            self._add_instants(values.instants[kept], values.zone)
+            self._add_instants(values.instants[rows], values.zone)
 
     def _add_numbers(self, numbers: Array, weight: NDArray[np.int64]) -> None:
         self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))

@@ -193,7 +193,7 @@ def _type_advice(kind: pa.DataType, role: str) -> str:
     if role == "time":
         return "Convert text to a date or a time stamp first."
     if role == "context" and not kinds.is_temporal(kind):
-        return "Text is not read as numbers: cast it, or encode categories as 0/1 columns."
+        return "Text is not read as numbers: cast it, or take it as a category by a formula, features='category(...)'."
     if kinds.is_temporal(kind):
         return "Compute a number from it, such as the hour of the day or the days since a date."
     return "Cast the column first; text is not read as numbers."
