@@ -264,7 +264,7 @@ def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, li
         *(["action"] if has_actions else []),
     )
     roles, guesses = guess_roles(schema, named, guessable if given["guess"] else ())
-    for sentence in (*guesses, *_unused(schema, roles, features)):
+    for sentence in guesses:
         click.echo(f"Note: {sentence}", err=True)
     if roles.action is None and not roles.context and features in (None, "columns"):
         usage_error(
@@ -274,16 +274,18 @@ def roles_of(schema: Any, features: Any, given: dict[str, Any]) -> tuple[Any, li
     return roles, guesses
 
 
-def _unused(schema: Any, roles: Any, features: Any) -> list[str]:
-    """Return a note on columns that play no role, where no context is named."""
+def note_of_unused(source: Any, roles: Any, features: Any) -> str:
+    """Return a note on the columns of a log that play no role, where no context is named; else ""."""
+    schema = getattr(source, "schema", None)
+    if schema is None:
+        return ""
     free = [column for column in schema.names if column not in roles.columns]
     if not free or roles.context or features is not None or roles.action is None:
-        return []
-    note = (
+        return ""
+    return (
         f"No context is named, and {names_of(free)} {'play' if len(free) > 1 else 'plays'} no role. Name columns that "
         f"are known before the action, such as --context {free[0]}: numbers, text, dates or times."
     )
-    return [note]
 
 
 def names_of(columns: list[str]) -> str:

@@ -13,7 +13,7 @@ from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LevelsError, LogColumns
 from hieropo.features.terms.terms import EachColumn, Term, Terms
 from hieropo.logs.arrow.log_source import LogSource
-from hieropo.logs.arrow.schema import MIXED, NOTE, is_number
+from hieropo.logs.arrow.schema import MIXED, is_number
 from hieropo.logs.encoding import EncodedSource, encoded, kind_of, log_columns, source_columns
 from hieropo.rows.batches import Roles
 
@@ -116,20 +116,14 @@ def _checked(terms: Terms, roles: Roles) -> Terms:
 
 
 def _has_other_types(source: LogSource, roles: Roles) -> bool:
-    """Return True where a context column holds text, dates or times, and none holds numbers that cannot be read."""
+    """Return True where a context column holds text, dates or times, and terms can read all of them."""
     schema = source.schema
     if any(schema.names.count(column) != 1 for column in roles.context):
         return False
     fields = [schema.field(column) for column in roles.context]
     others = [field for field in fields if not is_number(field.type)]
     readable = all(kind_of(field.type) is not None and field.type != MIXED for field in others)
-    return bool(others) and readable and not any(map(_is_column_of_numbers, others))
-
-
-def _is_column_of_numbers(field: Any) -> bool:
-    """Return True for a column of a text file whose values are numbers but for some that are none."""
-    note = (field.metadata or {}).get(NOTE.encode(), b"").decode()
-    return " is not a number" in note or "is not a whole number" in note
+    return bool(others) and readable
 
 
 def _statistics(

@@ -20,7 +20,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
-from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, source_options
+from hieropo.cli.source import Rows, chosen_features, log_options, note_of_unused, roles_of, source_options
 
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 
@@ -101,7 +101,8 @@ def fit_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # 
         more = {} if summary is None else {"summary": summary.to_dict()}
         path = learner.save(output, provenance={**rows.to_dict(), **more})
         done_with(given["checkpoint"])
-    _report(learner, rows, path, output, summary, guesses, as_json=as_json)
+    unused = note_of_unused(source, learner.roles_, features)
+    _report(learner, rows, path, output, summary, guesses, unused, as_json=as_json)
 
 
 def _opened(
@@ -137,7 +138,15 @@ def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(
-    learner: Any, rows: Rows, path: Path, output: str, summary: Any, guesses: list[str], *, as_json: bool
+    learner: Any,
+    rows: Rows,
+    path: Path,
+    output: str,
+    summary: Any,
+    guesses: list[str],
+    unused: str,
+    *,
+    as_json: bool,
 ) -> None:
     from hieropo.passes.feature_choice import features_note, measured_from
 
@@ -167,6 +176,7 @@ def _report(
         + (f"{paragraph(note)}\n\n" if summary is None and note else "")
         + ("" if choice is None else f"{choice}\n\n")
         + ("" if summary is None else f"{summary}\n\n")
+        + (f"{paragraph(unused)}\n\n" if unused else "")
         + _next(learner, rows, output)
     )
 

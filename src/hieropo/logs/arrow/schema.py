@@ -145,6 +145,8 @@ def check_columns(
         readable = role in NUMBER_ROLES and (holds_text(field.type) or field.type == MIXED)
         if not can_play(field.type, role) and not (texts and readable):
             advice = [sample_of(column), _SET_ASIDE_ADVICE] if readable and texts is not None else []
+            if role == "context" and holds_text(field.type):
+                advice.append("Or take it as a category by a formula: features='category(...)'.")
             raise SchemaError(" ".join(filter(None, [_wrong_type(field, role, name), *advice])))
 
 
@@ -193,7 +195,7 @@ def _type_advice(kind: pa.DataType, role: str) -> str:
     if role == "time":
         return "Convert text to a date or a time stamp first."
     if role == "context" and not kinds.is_temporal(kind):
-        return "Text is not read as numbers: cast it, or take it as a category by a formula, features='category(...)'."
+        return "Text is not read as numbers: cast it."
     if kinds.is_temporal(kind):
         return "Compute a number from it, such as the hour of the day or the days since a date."
     return "Cast the column first; text is not read as numbers."
