@@ -41,7 +41,11 @@ def test_a_raw_file_becomes_a_policy_decisions_and_moments() -> None:
     assert (decided["requests"], decided["other_levels"]) == (6, {"device": 1})  # 7 is text, as in the log
     assert pq.read_table("decisions.parquet")["action"].null_count == 0
     formula = ["--features", "device + spline(price, 3)"]
-    assert "14 features" in answers("moments", "log.csv", *FIT, *formula, "-o", "moments")
+    assert "14 features" in answers(
+        "moments", "log.csv", *FIT, *formula, "-o", "moments", "--filter", "price >= 3"
+    )
+    answers("moments", "log.csv", *FIT, "--features", "moments", "-o", "more", "--filter", "price < 3")
+    assert "14 features" in answers("moments", "merge", "moments", "more", "-o", "both")
     at = "device=phone,price=3,at=2026-01-05 10:00:00"
     assert "device=phone = 1" in answers("inspect", "policy", "--task", "3", "--at", at)
 

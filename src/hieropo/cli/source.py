@@ -130,7 +130,7 @@ MAPS = ("per-action", "indicator", "columns")
 
 
 def _features(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is None or value in MAPS or value.endswith(".json"):
+    if value is None or value in MAPS or value.endswith(".json") or Path(value).is_dir():
         return value
     from hieropo.errors import InputError
     from hieropo.features.terms.parsing import parse
@@ -204,7 +204,8 @@ _FEATURES = (
         help="A formula of the context columns, such as \"device + spline(price, 4) + device:price\". "
         "Or per-action: a linear model of the context for each action (default with actions and context). "
         "indicator: one mean reward for each action (default with actions alone). columns: the context columns as they "
-        "are, without an intercept (default without actions). Or a .json file with a feature map.",
+        "are, without an intercept (default without actions). Or a .json file with a feature map. Or the "
+        "directory of a policy or of moments, whose levels and knots are used again.",
     ),
 )  # fmt: skip
 
@@ -296,7 +297,9 @@ def names_of(columns: list[str]) -> str:
 
 
 def chosen_features(choice: str | None) -> Any:
-    """Return the name of a feature map, a formula, or the map of a .json file."""
+    """Return the name of a feature map, a formula, the terms of a directory, or the map of a .json file."""
+    if choice is not None and Path(choice).is_dir():
+        return _terms_in(choice)
     if choice is None or not choice.endswith(".json"):
         return choice
     from hieropo.errors import InputError
@@ -312,6 +315,22 @@ def chosen_features(choice: str | None) -> Any:
         raise InputError(
             f"{choice} does not hold a feature map ({error}). Write one with json.dumps(features.to_dict()) in Python."
         ) from error
+
+
+def _terms_in(directory: str) -> Any:
+    """Return the terms of the policy or the moments in a directory."""
+    from hieropo.passes.log_moments import as_moments
+    from hieropo.storage.load import load_policy
+
+    moments = as_moments(directory)
+    features = load_policy(directory).features if moments is None else moments.features
+    terms = getattr(features, "terms", None)
+    if terms is None:
+        usage_error(
+            f"--features {directory}: its features have no terms, since its context columns are numbers. Leave "
+            "--features out."
+        )
+    return terms
 
 
 def _mapping(path: str) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def merged_map(one: FeatureMap, other: FeatureMap) -> FeatureMap:
         raise MismatchError(
             f"These moments do not combine, since they were made with different features: {'; '.join(differences)}. "
             "Make both again with the same columns and one feature map: give the second that of the first, "
-            "features=first.features."
+            "features=first.features, or its terms where new actions may join, features=first.features.terms."
         )
     assert isinstance(one, Crossed)
     assert isinstance(other, Crossed)

@@ -425,7 +425,7 @@ def _field(name: str, source: str | None) -> pa.Field:
 
 def _terms_of(features: Any) -> LearnedTerms | None:
     """Return the learned terms of a feature map; None for a map without any, and for a formula."""
-    terms = getattr(features, "terms", None)
+    terms = features if isinstance(features, LearnedTerms) else getattr(features, "terms", None)
     return terms if isinstance(terms, LearnedTerms) else None
 
 

@@ -64,7 +64,7 @@ def design_of(choice: Any, source: LogSource, roles: Roles, *, lenient: bool = F
 
     Parameters
     ----------
-    choice : FeatureMap, formula, terms, name or None
+    choice : FeatureMap, LearnedTerms, formula, terms, name or None
     source : LogSource
         It must be possible to read it again.
     roles : Roles
@@ -79,6 +79,9 @@ def design_of(choice: Any, source: LogSource, roles: Roles, *, lenient: bool = F
     InputError
         There are more columns than allowed, or more levels than can be counted.
     """
+    if isinstance(choice, LearnedTerms):
+        roles = replace(roles, context=choice.names)
+        return Design(choice, EncodedSource(source, choice, lenient=lenient), roles)
     if getattr(choice, "terms", None) is not None and not isinstance(choice, Terms):
         roles = replace(roles, context=choice.columns)
         return Design(choice, encoded(source, choice, lenient=lenient), roles)

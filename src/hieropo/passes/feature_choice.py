@@ -17,7 +17,7 @@ from hieropo.passes.action_numbers import Joining
 from hieropo.passes.designs import NAMED, is_formula
 from hieropo.rows.batches import Roles
 
-FeatureChoice = FeatureMap | Terms | Term | Sequence[str | Term] | str | None
+FeatureChoice = FeatureMap | LearnedTerms | Terms | Term | Sequence[str | Term] | str | None
 
 
 def check_choice(choice: object) -> None:
@@ -28,7 +28,7 @@ def check_choice(choice: object) -> None:
     InputError
         The message has the value, and the position of the error in a formula.
     """
-    if choice is None or choice in NAMED or isinstance(choice, FeatureMap):
+    if choice is None or choice in NAMED or isinstance(choice, FeatureMap | LearnedTerms):
         return
     if not is_formula(choice):
         raise InputError(

@@ -13,6 +13,7 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
+from hieropo.features.terms.learned import LearnedTerms
 from hieropo.features.terms.parsing import terms_of
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.logs.encoding import opened_log
@@ -92,7 +93,8 @@ class LogMoments:
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
         features : formula, list of terms, FeatureMap or {"per-action", "indicator", "columns"}, optional
-            As of :class:`HierOPO`. Moments that shall add need one map: give the second the ``features`` of the first.
+            As of :class:`HierOPO`. Moments that shall add need one map: give the second the ``features.terms`` of the
+            first.
         lenient, rejects
             Treatment of rows that cannot be used, as of :meth:`HierOPO.fit`.
         checkpoint : path, optional
@@ -317,6 +319,12 @@ class LogMoments:
         named = choice_name(self.features)
         terms = getattr(self.features, "terms", None)
         if is_formula(features) and terms is not None and terms_of(features) == terms.formula:  # type: ignore[arg-type]
+            return
+        if (
+            isinstance(features, LearnedTerms)
+            and terms is not None
+            and features.identity() == terms.identity()
+        ):
             return
         if features is not None and not (features == named or _are_equivalent(features, self.features)):
             raise MismatchError(
