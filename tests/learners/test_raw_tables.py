@@ -40,9 +40,10 @@ TABLES: dict[str, dict[str, Any]] = {
     },
     "kenya_voter_reg": {
         "task": "block", "action": "treatment", "reward": "rv13", "features": "log(distance) + mean_age",
+        "filter": "poverty < 0.35",
     },
 }  # fmt: skip
-QUICK = ("hillstrom_email", "oralytics_pilot")  # a few tasks; the others are learned by a quick learner
+QUICK = ("obd_small", "ist_trial", "ggl_social_pressure")  # many rows: learned by a quick learner
 COLUMNS = {
     "hillstrom_email": {"channel=Phone", "recency", "newbie"},
     "oralytics_pilot": {"state_tod", "sin(day of decision_time)", "state_b_bar"},
@@ -59,12 +60,14 @@ COLUMNS = {
 def test_a_raw_table_becomes_decisions_and_an_evaluation(name: str) -> None:
     columns = dict(TABLES[name])
     log = open_log(real_table(f"{name}.parquet"), filter=columns.pop("filter", None))
-    learner = (HierOPO if name in QUICK else PooledOPO)(columns.pop("features", None))
+    learner = (PooledOPO if name in QUICK else HierOPO)(columns.pop("features", None))
     learner.fit(log, **columns)
     assert COLUMNS[name] <= set(learner.features_.columns)
     requests = pa.Table.from_batches(log.batches(log.schema.names)).slice(0, 200)
     assert set(learner.predict(requests).tolist()) <= set(learner.features_.actions or ())
-    evaluation = learner.evaluate(log, compare=False, propensities="auto" if name in QUICK else "none")
+    evaluation = learner.evaluate(
+        log, compare=False, propensities="auto" if name == "oralytics_pilot" else "none"
+    )
     assert np.isfinite(evaluation.model.difference.mean)
 
 
@@ -73,7 +76,7 @@ def test_free_text_is_no_category_unless_a_formula_says_so() -> None:
     log = pa.table({"subject": table["subject"], "prompt": table["prompt"], "model": ["a", "b"] * 1000,
                     "right": table["mixtral_8x7b_correct"]})  # fmt: skip
     roles = {"task": "subject", "action": "model", "reward": "right"}
-    with pytest.raises(SchemaError, match=r"'prompt' has 2,000 different texts .* category\(prompt\)"):
+    with pytest.raises(SchemaError, match=r"'prompt' has 1,911 different texts .* category\(prompt\)"):
         HierOPO().fit(log, context=["prompt"], **roles)
     learner = PooledOPO("category(prompt, max_levels=3)").fit(log, **roles)
     assert len(learner.features_.columns) == 3
