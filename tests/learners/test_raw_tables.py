@@ -78,7 +78,7 @@ def test_free_text_is_no_category_unless_a_formula_says_so() -> None:
     roles = {"task": "subject", "action": "model", "reward": "right"}
     with pytest.raises(SchemaError, match=r"'prompt' has 1,911 different texts .* category\(prompt\)"):
         HierOPO().fit(log, context=["prompt"], **roles)
-    learner = PooledOPO("category(prompt, max_levels=3)").fit(log, **roles)
+    learner = HierOPO("category(prompt, max_levels=3)").fit(log, **roles)
     assert len(learner.features_.columns) == 3
     assert max(map(len, learner.features_.columns)) < 50
     assert set(learner.predict(log.slice(0, 50)).tolist()) <= {"a", "b"}

@@ -283,8 +283,10 @@ class Encoder:
         self.unknown: dict[str, int] = {}
         self._lock = Lock()
 
-    def encode(self, batch: pa.RecordBatch, first_row: int) -> tuple[Array, list[Refusal], dict[str, Mask]]:
-        """Return the columns (d, n), the refused rows, and the rows with unknown levels by column.
+    def encode(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> tuple[list[Array], list[Refusal], dict[str, Mask]]:
+        """Return the d columns (n,), the refused rows, and the rows with unknown levels by column.
 
         Raises
         ------
@@ -391,7 +393,7 @@ class EncodedSource(WrappedSource):
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(schema))
             row += batch.num_rows
 
-    def _marked(self, design: Array, refused: Sequence[Refusal]) -> dict[str, Mask]:
+    def _marked(self, design: list[Array], refused: Sequence[Refusal]) -> dict[str, Mask]:
         """Return which rows are null, by column, where a refused value has no number; write the others to the design.
 
         Each is in the first column that its source column is encoded in, so that reading sets the row aside once.
@@ -401,7 +403,7 @@ class EncodedSource(WrappedSource):
             made = (name for name, source in self._sources.items() if source == refusal.column)
             name = next(made, next(iter(self._position)))
             if refusal.reason in _UNUSABLE:
-                design[self._position[name], refusal.rows] = _UNUSABLE[refusal.reason]
+                design[self._position[name]][refusal.rows] = _UNUSABLE[refusal.reason]
             else:
                 null[name] = refusal.rows | null.get(name, np.zeros(refusal.rows.size, dtype=np.bool_))
         return null

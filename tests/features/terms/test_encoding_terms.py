@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.terms import parse
-from hieropo.features.terms.learned import LearnedTerms
+from hieropo.features.terms.learned import LearnedTerms, terms_differences
 from hieropo.features.terms.learning import SourceColumn, learn, resolve
 from hieropo.features.terms.sketch import CELLS, Quantiles, fixed_point
 from hieropo.features.terms.splines import natural_spline
@@ -59,7 +59,7 @@ def learned(
 def design(terms: LearnedTerms, columns: dict[str, Sequence[Any]]) -> Any:
     encoded = terms.encode({name: values_of(column) for name, column in columns.items()})
     assert not encoded.refused
-    return encoded.columns.T
+    return np.array(encoded.columns).T
 
 
 def test_a_category_is_coded_to_sum_to_zero_as_scikit_learns_dummies_say() -> None:
@@ -167,7 +167,7 @@ def test_a_value_that_is_missing_for_the_first_time_is_refused_or_unknown() -> N
         ("price", "missing", [True, False]), ("device", "missing", [True, False]),
     ]  # fmt: skip
     terms = learned("price + device; missing='prior'", columns)
-    assert terms.encode(one).columns.T.tolist() == [
+    assert np.array(terms.encode(one).columns).T.tolist() == [
         [2.0, 0.0],
         [5.0, 1.0],
     ]  # the median; the mean of the levels
@@ -251,3 +251,29 @@ def test_too_many_columns_are_refused_and_many_are_told() -> None:
     wide = learned("category(zip, max_levels=40) + one; max_columns=50", columns)
     assert "40 columns for each action" in wide.described()
     assert "'one' has one value only" in wide.described()
+
+
+def test_differences_of_two_maps_are_named() -> None:
+    columns = {"device": ["a", "b", "c"], "price": [1.0, 2.0, 3.0]}
+    base = learned("category(device) + spline(price, 2)", columns)
+    assert terms_differences(base, base) == []
+    for formula, changed, message in (
+        ("category(device)", columns, "the formulas"),
+        (
+            "category(device) + spline(price, 2)",
+            {**columns, "device": ["a", "b", "d"]},
+            "levels ['a', 'b', 'd']",
+        ),
+        (
+            "category(device) + spline(price, 2)",
+            {**columns, "price": [1.0, 2.0, 5.0]},
+            "knots [1.0, 2.0, 5.0]",
+        ),
+        (
+            "category(device) + spline(price, 2)",
+            {**columns, "price": [1.0, None, 3.0]},
+            "with missing values",
+        ),
+    ):
+        assert message in " ".join(terms_differences(base, learned(formula, changed)))
+    assert terms_differences(base, None) == ["terms that make columns in the first only"]

@@ -123,9 +123,9 @@ class Refusal(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """The columns of a design, (d, n); rows that are refused; and rows with unknown levels, by column."""
+    """The d columns (n,) of a design; rows that are refused; and rows with unknown levels, by column."""
 
-    columns: Array
+    columns: list[Array]
     refused: list[Refusal]
     unknown: dict[str, Mask]
 
@@ -198,7 +198,7 @@ class LearnedTerms:
         return replace(self, formula=replace(self.formula, missing=missing))
 
     def encode(self, values: Mapping[str, Values]) -> Encoded:
-        """Return the columns (d, n) of n rows, from the values of each source column.
+        """Return the d columns of n rows, from the values of each source column.
 
         A missing value is 0 in the columns of its terms and 1 in its indicator where the log had missing values, else
         refused or taken as unknown, as ``formula.missing`` says. An unknown level is "other" where the log had such,
@@ -303,7 +303,7 @@ def terms_differences(one: LearnedTerms | None, other: LearnedTerms | None) -> l
         return []
     differences = []
     if one.formula.terms != other.formula.terms:
-        differences.append(f"the formulas {str(one.formula)!r} and {str(other.formula)!r}")
+        return [f"the formulas {str(one.formula)!r} and {str(other.formula)!r}"]
     for left, right in zip(one.columns, other.columns, strict=False):
         if left.identity() != right.identity():
             differences.append(
@@ -342,10 +342,11 @@ class _Encoder:
 
     def encoded(self) -> Encoded:
         learned = self._learned
-        blocks = [np.ones((1, self._n))] if learned.intercept else []
-        blocks += [self._term(term) for term in learned.terms]
-        blocks += [self._values[group[0]].missing[None, :].astype(np.float64) for group in learned.indicators]
-        return Encoded(np.concatenate(blocks), self._refused, self._unknown)
+        columns = [np.ones(self._n)] if learned.intercept else []
+        for term in learned.terms:
+            columns.extend(self._term(term))
+        columns += [self._values[group[0]].missing.astype(np.float64) for group in learned.indicators]
+        return Encoded(columns, self._refused, self._unknown)
 
     def _usable(self, column: LearnedColumn, values: Values) -> Values:
         """Return the values with a stand-in for those that are missing or unusable; note refusals."""
@@ -409,19 +410,13 @@ class _Encoder:
 
     def _category(self, term: LearnedTerm, values: Values) -> Array:
         k = len(term.levels)
-        positions = _positions(term.levels, values)
-        known = positions >= 0
-        self._note_unknown(term.term.columns[0], ~known & ~values.missing)
-        return (
-            _contrasts(k, other=term.other)[:, np.where(known, positions, k)]
-            if not values.missing.any()
-            else (self._with_missing(term, positions, values.missing))
-        )
-
-    def _with_missing(self, term: LearnedTerm, positions: NDArray[np.int64], missing: Mask) -> Array:
-        k = len(term.levels)
+        positions, missing = _positions(term.levels, values), values.missing
+        unknown = positions < 0
+        if unknown.any():
+            self._note_unknown(term.term.columns[0], unknown & ~missing)
+            positions = np.where(missing, k + 1, np.where(unknown, k, positions))
         contrasts = np.concatenate([_contrasts(k, other=term.other), np.zeros((len(term.names), 1))], axis=1)
-        return np.asarray(contrasts[:, np.where(missing, k + 1, np.where(positions >= 0, positions, k))])
+        return np.take(contrasts, positions, axis=1)
 
     def _note_unknown(self, column: str, unknown: Mask) -> None:
         if unknown.any():
