@@ -403,7 +403,9 @@ class EncodedSource(WrappedSource):
             made = (name for name, source in self._sources.items() if source == refusal.column)
             name = next(made, next(iter(self._position)))
             if refusal.reason in _UNUSABLE:
-                design[self._position[name]][refusal.rows] = _UNUSABLE[refusal.reason]
+                column = design[self._position[name]].copy()  # it may be a view of the source
+                column[refusal.rows] = _UNUSABLE[refusal.reason]
+                design[self._position[name]] = column
             else:
                 null[name] = refusal.rows | null.get(name, np.zeros(refusal.rows.size, dtype=np.bool_))
         return null

@@ -360,6 +360,8 @@ class _Encoder:
             self._zeros[column.name] = missing
         if numbers is None:
             return values
+        if not missing.any() and (np.abs(numbers) <= HUGE).all():
+            return values
         infinite, huge = np.isinf(numbers), np.isfinite(numbers) & (np.abs(numbers) > HUGE)
         for reason, bad in (("infinite", infinite), ("huge", huge)):
             if bad.any():
@@ -378,20 +380,16 @@ class _Encoder:
         values = self._values[column]
         columns: Array = _BLOCKS[type(term.term)](self, term, values)
         zeros = self._zeros.get(column)
-        if zeros is not None:
-            columns[:, zeros] = 0.0
-        return columns
+        return columns if zeros is None else np.where(zeros, 0.0, columns)
 
     def _number(self, _: LearnedTerm, values: Values) -> Array:
         assert values.numbers is not None
-        return values.numbers[None, :].copy()
+        return values.numbers[None, :]
 
     def _yes_no(self, term: LearnedTerm, values: Values) -> Array:
         block = self._number(term, values)
         fills = self._fills.get(term.term.columns[0])
-        if fills is not None:
-            block[:, fills] = 0.5
-        return block
+        return block if fills is None else np.where(fills, 0.5, block)
 
     def _log(self, term: LearnedTerm, values: Values) -> Array:
         assert isinstance(term.term, Log)
