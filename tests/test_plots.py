@@ -87,6 +87,14 @@ def test_pooling_leads_from_the_own_rows_to_the_posterior_mean() -> None:
     assert level.mean() == pytest.approx(100, abs=2)  # the offset of rewards is in it
 
 
+def test_estimates_of_few_rows_do_not_stretch_the_axis() -> None:
+    ends, beyond = plots._limits(np.array([*np.linspace(0, 1, 30), 200.0, np.nan]), np.full(32, 0.5))
+    assert beyond == 1
+    assert -0.2 < ends[0] < 0.0
+    assert 1.0 < ends[1] < 1.5
+    assert plots._limits(np.full(2, np.nan), np.ones(2)) == ((0.0, 2.0), 0)
+
+
 def test_an_effect_is_that_of_the_report() -> None:
     _, found = results(pscore="p")
     ax = plots.effect(found, "visits")

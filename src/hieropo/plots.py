@@ -152,7 +152,8 @@ def pooling(learner: "Fitted", feature: str, *, ax: "Axes | None" = None) -> "Ax
     """Draw how far each task is drawn to the population mean in one coefficient.
 
     A line leads from the least-squares estimate of the task's own rows (a circle) to its posterior mean (a disc); the
-    dashed line is the population mean. Tasks whose own rows do not identify the coefficient have no circle.
+    dashed line is the population mean. The axis holds 90 % of the circles and all discs. Tasks whose own rows do not
+    identify the coefficient have no circle.
 
     Parameters
     ----------
@@ -173,14 +174,31 @@ def pooling(learner: "Fitted", feature: str, *, ax: "Axes | None" = None) -> "Ax
     own, drawn = _own_and_drawn(learner, names.index(feature))
     centre = float(learner.posterior_.new_task().mean[names.index(feature)])
     order, ax = np.argsort(drawn, kind="stable"), _axes(ax)
+    ends, beyond = _limits(own, drawn)
     y = np.arange(order.size)
     ax.hlines(y, own[order], drawn[order], color=_GREY, linewidth=0.8)
     ax.plot(own[order], y, "o", markersize=3.5, markerfacecolor="none", color=_MARKED, label="own rows alone")
     ax.plot(drawn[order], y, "o", markersize=3, color=_PLAIN, label="posterior mean")
     ax.axvline(centre, color="black", linestyle="--", linewidth=0.8, label="population mean")
-    ax.set(title=f"Pooling of {feature}", xlabel="coefficient", yticks=[], ylabel=f"{order.size:,} tasks")
+    more = f" ({beyond} of the circles lie outside)" if beyond else ""
+    ax.set(
+        title=f"Pooling of {feature}",
+        xlabel=f"coefficient{more}",
+        xlim=ends,
+        yticks=[],
+        ylabel=f"{order.size:,} tasks",
+    )
     ax.legend(frameon=False)
     return ax
+
+
+def _limits(own: Array, drawn: Array) -> tuple[tuple[float, float], int]:
+    """Return the ends of the axis, and how many own estimates lie outside: those of few rows may lie far away."""
+    some = own[np.isfinite(own)]
+    middle = np.quantile(some, (0.05, 0.95)) if some.size else drawn[:0]
+    low, high = float(min([*middle, drawn.min()])), float(max([*middle, drawn.max()]))
+    room = 0.15 * (high - low) or 1.0
+    return (low - room, high + room), int(np.count_nonzero((some < low - room) | (some > high + room)))
 
 
 def _own_and_drawn(learner: "Fitted", j: int) -> tuple[Array, Array]:

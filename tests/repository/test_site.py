@@ -84,3 +84,11 @@ def test_a_page_shows_what_its_blocks_print_and_draw(site: Any, tmp_path: Path) 
     assert "```text\nx is 2\n```" in text
     assert "![Two](page/figure-1.svg)" in text
     assert (tmp_path / "page" / "figure-1.svg").exists()
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    import hieropo
+
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {hieropo.__version__}\n" in text
+    assert "2212.04720" in text
