@@ -15,6 +15,7 @@ from hieropo._kernels.blocks import (
     FORMED,
     broadcast,
     cholesky,
+    deposit,
     gain_information,
     information,
     log_of_product,
@@ -108,13 +109,13 @@ def gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, seen, d, e, outer, VY):
 
 @compiled
 def sum_tasks(
-    S, starts, action, d, n_actions, dense, F, inner, outer, spots, level, seen, score, X, late, work
+    S, starts, action, group, d, n_actions, dense, F, inner, outer, spots, level, seen, score, X, late, work
 ):
-    """Add the messages of all tasks given to the root; S holds the messages [P b; b' c] of their units.
+    """Add the messages of all tasks given to their groups; S holds the messages [P b; b' c] of their units.
 
-    With L L' = I + F'QF, V = L^-1 F', X_a = V P_a and u = V b:  ``level`` receives [Q b; b' c] - W'W, ``seen`` the sums
-    of K'P_a, ``score`` those of b_a - X_a'u, and X the X_a, of all actions side by side where ``dense``. Returns
-    sum log|I + Q L| and the number of blocks left out.
+    With L L' = I + F'QF, V = L^-1 F', X_a = V P_a and u = V b, of the group ``group[s]`` (ascending) of each task:
+    ``level`` receives [Q b; b' c] - W'W, ``seen`` the sums of K'P_a, ``score`` those of b_a - X_a'u, and X the X_a of
+    each task, of all actions side by side where ``dense``. Returns sum log|I + Q L| and the number of blocks left out.
     """
     e = row_length(d)
     work[:] = 0.0
@@ -136,6 +137,7 @@ def sum_tasks(
         broadcast(outer, d, e, C2)
     size = whole(d) * e * LANES
     log_det = 0.0
+    held = -1
     left_out = 0
     for start in range(0, starts.size - 1, LANES):
         count = min(LANES, starts.size - 1 - start)
@@ -144,6 +146,10 @@ def sum_tasks(
             late[left_out] = start
             left_out += 1
             continue
+        alike = group[start] == group[start + count - 1]
+        if held >= 0 and not (alike and group[start] == group[held]):
+            deposit(A, spots, level, group, held, 0)
+            held = -1
         gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
         solve(L, inverse, d, e, W, d + 1, False)
         for j in range(d):
@@ -152,6 +158,10 @@ def sum_tasks(
         store(A, d * e, less(load(A, d * e), load(R, d * e), constant(-1.0)))
         gain_information(W, d, e, A, -1.0)
         log_det += log_of_product(inverse, d)
+        held = start
+        if not alike:
+            deposit(A, spots, level, group, start, 1)
+            held = -1
         for i in range(longest):
             for lane in range(LANES):
                 u = starts[start + lane] + i if lane < count else -1
@@ -167,18 +177,17 @@ def sum_tasks(
                 u = starts[start + lane] + i
                 if u >= starts[start + lane + 1]:
                     continue
-                a = action[u]
+                g, a = group[start + lane], action[u]
                 at, step = u * d * d, d
                 if dense:
                     at, step = ((start + lane) * d * n_actions + a) * d, n_actions * d
                 for k in range(d):
-                    score[a, k] += P[k * e * LANES + lane] - H[k * LANES + lane]
+                    score[g, a, k] += P[k * e * LANES + lane] - H[k * LANES + lane]
                     for j in range(d):
-                        seen[a, k, j] += T[(k * e + j) * LANES + lane]
+                        seen[g, a, k, j] += T[(k * e + j) * LANES + lane]
                         X[at + k * step + j] = own[(k * e + j) * LANES + lane]
-    for lane in range(LANES):
-        for p in range(spots.size):
-            level[p] += A[spots[p] * LANES + lane]
+    if held >= 0:
+        deposit(A, spots, level, group, held, 0)
     return log_det, left_out
 
 
@@ -343,11 +352,12 @@ def give_units(
 
 @compiled
 def sum_tasks_of_one(
-    S, starts, action, first, last, interaction, level_var, level, seen, score, between, P, h
+    S, starts, action, group, first, last, interaction, level_var, level, seen, score, between, P, h
 ):
-    """As :func:`sum_tasks` for one coefficient an action, from the sums [G, B, c] of rows.
+    """As :func:`sum_tasks` for one coefficient an action, from the sums [G, B, c] of rows of the tasks first .. last.
 
-    ``between`` (K, K) receives the sums of -P_a W P_b over pairs of units, on one side of its diagonal or the other.
+    ``group`` is that of these tasks. ``between`` (groups, K, K) receives the sums of -P_a W P_b over pairs of units,
+    on one side of its diagonal or the other.
     P and h (K,) are room. Returns sum log(1 + G M) + log(1 + Q L).
     """
     log_det, product = 0.0, 1.0
@@ -373,15 +383,16 @@ def sum_tasks_of_one(
             product = 1.0
         K, W = 1.0 / factor, level_var / factor
         square = b * b / Q if Q > 0.0 else 0.0
-        level[0] += K * Q
-        level[1] += K * b
-        level[2] += (c - square) + square / factor
+        g = group[s - first]
+        level[g, 0] += K * Q
+        level[g, 1] += K * b
+        level[g, 2] += (c - square) + square / factor
         for k in range(starts[s + 1] - starts[s]):
             a = action[starts[s] + k]
-            seen[a] += K * P[k]
-            score[a] += h[k] - P[k] * W * b
+            seen[g, a] += K * P[k]
+            score[g, a] += h[k] - P[k] * W * b
             for j in range(k):
-                between[a, action[starts[s] + j]] -= P[k] * W * P[j]
+                between[g, a, action[starts[s] + j]] -= P[k] * W * P[j]
     return log_det + math.log(product)
 
 

@@ -11,7 +11,14 @@ from hieropo.model.crossed import marginals as crossed_laws
 from hieropo.model.crossed import steps as crossed_steps
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
-from hieropo.model.crossed.steps import ObservedUnits, RootSums, TaskMessages, UnitMessages
+from hieropo.model.crossed.steps import (
+    GroupSums,
+    ObservedUnits,
+    RootSums,
+    TaskGroups,
+    TaskMessages,
+    UnitMessages,
+)
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
@@ -80,6 +87,25 @@ def test_root_sums_are_those_of_the_steps_by_reflections(log: str, covs: str) ->
     got, right = RootSums.of(messages, h.level_cov), TaskMessages.of(messages, h.level_cov).root(messages)
     for name in RootSums._fields:
         assert_near(np.asarray(getattr(got, name)), np.asarray(getattr(right, name)), 1e-10)
+
+
+@pytest.mark.parametrize("covs", COVS)
+@pytest.mark.parametrize("log", LOGS)
+def test_sums_of_all_groups_at_once_are_those_of_each_group(log: str, covs: str) -> None:
+    moments = made(*LOGS[log])
+    h = hierarchy(moments.unit_dim, moments.n_actions, covs)
+    units = ObservedUnits.of(moments, h.noise_var)
+    group = np.sort(np.random.default_rng(5).integers(0, 6, len(units.tasks)))
+    group[group == 3] = 4  # one group has no tasks
+    sums = GroupSums.of(UnitMessages(units, h.interaction_cov), h.level_cov, TaskGroups(group, 7))
+    log_det = 0.0
+    for g in range(7):
+        messages = UnitMessages(units.of_tasks(np.flatnonzero(group == g)), h.interaction_cov)
+        right = TaskMessages.of(messages, h.level_cov).root(messages)
+        log_det += right.log_det
+        for name in ("level", "rows", "information", "score"):
+            assert_near(getattr(sums, name)[g], getattr(right, name), 1e-10)
+    assert sums.log_det == pytest.approx(log_det, rel=1e-10, abs=1e-10)
 
 
 @pytest.mark.parametrize("covs", COVS)

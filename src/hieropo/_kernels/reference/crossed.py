@@ -82,6 +82,7 @@ def sum_tasks(
     S: Array,
     starts: Codes,
     action: Codes,
+    group: Codes,
     d: int,
     n_actions: int,
     dense: bool,  # noqa: FBT001  # as compiled loops take it
@@ -96,25 +97,26 @@ def sum_tasks(
     late: Codes,
     work: Array,
 ) -> tuple[float, int]:
-    """Add the messages of all tasks given to the root; S holds the messages [P b; b' c] of their units.
+    """Add the messages of all tasks given to their groups; S holds the messages [P b; b' c] of their units.
 
-    With L L' = I + F'QF, V = L^-1 F', X_a = V P_a and u = V b:  ``level`` receives [Q b; b' c] - W'W, ``seen`` the sums
-    of K'P_a, ``score`` those of b_a - X_a'u, and X the X_a, of all actions side by side where ``dense``. Returns
-    sum log|I + Q L| and the number of blocks left out.
+    With L L' = I + F'QF, V = L^-1 F', X_a = V P_a and u = V b, of the group ``group[s]`` (ascending) of each task:
+    ``level`` receives [Q b; b' c] - W'W, ``seen`` the sums of K'P_a, ``score`` those of b_a - X_a'u, and X the X_a of
+    each task, of all actions side by side where ``dense``. Returns sum log|I + Q L| and the number of blocks left out.
     """
     del spots, work
     T = _tasks(S, starts, d)
     nodes = _Level.of(T, F, inner, outer)
     keep, left_out = _left_out(nodes.keep, late)
-    level += pack((T - product("kan,kbn->abn", nodes.W, nodes.W))[..., keep].sum(axis=2))
+    np.add.at(level, group[keep], pack(_first(T - product("kan,kbn->abn", nodes.W, nodes.W))[keep]))
     task = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     units = np.flatnonzero(keep[task])
     task, code = task[units], action[units]
     sums = tasks_last(unpack(S[units], d + 1))
     P, b = sums[:d, :d], sums[:d, d]
     own = product("kan,abn->kbn", nodes.V[..., task], P)
-    np.add.at(seen, code, _first(product("kan,kbn->abn", nodes.M[..., task], P)))
-    np.add.at(score, code, _first(b - product("kan,kn->an", own, nodes.W[:, d, task])))
+    cell = group[task], code
+    np.add.at(seen, cell, _first(product("kan,kbn->abn", nodes.M[..., task], P)))
+    np.add.at(score, cell, _first(b - product("kan,kn->an", own, nodes.W[:, d, task])))
     if dense:
         X.reshape(-1, d, n_actions, d)[task, :, code] = _first(own)
     else:
@@ -209,6 +211,7 @@ def sum_tasks_of_one(
     S: Array,
     starts: Codes,
     action: Codes,
+    group: Codes,
     first: int,
     last: int,
     interaction: float,
@@ -220,10 +223,10 @@ def sum_tasks_of_one(
     P: Array,
     h: Array,
 ) -> float:
-    """As :func:`sum_tasks` for one coefficient an action, from the sums [G, B, c] of rows.
+    """As :func:`sum_tasks` for one coefficient an action, from the sums [G, B, c] of rows of the tasks first .. last.
 
-    ``between`` (K, K) receives the sums of -P_a W P_b over pairs of units, half of them on each side of its diagonal,
-    and on it what nobody reads. Returns sum log(1 + G M) + log(1 + Q L).
+    ``group`` is that of these tasks. ``between`` (groups, K, K) receives the sums of -P_a W P_b over pairs of units,
+    half of them on each side of its diagonal, and on it what nobody reads. Returns sum log(1 + G M) + log(1 + Q L).
     """
     del P, h
     part = slice(starts[first], starts[last])
@@ -237,12 +240,15 @@ def sum_tasks_of_one(
     factor_s = 1.0 + Q * level_var
     K, W = 1.0 / factor_s, level_var / factor_s
     squares_s = np.where(Q > 0.0, h_s * h_s / np.where(Q > 0.0, Q, 1.0), 0.0)
-    level += (K * Q).sum(), (K * h_s).sum(), ((c_s - squares_s) + squares_s / factor_s).sum()
-    np.add.at(seen, code, K[task] * info)
-    np.add.at(score, code, b - info * (W * h_s)[task])
-    wide = np.zeros((last - first, len(seen)))
+    rows = np.stack([K * Q, K * h_s, (c_s - squares_s) + squares_s / factor_s], axis=1)
+    np.add.at(level, group, rows)
+    np.add.at(seen, (group[task], code), K[task] * info)
+    np.add.at(score, (group[task], code), b - info * (W * h_s)[task])
+    wide = np.zeros((last - first, seen.shape[1]))
     wide[task, code] = info
-    between -= 0.5 * ((wide * W[:, None]).T @ wide)
+    for g in np.unique(group):
+        members = group == g
+        between[g] -= 0.5 * ((wide[members] * W[members, None]).T @ wide[members])
     return float(np.log(factor).sum() + np.log(factor_s).sum())
 
 

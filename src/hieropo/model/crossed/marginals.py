@@ -1,15 +1,23 @@
 """Units and tasks of the crossed prior given what is above them; formulas in :mod:`posterior`."""
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
-from hieropo._utils.packed import packed_size
+from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo._utils.threads import in_threads, processors
-from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, ObservedUnits, Root, UnitMessages
+from hieropo.errors import InputError
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, ObservedUnits, Root, TaskMessages, UnitMessages
+from hieropo.model.gaussian import plus
 from hieropo.model.steps import Split, TreeLevel
+from hieropo.moments.units import UnitMoments
+
+_ROOM = 2**21  # doubles of one array while tasks are worked on
 
 
 class BlockMarginals(NamedTuple):
@@ -21,13 +29,13 @@ class BlockMarginals(NamedTuple):
         M~_sa B_sa.
     cov : (u, p (p + 1) / 2) array
         M~_sa, packed.
-    gains : (u, p, p) array
+    shrinkage : (u, p, p) array
         K_sa.
     """
 
     shift: Array
     cov: Array
-    gains: Array
+    shrinkage: Array
 
     @classmethod
     def of(cls, units: ObservedUnits, interaction_cov: Array) -> "BlockMarginals":
@@ -37,6 +45,34 @@ class BlockMarginals(NamedTuple):
             return cls(np.zeros((u, p)), np.zeros((u, packed_size(p))), np.broadcast_to(np.eye(p), (u, p, p)))
         nodes, every = TreeLevel.of(units.rows, 1.0, interaction_cov), slice(0, u)
         return cls(*nodes.given(np.zeros((u, p)), every), nodes.shrinkage(every))
+
+
+class AboveTasks(NamedTuple):
+    """The laws of (beta, alpha) that tasks have in common, or of (lambda, e) of each of G groups; D columns of roots.
+
+    Attributes
+    ----------
+    mean, cov_root, effects, effect_roots : (G, p), (G, p, D), (G, K, p), (G, K, p, D) array
+        As of :class:`hieropo.model.crossed.steps.Root`.
+    """
+
+    mean: Array
+    cov_root: Array
+    effects: Array
+    effect_roots: Array
+
+    @classmethod
+    def of(cls, root: Root) -> "AboveTasks":
+        """Put the root above all tasks."""
+        return cls(root.mean[None], root.cov_root[None], root.effects[None], root.effect_roots[None])
+
+    def group(self, g: int) -> Root:
+        """Return one group in place of the root."""
+        return Root(self.mean[g], self.cov_root[g], self.effects[g], self.effect_roots[g], 0.0, 0.0)
+
+    def of_rows(self, groups: Codes) -> "AboveTasks":
+        """Return those of tasks that are in some groups (n,); of one group without a copy for each task."""
+        return self if len(self.mean) == 1 else AboveTasks(*(values[groups] for values in self))
 
 
 class TaskBlock(NamedTuple):
@@ -50,8 +86,10 @@ class TaskBlock(NamedTuple):
         W_s.
     level_root : (n, p, D) array
         Lambda_s.
-    shift, cov, gains : (n, K, p), (n, K, p, p), (n, K, p, p) array
+    shift, cov, shrinkage : (n, K, p), (n, K, p, p), (n, K, p, p) array
         M~_sa B_sa, M~_sa and K_sa.
+    above : AboveTasks
+        Of each task, or one for all.
     """
 
     level: Array
@@ -59,31 +97,203 @@ class TaskBlock(NamedTuple):
     level_root: Array
     shift: Array
     cov: Array
-    gains: Array
+    shrinkage: Array
+    above: AboveTasks
 
-    def means(self, effects: Array) -> Array:
+    def means(self) -> Array:
         """Means (n, K, p) of theta_sa."""
-        found: Array = self.shift + np.einsum("naij,naj->nai", self.gains, self.level[:, None] + effects)
-        return found
+        parents = self.level[:, None] + self.above.effects
+        return np.asarray(self.shift + np.einsum("naij,naj->nai", self.shrinkage, parents))
 
-    def roots(self, action: int, effect_roots: Array) -> Array:
+    def roots(self, action: int) -> Array:
         """K_sa (Lambda_s + C_a), (n, p, D), of one action."""
-        found: Array = self.gains[:, action] @ (self.level_root + effect_roots[action])
-        return found
+        parents = self.level_root + self.above.effect_roots[:, action]
+        return np.asarray(self.shrinkage[:, action] @ parents)
 
-    def cov_of(self, action: int, effect_roots: Array) -> Array:
+    def cov_of(self, action: int) -> Array:
         """Covariances (n, p, p) of theta_sa of one action."""
-        gains, roots = self.gains[:, action], self.roots(action, effect_roots)
-        found: Array = self.cov[:, action] + gains @ self.level_cov @ gains.swapaxes(1, 2)
-        return found + roots @ roots.swapaxes(1, 2)
+        shrinkage, roots = self.shrinkage[:, action], self.roots(action)
+        given_above = self.cov[:, action] + shrinkage @ self.level_cov @ shrinkage.swapaxes(1, 2)
+        return np.asarray(given_above + roots @ roots.swapaxes(1, 2))
+
+    def task_roots(self) -> Array:
+        """Roots (n, d, D) of what all tasks of a group share."""
+        n, K, p = self.shift.shape
+        roots = self.shrinkage @ (self.level_root[:, None] + self.above.effect_roots)
+        return np.asarray(roots.reshape(n, K * p, -1))
+
+    def along(self, vectors: Array) -> tuple[Array, Array, Array]:
+        """Means (n, J), own (n, J, J) and shared (n, J, D) parts of v_js' theta_s, for vectors (n, J, d)."""
+        n, J, d = vectors.shape
+        weights = vectors.reshape(n, J, *self.shift.shape[1:])
+        turned, level = turned_weights(self.shrinkage, weights)
+        effects, effect_roots = self.above.effects, self.above.effect_roots
+        mean = np.einsum("njak,nak->nj", weights, self.shift)
+        mean += np.einsum("njk,nk->nj", level, self.level)
+        shared = level @ self.level_root
+        if len(effects) == 1:
+            mean += np.einsum("njak,ak->nj", turned, effects[0])
+            shared += turned.reshape(n, J, d) @ effect_roots.reshape(d, -1)
+        else:
+            mean += np.einsum("njak,nak->nj", turned, effects)
+            shared += turned.reshape(n, J, d) @ effect_roots.reshape(n, d, -1)
+        spread = np.einsum("njak,nakl->njal", weights, self.cov).reshape(n, J, d)
+        own = spread @ vectors.swapaxes(1, 2) + level @ self.level_cov @ level.swapaxes(1, 2)
+        return mean, own, shared
 
 
-def turned_weights(gains: Array, weights: Array) -> tuple[Array, Array]:
-    """K_sa' v_sa (n, J, K, p) and their sums over actions, for gains (n, K, p, p) and weights v (n, J, K, p).
+class TaskLaws:
+    """The laws of all tasks of some moments, given the log, from the messages of their units and what is above them.
+
+    Parameters
+    ----------
+    moments : UnitMoments
+        m tasks.
+    hierarchy : CrossedHierarchy
+    messages : UnitMessages
+        Of the observed units; tasks of a group stand side by side.
+    above : AboveTasks
+    group : (m + 1,) int array
+        Of each task, and of a task without rows.
+    """
+
+    def __init__(
+        self,
+        moments: UnitMoments,
+        hierarchy: CrossedHierarchy,
+        messages: UnitMessages,
+        above: AboveTasks,
+        group: Codes,
+    ) -> None:
+        self.moments, self.hierarchy, self.messages = moments, hierarchy, messages
+        self.above, self._group = above, group
+        self._place = np.full(len(moments) + 1, -1, dtype=np.int64)  # the last is of a new task, -1
+        self._place[messages.units.tasks] = np.arange(len(messages.units.tasks))
+
+    @cached_property
+    def _units(self) -> BlockMarginals:
+        return BlockMarginals.of(self.messages.units, self.hierarchy.interaction_cov)
+
+    @cached_property
+    def _tasks(self) -> TaskMessages:
+        return TaskMessages.of(self.messages, self.hierarchy.level_cov)
+
+    @property
+    def step(self) -> int:
+        """Tasks that are worked on at once."""
+        _, K, p, D = self.above.effect_roots.shape
+        return max(1, _ROOM // int(K * p * p + p * D * (1 if len(self.above.mean) == 1 else K + 1)))
+
+    def pieces(self, rows: Codes) -> Iterator[Codes]:
+        """Cut rows into pieces that are worked on at once."""
+        for first in range(0, len(rows), self.step):
+            yield rows[first : first + self.step]
+
+    def block(self, rows: Codes) -> TaskBlock:
+        """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
+        n, above, place = len(rows), self.above.of_rows(self._group[rows]), self._place[rows]
+        _, K, p, D = above.effect_roots.shape
+        level, level_root = np.empty((n, p)), np.empty((n, p, D))
+        level[:], level_root[:] = above.mean, above.cov_root
+        level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
+        shift, shrinkage = np.zeros((n, K, p)), np.tile(np.eye(p), (n, K, 1, 1))
+        cov = np.tile(self.hierarchy.interaction_cov, (n, K, 1, 1))
+        seen = np.flatnonzero(place >= 0)
+        if seen.size:
+            tasks, laws, units = self._tasks, self._units, self.messages.units
+            observed = place[seen]
+            counts = np.diff(units.starts)[observed]
+            which = np.repeat(np.arange(seen.size), counts)
+            first = np.repeat(units.starts[observed] - np.cumsum(counts) + counts, counts)
+            u = first + np.arange(counts.sum())
+            action = units.action[u]
+            slopes = np.zeros((seen.size, p, K, p))
+            slopes[which, :, action] = tasks.slopes[u]
+            parents = above if len(above.mean) == 1 else above.of_rows(seen)
+            G = len(parents.mean)
+            effects = np.concatenate([parents.effects[..., None], parents.effect_roots], axis=3)
+            beta = np.concatenate([parents.mean[:, :, None], parents.cov_root], axis=2)
+            explained = (
+                slopes.reshape(seen.size, p, K * p) @ effects.reshape(G, K * p, 1 + D)[0 if G == 1 else ...]
+            )
+            given = tasks.shrinkage[observed] @ beta - explained
+            level[seen], level_root[seen] = tasks.shift[observed] + given[:, :, 0], given[:, :, 1:]
+            level_cov[seen] = tasks.cov[observed]
+            shift[seen[which], action] = laws.shift[u]
+            shrinkage[seen[which], action] = laws.shrinkage[u]
+            cov[seen[which], action] = unpack(laws.cov[u], p)
+        return TaskBlock(level, level_cov, level_root, shift, cov, shrinkage, above)
+
+    def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
+        """As :meth:`CrossedPosterior.along`."""
+        n, J, _ = vectors.shape
+        offset = self.moments.units.offset
+        mean, own = np.empty((n, J)), np.empty((n, J, J))
+        shared = np.empty((n, J, self.above.cov_root.shape[2]))
+        for rows in self.pieces(np.arange(part.start, part.stop)):
+            some = slice(int(rows[0]) - part.start, int(rows[-1]) + 1 - part.start)
+            mean[some], own[some], shared[some] = self.block(rows).along(vectors[some])
+            if offset is not None:
+                weights = vectors[some].reshape(len(rows), J, self.moments.n_actions, -1)
+                mean[some] += weight_sums(weights) @ offset
+        return mean, own, shared
+
+    def along_all(self, vectors: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """Rows of some tasks, and what :meth:`along` gives of them, until all are through; vectors (J, m, d).
+
+        Raises
+        ------
+        InputError
+            ``vectors`` is of other tasks or coefficients.
+        """
+        J, m, d = vectors.shape
+        if (m, d) != (len(self.moments), self.moments.dim):
+            raise InputError(
+                f"vectors have shape {vectors.shape}. A sum over tasks needs one vector of all coefficients a task: "
+                f"shape (J, {len(self.moments)}, {self.moments.dim}), in the order of the moments' tasks."
+            )
+        step = max(1, _ROOM // max(J * (d + self.above.cov_root.shape[2]), 1))
+        for start in range(0, m, step):
+            part = slice(start, min(start + step, m))
+            yield part, *self.along(np.ascontiguousarray(vectors[:, part].swapaxes(0, 1)), part)
+
+    def joint(self, rows: Codes) -> tuple[Array, Array]:
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        n, K, p = len(rows), self.moments.n_actions, self.moments.unit_dim
+        block = self.block(rows)
+        roots, shrinkage = block.task_roots(), block.shrinkage.reshape(n, K * p, p)
+        covs = shrinkage @ block.level_cov @ shrinkage.swapaxes(1, 2) + roots @ roots.swapaxes(1, 2)
+        np.einsum("naiaj->naij", covs.reshape(n, K, p, K, p))[...] += block.cov
+        covs = (covs + covs.swapaxes(1, 2)) / 2
+        return plus(block.means().reshape(n, -1), self.moments.offset), covs
+
+    def arrays(self, prior_means: Array, prior_covs: Array) -> tuple[Array, Array]:
+        """Means (m, K, p) and packed covariances of all units; those of a task without rows are given.
+
+        Tasks without rows of a group that has some, and groups of few tasks, take the steps in batched numpy.
+        """
+        K, p, m = self.moments.n_actions, self.moments.unit_dim, len(self.moments)
+        means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
+        if len(self.above.mean) == 1:
+            unseen = self._place[:-1] < 0
+            means[unseen], covs[unseen] = prior_means, prior_covs
+            rest = fill_table(self.messages, self.hierarchy.level_cov, self.above.group(0), means, covs)
+        else:
+            rest = np.arange(m)
+        for rows in self.pieces(rest):
+            block = self.block(rows)
+            means[rows] = block.means()
+            for a in range(K):
+                covs[rows, a] = pack(block.cov_of(a))
+        return plus(means, self.moments.units.offset), covs
+
+
+def turned_weights(shrinkage: Array, weights: Array) -> tuple[Array, Array]:
+    """K_sa' v_sa (n, J, K, p) and their sums over actions, for K (n, K, p, p) and weights v (n, J, K, p).
 
     Where the weights of a task add to 0 up to rounding, its level has exactly the weight sum_a (K_sa - I)' v_sa.
     """
-    turned = np.einsum("nakl,njak->njal", gains, weights)
+    turned = np.einsum("nakl,njak->njal", shrinkage, weights)
     return turned, (turned - weights).sum(axis=2) + weight_sums(weights)
 
 

@@ -23,8 +23,8 @@ from hieropo._utils.brief import brief
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
-from hieropo.model.crossed.marginals import BlockMarginals, TaskBlock, fill_table, turned_weights, weight_sums
-from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, TaskMessages, UnitMessages, solve_root
+from hieropo.model.crossed.marginals import AboveTasks, TaskBlock, TaskLaws
+from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, UnitMessages, solve_root
 from hieropo.model.gaussian import Gaussian, plus
 from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
@@ -190,16 +190,16 @@ class CrossedPosterior(OneHierarchy):
     log_evidence: float
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, sums: RootSums, root: Root
+        self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, log_det: float, root: Root
     ) -> None:  # fmt: skip
         self.moments = moments
         self.hierarchy = hierarchy
         self.square = root.square
         self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.units.offset)
-        self.log_evidence = log_evidence(moments, hierarchy.noise_var, sums.log_det, root)
-        self._units, self._messages, self._root = messages.units, messages, root
-        self._place = np.full(len(moments) + 1, -1, dtype=np.int64)  # the last is of a new task, -1
-        self._place[self._units.tasks] = np.arange(len(self._units.tasks))
+        self.log_evidence = log_evidence(moments, hierarchy.noise_var, log_det, root)
+        one_group = np.zeros(len(moments) + 1, dtype=np.int64)
+        self._units, self._root = messages.units, root
+        self._tasks = TaskLaws(moments, hierarchy, messages, AboveTasks.of(root), one_group)
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a, the population's coefficients of one action, in R^p.
@@ -239,13 +239,13 @@ class CrossedPosterior(OneHierarchy):
         InputError
             ``action`` is not in 0 .. K - 1; ``unseen`` is something else; the id is missing.
         """
-        code, block = self._code(action), self._block(self._rows(task, unseen=unseen))
-        mean, cov = block.means(self._root.effects)[0, code], block.cov_of(code, self._root.effect_roots)[0]
+        code, block = self._code(action), self._tasks.block(self._rows(task, unseen=unseen))
+        mean, cov = block.means()[0, code], block.cov_of(code)[0]
         return _gaussian(mean, cov).plus(self.moments.units.offset)
 
     def unit_new_action(self, task: object) -> Gaussian:
         """Return the law of theta_sa of a task and an action that the map does not have; errors as :meth:`unit`."""
-        block = self._block(self._rows(task))
+        block = self._tasks.block(self._rows(task))
         own = self.hierarchy.action_cov + self.hierarchy.interaction_cov
         root = block.level_root[0]
         cov = own + block.level_cov[0] + root @ root.T
@@ -264,9 +264,9 @@ class CrossedPosterior(OneHierarchy):
         Exactly 0 where A = M = 0. Errors as :meth:`unit`.
         """
         rows, effects, roots = self._rows(task), self._root.effects, self._root.effect_roots
-        pair, block = [self._code(first), self._code(second)], self._block(rows)
+        pair, block = [self._code(first), self._code(second)], self._tasks.block(rows)
         change = self._change_of_gains(int(rows[0]), pair, block)
-        gains = block.gains[0, pair]
+        gains = block.shrinkage[0, pair]
         parts = block.shift[0, pair] + np.einsum("aij,aj->ai", gains, effects[pair])
         shared = change @ block.level_root[0] + (gains[0] @ roots[pair[0]] - gains[1] @ roots[pair[1]])
         cov = change @ block.level_cov[0] @ change.T + shared @ shared.T
@@ -278,7 +278,7 @@ class CrossedPosterior(OneHierarchy):
         """K_sa - K_sb of two actions, from I - K = M~ G where that is smaller: a large level then takes no digits."""
         p = self.moments.unit_dim
         sums = unpack(self.moments.sums[row, pair], p) / self.hierarchy.noise_var[pair, None, None]
-        gains, losses = block.gains[0, pair], block.cov[0, pair] @ sums
+        gains, losses = block.shrinkage[0, pair], block.cov[0, pair] @ sums
         if np.abs(losses).max() < np.abs(gains).max():
             return np.asarray(losses[1] - losses[0])
         return np.asarray(gains[0] - gains[1])
@@ -292,9 +292,8 @@ class CrossedPosterior(OneHierarchy):
         rows = self._rows(first, second)
         if rows[0] == rows[1]:
             return self.task(first).cov
-        roots = self._task_roots(self._block(rows))
-        found: Array = roots[0] @ roots[1].T
-        return found
+        roots = self._tasks.block(rows).task_roots()
+        return np.asarray(roots[0] @ roots[1].T)
 
     def table(self) -> UnitTable:
         """Return the laws of all units, each on its own."""
@@ -307,40 +306,16 @@ class CrossedPosterior(OneHierarchy):
         covariance of v_js' theta_s and v_lz' theta_z is shared_sj' shared_zl. All are exactly 0 for differences between
         policies (vectors that add to 0 over the actions of a task) where A = M = 0.
         """
-        n, J, d = vectors.shape
-        K, p = self.moments.n_actions, self.moments.unit_dim
-        flat, offset = self._root.effect_roots.reshape(d, -1), self.moments.units.offset
-        mean, own, shared = np.empty((n, J)), np.empty((n, J, J)), np.empty((n, J, flat.shape[1]))
-        for some in self._pieces(np.arange(part.start, part.stop)):
-            at, block = some - part.start, self._block(some)
-            weights = vectors[at].reshape(len(some), J, K, p)
-            turned, level = turned_weights(block.gains, weights)
-            mean[at] = np.einsum("njak,nak->nj", weights, block.shift)
-            mean[at] += np.einsum("njak,ak->nj", turned, self._root.effects)
-            mean[at] += np.einsum("njk,nk->nj", level, block.level)
-            if offset is not None:
-                mean[at] += weight_sums(weights) @ offset
-            shared[at] = level @ block.level_root + turned.reshape(len(some), J, d) @ flat
-            spread = np.einsum("njak,nakl->njal", weights, block.cov).reshape(len(some), J, d)
-            own[at] = spread @ vectors[at].swapaxes(1, 2) + level @ block.level_cov @ level.swapaxes(1, 2)
-        return mean, own, shared
+        return self._tasks.along(vectors, part)
 
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d).
 
         The covariance between tasks counts: taking tasks as independent would leave out their common part.
         """
-        J, m, d = vectors.shape
-        if (m, d) != (len(self.moments), self.dim):
-            raise InputError(
-                f"vectors have shape {vectors.shape}. A sum over tasks needs one vector of all coefficients a task: "
-                f"shape (J, {len(self.moments)}, {self.dim}), in the order of the moments' tasks."
-            )
-        step = max(1, _ROOM // max(J * (d + self._root.cov_root.shape[1]), 1))
+        J = len(vectors)
         mean, cov, common = np.zeros(J), np.zeros((J, J)), np.zeros((J, self._root.cov_root.shape[1]))
-        for start in range(0, m, step):
-            part = slice(start, min(start + step, m))
-            means, own, shared = self.along(np.ascontiguousarray(vectors[:, part].swapaxes(0, 1)), part)
+        for _, means, own, shared in self._tasks.along_all(vectors):
             mean += means.sum(axis=0)
             cov += own.sum(axis=0)
             common += shared.sum(axis=0)
@@ -348,13 +323,7 @@ class CrossedPosterior(OneHierarchy):
 
     def joint(self, rows: Codes) -> tuple[Array, Array]:
         """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
-        n, K, p = len(rows), self.moments.n_actions, self.moments.unit_dim
-        block = self._block(rows)
-        roots, gains = self._task_roots(block), block.gains.reshape(n, K * p, p)
-        covs = gains @ block.level_cov @ gains.swapaxes(1, 2) + roots @ roots.swapaxes(1, 2)
-        np.einsum("naiaj->naij", covs.reshape(n, K, p, K, p))[...] += block.cov
-        covs = (covs + covs.swapaxes(1, 2)) / 2
-        return plus(block.means(self._root.effects).reshape(n, -1), self.moments.offset), covs
+        return self._tasks.joint(rows)
 
     def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
         """Yield the messages of all tasks to their parents, ``step`` tasks at a time.
@@ -382,15 +351,15 @@ class CrossedPosterior(OneHierarchy):
         action = np.einsum("aid,ajd->ij", root.effect_roots, root.effect_roots)
         action += scale * root.effects.T @ root.effects
         level, interaction, noise = np.zeros((p, p)), np.zeros((p, p)), np.zeros(K)
-        for start in range(0, len(units.tasks), self._step):
-            seen = np.arange(start, min(start + self._step, len(units.tasks)))
-            block = self._block(units.tasks[seen])
+        for start in range(0, len(units.tasks), self._tasks.step):
+            seen = np.arange(start, min(start + self._tasks.step, len(units.tasks)))
+            block = self._tasks.block(units.tasks[seen])
             away, roots = block.level - root.mean, block.level_root - root.cov_root
             level += block.level_cov.sum(axis=0) + scale * away.T @ away
             level += np.tensordot(roots, roots, axes=([0, 2], [0, 2]))
             part = slice(units.starts[start], units.starts[seen[-1] + 1])
             task, code = units.task[part] - start, units.action[part]
-            gains, cov, shift = block.gains[task, code], block.cov[task, code], block.shift[task, code]
+            gains, cov, shift = block.shrinkage[task, code], block.cov[task, code], block.shift[task, code]
             parent = block.level[task] + root.effects[code]
             parent_root = block.level_root[task] + root.effect_roots[code]
             parent_cov = block.level_cov[task] + parent_root @ parent_root.swapaxes(1, 2)
@@ -408,78 +377,13 @@ class CrossedPosterior(OneHierarchy):
         return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
 
     @cached_property
-    def _laws(self) -> BlockMarginals:
-        return BlockMarginals.of(self._units, self.hierarchy.interaction_cov)
-
-    @cached_property
-    def _tasks(self) -> TaskMessages:
-        return TaskMessages.of(self._messages, self.hierarchy.level_cov)
-
-    @cached_property
     def _table(self) -> UnitTable:
-        K, p, m = self.moments.n_actions, self.moments.unit_dim, len(self.moments)
-        offset, new = self.moments.units.offset, self._block(np.array([-1]))
-        prior = np.array([pack(new.cov_of(a, self._root.effect_roots)[0]) for a in range(K)])
-        prior_means = new.means(self._root.effects)[0]
-        means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
-        unseen = self._place[:-1] < 0
-        means[unseen], covs[unseen] = prior_means, prior
-        for some in self._pieces(
-            fill_table(self._messages, self.hierarchy.level_cov, self._root, means, covs)
-        ):
-            block = self._block(some)
-            means[some] = block.means(self._root.effects)
-            for a in range(K):
-                covs[some, a] = pack(block.cov_of(a, self._root.effect_roots))
+        new, offset = self._tasks.block(np.array([-1])), self.moments.units.offset
+        prior = np.array([pack(new.cov_of(a)[0]) for a in range(self.moments.n_actions)])
+        prior_means = new.means()[0]
+        means, covs = self._tasks.arrays(prior_means, prior)
         rows = self.moments.rows.sum(axis=1)
-        return UnitTable(self.moments.keys, plus(means, offset), covs, rows, plus(prior_means, offset), prior)
-
-    @property
-    def _step(self) -> int:
-        """Tasks that are worked on at once."""
-        K, p, D = self._root.effect_roots.shape
-        return max(1, _ROOM // int(K * p * p + p * D))
-
-    def _pieces(self, rows: Codes) -> Iterator[Codes]:
-        for first in range(0, len(rows), self._step):
-            yield rows[first : first + self._step]
-
-    def _block(self, rows: Codes) -> TaskBlock:
-        """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
-        root, n = self._root, len(rows)
-        K, p, D = root.effect_roots.shape
-        place = self._place[rows]
-        level, level_root = np.tile(root.mean, (n, 1)), np.tile(root.cov_root, (n, 1, 1))
-        level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
-        shift, gains = np.zeros((n, K, p)), np.tile(np.eye(p), (n, K, 1, 1))
-        cov = np.tile(self.hierarchy.interaction_cov, (n, K, 1, 1))
-        seen = np.flatnonzero(place >= 0)
-        if seen.size:
-            tasks, laws, units = self._tasks, self._laws, self._units
-            at = place[seen]
-            counts = np.diff(units.starts)[at]
-            which = np.repeat(np.arange(seen.size), counts)
-            first = np.repeat(units.starts[at] - np.cumsum(counts) + counts, counts)
-            u = first + np.arange(counts.sum())
-            action = units.action[u]
-            slopes = np.zeros((seen.size, p, K, p))
-            slopes[which, :, action] = tasks.slopes[u]
-            known = np.concatenate([root.effects[:, :, None], root.effect_roots], axis=2).reshape(
-                K * p, 1 + D
-            )
-            beta = np.concatenate([root.mean[:, None], root.cov_root], axis=1)
-            given = tasks.gains[at] @ beta - slopes.reshape(seen.size, p, K * p) @ known
-            level[seen], level_root[seen] = tasks.shift[at] + given[:, :, 0], given[:, :, 1:]
-            level_cov[seen] = tasks.cov[at]
-            shift[seen[which], action] = laws.shift[u]
-            gains[seen[which], action] = laws.gains[u]
-            cov[seen[which], action] = unpack(laws.cov[u], p)
-        return TaskBlock(level, level_cov, level_root, shift, cov, gains)
-
-    def _task_roots(self, block: TaskBlock) -> Array:
-        """Roots (n, d, D) of what all tasks share."""
-        found: Array = block.gains @ (block.level_root[:, None] + self._root.effect_roots)
-        return found.reshape(len(found), self.dim, -1)
+        return UnitTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior)
 
     def _joint(self, row: int) -> Gaussian:
         """Joint law of the task at one row of the moments; -1 is a task without rows."""
@@ -604,4 +508,6 @@ def condition_crossed(
         units = ObservedUnits.of(moments, hierarchy.noise_var)
     messages = UnitMessages(units, hierarchy.interaction_cov)
     sums = RootSums.of(messages, hierarchy.level_cov)
-    return CrossedPosterior(moments, hierarchy, messages, sums, solve_root(sums, hierarchy.action_cov))
+    return CrossedPosterior(
+        moments, hierarchy, messages, sums.log_det, solve_root(sums, hierarchy.action_cov)
+    )

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised
-from hieropo._utils.packed import packed_size, unpack
+from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo._utils.threads import in_threads, processors
 from hieropo._utils.ties import first_largest
 from hieropo.errors import NumericalError
@@ -90,15 +90,6 @@ class ObservedUnits:
             return np.zeros((0, *values.shape[1:]))
         return np.asarray(np.add.reduceat(values, self.starts[:-1], axis=0))
 
-    def by_action(self, values: Array) -> Array:
-        """Sums over the units of each action, of values (u, ...): (K, ...)."""
-        from scipy.sparse import csr_array
-
-        u = len(self.action)
-        pick = csr_array((np.ones(u), (self.action, np.arange(u))), shape=(self.n_actions, u))
-        width = int(np.prod(values.shape[1:]))
-        return np.asarray(pick @ values.reshape(u, width)).reshape(self.n_actions, *values.shape[1:])
-
     def of_tasks(self, tasks: Codes) -> "ObservedUnits":
         """Return the units of some of the observed tasks."""
         counts = np.diff(self.starts)[tasks]
@@ -130,11 +121,12 @@ class ObservedUnits:
         step = 8 * max(int(min(most * t / max(len(self.action), 1), _ROOM / max(doubles, 1)) / 8), 1)
         return [(first, min(first + step, t)) for first in range(0, t, step)]
 
-    def pairs(self, left: Array, right: Array) -> Array:
-        """Sums (K p, K p) over tasks of left_sa' right_sb, of values (u, p, p)."""
-        t = len(self.tasks)
-        product = self.blocks(left, 0, t).T @ self.blocks(right, 0, t)
-        return np.asarray(product.toarray())
+    def pairs(self, left: Array, right: Array, groups: "TaskGroups") -> Array:
+        """Sums (G, K p, K p) over the tasks of each group of left_sa' right_sb, of values (u, p, p)."""
+        sums = np.zeros((groups.n_groups, self.n_actions * self.dim, self.n_actions * self.dim))
+        for g, first, last in groups.runs(0, len(self.tasks)):
+            sums[g] = (self.blocks(left, first, last).T @ self.blocks(right, first, last)).toarray()
+        return sums
 
     def blocks(self, values: Array, first: int, last: int) -> Any:
         """Sparse (n p, K p) matrix with a block (p, p) of ``values`` (u, p, p) for each unit of some observed tasks."""
@@ -225,33 +217,111 @@ class RootSums(NamedTuple):
     @classmethod
     def of(cls, messages: UnitMessages, level_cov: Array) -> "RootSums":
         """Take the step up from units, by loops over eight tasks at a time where there are many."""
-        units = messages.units
-        if not level_cov.any() or not len(units.tasks):
-            return TaskMessages.of(messages, level_cov).root(messages)
-        if units.dim == 1:
-            return _sums_of_one(units, float(messages.interaction_cov[0, 0]), float(level_cov[0, 0]))
-        return _sums(messages, level_cov)
+        return GroupSums.of(messages, level_cov, TaskGroups.one(len(messages.units.tasks))).only()
 
     @classmethod
-    def of_parts(cls, level: Array, seen: Array, score: Array, between: Array, log_det: float) -> "RootSums":
-        """Put together from [J' Pi J, J' h; h' J, c''], J' Pi as (K, p, p), h, and Pi besides its blocks of one action.
+    def of_packed(cls, row: Array, n_actions: int, p: int, log_det: float) -> "RootSums":
+        """Read a message about (lambda, e) as :meth:`GroupSums.packed` lays it out."""
+        K, d = n_actions, (n_actions + 1) * p
+        whole = unpack(row[None], d + 1)[0]
+        ends = np.append(np.arange(p), d)
+        return cls(
+            whole[np.ix_(ends, ends)].copy(), whole[:p, p:d].reshape(p, K, p).copy(),
+            whole[p:d, p:d].reshape(K, p, K, p).copy(), whole[p:d, d].reshape(K, p).copy(), log_det,
+        )  # fmt: skip
 
-        ``between`` (K p, K p) is Pi where its halves are averaged. Pi_aa = (J' Pi)_a - sum_(b != a) Pi_ba.
+
+class TaskGroups(NamedTuple):
+    """Groups of the observed tasks, whose tasks stand side by side.
+
+    Attributes
+    ----------
+    group : (t,) int array
+        Of each task, ascending.
+    n_groups : int
+        Groups, of which some may have no observed tasks.
+    """
+
+    group: Codes
+    n_groups: int
+
+    @classmethod
+    def one(cls, tasks: int) -> "TaskGroups":
+        """Put so many tasks into one group."""
+        return cls(np.zeros(tasks, dtype=np.int64), 1)
+
+    def of_tasks(self, tasks: Codes) -> "TaskGroups":
+        """Return the groups of some of the observed tasks, ascending."""
+        return TaskGroups(self.group[tasks], self.n_groups)
+
+    def runs(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        """Group, first and last task of each run of tasks of one group, among the tasks ``first`` to ``last``."""
+        part = self.group[first:last]
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        ends = np.append(starts, part.size)[1:]
+        return list(
+            zip(part[starts].tolist(), (first + starts).tolist(), (first + ends).tolist(), strict=True)
+        )
+
+
+class GroupSums(NamedTuple):
+    """As :class:`RootSums`, of the tasks of each of G groups: arrays with a first axis of groups, one ``log_det``."""
+
+    level: Array
+    rows: Array
+    information: Array
+    score: Array
+    log_det: float
+
+    @classmethod
+    def of(cls, messages: UnitMessages, level_cov: Array, groups: TaskGroups) -> "GroupSums":
+        """Take the step up from units to all groups at once."""
+        units = messages.units
+        if not level_cov.any() or not len(units.tasks):
+            return TaskMessages.of(messages, level_cov).sums(messages, groups)
+        if units.dim == 1:
+            return _sums_of_one(units, float(messages.interaction_cov[0, 0]), float(level_cov[0, 0]), groups)
+        return _sums(messages, level_cov, groups)
+
+    @classmethod
+    def of_parts(
+        cls, level: Array, by_action: Array, score: Array, between: Array, log_det: float
+    ) -> "GroupSums":
+        """Put together [J' Pi J, J' h; h' J, c''], J' Pi as (G, K, p, p), h, and Pi besides its blocks of one action.
+
+        ``between`` (G, K p, K p) is Pi where its halves are averaged. Pi_aa = (J' Pi)_a - sum_(b != a) Pi_ba.
         """
-        K, p = score.shape
-        whole = ((between + between.T) / 2).reshape(K, p, K, p)
-        each = np.arange(K)
-        whole[each, :, each] = 0.0
-        own = seen - whole.sum(axis=0).transpose(1, 0, 2)
-        whole[each, :, each] = (own + own.swapaxes(1, 2)) / 2
-        return cls(level, seen.swapaxes(0, 1), whole, score, log_det)
+        G, K, p = score.shape
+        information = ((between + between.swapaxes(1, 2)) / 2).reshape(G, K, p, K, p)
+        actions = np.arange(K)
+        information[:, actions, :, actions] = 0.0
+        diagonal = by_action - information.sum(axis=1).transpose(0, 2, 1, 3)
+        diagonal = (diagonal + diagonal.swapaxes(2, 3)) / 2
+        information[:, actions, :, actions] = diagonal.swapaxes(0, 1)
+        return cls(level, by_action.swapaxes(1, 2), information, score, log_det)
 
-    def plus(self, other: "RootSums") -> "RootSums":
+    def plus(self, other: "GroupSums") -> "GroupSums":
         """Return the sums over the tasks of both."""
-        return RootSums(
+        return GroupSums(
             self.level + other.level, self.rows + other.rows, self.information + other.information,
             self.score + other.score, self.log_det + other.log_det,
         )  # fmt: skip
+
+    def only(self) -> RootSums:
+        """Return the sums of the one group that there is."""
+        return RootSums(self.level[0], self.rows[0], self.information[0], self.score[0], self.log_det)
+
+    def packed(self) -> Array:
+        """Messages about (lambda, e) of each group, packed rows of (K + 1) p columns and the rewards."""
+        G, K, p = self.score.shape
+        d = (K + 1) * p
+        whole = np.zeros((G, d + 1, d + 1))
+        whole[:, :p, :p], whole[:, :p, d] = self.level[:, :p, :p], self.level[:, :p, p]
+        whole[:, d, d] = self.level[:, p, p]
+        whole[:, :p, p:d] = self.rows.reshape(G, p, K * p)
+        whole[:, p:d, p:d] = self.information.reshape(G, K * p, K * p)
+        whole[:, p:d, d] = self.score.reshape(G, K * p)
+        return pack(whole)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +338,7 @@ class TaskMessages:
         W_s b_s.
     cov : (t, p, p) array
         W_s, the covariance of u_s given all mu_a.
-    gains : (t, p, p) array
+    shrinkage : (t, p, p) array
         K_s = (I + L Q_s)^-1.
     slopes : (u, p, p) array
         W_s P_sa of each unit: by how much u_s falls as mu_a rises.
@@ -278,7 +348,7 @@ class TaskMessages:
     level_cov: Array
     shift: Array
     cov: Array
-    gains: Array
+    shrinkage: Array
     slopes: Array
 
     @classmethod
@@ -290,90 +360,129 @@ class TaskMessages:
         if level_cov.any():
             nodes = TreeLevel.of(rows, 1.0, level_cov)
             shift, packed = nodes.given(np.zeros((t, p)), every)
-            cov, gains = unpack(packed, p), nodes.shrinkage(every)
+            cov, shrinkage = unpack(packed, p), nodes.shrinkage(every)
         else:
             shift, cov = np.zeros((t, p)), np.zeros((t, p, p))
-            gains = np.broadcast_to(np.eye(p), (t, p, p))
-        return cls(rows, level_cov, shift, cov, gains, cov[units.task] @ messages.information)
+            shrinkage = np.broadcast_to(np.eye(p), (t, p, p))
+        return cls(rows, level_cov, shift, cov, shrinkage, cov[units.task] @ messages.information)
 
     def root(self, messages: UnitMessages) -> RootSums:
         """Return the messages of the tasks to the root."""
-        units = messages.units
+        return self.sums(messages, TaskGroups.one(len(self.rows))).only()
+
+    def sums(self, messages: UnitMessages, groups: TaskGroups) -> GroupSums:
+        """Return the messages of the tasks to their groups."""
+        units, G = messages.units, groups.n_groups
         if self.level_cov.any():
-            zero = np.zeros(len(self.rows), dtype=np.int64)
-            packed, log_det = up(self.rows, 1.0, upper_factor(self.level_cov)[0], zero, 1)
+            packed, log_det = up(self.rows, 1.0, upper_factor(self.level_cov)[0], groups.group, G)
         else:
-            packed, log_det = self.rows.sum(axis=0)[None], 0.0
-        left = np.einsum("uij,uj->ui", messages.information, self.shift[units.task])
-        seen = units.by_action(self.gains[units.task].swapaxes(1, 2) @ messages.information)
-        between = units.pairs(messages.information, self.slopes)
-        score = units.by_action(messages.score - left)
-        level = unpack(packed[0], units.dim + 1)
-        return RootSums.of_parts(level, seen, score, -between, messages.log_det + log_det)
+            packed, log_det = np.zeros((G, self.rows.shape[1])), 0.0
+            np.add.at(packed, groups.group, self.rows)
+        explained = np.einsum("uij,uj->ui", messages.information, self.shift[units.task])
+        cell = groups.group[units.task] * units.n_actions + units.action
+        by_action, score = (
+            _by_cell(values, cell, G * units.n_actions).reshape(G, units.n_actions, *values.shape[1:])
+            for values in (
+                self.shrinkage[units.task].swapaxes(1, 2) @ messages.information,
+                messages.score - explained,
+            )
+        )
+        between = units.pairs(messages.information, self.slopes, groups)
+        level = unpack(packed, units.dim + 1)
+        return GroupSums.of_parts(level, by_action, score, -between, messages.log_det + log_det)
 
 
-def _added(parts: list[Any]) -> list[Any]:
-    """Sum over the pieces of each of their results, in the order of pieces."""
-    return [sum(part[1:], start=part[0]) for part in zip(*parts, strict=True)]
+def _by_cell(values: Array, cell: Codes, cells: int) -> Array:
+    """Sums of values (u, ...) over the units of each cell: (cells, ...)."""
+    from scipy.sparse import csr_array
+
+    u = len(cell)
+    pick = csr_array((np.ones(u), (cell, np.arange(u))), shape=(cells, u))
+    width = int(np.prod(values.shape[1:]))
+    return np.asarray(pick @ values.reshape(u, width)).reshape(cells, *values.shape[1:])
 
 
-def _sums(messages: UnitMessages, level_cov: Array) -> RootSums:
-    """Root sums by the loops, and by reflections for tasks whose information outweighs the level."""
-    units = messages.units
+def _added(parts: list[tuple[int, int, list[Array], float]], shapes: list[tuple[int, ...]]) -> list[Any]:
+    """Sum the results of pieces, each of groups ``first`` to ``last``, in the order of pieces."""
+    totals = [np.zeros(shape) for shape in shapes]
+    for first, last, sums, _ in parts:
+        for total, part in zip(totals, sums, strict=True):
+            total[first:last] += part
+    return [*totals, sum(part[3] for part in parts)]
+
+
+def _sums(messages: UnitMessages, level_cov: Array, groups: TaskGroups) -> GroupSums:
+    """Sums of all groups by the loops, and by reflections for tasks whose information outweighs the level."""
+    units, G = messages.units, groups.n_groups
     loops = backend.crossed(units.rows.size)
     K, p, t = units.n_actions, units.dim, len(units.tasks)
-    dense = len(units.action) > _DENSE * K * t
+    dense = len(units.action) > _DENSE * K * t or G > 1
     split = Split.of(level_cov)
     slopes = np.zeros(0 if dense else len(units.action) * p * p)
     omitted: list[Codes] = []
 
-    def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
+    def work(chunk: tuple[int, int]) -> tuple[int, int, list[Array], float]:
         first, last = chunk
-        some = messages.piece(first, last)
-        level, seen, score = np.zeros(packed_size(p + 1)), np.zeros((K, p, p)), np.zeros((K, p))
-        own = slice(units.starts[first] * p * p, units.starts[last] * p * p)
-        X = np.zeros((last - first) * p * K * p) if dense else slopes[own]
+        some, group = messages.piece(first, last), groups.group[first:last]
+        n, low = int(group[-1] - group[0]) + 1, int(group[0])
+        level, by_action, score = (
+            np.zeros((n, packed_size(p + 1))),
+            np.zeros((n, K, p, p)),
+            np.zeros((n, K, p)),
+        )
+        entries = slice(units.starts[first] * p * p, units.starts[last] * p * p)
+        X = np.zeros((last - first) * p * K * p) if dense else slopes[entries]
         late = np.empty((last - first) // 8 + 1, dtype=np.int64)
         spots, room = loops.rooms(p)
         log_det, count = loops.sum_tasks(
-            normalised(some.packed), some.units.starts, some.units.action, p, K, dense, *split, spots,
-            level, seen, score, X, late, room,
+            normalised(some.packed), some.units.starts, some.units.action, group - low, p, K, dense, *split, spots,
+            level, by_action, score, X, late, room,
         )  # fmt: skip
         omitted.append(first + late[:count])
-        wide = X.reshape(-1, K * p) if dense else np.zeros((0, 0))
-        return level, seen, score, wide.T @ wide, some.log_det + log_det
+        between = np.zeros((n, K * p, K * p))
+        if dense:
+            wide = X.reshape(-1, K * p)
+            for g, begin, end in groups.runs(first, last):
+                rows = wide[(begin - first) * p : (end - first) * p]
+                between[g - low] = rows.T @ rows
+        return low, low + n, [level, by_action, score, between], some.log_det + log_det
 
     chunks = units.pieces(UNITS, K * p * p if dense else 0)
-    level, seen, score, between, log_det = _added(in_threads(work, chunks, processors()))
+    shapes: list[tuple[int, ...]] = [(G, packed_size(p + 1)), (G, K, p, p), (G, K, p), (G, K * p, K * p)]
+    level, by_action, score, between, log_det = _added(in_threads(work, chunks, processors()), shapes)
     if not dense:
         blocks = units.blocks(slopes.reshape(-1, p, p), 0, t)
-        between = (blocks.T @ blocks).toarray()
-    sums = RootSums.of_parts(unpack(level, p + 1), seen, score, -between, log_det)
+        between = (blocks.T @ blocks).toarray()[None]
+    sums = GroupSums.of_parts(unpack(level, p + 1), by_action, score, -between, log_det)
     late = np.concatenate(omitted)
     if not late.size:
         return sums
-    some = messages.of_tasks(np.unique(np.minimum(late[:, None] + np.arange(8), t - 1)))
-    rest = TaskMessages.of(some, level_cov).root(some)
+    tasks = np.unique(np.minimum(late[:, None] + np.arange(8), t - 1))
+    some = messages.of_tasks(tasks)
+    rest = TaskMessages.of(some, level_cov).sums(some, groups.of_tasks(tasks))
     return sums.plus(rest._replace(log_det=rest.log_det - some.log_det))
 
 
-def _sums_of_one(units: ObservedUnits, interaction: float, level_var: float) -> RootSums:
-    """Root sums of one coefficient an action, from sums of rows."""
-    K, rows = units.n_actions, normalised(units.rows)
+def _sums_of_one(units: ObservedUnits, interaction: float, level_var: float, groups: TaskGroups) -> GroupSums:
+    """Sums of all groups of one coefficient an action, from sums of rows."""
+    G, K, rows = groups.n_groups, units.n_actions, normalised(units.rows)
     loops = backend.crossed(rows.size)
 
-    def work(chunk: tuple[int, int]) -> tuple[Array, Array, Array, Array, float]:
-        level, seen, score, between = np.zeros(3), np.zeros(K), np.zeros(K), np.zeros((K, K))
+    def work(chunk: tuple[int, int]) -> tuple[int, int, list[Array], float]:
+        group = groups.group[chunk[0] : chunk[1]]
+        n, low = int(group[-1] - group[0]) + 1, int(group[0])
+        sums = [np.zeros((n, 3)), np.zeros((n, K)), np.zeros((n, K)), np.zeros((n, K, K))]
         log_det = loops.sum_tasks_of_one(
-            rows, units.starts, units.action, *chunk, interaction, level_var, level, seen, score, between,
+            rows, units.starts, units.action, group - low, *chunk, interaction, level_var, *sums,
             np.empty(K), np.empty(K),
         )  # fmt: skip
-        return level, seen, score, between, log_det
+        return low, low + n, sums, log_det
 
     parts = in_threads(work, units.pieces(SMALL_UNITS), processors())
-    level, seen, score, between, log_det = _added(parts)
-    halves = between + between.T
-    return RootSums.of_parts(unpack(level, 2), seen[:, None, None], score[:, None], halves, log_det)
+    shapes: list[tuple[int, ...]] = [(G, 3), (G, K), (G, K), (G, K, K)]
+    level, by_action, score, between, log_det = _added(parts, shapes)
+    halves = between + between.swapaxes(1, 2)
+    return GroupSums.of_parts(unpack(level, 2), by_action[..., None, None], score[..., None], halves, log_det)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

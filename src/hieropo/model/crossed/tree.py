@@ -14,7 +14,7 @@ difference.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -22,17 +22,21 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, unpack
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.marginals import AboveTasks, TaskLaws
 from hieropo.model.crossed.posterior import (
     CrossedPosterior,
     OneHierarchy,
+    UnitTable,
     check_crossed,
     log_evidence,
     parent_messages,
 )
 from hieropo.model.crossed.steps import (
+    GroupSums,
     ObservedUnits,
     Root,
     RootSums,
+    TaskGroups,
     UnitMessages,
     solve_root,
 )
@@ -40,13 +44,13 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouped
 from hieropo.model.posterior import Unseen, parents_of
 from hieropo.model.protocol import ParentMessages
-from hieropo.model.steps import TreeLevel, square_roots, up
+from hieropo.model.steps import TreeLevel, square_roots, up, upper_factor
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 
 class Tree(NamedTuple):
-    """Groups of the tasks of some moments, and the units of the tasks of each.
+    """Groups of the tasks of some moments, and the units of all tasks in the order of their groups.
 
     Attributes
     ----------
@@ -54,16 +58,16 @@ class Tree(NamedTuple):
         Groups of each level, from the tasks upwards.
     parents : tuple of int arrays
         Place of the group of each task, of the parent of each group, ...; 0 at the top.
-    units : tuple of ObservedUnits
-        Of the tasks of each group of the first level.
-    rows : tuple of int arrays
-        Rows of the moments of the tasks of each group.
+    units : ObservedUnits
+        Tasks of a group stand side by side.
+    groups : TaskGroups
+        Of the observed tasks.
     """
 
     keys: tuple[Keys, ...]
     parents: tuple[Codes, ...]
-    units: tuple[ObservedUnits, ...]
-    rows: tuple[Codes, ...]
+    units: ObservedUnits
+    groups: TaskGroups
 
     @classmethod
     def of(cls, moments: UnitMoments, levels: Sequence[Grouped], noise_var: Array) -> "Tree":
@@ -79,65 +83,15 @@ class Tree(NamedTuple):
             above, parent = parents_of(keys[-1], levels, level)
             keys.append(above)
             parents.append(parent)
-        order = np.argsort(parents[0], kind="stable")
-        rows = tuple(np.split(order, np.cumsum(np.bincount(parents[0], minlength=len(keys[1])))[:-1]))
-        units = tuple(ObservedUnits.of(moments.at(some), noise_var) for some in rows)
-        return cls(tuple(keys[1:-1]), tuple(parents), units, rows)
+        units = ObservedUnits.of(moments, noise_var)
+        order = np.argsort(parents[0][units.tasks], kind="stable")
+        units = units.of_tasks(order)
+        groups = TaskGroups(parents[0][units.tasks], len(keys[1]))
+        return cls(tuple(keys[1:-1]), tuple(parents), units, groups)
 
     def over(self, factor: float) -> "Tree":
         """Return the tree where all noise variances are ``factor`` times as large."""
-        return self._replace(units=tuple(units.over(factor) for units in self.units))
-
-
-class GroupMessages(NamedTuple):
-    """Messages of the tasks of each group about it.
-
-    Attributes
-    ----------
-    rows : (G, q) array
-        Packed, of (K + 1) p columns and the rewards.
-    sums : tuple of RootSums
-        The same, of each group.
-    log_det : float
-    """
-
-    rows: Array
-    sums: tuple[RootSums, ...]
-    log_det: float
-
-    @classmethod
-    def of(cls, messages: Sequence[UnitMessages], level_cov: Array) -> "GroupMessages":
-        """Take the step up from the units of each group."""
-        sums = tuple(RootSums.of(one, level_cov) for one in messages)
-        return cls(pack(np.array([_joined(one) for one in sums])), sums, sum(one.log_det for one in sums))
-
-
-def unit_messages(tree: Tree, interaction_cov: Array) -> list[UnitMessages]:
-    """Take the step up from the rows of each group's units."""
-    return [UnitMessages(units, interaction_cov) for units in tree.units]
-
-
-def _joined(sums: RootSums) -> Array:
-    """Message about (lambda, e), ((K + 1) p + 1, (K + 1) p + 1)."""
-    K, p = sums.score.shape
-    d = (K + 1) * p
-    whole = np.zeros((d + 1, d + 1))
-    whole[:p, :p], whole[:p, d], whole[d, d] = sums.level[:p, :p], sums.level[:p, p], sums.level[p, p]
-    whole[:p, p:d], whole[p:d, p:d] = sums.rows.reshape(p, K * p), sums.information.reshape(K * p, K * p)
-    whole[p:d, d] = sums.score.reshape(-1)
-    upper = np.triu(whole)
-    return np.asarray(upper + np.triu(whole, 1).T)
-
-
-def _parted(row: Array, n_actions: int, p: int, log_det: float) -> RootSums:
-    """Message about (lambda, e) as the end of the way up."""
-    K, d = n_actions, (n_actions + 1) * p
-    whole = unpack(row[None], d + 1)[0]
-    ends = np.append(np.arange(p), d)
-    return RootSums(
-        whole[np.ix_(ends, ends)].copy(), whole[:p, p:d].reshape(p, K, p).copy(),
-        whole[p:d, p:d].reshape(K, p, K, p).copy(), whole[p:d, d].reshape(K, p).copy(), log_det,
-    )  # fmt: skip
+        return self._replace(units=self.units.over(factor))
 
 
 def group_cov(level_cov: Array, interaction_cov: Array, n_actions: int) -> Array:
@@ -149,49 +103,61 @@ def group_cov(level_cov: Array, interaction_cov: Array, n_actions: int) -> Array
     return whole
 
 
+def _group_level(rows: Array, level_cov: Array, interaction_cov: Array, n_actions: int) -> TreeLevel:
+    """Groups of one level, with the root of :func:`group_cov` from those of its blocks."""
+    p, K = len(level_cov), n_actions
+    (first, regular), (other, also) = upper_factor(level_cov), upper_factor(interaction_cov)
+    factor = np.zeros(((K + 1) * p,) * 2)
+    factor[:p, :p] = first
+    for a in range(1, K + 1):
+        factor[a * p : a * p + p, a * p : a * p + p] = other
+    return TreeLevel(rows, 1.0, factor, regular and also)
+
+
 def climb(
-    messages: GroupMessages, tree: Tree, covs: Sequence[tuple[Array, Array]], n_actions: int
+    messages: GroupSums, tree: Tree, covs: Sequence[tuple[Array, Array]], n_actions: int
 ) -> tuple[RootSums, list[TreeLevel]]:
     """Integrate all groups out: the message to the root, and the groups of each level.
 
     ``covs`` are (L_g, M_g) of each level.
     """
-    rows, log_det, nodes = messages.rows, messages.log_det, []
+    rows, log_det, nodes = messages.packed(), messages.log_det, []
     p = len(covs[0][0])
     for parent, (level_cov, interaction_cov) in zip(tree.parents[1:], covs, strict=True):
         count = int(parent.max(initial=0)) + 1
-        groups = TreeLevel.of(rows, 1.0, group_cov(level_cov, interaction_cov, n_actions))
+        groups = _group_level(rows, level_cov, interaction_cov, n_actions)
         nodes.append(groups)
-        rows, more = up(rows, 1.0, groups.factor, parent, count)
-        log_det += more
-    return _parted(rows[0], n_actions, p, log_det), nodes
+        rows, group_log_det = up(rows, 1.0, groups.factor, parent, count)
+        log_det += group_log_det
+    return RootSums.of_packed(rows[0], n_actions, p, log_det), nodes
 
 
-class _Laws(NamedTuple):
+class _GroupLaws(NamedTuple):
     """Means (n, d) and roots (n, d, D) of the groups of one level, d = (K + 1) p."""
 
     means: Array
     roots: Array
 
-    def root(self, group: int, p: int) -> Root:
-        """Return one group in place of (beta, alpha)."""
-        mean, root = self.means[group], self.roots[group]
-        return Root(
-            mean[:p], root[:p], mean[p:].reshape(-1, p), root[p:].reshape(-1, p, root.shape[1]), 0.0, 0.0
-        )
+    def above(self, p: int) -> AboveTasks:
+        """Return the groups in place of (beta, alpha)."""
+        n, _, D = self.roots.shape
+        return AboveTasks(
+            self.means[:, :p], self.roots[:, :p], self.means[:, p:].reshape(n, -1, p),
+            self.roots[:, p:].reshape(n, -1, p, D),
+        )  # fmt: skip
 
 
-def _descended(nodes: TreeLevel, cov: Array, parent: Codes, above: _Laws) -> _Laws:
+def _descended(nodes: TreeLevel, cov: Array, parent: Codes, above: _GroupLaws) -> _GroupLaws:
     """Laws of groups from those of their parents; own columns stand behind those of the parent."""
     n, d = len(parent), len(cov)
-    every = slice(0, n)
-    shift, packed = nodes.given(np.zeros((n, d)), every)
-    gains = nodes.shrinkage(every)
-    still = np.flatnonzero(np.diagonal(cov) == 0)
-    gains[:, still] = np.eye(d)[still]  # exactly as the parent
-    means = shift + np.einsum("nij,nj->ni", gains, above.means[parent])
-    return _Laws(
-        means, np.concatenate([gains @ above.roots[parent], square_roots(unpack(packed, d))], axis=2)
+    groups = slice(0, n)
+    shift, packed = nodes.given(np.zeros((n, d)), groups)
+    shrinkage = nodes.shrinkage(groups)
+    constant = np.flatnonzero(np.diagonal(cov) == 0)
+    shrinkage[:, constant] = np.eye(d)[constant]  # exactly as the parent
+    means = shift + np.einsum("nij,nj->ni", shrinkage, above.means[parent])
+    return _GroupLaws(
+        means, np.concatenate([shrinkage @ above.roots[parent], square_roots(unpack(packed, d))], axis=2)
     )
 
 
@@ -215,19 +181,17 @@ class Ladder:
         tree = Tree.of(moments, levels, noise_var) if levels else None
         return cls(ObservedUnits.of(moments, noise_var), tree)
 
-    def from_units(self, interaction_cov: Array) -> list[UnitMessages]:
+    def from_units(self, interaction_cov: Array) -> UnitMessages:
         """Integrate interactions of actions and tasks out."""
-        if self.tree is None:
-            return [UnitMessages(self.units, interaction_cov)]
-        return unit_messages(self.tree, interaction_cov)
+        return UnitMessages(self.units if self.tree is None else self.tree.units, interaction_cov)
 
-    def from_tasks(self, messages: list[UnitMessages], level_cov: Array) -> RootSums | GroupMessages:
+    def from_tasks(self, messages: UnitMessages, level_cov: Array) -> RootSums | GroupSums:
         """Integrate levels of tasks out."""
         if self.tree is None:
-            return RootSums.of(messages[0], level_cov)
-        return GroupMessages.of(messages, level_cov)
+            return RootSums.of(messages, level_cov)
+        return GroupSums.of(messages, level_cov, self.tree.groups)
 
-    def to_root(self, messages: RootSums | GroupMessages, covs: Sequence[tuple[Array, Array]]) -> RootSums:
+    def to_root(self, messages: RootSums | GroupSums, covs: Sequence[tuple[Array, Array]]) -> RootSums:
         """Integrate groups out, of which ``covs`` are (L_g, M_g) of each level."""
         if isinstance(messages, RootSums):
             return messages
@@ -253,38 +217,38 @@ class TreePosterior(OneHierarchy):
     hyper: Gaussian
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, tree: Tree, messages: Sequence[UnitMessages],
-        groups: GroupMessages,
+        self, moments: UnitMoments, hierarchy: CrossedHierarchy, tree: Tree, messages: UnitMessages,
+        groups: GroupSums,
     ) -> None:  # fmt: skip
         self.moments, self.hierarchy = moments, hierarchy
-        own = [(level.level_cov, level.interaction_cov) for level in hierarchy.levels]
-        sums, nodes = climb(groups, tree, own, hierarchy.n_actions)
+        level_covs = [(level.level_cov, level.interaction_cov) for level in hierarchy.levels]
+        sums, nodes = climb(groups, tree, level_covs, hierarchy.n_actions)
         root = solve_root(sums, hierarchy.action_cov)
         self.log_evidence = log_evidence(moments, hierarchy.noise_var, sums.log_det, root)
         self.square = root.square
         p = moments.unit_dim
         mean = np.concatenate([root.mean, root.effects.reshape(-1)])
         roots = np.concatenate([root.cov_root, root.effect_roots.reshape(-1, root.cov_root.shape[1])])
-        laws = [_Laws(mean[None], roots[None])]
-        covs = [group_cov(*pair, moments.n_actions) for pair in own]
+        laws = [_GroupLaws(mean[None], roots[None])]
+        covs = [group_cov(*pair, moments.n_actions) for pair in level_covs]
         for k in reversed(range(len(nodes))):
             laws.append(_descended(nodes[k], covs[k], tree.parents[k + 1], laws[-1]))
         self._tree, self._laws = tree, laws[::-1]  # of the first level, ..., of the root
-        self._groups = [
-            CrossedPosterior(moments.at(rows), hierarchy, units, of_group, self._laws[0].root(g, p))
-            for g, (rows, units, of_group) in enumerate(zip(tree.rows, messages, groups.sums, strict=True))
-        ]
-        self._top = self._alone(self._laws[-1].root(0, p))
+        self._tasks = TaskLaws(
+            moments, hierarchy, messages, self._laws[0].above(p), np.append(tree.parents[0], 0)
+        )
+        self._top = self._alone(self._laws[-1])
         self.hyper = self._top.hyper
 
-    def _alone(self, root: Root) -> CrossedPosterior:
+    def _alone(self, law: _GroupLaws) -> CrossedPosterior:
         """Posterior without tasks below some (lambda, e)."""
         none = self.moments.at(np.zeros(0, dtype=np.int64))
         messages = UnitMessages(
             ObservedUnits.of(none, self.hierarchy.noise_var), self.hierarchy.interaction_cov
         )
-        sums = RootSums.of(messages, self.hierarchy.level_cov)
-        return CrossedPosterior(none, self.hierarchy, messages, sums, root)
+        above = law.above(self.moments.unit_dim)
+        root = Root(above.mean[0], above.cov_root[0], above.effects[0], above.effect_roots[0], 0.0, 0.0)
+        return CrossedPosterior(none, self.hierarchy, messages, 0.0, root)
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a; errors as :meth:`CrossedPosterior.action`."""
@@ -299,7 +263,8 @@ class TreePosterior(OneHierarchy):
         row = int(self._top._rows(task, unseen="prior")[0])  # checks the id
         row = self.moments.keys.find(task)
         if row >= 0:
-            return self._groups[int(self._tree.parents[0][row])].task(task)
+            means, covs = self.joint(np.array([row]))
+            return Gaussian.trusted(means[0].copy(), covs[0])
         if unseen == "error":
             raise UnknownTaskError(self.moments.keys.unknown_message(task))
         return self.new_task()
@@ -324,18 +289,15 @@ class TreePosterior(OneHierarchy):
 
     def _new(self, parent: object, level: int) -> CrossedPosterior:
         """Posterior of new tasks in a group, or in new groups."""
-        p, K = self.moments.unit_dim, self.moments.n_actions
         if parent is None:
-            level = len(self.hierarchy.levels)
-            law = self._laws[-1]
-            at = 0
+            level, row, law = len(self.hierarchy.levels), 0, self._laws[-1]
         else:
-            at, law = self._place(level, parent), self._laws[level]
-        mean, roots = law.means[at], law.roots[at]
+            row, law = self._place(level, parent), self._laws[level]
+        mean, roots = law.means[row], law.roots[row]
         for new in self.hierarchy.levels[:level]:
-            own = square_roots(group_cov(new.level_cov, new.interaction_cov, K)[None])[0]
-            roots = np.concatenate([roots, own], axis=1)
-        return self._alone(_Laws(mean[None], roots[None]).root(0, p))
+            cov = group_cov(new.level_cov, new.interaction_cov, self.moments.n_actions)
+            roots = np.concatenate([roots, square_roots(cov[None])[0]], axis=1)
+        return self._alone(_GroupLaws(mean[None], roots[None]))
 
     def _place(self, level: int, node: object) -> int:
         if not 0 <= level < len(self.hierarchy.levels):
@@ -354,14 +316,14 @@ class TreePosterior(OneHierarchy):
         UnknownTaskError
             No such node.
         """
-        law, at = self._laws[level], self._place(level, node)
-        root = self._of_actions @ law.roots[at]
-        return Gaussian.trusted(self._of_actions @ law.means[at], root @ root.T).plus(self.moments.offset)
+        law, row = self._laws[level], self._place(level, node)
+        root = self._of_actions @ law.roots[row]
+        return Gaussian.trusted(self._of_actions @ law.means[row], root @ root.T).plus(self.moments.offset)
 
     def parents(self, rows: Codes) -> tuple[Array, Array]:
         """Means (n, d), less the offset, and roots (n, d, D) of the groups of some tasks, given the log."""
-        law, at = self._laws[0], self._tree.parents[0][rows]
-        return law.means[at] @ self._of_actions.T, self._of_actions @ law.roots[at]
+        law, group = self._laws[0], self._tree.parents[0][rows]
+        return law.means[group] @ self._of_actions.T, self._of_actions @ law.roots[group]
 
     @property
     def _of_actions(self) -> Array:
@@ -369,25 +331,16 @@ class TreePosterior(OneHierarchy):
         p, K = self.moments.unit_dim, self.moments.n_actions
         return np.concatenate([np.tile(np.eye(p), (K, 1)), np.eye(K * p)], axis=1)
 
-    def table(self) -> Any:
+    def table(self) -> UnitTable:
         """Return the laws of all units, each on its own."""
         new = self._new(None, 0).table()
-        m, K, p = len(self.moments), self.moments.n_actions, self.moments.unit_dim
-        means, covs = np.empty((m, K, p)), np.empty((m, *new.prior_covs.shape))
-        for rows, group in zip(self._tree.rows, self._groups, strict=True):
-            some = group.table()
-            means[rows], covs[rows] = some.means, some.covs
+        means, covs = self._tasks.arrays(new.prior_means, new.prior_covs)
         counts = self.moments.rows.sum(axis=1)
         return replace(new, keys=self.moments.keys, means=means, covs=covs, rows=counts)
 
     def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
         """As :meth:`CrossedPosterior.along`; ``shared`` has columns of the task's own groups behind the common ones."""
-        n, J, _ = vectors.shape
-        mean, own = np.empty((n, J)), np.empty((n, J, J))
-        shared = np.empty((n, J, self._laws[0].roots.shape[2]))
-        for _, at, local, group in self._groups_of(part):
-            mean[at], own[at], shared[at] = group.along(np.ascontiguousarray(vectors[at]), local)
-        return mean, own, shared
+        return self._tasks.along(vectors, part)
 
     def common_columns(self, row: int, part: slice) -> Array:
         """Return 1 for columns of ``shared`` that tasks of ``part`` have in common with one at a row, (n, D)."""
@@ -400,32 +353,19 @@ class TreePosterior(OneHierarchy):
             last -= d
         return common
 
-    def _groups_of(self, part: slice) -> Iterator[tuple[int, Codes, slice, CrossedPosterior]]:
-        """Groups with tasks in a part of the rows: which, places in the part, rows of the group, its posterior."""
-        for g, (rows, group) in enumerate(zip(self._tree.rows, self._groups, strict=True)):
-            first, last = np.searchsorted(rows, [part.start, part.stop])
-            if last > first:
-                yield g, rows[first:last] - part.start, slice(int(first), int(last)), group
-
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks; as :meth:`CrossedPosterior.total`."""
-        J, m, _ = vectors.shape
-        if (m, vectors.shape[2]) != (len(self.moments), self.dim):
-            raise InputError(
-                f"vectors have shape {vectors.shape}. A sum over tasks needs one vector of all coefficients a task: "
-                f"shape (J, {len(self.moments)}, {self.dim}), in the order of the moments' tasks."
-            )
+        J = len(vectors)
         mean, cov = np.zeros(J), np.zeros((J, J))
-        sums = np.zeros((len(self._groups), J, self._laws[0].roots.shape[2]))
-        for g, rows, local, group in self._groups_of(slice(0, m)):
-            means, own, shared = group.along(np.ascontiguousarray(vectors[:, rows].swapaxes(0, 1)), local)
+        sums = np.zeros((len(self._laws[0].means), J, self._laws[0].roots.shape[2]))
+        for part, means, own, shared in self._tasks.along_all(vectors):
             mean += means.sum(axis=0)
             cov += own.sum(axis=0)
-            sums[g] = shared.sum(axis=0)
+            np.add.at(sums, self._tree.parents[0][part], shared)
         for parent in self._tree.parents[1:]:
             d = (self.moments.n_actions + 1) * self.moments.unit_dim
-            own_columns = sums[:, :, -d:]
-            cov += np.tensordot(own_columns, own_columns, axes=([0, 2], [0, 2]))
+            group_columns = sums[:, :, -d:]
+            cov += np.tensordot(group_columns, group_columns, axes=([0, 2], [0, 2]))
             above = np.zeros((int(parent.max(initial=0)) + 1, J, sums.shape[2] - d))
             np.add.at(above, parent, sums[:, :, :-d])
             sums = above
@@ -433,12 +373,7 @@ class TreePosterior(OneHierarchy):
 
     def joint(self, rows: Codes) -> tuple[Array, Array]:
         """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
-        means, covs = np.empty((len(rows), self.dim)), np.empty((len(rows), self.dim, self.dim))
-        of = self._tree.parents[0][rows]
-        for g in np.unique(of):
-            at = np.flatnonzero(of == g)
-            means[at], covs[at] = self._groups[g].joint(np.searchsorted(self._tree.rows[g], rows[at]))
-        return means, covs
+        return self._tasks.joint(rows)
 
     def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
         """Yield the messages of all tasks to their groups, ``step`` tasks at a time."""
@@ -471,5 +406,6 @@ def condition_tree(
     if tree is None:
         check_crossed(moments, hierarchy)
         tree = Tree.of(moments, hierarchy.levels, hierarchy.noise_var)
-    messages = unit_messages(tree, hierarchy.interaction_cov)
-    return TreePosterior(moments, hierarchy, tree, messages, GroupMessages.of(messages, hierarchy.level_cov))
+    messages = UnitMessages(tree.units, hierarchy.interaction_cov)
+    groups = GroupSums.of(messages, hierarchy.level_cov, tree.groups)
+    return TreePosterior(moments, hierarchy, tree, messages, groups)
