@@ -23,6 +23,7 @@ from hieropo.estimation.crossed.shapes import learn_shapes, part_of_tasks
 from hieropo.estimation.hyper.uncertainty import learn
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.model.crossed.steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
+from hieropo.model.steps import upper_factor
 from hieropo.moments.units import UnitAccumulator
 
 LONG = 5.0
@@ -57,7 +58,9 @@ def least(work):
 def way_up(moments, shapes):
     units, a = least(lambda: ObservedUnits.of(moments, shapes.noise_ratio))
     sums, b = least(lambda: RootSums.of(UnitMessages(units, 0.09 * shapes.interaction), 0.25 * shapes.level))
-    _, c = least(lambda: ActionProfile.of(sums, shapes.action).at(np.linspace(0.0, 1.0, 8)))
+    _, c = least(
+        lambda: ActionProfile.of([sums], upper_factor(shapes.action)[0]).at(np.linspace(0.0, 1.0, 8))
+    )
     return dict(zip(("sums divided", "units and tasks", "root, 8 values of a"), (a, b, c), strict=True))
 
 

@@ -8,8 +8,10 @@ from reference.crossed_tree import DenseTree, TreeProblem
 from reference.dense import Array
 
 from hieropo._utils.packed import unpack
-from hieropo.model.crossed.described import condition_units
+from hieropo.model.crossed.described import Prepared, condition_units
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel
+from hieropo.model.crossed.steps import GroupSums, RootSums, UnitMessages
+from hieropo.model.crossed.tree import Ladder, Tree, climb
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
@@ -193,3 +195,23 @@ def test_without_effects_every_difference_is_exactly_zero() -> None:
     mean, variance = got.total(v.reshape(1, given.n_tasks, -1))
     assert mean == 0.0
     assert variance == 0.0
+
+
+@pytest.mark.parametrize("size", [0.3, 1e3], ids=["formed", "information too large to be formed"])
+@pytest.mark.parametrize("name", ["levels", "two levels", "levels of an intercept", "singular"])
+def test_messages_along_the_interaction_of_groups_are_those_of_the_steps(name: str, size: float) -> None:
+    given = problem(**CASES[name])
+    moments, h = moments_of(given), hierarchy_of(given)
+    if h.metadata is not None:
+        moments = Prepared.of(moments, h, h.noise_var).inner
+    tree = Tree.of(moments, h.levels, h.noise_var)
+    groups = GroupSums.of(UnitMessages(tree.units, h.interaction_cov), h.level_cov, tree.groups)
+    ladder, sds = Ladder.of(moments, h.levels, h.noise_var), np.array([0.0, 1.0, size])
+    covs = [(level.level_cov, level.interaction_cov) for level in h.levels]
+    for some in (sds, *sds[:, None]):
+        for sd, got in zip(some, ladder.to_root(groups, covs, some), strict=True):
+            right, _ = climb(groups, tree, [(covs[0][0], sd**2 * covs[0][1]), *covs[1:]], moments.n_actions)
+            for field in RootSums._fields:
+                expected = np.asarray(getattr(right, field))
+                close = 1e-10 * max(float(np.abs(expected).max()), 1e-300)
+                np.testing.assert_allclose(getattr(got, field), expected, rtol=0, atol=close)

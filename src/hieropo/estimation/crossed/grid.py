@@ -9,6 +9,7 @@ and is known well by then; larger parts narrow the windows, and all tasks tell a
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import lgamma, log
 from typing import NamedTuple, Self
 
@@ -23,9 +24,10 @@ from hieropo.estimation.crossed.shapes import (
     part_of_tasks,
     refuse_explained,
 )
-from hieropo.model.crossed.steps import ActionProfile
+from hieropo.model.crossed.steps import ActionProfile, GroupSums, RootSums, UnitMessages
 from hieropo.model.crossed.tree import Ladder
 from hieropo.model.hierarchy import Grouping
+from hieropo.model.steps import upper_factor
 from hieropo.moments.units import UnitMoments
 
 _NODES = 7  # of one standard deviation above 0
@@ -106,9 +108,9 @@ class Groups(NamedTuple):
     level_sds: Array
     interaction_sds: Array
 
-    def covs(self, shapes: Shapes, first: float) -> list[tuple[Array, Array]]:
-        """(L_g, M_g) of each level at s = 1, with m_1 = ``first``."""
-        sds = np.append(first, self.interaction_sds[1:]) if self.levels else self.interaction_sds
+    def covs(self, shapes: Shapes) -> list[tuple[Array, Array]]:
+        """(L_g, M_g) of each level at s = 1, with m_1 = 1."""
+        sds = np.append(1.0, self.interaction_sds[1:]) if self.levels else self.interaction_sds
         return [
             (level**2 * shapes.level, own**2 * shapes.interaction)
             for level, own in zip(self.level_sds, sds, strict=True)
@@ -235,11 +237,39 @@ def _mean(values: Array, weights: Array) -> float:
     return float(weights @ values / weights.sum())
 
 
+class _WayUp(NamedTuple):
+    """The messages of tasks for each (m, l); the last of units, and of tasks, are kept.
+
+    Attributes
+    ----------
+    tasks : callable
+        From (m, l) to the messages of all tasks, l in units of sqrt(1 + m^2).
+    """
+
+    tasks: Callable[[float, float], RootSums | GroupSums]
+
+    @classmethod
+    def of(cls, ladder: Ladder, shapes: Shapes) -> Self:
+        """Take the steps on some ladder."""
+
+        @lru_cache(maxsize=1)
+        def from_units(m: float) -> UnitMessages:
+            return ladder.from_units(m**2 * shapes.interaction)
+
+        @lru_cache(maxsize=1)
+        def from_tasks(m: float, level: float) -> RootSums | GroupSums:
+            return ladder.from_tasks(from_units(m), level**2 * (1 + m**2) * shapes.level)
+
+        return cls(from_tasks)
+
+
 class _Search(NamedTuple):
     """Grids over (a, l, m, m_1) on some moments, each closer to the standard deviations that have weight."""
 
     ladder: Ladder
+    way_up: _WayUp
     shapes: Shapes
+    action_factor: Array
     dof: float
     floor: float
     groups: Groups
@@ -248,7 +278,9 @@ class _Search(NamedTuple):
     @classmethod
     def of(cls, moments: UnitMoments, shapes: Shapes, groups: Groups) -> Self:
         ladder = Ladder.of(moments, groups.levels, shapes.noise_ratio)
-        return cls(ladder, shapes, moments.n_rows - moments.unit_dim, least_noise(moments), groups)
+        factor = upper_factor(shapes.action)[0]
+        dof = moments.n_rows - moments.unit_dim
+        return cls(ladder, _WayUp.of(ladder, shapes), shapes, factor, dof, least_noise(moments), groups)
 
     def resolved(self, windows: Windows, level: float | None) -> tuple[Windows, Axes, Array, Array]:
         """Windows, axes, weights and squares of a grid with several nodes of each sd; ``level`` is l."""
@@ -286,14 +318,14 @@ class _Search(NamedTuple):
         own = fourth.axis(zero=True) if self.groups.levels else Axis(np.zeros(1), np.zeros(1))
         return first.axis(zero=True), middle, third.axis(zero=True), own
 
-    def profiles(self, m: float, levels: Array, own: Array) -> list[list[ActionProfile]]:
-        """Return the evidence along a at some m, for each l and each m_1, by a way up for each."""
-        shapes, ladder = self.shapes, self.ladder
-        messages = ladder.from_units(m**2 * shapes.interaction)
-        of_tasks = [ladder.from_tasks(messages, level**2 * (1 + m**2) * shapes.level) for level in levels]
-        covs = [self.groups.covs(shapes, first) for first in own.tolist()]
-        sums = [[ladder.to_root(tasks, of_groups) for of_groups in covs] for tasks in of_tasks]
-        return [[ActionProfile.of(each, shapes.action).plus(each.log_det) for each in row] for row in sums]
+    def to_root(self, m: float, level: float, first_sds: Array) -> list[RootSums]:
+        """Return the messages to the root at some m and l, for each m_1."""
+        return self.ladder.to_root(self.way_up.tasks(m, level), self.groups.covs(self.shapes), first_sds)
+
+    def profile(self, m: float, levels: Array, first_sds: Array) -> ActionProfile:
+        """Return the evidence along a at some m, for each l and each m_1 (the last varies fastest)."""
+        sums = [one for level in levels.tolist() for one in self.to_root(m, level, first_sds)]
+        return ActionProfile.of(sums, self.action_factor)
 
     def _weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
         """Posterior weights of the nodes (a, l, m, m_1), which add to 1, and the square of the rewards at each."""
@@ -309,9 +341,9 @@ class _Search(NamedTuple):
         first = 1 if self.varied else 0
         last = size[2] if curve is None else 1
         for k in range(first, last):
-            profiles = self.profiles(float(axes[2].nodes[k]), axes[1].nodes, axes[3].nodes)
-            for j, g in np.ndindex(size[1], size[3]):
-                log_det[:, j, k, g], squares[:, j, k, g] = profiles[j][g].at(a)
+            profile = self.profile(float(axes[2].nodes[k]), axes[1].nodes, axes[3].nodes)
+            values = (part.reshape(size[0], size[1], size[3]) for part in profile.at(a))
+            log_det[:, :, k], squares[:, :, k] = values
         if curve is not None:
             log_det[:, 0, 1:, 0], squares[:, 0, 1:, 0] = curve.at(a, axes[2].nodes[1:])
         squares = np.maximum(squares, 0.0) + dof * self.floor
@@ -327,7 +359,7 @@ class _Curve(NamedTuple):
     """The evidence along m above 0, of one l: log determinants and squares are polynomials between a few nodes."""
 
     nodes: Array
-    profiles: list[ActionProfile]
+    profile: ActionProfile
 
     @staticmethod
     def holds(nodes: Array) -> bool:
@@ -339,12 +371,12 @@ class _Curve(NamedTuple):
         """Take ways up at Chebyshev's points of the span of ``nodes``."""
         middle, half = (nodes[-1] + nodes[0]) / 2, (nodes[-1] - nodes[0]) / 2
         points = middle - half * np.cos(np.pi * (np.arange(_POLYNOMIAL) + 0.5) / _POLYNOMIAL)
-        one, none = np.array([level]), np.zeros(1)
-        return cls(points, [search.profiles(m, one, none)[0][0] for m in points.tolist()])
+        sums = [search.to_root(m, level, np.zeros(1))[0] for m in points.tolist()]
+        return cls(points, ActionProfile.of(sums, search.action_factor))
 
     def at(self, a: Array, m: Array) -> tuple[Array, Array]:
         """log|N| and squares (n, k) for each a (n,) and m (k,)."""
-        log_det, squares = np.moveaxis(np.array([profile.at(a) for profile in self.profiles]), 0, 2)
+        log_det, squares = self.profile.at(a)
         others = ~np.eye(len(self.nodes), dtype=np.bool_)
         basis = np.array(
             [

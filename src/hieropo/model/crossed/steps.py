@@ -18,6 +18,7 @@ R'R is the information in these coordinates (pivoted, any rank), alpha_a = F z_a
 [R T; 0 I], T from (z, beta) to the coordinates, give the posterior without forming a second system.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -526,7 +527,10 @@ def solve_root(sums: RootSums, action_cov: Array) -> Root:
     factor = factor[:, factor.any(axis=0)]
     r = factor.shape[1]
     reference = _reference(sums.information)
-    root, y, rest, square = pivoted_root(*_graded(sums, reference))
+    information, score, squares = _graded(
+        sums.level[None], sums.rows[None], sums.information[None], sums.score[None], reference
+    )
+    root, y, rest, square = pivoted_root(information[0], score[0], float(squares[0]))
 
     def in_unknowns(rows: Array) -> Array:
         """Rows (k, K p) on mu of the reference and differences, as rows (k, K r + p) on (z, beta)."""
@@ -557,7 +561,7 @@ def solve_root(sums: RootSums, action_cov: Array) -> Root:
 
 
 class ActionProfile(NamedTuple):
-    """The evidence along A = a^2 F F', for every a at once.
+    """The evidence along A = a^2 F F', for every a at once; of several ways up, along the last axes.
 
     Differences of mu_a from the mean of a reference action have the prior a^2 (I + 1 1') (x) F F' and, the level
     integrated out, the information P and score b; with T T' = (I + 1 1') (x) F F' and T'P T = Q diag(lambda) Q',
@@ -566,58 +570,55 @@ class ActionProfile(NamedTuple):
 
     Attributes
     ----------
-    values : (r,) array
+    values : (n, r) array
         lambda.
-    squares : (r,) array
+    squares : (n, r) array
         y^2.
-    log_det, square : float
-        At a = 0.
+    log_det, square : (n,) array
+        At a = 0; ``log_det`` with that of the ways up.
     """
 
     values: Array
     squares: Array
-    log_det: float
-    square: float
+    log_det: Array
+    square: Array
 
     @classmethod
-    def of(cls, sums: RootSums, action_cov: Array) -> "ActionProfile":
-        """Diagonalise the information about differences between actions in units of their prior."""
-        from scipy.linalg import cho_factor, cho_solve, eigh
+    def of(cls, sums: Sequence[RootSums], factor: Array) -> "ActionProfile":
+        """Diagonalise the information about differences between actions in units of their prior, F (p, p).
 
-        seen = np.einsum("aiai->a", sums.information) > 0  # others say nothing of a
-        sums = sums._replace(
-            rows=sums.rows[:, seen], information=sums.information[seen][:, :, seen], score=sums.score[seen]
-        )
-        K, p = sums.score.shape
-        reference = _reference(sums.information)
-        whole, score, square = _graded(sums, reference)
-        at = np.arange(reference * p, reference * p + p)
-        rest = np.delete(np.arange(K * p), at)
-        scale = np.sqrt(np.diagonal(whole)[at])
-        level = cho_factor(whole[np.ix_(at, at)] / np.outer(scale, scale), lower=True)
-        half = np.column_stack([whole[np.ix_(at, rest)], score[at]]) / scale[:, None]
-        solved = cho_solve(level, half)
-        log_det = 2.0 * float(np.log(np.diagonal(level[0])).sum() + np.log(scale).sum())
-        square -= float(half[:, -1] @ solved[:, -1])
-        information = whole[np.ix_(rest, rest)] - half[:, :-1].T @ solved[:, :-1]
-        b = score[rest] - half[:, :-1].T @ solved[:, -1]
-        factor = upper_factor(action_cov)[0]
-        factor = factor[:, factor.any(axis=0)]
-        root = np.kron(np.linalg.cholesky(np.eye(K - 1) + 1.0), factor)
-        inner = root.T @ information @ root
-        values, vectors = eigh((inner + inner.T) / 2)
-        return cls(np.maximum(values, 0.0), (vectors.T @ (root.T @ b)) ** 2, log_det, square)
-
-    def plus(self, log_det: float) -> "ActionProfile":
-        """Return the profile with more to its log determinant."""
-        return self._replace(log_det=self.log_det + log_det)
+        All sums are of the same log, so that the same actions have rows.
+        """
+        observed = np.einsum("aiai->a", sums[0].information) > 0  # others say nothing of a
+        K, p = int(observed.sum()), len(factor)
+        information = np.array([one.information[observed][:, :, observed] for one in sums])
+        rows = np.array([one.rows[:, observed] for one in sums])
+        score = np.array([one.score[observed] for one in sums])
+        level = np.array([one.level for one in sums])
+        reference = _reference(information[0])
+        whole, score, square = _graded(level, rows, information, score, reference)
+        first = np.arange(reference * p, reference * p + p)
+        rest = np.delete(np.arange(K * p), first)
+        scale = np.sqrt(np.einsum("nii->ni", whole)[:, first])
+        root = np.linalg.cholesky(whole[:, first[:, None], first] / (scale[:, :, None] * scale[:, None, :]))
+        columns = np.concatenate([whole[:, first[:, None], rest], score[:, first, None]], axis=2)
+        half = np.linalg.solve(root, columns / scale[:, :, None])
+        log_det = 2.0 * (np.log(np.einsum("nii->ni", root)).sum(axis=1) + np.log(scale).sum(axis=1))
+        explained = half.swapaxes(1, 2) @ half
+        b = score[:, rest] - explained[:, :-1, -1]
+        effect_root = np.kron(np.linalg.cholesky(np.eye(K - 1) + 1.0), factor[:, factor.any(axis=0)])
+        inner = effect_root.T @ (whole[:, rest[:, None], rest] - explained[:, :-1, :-1]) @ effect_root
+        values, vectors = np.linalg.eigh((inner + inner.swapaxes(1, 2)) / 2)
+        y = np.einsum("nij,ni->nj", vectors, b @ effect_root)
+        log_det += np.array([one.log_det for one in sums])
+        return cls(np.maximum(values, 0.0), np.square(y), log_det, square - explained[:, -1, -1])
 
     def at(self, sds: Array) -> tuple[Array, Array]:
-        """log|N| and the square of the rewards for each a (n,)."""
-        variance = np.square(sds)[:, None]
+        """log|N| and the square of the rewards (k, n), for each a (k,) and each way up."""
+        variance = np.square(sds)[:, None, None]
         return (
-            self.log_det + np.log1p(variance * self.values).sum(axis=1),
-            self.square - (variance * self.squares / (1.0 + variance * self.values)).sum(axis=1),
+            self.log_det + np.log1p(variance * self.values).sum(axis=2),
+            self.square - (variance * self.squares / (1.0 + variance * self.values)).sum(axis=2),
         )
 
 
@@ -628,14 +629,19 @@ def _reference(information: Array) -> int:
     return int(first_largest((own / np.where(most > 0, most, 1.0)).sum(axis=1)))
 
 
-def _graded(sums: RootSums, reference: int) -> tuple[Array, Array, float]:
-    """Information, score and square in mu of the reference action and the differences of all others from it."""
-    K, p = sums.score.shape
-    whole, score = sums.information.copy(), sums.score.copy()
-    whole[reference], whole[:, :, reference] = sums.rows, sums.rows.transpose(1, 2, 0)
-    whole[reference, :, reference] = sums.level[:p, :p]
-    score[reference] = sums.level[:p, p]
-    return whole.reshape(K * p, K * p), score.reshape(-1), float(sums.level[p, p])
+def _graded(
+    level: Array, rows: Array, information: Array, score: Array, reference: int
+) -> tuple[Array, Array, Array]:
+    """Information, score and square in mu of the reference action and the differences of all others from it.
+
+    The arguments are those of n :class:`RootSums`, and so are the results: (n, K p, K p), (n, K p), (n,).
+    """
+    n, K, p = score.shape
+    whole, score = information.copy(), score.copy()
+    whole[:, reference], whole[:, :, :, reference] = rows, rows.transpose(0, 2, 3, 1)
+    whole[:, reference, :, reference] = level[:, :p, :p]
+    score[:, reference] = level[:, :p, p]
+    return whole.reshape(n, K * p, K * p), score.reshape(n, K * p), level[:, p, p]
 
 
 def pivoted_root(information: Array, score: Array, square: float) -> tuple[Array, Array, Array, float]:

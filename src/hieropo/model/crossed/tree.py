@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from hieropo._kernels.reference.small_matrices import FORMED
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, unpack
 from hieropo.errors import InputError, UnknownTaskError
@@ -121,15 +122,107 @@ def climb(
 
     ``covs`` are (L_g, M_g) of each level.
     """
-    rows, log_det, nodes = messages.packed(), messages.log_det, []
     p = len(covs[0][0])
-    for parent, (level_cov, interaction_cov) in zip(tree.parents[1:], covs, strict=True):
+    row, log_det, nodes = _climb(messages.packed(), tree.parents[1:], covs, n_actions)
+    return RootSums.of_packed(row, n_actions, p, messages.log_det + log_det), nodes
+
+
+def _climb(
+    rows: Array, parents: Sequence[Codes], covs: Sequence[tuple[Array, Array]], n_actions: int
+) -> tuple[Array, float, list[TreeLevel]]:
+    """Packed message to the root of groups with the messages ``rows``, log determinants, and groups of each level."""
+    log_det, nodes = 0.0, []
+    for parent, (level_cov, interaction_cov) in zip(parents, covs, strict=True):
         count = int(parent.max(initial=0)) + 1
         groups = _group_level(rows, level_cov, interaction_cov, n_actions)
         nodes.append(groups)
         rows, group_log_det = up(rows, 1.0, groups.factor, parent, count)
         log_det += group_log_det
-    return RootSums.of_packed(rows[0], n_actions, p, log_det), nodes
+    return rows[0], log_det, nodes
+
+
+class GroupProfile(NamedTuple):
+    """The messages of the groups of one level to their parents along M = m^2 F F'.
+
+    With T the message of a group about (lambda, e), its level u_g integrated out, and y = (I (x) F)'[rows e of T] its
+    rows in units of the effects' prior, S y's columns e in these units, S = Q diag(values) Q', L L' = I + m^2 S,
+
+        message = T - m^2 (L^-1 y)'(L^-1 y) = T - (Q'y)' diag(m^2 / (1 + m^2 values)) (Q'y)
+
+    Attributes
+    ----------
+    rows : (G, d + 1, d + 1) array
+        T, d = (K + 1) p.
+    effects : (G, K p, d + 1) array
+        y.
+    information : (G, K p, K p) array
+        S.
+    parent : (G,) int array
+    log_det : float
+        At m = 0.
+    """
+
+    rows: Array
+    effects: Array
+    information: Array
+    parent: Codes
+    log_det: float
+
+    @classmethod
+    def of(
+        cls, messages: GroupSums, parent: Codes, level_cov: Array, interaction_factor: Array
+    ) -> "GroupProfile | None":
+        """Integrate the levels of groups out; None where their information is too large to be formed."""
+        G, K, p = messages.score.shape
+        d = (K + 1) * p
+        rows, log_det = unpack(messages.packed(), d + 1), messages.log_det
+        factor = upper_factor(level_cov)[0]
+        level = factor.T @ rows[:, :p]
+        information = np.eye(p) + level[:, :, :p] @ factor
+        if not _diagonals(information).max(initial=1.0) <= FORMED:  # NaN is not
+            return None
+        root: Array = np.asarray(np.linalg.cholesky(information), dtype=np.float64)
+        W = np.linalg.solve(root, level)
+        rows -= W.swapaxes(1, 2) @ W
+        log_det += 2.0 * float(np.log(_diagonals(root)).sum())
+        effects = (interaction_factor.T @ rows[:, p:d].reshape(G, K, p, d + 1)).reshape(G, K * p, d + 1)
+        inner = (effects[:, :, p:d].reshape(G, K * p, K, p) @ interaction_factor).reshape(G, K * p, K * p)
+        return cls(rows, effects, (inner + inner.swapaxes(1, 2)) / 2, parent, log_det)
+
+    def holds(self, sds: Array) -> bool:
+        """Say that the information is not too large to be formed beside the prior of each m."""
+        return bool(np.square(sds).max() * _diagonals(self.information).max(initial=0.0) < FORMED)
+
+    def at(self, sds: Array) -> list[tuple[Array, float]]:
+        """Packed messages of the parents (n, q), and log determinants, for each m."""
+        if sds.size > 1:
+            values, vectors = np.linalg.eigh(self.information)
+            values, roots = np.maximum(values, 0.0), vectors.swapaxes(1, 2) @ self.effects
+            return [self._along(sd**2, values, roots) for sd in sds.tolist()]
+        variance = float(sds[0]) ** 2
+        inner = np.eye(self.information.shape[1]) + variance * self.information
+        root: Array = np.asarray(np.linalg.cholesky(inner), dtype=np.float64)
+        Y: Array = np.asarray(np.linalg.solve(root, self.effects), dtype=np.float64)
+        log_det = self.log_det + 2.0 * float(np.log(_diagonals(root)).sum())
+        return [(self._less(variance * Y, Y), log_det)]
+
+    def _along(self, variance: float, values: Array, roots: Array) -> tuple[Array, float]:
+        weight = variance / (1.0 + variance * values)
+        log_det = self.log_det + float(np.log1p(variance * values).sum())
+        return self._less(weight[:, :, None] * roots, roots), log_det
+
+    def _less(self, left: Array, right: Array) -> Array:
+        """Sums by parent of T - left'right, packed."""
+        n, d = int(self.parent.max(initial=0)) + 1, self.rows.shape[1]
+        if n == 1:
+            return pack((self.rows.sum(axis=0) - left.reshape(-1, d).T @ right.reshape(-1, d))[None])
+        sums = np.zeros((n, d, d))
+        np.add.at(sums, self.parent, self.rows - left.swapaxes(1, 2) @ right)
+        return pack(sums)
+
+
+def _diagonals(matrices: Array) -> Array:
+    return np.asarray(np.einsum("gii->gi", matrices))
 
 
 class _GroupLaws(NamedTuple):
@@ -191,12 +284,27 @@ class Ladder:
             return RootSums.of(messages, level_cov)
         return GroupSums.of(messages, level_cov, self.tree.groups)
 
-    def to_root(self, messages: RootSums | GroupSums, covs: Sequence[tuple[Array, Array]]) -> RootSums:
-        """Integrate groups out, of which ``covs`` are (L_g, M_g) of each level."""
+    def to_root(
+        self, messages: RootSums | GroupSums, covs: Sequence[tuple[Array, Array]], first_sds: Array
+    ) -> list[RootSums]:
+        """Integrate groups out, for each standard deviation m_1 of the first level.
+
+        ``covs`` are (L_g, M_g) of each level, that of the first level M_1 / m_1^2.
+        """
         if isinstance(messages, RootSums):
-            return messages
+            return [messages] * len(first_sds)
         assert self.tree is not None
-        return climb(messages, self.tree, covs, self.units.n_actions)[0]
+        (level_cov, shape), K, p = covs[0], self.units.n_actions, self.units.dim
+        parents = self.tree.parents[1:]
+        profile = GroupProfile.of(messages, parents[0], level_cov, upper_factor(shape)[0])
+        if profile is None or not profile.holds(first_sds):
+            of_sds = ([(level_cov, sd**2 * shape), *covs[1:]] for sd in first_sds.tolist())
+            return [climb(messages, self.tree, level_covs, K)[0] for level_covs in of_sds]
+        sums = []
+        for rows, first_log_det in profile.at(first_sds):
+            row, log_det, _ = _climb(rows, parents[1:], covs[1:], K)
+            sums.append(RootSums.of_packed(row, K, p, first_log_det + log_det))
+        return sums
 
 
 class TreePosterior(OneHierarchy):
