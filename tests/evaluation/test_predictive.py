@@ -305,6 +305,23 @@ def test_directions_of_which_others_say_nothing_are_not_compared() -> None:
     assert one.ratio(np.ones(1, dtype=bool)) == (1.0, 1.0)
 
 
+def test_many_columns_have_the_distances_that_eigenvectors_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, d = np.random.default_rng(0), 18
+    task = np.repeat(np.arange(30), np.tile([60, 19, 4], 10))  # the last have fewer rows than coefficients
+    phi = rng.standard_normal((len(task), d))
+    phi[task == 3, 5] = phi[task == 3, 4]
+    theta = rng.standard_normal((30, d))
+    reward = np.einsum("nd,nd->n", phi, theta[task]) + rng.standard_normal(len(task))
+    posterior = condition(Moments.from_arrays(task, phi, reward), Hierarchy(None, np.eye(d), 1.0))
+    found = task_distances(posterior)
+    monkeypatch.setattr("hieropo.evaluation.diagnostics.task_distances._FEW_COLUMNS", d)
+    same = task_distances(posterior)
+    np.testing.assert_array_equal(found.free, same.free)
+    assert (found.free[2], found.free[3], found.free[4]) == (4, d - 1, d)
+    for name in ("square", "kept", "expected"):
+        np.testing.assert_allclose(getattr(found, name), getattr(same, name), rtol=1e-9, atol=1e-10)
+
+
 @kinds
 def test_distances_to_what_all_say_are_expected_to_be_as_said(log: Log) -> None:
     """sum |y - R m|^2 is a quadratic form of rewards; its mean is the trace of it with their covariance."""

@@ -23,6 +23,8 @@ _ROOM = 2**20  # doubles of one array
 _WORK = 2e10  # operations that are worth it, some ten seconds
 _RANK = 1e-10  # least share of a direction in a scaled P
 _FREE = 1e-6  # least share of a direction that others speak of
+_FEW_COLUMNS = 6  # up to which eigenvectors of all tasks at once cost less than a loop over tasks
+_PIVOT, _FREE_PIVOT = 1e-3, 0.1  # least diagonals of triangles; eigenvectors tell what directions smaller ones leave
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,16 +83,53 @@ def task_distances(posterior: SinglePosterior) -> TaskDistances:
 
 
 def _distance(messages: ParentMessages, d: int) -> tuple[Codes, Array]:
+    """Return degrees of freedom (n,), and D^2, kept and expected (3, n) of some tasks."""
     P, b = unpack(messages.rows, d), messages.rows[:, packed_size(d) : packed_size(d) + d]
     scale = np.sqrt(np.maximum(np.diagonal(P, axis1=1, axis2=2), 0.0))
     safe = np.where(scale > 0, scale, 1.0)
-    lam, U = np.linalg.eigh(P / (safe[:, :, None] * safe[:, None, :]))
+    scaled, b = P / (safe[:, :, None] * safe[:, None, :]), b / safe
+    means, roots = safe * messages.means, safe[:, :, None] * messages.roots
+    if d <= _FEW_COLUMNS:
+        return _by_eigenvectors(scaled, b, means, roots)
+    free, distances = _by_cholesky(scaled, b, means, roots)
+    rest = np.flatnonzero(free < d)
+    if rest.size:
+        free[rest], distances[:, rest] = _by_eigenvectors(scaled[rest], b[rest], means[rest], roots[rest])
+    return free, distances
+
+
+def _by_cholesky(P: Array, b: Array, means: Array, roots: Array) -> tuple[Codes, Array]:
+    """As :func:`_by_eigenvectors`, for tasks with d degrees of freedom; 0 where a triangle is nearly singular."""
+    from scipy.linalg.lapack import dpotrf, dtrtrs
+
+    n, d = b.shape
+    free, R, y = np.zeros(n, dtype=np.int64), np.zeros_like(P), np.zeros_like(b)
+    for k in range(n):
+        factor, failed = dpotrf(P[k])
+        if not failed and factor.diagonal().min() > _PIVOT:
+            free[k], R[k], y[k] = d, factor, dtrtrs(factor, b[k], trans=1)[0]
+    away, shared = y - np.einsum("nij,nj->ni", R, means), R @ roots
+    left = np.eye(d) - shared @ shared.swapaxes(1, 2)
+    square = np.zeros(n)
+    for k in np.flatnonzero(free):
+        factor, failed = dpotrf(left[k])
+        if failed or factor.diagonal().min() <= _FREE_PIVOT:
+            free[k] = 0
+            continue
+        square[k] = np.square(dtrtrs(factor, away[k], trans=1)[0]).sum()
+    return free, np.stack([square, np.square(away).sum(axis=1), np.trace(left, axis1=1, axis2=2)])
+
+
+def _by_eigenvectors(P: Array, b: Array, means: Array, roots: Array) -> tuple[Codes, Array]:
+    """As :func:`_distance`, from scaled messages and what they speak of, of any rank."""
+    d = b.shape[1]
+    lam, U = np.linalg.eigh(P)
     told = lam > _RANK * np.maximum(lam[:, -1:], 1e-300)
     root = np.sqrt(np.where(told, lam, 1.0))
-    y = np.einsum("nij,ni->nj", U, b / safe) / root
-    R = root[:, :, None] * U.swapaxes(1, 2) * safe[:, None, :]
-    away = np.where(told, y - np.einsum("nij,nj->ni", R, messages.means), 0.0)
-    shared = np.where(told[:, :, None], R @ messages.roots, 0.0)
+    y = np.einsum("nij,ni->nj", U, b) / root
+    R = root[:, :, None] * U.swapaxes(1, 2)
+    away = np.where(told, y - np.einsum("nij,nj->ni", R, means), 0.0)
+    shared = np.where(told[:, :, None], R @ roots, 0.0)
     left, W = np.linalg.eigh(np.eye(d) - shared @ shared.swapaxes(1, 2))
     free = left > _FREE
     along = np.einsum("nij,ni->nj", W, away)
