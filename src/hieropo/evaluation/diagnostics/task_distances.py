@@ -24,7 +24,10 @@ _WORK = 2e10  # operations that are worth it, some ten seconds
 _RANK = 1e-10  # least share of a direction in a scaled P
 _FREE = 1e-6  # least share of a direction that others speak of
 _FEW_COLUMNS = 6  # up to which eigenvectors of all tasks at once cost less than a loop over tasks
-_PIVOT, _FREE_PIVOT = 1e-3, 0.1  # least diagonals of triangles; eigenvectors tell what directions smaller ones leave
+_PIVOT, _FREE_PIVOT = (
+    1e-3,
+    0.1,
+)  # least diagonals of triangles; eigenvectors tell what directions smaller ones leave
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +114,7 @@ def _by_cholesky(P: Array, b: Array, means: Array, roots: Array) -> tuple[Codes,
     away, shared = y - np.einsum("nij,nj->ni", R, means), R @ roots
     left = np.eye(d) - shared @ shared.swapaxes(1, 2)
     square = np.zeros(n)
-    for k in np.flatnonzero(free):
+    for k in np.flatnonzero(free).tolist():
         factor, failed = dpotrf(left[k])
         if failed or factor.diagonal().min() <= _FREE_PIVOT:
             free[k] = 0
