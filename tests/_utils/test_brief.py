@@ -33,6 +33,7 @@ class Pair(NamedTuple):
 def test_fields_at_their_default_are_left_out() -> None:
     assert repr(Value(1 / 3)) == "Value(number=0.333333)"
     assert repr(Value(2.0, text="a")) == "Value(number=2, text='a')"
+    assert repr(Value(np.float64(2.0), text=np.str_("a"))) == "Value(number=2, text='a')"
 
 
 def test_large_values_are_shortened() -> None:

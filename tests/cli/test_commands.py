@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,11 @@ import pytest
 from command_line import COMMAND, FIT, answers, fails, hieropo_, make_log, refuses, succeeds
 
 import hieropo
-from hieropo.cli import console
 from hieropo.cli.console import Line
-from hieropo.cli.progress_source import ProgressSource
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
 from hieropo.features.maps import per_action
 from hieropo.learners.population import parts_in_words
+from hieropo.logs.arrow.progress_source import ProgressSource
 from hieropo.logs.opening import open_log
 from hieropo.moments.units import UnitAccumulator
 
@@ -683,25 +683,19 @@ class TestStreams:
 
     def test_a_terminal_sees_progress_and_a_clean_line_at_the_end(self, tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
-        command = [*COMMAND, "demo", "--splits", "40", "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path, check=True)
+        program = "from hieropo._utils import progress; progress.PATIENCE = 0.0; from hieropo.cli import main; main()"
+        command = [sys.executable, "-c", program, "demo", "--splits", "12", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path)
         os.close(theirs)
-        seen = os.read(ours, 100_000).decode()
+        seen = b""
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 4096):
+                seen += part
         os.close(ours)
-        assert "of 40" in seen
-        assert seen.endswith("\r\x1b[K")
-        assert json.loads(done.stdout)["splits"] == 40
-
-
-def test_a_line_appears_while_one_long_step_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(console, "PATIENCE", 0.05)
-    with Line() as line:
-        line.say("Step 1")
-        time.sleep(0.3)
-    assert capsys.readouterr().err == "\r\x1b[KStep 1\r\x1b[K"
+        out, _ = process.communicate(timeout=60)
+        assert b" of 12" in seen
+        assert seen.endswith(b"\r\x1b[K")
+        assert json.loads(out)["splits"] == 12
 
 
 def test_a_watched_source_is_the_source(shop: Path) -> None:

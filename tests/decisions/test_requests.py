@@ -91,7 +91,7 @@ class TestRequests:
         ("arguments", "message"),
         [
             ({"task": "t"}, r"'t' \(role task\) is not in"),
-            ({"task": None}, "column of task ids was named.*Name it"),
+            ({"task": ["s", "s"]}, "named twice"),
             ({"task": "s", "context": "x"}, "bare string"),
             ({"task": "s", "context": ["s"]}, "cannot be a context"),
             ({"task": "s", "eligible": "s"}, "cannot be a list of eligible actions.*Gather the actions"),

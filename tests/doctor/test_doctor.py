@@ -530,8 +530,9 @@ def test_roles_are_guessed_as_by_fit_and_the_guess_is_told() -> None:
     }  # fmt: skip
     assert len(found.guesses) == 5
     assert "Column 'store_id' is taken as the task, by its name." in str(found)
-    with pytest.raises(hieropo.SchemaError, match="task"):
-        examine(log, guess=False, reward="reward")
+    assert examine(log, guess=False, reward="reward").roles.task is None
+    with pytest.raises(hieropo.SchemaError, match="reward needs a column"):
+        examine(log, guess=False, task="store_id")
 
 
 def test_no_rows_and_no_columns_are_errors_of_this_package() -> None:

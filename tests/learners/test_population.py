@@ -36,6 +36,10 @@ def test_the_numbers_are_those_of_the_population() -> None:
         assert each.between.lower < 0.5 < each.between.upper
         assert each.mean.lower < each.mean.value < each.mean.upper
     assert found.noise_sd.lower < 0.7 < found.noise_sd.upper
+    table = found.table()
+    assert table.columns[:4] == ("coefficient", "mean", "mean_low", "mean_high")
+    assert table["mean"].tolist() == [a.mean.value, b.mean.value]
+    assert table.to_pandas().set_index("coefficient").loc["a", "between_tasks_sd_high"] == a.between.upper
     # an action comes in half of the rows: .49 / (.25 / 2) rows weigh as much as the population
     assert a.rows == pytest.approx(0.49 / 0.125, rel=0.6)
 

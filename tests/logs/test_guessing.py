@@ -85,7 +85,6 @@ def test_only_the_roles_asked_for_are_guessed():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"place": IDS, "reward": NUMBER}, r"The role task needs a column.*--task.*'place', 'reward'"),
         ({"user": IDS, "gain": NUMBER}, r"The role reward needs a column.*--reward"),
         ({"user": IDS, "adCost": NUMBER}, "'adCost' looks like a cost.*: make a column of -adCost"),
     ],
@@ -93,3 +92,13 @@ def test_only_the_roles_asked_for_are_guessed():
 def test_what_cannot_be_told_is_asked_for(columns, message):
     with pytest.raises(SchemaError, match=message):
         guess_roles(schema(**columns), {})
+
+
+def test_without_a_column_of_tasks_all_rows_are_one_task():
+    roles, notes = guess_roles(schema(place=IDS, reward=NUMBER), {})
+    assert roles == Roles(None, None, "reward")
+    assert notes[1:] == [
+        "No column of tasks is named, and none has a well-known name of one: all rows are one task."
+    ]
+    roles, notes = guess_roles(schema(user=IDS, reward=NUMBER), {"reward": "reward"}, ())
+    assert roles.task is None

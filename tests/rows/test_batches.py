@@ -164,7 +164,8 @@ def test_the_time_may_be_a_task_a_level_or_a_context_too():
         ({"task": "s", "action": "a", "reward": "r", "pscore": "p", "weight": "p"}, "1 / pscore"),
         ({"task": "s", "action": "a", "reward": "r", "context": "age"}, r"write context=\['age'\]"),
         ({"task": "s", "action": "a", "reward": "r", "context": ("x", "x")}, "'x' is named twice"),
-        ({"task": None, "action": "a", "reward": "r"}, "task needs a column"),
+        ({"task": "t", "action": "a", "reward": None}, "reward needs a column"),
+        ({"task": None, "action": "a", "reward": "r", "levels": ("l",)}, "no column of tasks is named"),
         ({"task": "s", "action": "a", "reward": 3}, "reward is given as 3"),
     ],
 )

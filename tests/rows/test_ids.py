@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hieropo.errors import InputError, LogError
-from hieropo.rows.ids import abbreviate, decode_id, encode_id, id_array, is_null, plain
+from hieropo.rows.ids import abbreviate, decode_id, encode_id, hashed, id_array, is_null, plain
 from hieropo.rows.keys import GrowingKeys, Keys
 
 
@@ -56,7 +56,8 @@ def test_plain_gives_the_twin_of_the_standard_library(value, twin):
         (float("inf"), "not finite"),
         (2.0**53, r"The id 9007199254740992.0 is a float64 of size 2\*\*53 or more.*Int64"),
         (np.float32(-(2**24)), r"The id -16777216.0 is a float32 of size 2\*\*24 or more"),
-        (("a", 1), "of type tuple cannot be an id"),
+        (("a", [1]), "of type list cannot be an id"),
+        (("a", None), "stands for a missing value"),
         (np.datetime64("2024-01-01T00:00:00.000000001", "ns"), "no exact datetime"),
         (np.datetime64("30000-01-01"), "no exact datetime"),
         (pd.Timestamp("2024-01-01T00:00:00.000000001"), "finer than a microsecond"),
@@ -86,6 +87,7 @@ def test_plain_refuses_what_has_no_twin(value, message):
         dt.datetime(2024, 2, 29, 1, 2, 3, 4),
         dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.timezone(dt.timedelta(hours=2))),
         UUID(int=7),
+        ("a", 3, dt.date(2024, 2, 29)),
     ],
 )
 def test_json_keeps_value_and_type(value):
@@ -93,6 +95,17 @@ def test_json_keeps_value_and_type(value):
     assert found == value
     assert type(found) is type(value)
     assert repr(found) == repr(value) or isinstance(value, dt.datetime)
+
+
+def test_equal_tuples_have_one_hash_and_others_another():
+    assert hashed(("a", 1)) == hashed(("a", np.int64(1))) == hashed(("a", 1.0))
+    assert len({hashed(key) for key in [("a", 1), ("a", "1"), ("a1",), ("a", "", 1), "a"]}) == 5
+
+
+def test_tuples_are_ids_of_their_own():
+    assert id_array([("a", 1), ("b", 2)], "task").tolist() == [("a", 1), ("b", 2)]
+    keys, codes = Keys.factorize([("a", 1), ("b", 2), ("a", 1)])
+    assert (keys.values.tolist(), codes.tolist()) == ([("a", 1), ("b", 2)], [0, 1, 0])
 
 
 def test_one_instant_has_one_text():

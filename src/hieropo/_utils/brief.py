@@ -51,7 +51,7 @@ def _shown(entry: Any) -> str:
 
 def _text(entry: Any) -> str:
     if hasattr(entry, "dtype") and hasattr(entry, "shape"):
-        return _array(entry)
+        return _array(entry) if entry.shape else _text(entry.item())
     if isinstance(entry, float):
         return f"{entry:.6g}"
     if isinstance(entry, tuple | list) and not hasattr(entry, "_fields"):

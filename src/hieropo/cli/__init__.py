@@ -7,6 +7,7 @@ import click
 
 from hieropo import __version__
 from hieropo.cli.commands.compile import compile_command
+from hieropo.cli.commands.completion import completion_command
 from hieropo.cli.commands.convert import convert_command
 from hieropo.cli.commands.decide import decide_command
 from hieropo.cli.commands.demo import demo_command
@@ -19,6 +20,7 @@ from hieropo.cli.commands.join import join_command
 from hieropo.cli.commands.moments import moments_command
 from hieropo.cli.commands.report import report_command
 from hieropo.cli.commands.reproduce import reproduce_group
+from hieropo.cli.completion import add_completion
 from hieropo.cli.console import Program, example
 
 __all__ = ["main"]
@@ -60,3 +62,5 @@ main.add_command(convert_command)
 main.add_command(demo_command)
 main.add_command(compile_command)
 main.add_command(reproduce_group)
+main.add_command(completion_command)
+add_completion(main)

@@ -7,16 +7,14 @@ interrupted. Standard output holds the result alone; errors, warnings and progre
 import errno
 import json
 import math
-import sys
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from hieropo._utils import progress
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.text import as_json
 from hieropo.errors import HieropoError
@@ -29,6 +27,8 @@ else:
 DEBUG = "hieropo.debug"
 WARNINGS = "hieropo.warnings"
 INTERRUPTED = 130
+
+Line = progress.Line  # commands take it from this module
 
 
 class Program(click.Group):
@@ -221,47 +221,8 @@ def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-PATIENCE = 1.0  # seconds before the line appears
-PAUSE = 0.2  # seconds between two updates
-WIPE = "\r\x1b[K"
-
-
-class Line:
-    """The progress line; silent where standard error is not a terminal."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._begun = time.monotonic()
-        self._last = 0.0
-        self._text = ""
-        self._written = False
-        self._timer = threading.Timer(PATIENCE, self._write)  # shows the last text during a long step
-        self._timer.daemon = True
-
-    def say(self, text: str, *, now: bool = False) -> None:
-        """Replace the text of the line; ``now`` does not wait for the pause between two updates."""
-        self._text = text
-        moment = time.monotonic()
-        if moment - self._begun > PATIENCE and (now or moment - self._last > PAUSE):
-            self._write()
-
-    def _write(self) -> None:
-        if self._terminal and self._text:
-            self._last, self._written = time.monotonic(), True
-            click.echo(f"{WIPE}{self._text}", nl=False, err=True)
-
-    def __enter__(self) -> "Line":
-        if self._terminal:
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        if self._written:
-            click.echo(WIPE, nl=False, err=True)
-
-    def counted(self, items: Iterable[Any], noun: str, total: int) -> Iterator[Any]:
-        """Yield the items and show their number."""
-        for number, item in enumerate(items, start=1):
-            self.say(f"{noun} {number} of {total}", now=True)
-            yield item
+def one_or_more(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> str | tuple[str, ...] | None:
+    """Return the one value of an option that may be given several times; several as a tuple, none as None."""
+    return values if len(values) > 1 else values[0] if values else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import names, usage_error
+from hieropo.cli.console import names, one_or_more, usage_error
 
 
 def _types(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
@@ -146,7 +146,9 @@ def _features(_: click.Context, __: click.Parameter, value: str | None) -> str |
 
 _ROLES = (
     click.option(
-        "--task", metavar="COL", help="Column of task ids. Each task (store, user, ...) gets a policy of its own."
+        "--task", metavar="COL", multiple=True, callback=one_or_more,
+        help="Column of task ids. Each task (store, user, ...) gets a policy of its own. Given several times, the "
+        "columns name a task together. Without one, and without a column of a well-known name, all rows are one task.",
     ),
     click.option("--reward", metavar="COL", help="Column of rewards; larger is better."),
     click.option(

@@ -1,5 +1,6 @@
 """Summaries of a policy and of one of its tasks, as values that JSON can hold."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -161,19 +162,19 @@ def _names(policy: Any) -> tuple[str, ...]:
     return tuple(f"feature {j}" for j in range(policy.table.dim))
 
 
-def task_summary(stored: Any, text: str, at: dict[str, float] | None) -> dict[str, Any]:
+def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | None) -> dict[str, Any]:
     """Return the summary of one task of a policy: coefficients, and expected rewards in a context.
 
     Raises
     ------
     UnknownTaskError
-        No task id reads as ``text``.
+        No task id reads as the texts.
     InputError
         ``at`` does not name the context columns, or the policy has no feature map.
     """
     policy = stored.policy
     table_, features = policy.table, policy.features
-    task, row = find_task(table_.keys, text)
+    task, row = find_task(table_.keys, texts)
     posteriors = _marginals(table_, row)
     means = np.concatenate([posterior.mean for posterior in posteriors])
     sds = np.concatenate([posterior.sd for posterior in posteriors])
@@ -230,10 +231,11 @@ def _rewards(policy: Any, task: Any, posteriors: list[Gaussian], phi: Any) -> li
     return rewards
 
 
-def find_task(keys: Any, text: str) -> tuple[Any, int]:
-    """Return the task id that reads as ``text``, and its row."""
-    for reading in (text, *typed_readings(text)):
-        row = keys.find(reading)
+def find_task(keys: Any, texts: tuple[str, ...]) -> tuple[Any, int]:
+    """Return the task id that reads as the texts of its columns, and its row."""
+    text = texts[0] if len(texts) == 1 else texts
+    for parts in product(*((part, *typed_readings(part)) for part in texts)):
+        row = keys.find(parts if len(parts) > 1 else parts[0])
         if row >= 0:
             return keys.id_of(row), row
     first = ", ".join(str(_plain(keys.id_of(row))) for row in range(min(3, len(keys))))

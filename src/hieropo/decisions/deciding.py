@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from hieropo.decisions.requests import NewTaskPolicies, Requests, UnknownTasks, read_requests
 from hieropo.errors import HieropoError, InputError, LogError, SchemaError
-from hieropo.logs.arrow.writing import id_column
+from hieropo.logs.arrow.writing import id_column, task_id_columns
 from hieropo.logs.encoding import opened_requests
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
+from hieropo.rows.batches import TaskColumns, column_tuple
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
@@ -95,7 +96,7 @@ def decide(
     policy: LCBPolicy | GatedPolicy,
     source: Any,
     *,
-    task: str,
+    task: TaskColumns,
     eligible: str | None = None,
     request: str | None = None,
     top: int = 1,
@@ -108,8 +109,8 @@ def decide(
     policy : LCBPolicy or GatedPolicy
         Its feature map names the context columns.
     source : anything that ``open_log`` takes
-    task : str
-        Column of task ids.
+    task : str, sequence of str or None
+        Column or columns of task ids; None for a policy of one task.
     eligible : str, optional
         Column with a list of the action ids that can be taken; default all.
     request : str, optional
@@ -158,7 +159,7 @@ def decide_candidates(
     policy: LCBPolicy | GatedPolicy,
     source: Any,
     *,
-    task: str,
+    task: TaskColumns,
     request: str,
     top: int = 1,
     new_tasks: NewTaskPolicies | None = None,
@@ -241,8 +242,8 @@ def _kept(policy: LCBPolicy | GatedPolicy, tasks: NDArray[Any]) -> NDArray[np.bo
     return np.zeros(len(tasks), dtype=np.bool_)
 
 
-def _refuse_reserved_names(task: str, request: str | None) -> None:
-    for column in (task, request):
+def _refuse_reserved_names(task: TaskColumns, request: str | None) -> None:
+    for column in (*column_tuple(task), request):
         if column in RESERVED_COLUMNS:
             raise SchemaError(
                 f"Column {column!r} cannot hold the ids of tasks or requests, because decisions have a column of that "
@@ -250,9 +251,9 @@ def _refuse_reserved_names(task: str, request: str | None) -> None:
             )
 
 
-def _ids(requests: Requests, rows: Rows, task: str, request: str | None) -> dict[str, Any]:
+def _ids(requests: Requests, rows: Rows, task: TaskColumns, request: str | None) -> dict[str, Any]:
     """Return the columns of task and request ids."""
-    columns = {task: id_column(requests.task[rows])}
+    columns = task_id_columns(task, requests.task[rows])
     if request is None or requests.request is None:
         return columns
     return {request: id_column(requests.request[rows]), **columns}
@@ -271,7 +272,7 @@ def _table(columns: dict[str, Any], choices: Choices, rows: Rows, ranks: Rows) -
 class _CandidateGroups:
     """The candidates of each request, by rows."""
 
-    def __init__(self, requests: Requests, task: str, request: str) -> None:
+    def __init__(self, requests: Requests, task: TaskColumns, request: str) -> None:
         _, request_codes = Keys.factorize(requests.request)
         _, first, codes = np.unique(request_codes, return_index=True, return_inverse=True)
         _, tasks = Keys.factorize(requests.task)
@@ -283,8 +284,9 @@ class _CandidateGroups:
             name, first_task, task_id = (
                 plain(value) for value in (requests.request[row], requests.task[start], requests.task[row])
             )
+            columns = ", ".join(column_tuple(task))
             raise LogError(
-                f"Request {name!r} (column {request!r}) has two tasks (column {task!r}): {first_task!r} in row "
+                f"Request {name!r} (column {request!r}) has two tasks (column {columns!r}): {first_task!r} in row "
                 f"{start}, {task_id!r} in row {row}. The candidates of a request belong to one task. Give each request "
                 "its own id."
             )

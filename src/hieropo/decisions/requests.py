@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hieropo.errors import SchemaError, warn
+from hieropo.errors import warn
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.arrays import ids, lists
+from hieropo.logs.arrow.arrays import ids, lists, task_ids
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, empty
 from hieropo.logs.arrow.schema import check_columns, check_listed
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import context_matrix
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.policies.marginals import MAX_COMPARED
-from hieropo.rows.batches import Eligible
+from hieropo.rows.batches import Eligible, TaskColumns, column_tuple, task_columns
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
 from hieropo.rows.keys import TaskKeys
@@ -142,7 +142,7 @@ class NewTaskPolicies(Protocol):
 
 def read_requests(
     source: Any,
-    task: str,
+    task: TaskColumns,
     context: Sequence[str] = (),
     eligible: str | None = None,
     request: str | None = None,
@@ -155,8 +155,8 @@ def read_requests(
     Parameters
     ----------
     source : LogSource or anything that ``open_log`` takes
-    task : str
-        Column of task ids.
+    task : str, sequence of str or None
+        Column or columns of task ids; None where all requests are of the one task of a log without such a column.
     context : sequence of str
         Context columns, in the order in which the feature map reads them.
     eligible : str, optional
@@ -173,12 +173,10 @@ def read_requests(
     LogError
         A row cannot be used (a null, a NaN, an empty list), or there is none; the message names column and row number.
     """
-    if task is None:
-        raise SchemaError(
-            "No column of task ids was named, and each request needs a task. Name it, task='...'."
-        )
-    columns = {"task": task, "eligible": eligible, "request": request}
-    roles = [(role, column) for role, column in columns.items() if column is not None]
+    tasks = task_columns(task)
+    columns = {"eligible": eligible, "request": request}
+    roles = [("task", column) for column in column_tuple(tasks)]
+    roles += [(role, column) for role, column in columns.items() if column is not None]
     names = context_names(context)
     roles += [("context", column) for column in names]
     log = open_log(source)
@@ -189,13 +187,14 @@ def read_requests(
     roles += [*(("level", column) for column in levels), *(("metadata", column) for column in metadata)]
     check_listed(log.schema, eligible, log.name)
     check_columns(log.schema, roles, log.name)
-    return _batches(log, _RequestColumns(names, columns, levels, metadata, absent), batch_rows)
+    return _batches(log, _RequestColumns(tasks, names, columns, levels, metadata, absent), batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestColumns:
     """The columns to read, by role; and the absent columns of levels and metadata."""
 
+    task: TaskColumns
     context: tuple[str, ...]
     single: dict[str, str | None]
     levels: tuple[str, ...]
@@ -205,13 +204,16 @@ class _RequestColumns:
     @property
     def columns(self) -> tuple[str, ...]:
         """Return each column once."""
-        named = [column for column in self.single.values() if column is not None]
+        named = [*column_tuple(self.task), *(column for column in self.single.values() if column is not None)]
         return tuple(dict.fromkeys([*named, *self.context, *self.levels, *self.metadata]))
 
 
 def _batches(log: LogSource, columns: _RequestColumns, batch_rows: int) -> Iterator[Requests]:
     row = 0
-    for batch in log.batches(columns.columns, batch_rows):
+    names = (
+        columns.columns or log.schema.names[:1]
+    )  # of a policy without contexts and tasks, rows alone are needed
+    for batch in log.batches(names, batch_rows):
         yield _requests(batch, columns, row)
         row += batch.num_rows
     if not row:
@@ -225,8 +227,7 @@ def _requests(batch: pa.RecordBatch, columns: _RequestColumns, row: int) -> Requ
     column, eligible = columns.single["eligible"], None
     if column is not None:
         eligible = Eligible(*lists(batch.column(column), column, row), row)
-    task, context = ids_of(columns.single["task"]), columns.context
-    assert task is not None
+    task, context = task_ids(batch, columns.task, row), columns.context
     return Requests(
         task, contexts(context_matrix(batch, context, row), context, row), ids_of(columns.single["request"]), row,
         _eligible=eligible,

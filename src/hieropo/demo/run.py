@@ -24,6 +24,7 @@ from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import column_tuple
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -176,10 +177,10 @@ def _requests(log: DemoLog, learner: HierOPO) -> Any:
     """Return the requests: every row where contexts differ; else one for each task, with the actions it allows."""
     roles = log.scenario.roles
     if roles.context:
-        return log.rows.select([roles.task, *roles.context])
+        return log.rows.select([*column_tuple(roles.task), *roles.context])
     actions = learner.features_.actions or ()
     mask = log.eligible(actions)
-    requests: dict[str, list[Any]] = {roles.task: log.keys.values.tolist()}
+    requests: dict[str, list[Any]] = {roles.task_name: log.keys.values.tolist()}
     if mask is not None:
         requests["eligible"] = [[actions[k] for k in np.flatnonzero(row)] for row in mask]
     return requests

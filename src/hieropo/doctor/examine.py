@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.progress import shows_progress
 from hieropo.doctor.collecting import Collector, LogStatistics
 from hieropo.doctor.examination import Examination, Finding, ordered
 from hieropo.doctor.facts import facts
@@ -20,6 +21,7 @@ from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
 
 
+@shows_progress
 def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     """Read a log once and return facts and findings for a reader who will learn from it.
 
@@ -108,7 +110,7 @@ def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | 
     yield from rules_values.faults(stats)
     yield from rules_values.reward(stats)
     yield from rules_features.features(stats)
-    yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles.task)
+    yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles)
     if stats.roles.action is not None:
         yield from rules_tasks.few_or_many_actions(stats.roles.action, stats.actions.values, stats.usable)
     yield from rules_tasks.chosen(stats)

@@ -53,7 +53,7 @@ def of_moments(
         yield rules_values.constant(roles.reward, constant)
     if learning:
         rows = moments.rows.reshape(len(moments), -1).sum(axis=1)
-        findings = rules_tasks.tasks(rows, moments.tasks, roles.task)
+        findings = rules_tasks.tasks(rows, moments.tasks, roles)
         yield from (each for each in findings if each.kind != "one task")  # learning warns of that itself
     gram = _contexts(moments, features)
     if gram is not None:

@@ -36,6 +36,7 @@ from hieropo.model.gaussian import check_covariance
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.spread import constant
 from hieropo.moments.statistics import Moments
+from hieropo.rows.ids import ONE_TASK
 
 TaskCov = Literal["auto", "full", "diag", "isotropic"]
 
@@ -175,7 +176,8 @@ def estimate(
     pooled_profile, start = pooled(problem), first_guess(active, noise_var) / noise_var
     flat = Fit("pooled", pooled_profile.deviance, 0, 1, 0.0)
     if len(active) == 1:
-        warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
+        if active.keys.id_of(0) != ONE_TASK:
+            warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
         empty = np.zeros((0, 0))
         zero = Hierarchy(None, np.zeros((moments.dim, moments.dim)), pooled_profile.noise_var)
         return Estimate(zero, criterion, flat, (flat,), empty, empty, pooled_profile.degrees)

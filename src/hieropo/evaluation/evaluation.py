@@ -23,6 +23,8 @@ from hieropo.evaluation.parts.randomised import RandomisationTests
 from hieropo.evaluation.passes.first_pass import Seen
 from hieropo.evaluation.passes.propensity import Kind
 from hieropo.evaluation.passes.subject import AnyPolicy
+from hieropo.logs.arrow.result_table import ResultTable
+from hieropo.logs.arrow.writing import task_id_columns
 from hieropo.logs.bad_rows.rejects import Rejected
 from hieropo.ope.value_estimates import ValueEstimate
 from hieropo.policies.gating import GatedPolicy
@@ -218,11 +220,15 @@ class Evaluation:
         limit = self.max_harm if max_harm is None else max_harm
         return GatedPolicy(self.policy, harm, limit, incumbent, self.limits, self.eligible)
 
-    def per_task(self) -> dict[str, Any]:
-        """Return a column of values for each task, by name."""
-        model = self.model
-        columns: dict[str, Any] = {
-            "task": self.keys.values,
+    def per_task(self) -> ResultTable:
+        """Return a table with a row for each task; see :class:`ByModel` for its columns.
+
+        A task of several columns has these columns, any other the column ``task``. The columns ``weighted_gain``,
+        ``weighted_low``, ``weighted_high`` and ``effective_rows`` are there where importance weighting is possible.
+        """
+        model, columns = self.model, (self.origin or {}).get("columns", {}).get("task")
+        values: dict[str, Any] = {
+            **task_id_columns(tuple(columns) if isinstance(columns, list) else "task", self.keys.values),
             "rows": self.counts,
             "value": model.value,
             "value_sd": model.value_sd,
@@ -237,8 +243,8 @@ class Evaluation:
         }
         if self.task_estimates is not None:
             for j, name in enumerate(("weighted_gain", "weighted_low", "weighted_high", "effective_rows")):
-                columns[name] = self.task_estimates[:, j]
-        return columns
+                values[name] = self.task_estimates[:, j]
+        return ResultTable.of(values)
 
     def to_dict(self, *, extremes: int = 5) -> dict[str, Any]:
         """Return JSON's types; of the tasks the ``extremes`` at both ends."""

@@ -1,5 +1,8 @@
 """Baselines to compare sharing with: FlatOPO, OracleOPO and complete pooling."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -47,9 +50,16 @@ class _Baseline(HierOPO):
         task_cov: TaskCovariance = "auto",
         known: Hierarchy | None = None,
         unseen: Unseen = "prior",
+        roles: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
+            features,
+            pessimism=pessimism,
+            level=level,
+            task_cov=task_cov,
+            known=known,
+            unseen=unseen,
+            roles=roles,
         )
 
     def _check_roles(self, roles: Roles, settings: Settings) -> None:  # noqa: ARG002
@@ -119,9 +129,16 @@ class OracleOPO(_Baseline):
         task_cov: TaskCovariance = "auto",
         known: Hierarchy | None = None,
         unseen: Unseen = "prior",
+        roles: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            features, pessimism=pessimism, level=level, task_cov=task_cov, known=known, unseen=unseen
+            features,
+            pessimism=pessimism,
+            level=level,
+            task_cov=task_cov,
+            known=known,
+            unseen=unseen,
+            roles=roles,
         )
         self.mu = mu
 

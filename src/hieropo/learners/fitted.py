@@ -1,4 +1,4 @@
-"""A fitted learner: predict, summary, evaluate and save."""
+"""A fitted learner: predict, coefficients, summary, evaluate and save."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.progress import shows_progress
 from hieropo._utils.text import thousands, whole
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
@@ -19,8 +20,10 @@ from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
+from hieropo.learners.coefficients import coefficient_table
 from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
 from hieropo.learners.saving import learner_provenance, versions
+from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.logs.encoding import opened_requests
 from hieropo.model.crossed.hierarchy import typical_noise
@@ -82,6 +85,7 @@ class Fitted:
             )
         return self.policy_
 
+    @shows_progress
     @one_blas_thread
     def predict(self, requests: Any, *, eligible: str | Literal[False] | None = None) -> NDArray[Any]:
         """Choose an action for each request.
@@ -126,6 +130,26 @@ class Fitted:
         return of_gate or self.roles_.eligible
 
     @one_blas_thread
+    def coefficients(self, task: Any = None) -> ResultTable:
+        """Return the posterior mean and sd of each coefficient of each task, as a table.
+
+        Parameters
+        ----------
+        task : id, optional
+            One task of the log; a tuple where several columns name it. Default: all tasks.
+
+        Raises
+        ------
+        UnknownTaskError
+            The task is not in the log.
+        """
+        policy = self._fitted()
+        table: Any = (policy.policy if isinstance(policy, GatedPolicy) else policy).table
+        rows = None if task is None else table.keys.require([task])
+        return coefficient_table(table, self.features_.names, self.roles_.task, rows)
+
+    @shows_progress
+    @one_blas_thread
     def summary(self, *, level: float = 0.95, models: bool | None = None) -> PopulationSummary:
         """Summarise the population: means of coefficients, variation between tasks, and noise, with intervals.
 
@@ -159,6 +183,7 @@ class Fitted:
         )
         return replace(summary, note=features_note(self.features_))
 
+    @shows_progress
     @one_blas_thread
     def evaluate(
         self,

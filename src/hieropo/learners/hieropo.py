@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Literal, Self, get_args
 
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo._utils.parameters import Parameters
+from hieropo._utils.progress import say, shows_progress
 from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
@@ -26,6 +26,7 @@ from hieropo.estimation.learning import (
 )
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
+from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
@@ -64,7 +65,7 @@ _NEW_ACTIONS = (
 )
 
 
-class HierOPO(Fitted, Parameters):
+class HierOPO(Fitted, Estimator):
     """Learn one policy for every task from one log, sharing strength by a hierarchical model (arXiv 2212.04720).
 
     Parameters
@@ -102,6 +103,9 @@ class HierOPO(Fitted, Parameters):
         How the logging policy (the incumbent) chose its actions. "random": independently of what it knew of the tasks.
         "frozen": by knowledge of the tasks from before the log. How often, and in which contexts, it took each action
         then carries that knowledge, and is used as metadata. "adaptive": it learned from these rows as they came.
+    roles : mapping, optional
+        Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
+        ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
 
     Attributes
     ----------
@@ -146,6 +150,7 @@ class HierOPO(Fitted, Parameters):
         known: Hierarchy | CrossedHierarchy | None = None,
         unseen: Unseen = "prior",
         logging: Logging = "unknown",
+        roles: Mapping[str, Any] | None = None,
     ) -> None:
         self.features = features
         self.pessimism = pessimism
@@ -156,13 +161,16 @@ class HierOPO(Fitted, Parameters):
         self.known = known
         self.unseen = unseen
         self.logging = logging
+        self.roles = roles
 
+    @shows_progress
     @one_blas_thread
     def fit(  # noqa: PLR0913 - one parameter for each role
         self,
         log: Any,
+        y: Any = None,
         *,
-        task: str | None = None,
+        task: str | Sequence[str] | None = None,
         reward: str | None = None,
         action: str | None = None,
         pscore: str | None = None,
@@ -184,7 +192,12 @@ class HierOPO(Fitted, Parameters):
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
             Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which hold columns and features.
-        task, reward, action, pscore : str
+        y : (n,) array, optional
+            Rewards, where the log does not hold them. Their column is called ``reward``, else as ``y`` is named.
+        task : str or sequence of str, optional
+            Column of task ids. Several columns name a task together, by a tuple such as ``("Utrecht", 3)``. Without
+            one, the log is one task, ``"all"``.
+        reward, action, pscore : str
             Names of columns. ``pscore`` is the logged probability of the action taken; it is checked, and not used for
             learning.
         weight, precision, sampling_weight : str
@@ -218,15 +231,16 @@ class HierOPO(Fitted, Parameters):
         """
         settings = self._check_settings()
         start = perf_counter()
-        columns = context or sources_of(self.features)
         single = task, action, reward, pscore, weight, precision, sampling_weight
-        by_role = (*single, columns, levels, metadata, eligible, time)
+        given = (*single, context, levels, metadata, eligible, time)
+        log, columns = self._rows(log, y, dict(zip(Roles.names(), given, strict=True)))
+        columns.setdefault("context", sources_of(self.features))
         stored = as_moments(log)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
             _refuse_options_of_rows(bad_rows, checkpoint)
-            return self._fit_moments(stored, dict(zip(Roles.names(), by_role, strict=True)), settings)
-        roles = Roles(*by_role)  # type: ignore[arg-type]  # it checks
+            return self._fit_moments(stored, columns, settings)
+        roles = Roles(**{"task": None, "action": None, "reward": None, **columns})
         self._check_roles(roles, settings)
         opened = opened_log(log, self.features, rereadable=True, lenient=bad_rows is not None)
         design = design_of(self.features, opened, roles, lenient=bad_rows is not None)
@@ -315,10 +329,12 @@ class HierOPO(Fitted, Parameters):
             )
         return settings
 
+    @shows_progress
     @one_blas_thread
     def partial_fit(
         self,
         log: Any,
+        y: Any = None,
         *,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
@@ -343,7 +359,8 @@ class HierOPO(Fitted, Parameters):
             dropped.
         """
         if not hasattr(self, "moments_"):
-            return self.fit(log, lenient=lenient, rejects=rejects, **columns)
+            return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
+        log, _ = self._rows(log, y, {"reward": self.roles_.reward})
         unknown = [name for name in columns if name not in Roles.names()]
         if unknown:
             raise TypeError(
@@ -437,6 +454,7 @@ class HierOPO(Fitted, Parameters):
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
         settings: Settings, more: Iterable[Finding] = (),
     ) -> Self:  # fmt: skip
+        say("Learning the variation between tasks ...")
         inputs = identifiability_inputs(moments, features)
         if self.known is None:
             refuse_undetermined(*inputs)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from hieropo.estimation.hyper.intervals import estimates, level_name, mean_inter
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
 from hieropo.estimation.reml import SAME_SCORE, compare
+from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.metadata import Metadata
@@ -234,6 +236,24 @@ class PopulationSummary(Report):
     def __repr__(self) -> str:
         size = f"{counted(self.tasks, 'task')}, {counted(self.rows, 'row')}"
         return f"PopulationSummary({size}, {counted(len(self.coefficients), 'coefficient')}; print it)"
+
+    def table(self) -> ResultTable:
+        """Return a table with a row for each coefficient: population mean and sd between tasks, with intervals.
+
+        For each level there is a further sd with its interval.
+        """
+        columns: dict[str, Any] = {"coefficient": [one.name for one in self.coefficients]}
+        ranges = {
+            "mean": [one.mean for one in self.coefficients],
+            "between_tasks_sd": [one.between for one in self.coefficients],
+        }
+        for k, level in enumerate(self.levels):
+            ranges[f"{level.replace(' ', '_')}_sd"] = [one.levels[k] for one in self.coefficients]
+        for name, entries in ranges.items():
+            columns[name] = [entry.value for entry in entries]
+            columns[f"{name}_low"] = [entry.lower for entry in entries]
+            columns[f"{name}_high"] = [entry.upper for entry in entries]
+        return ResultTable.of({**columns, "rows_to_outweigh": [one.rows for one in self.coefficients]})
 
     def blocks(self) -> list[Block]:
         """Return the summary as tables and charts of a report."""

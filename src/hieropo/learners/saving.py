@@ -9,6 +9,8 @@ import numpy as np
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.batches import Roles
 
+_ELSEWHERE = ("features", "roles")  # settings that are stored as the feature map and as columns
+
 
 def learner_provenance(
     learner: str,
@@ -27,7 +29,9 @@ def learner_provenance(
     """
     return {
         "learner": learner,
-        "settings": {name: _as_json(name, value) for name, value in settings.items() if name != "features"},
+        "settings": {
+            name: _as_json(name, value) for name, value in settings.items() if name not in _ELSEWHERE
+        },
         "rows": rows,
         "columns": roles.to_dict(),
         **({} if noise_told else {"noise_told": False}),

@@ -9,6 +9,7 @@ import pyarrow as pa
 from hieropo.errors import InputError, SchemaError
 from hieropo.logs.arrow.filters import filtered
 from hieropo.logs.arrow.log_source import LogSource, empty
+from hieropo.logs.arrow.progress_source import watched
 from hieropo.logs.engines.sql import Query, open_query
 from hieropo.logs.engines.tables import (
     DatasetSource,
@@ -85,7 +86,7 @@ def open_log(
         log = TableSource(table, log.name)
     if log.n_rows == 0:
         raise empty(log.name)
-    return log
+    return watched(log)
 
 
 def _open(source: Any, stated: Types, *, lenient: bool) -> LogSource:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo.errors import InputError, LogError
-from hieropo.logs.arrow.arrays import ids, lists, numbers, times, without_views
+from hieropo.logs.arrow.arrays import ids, lists, numbers, task_ids, times, without_views
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
 from hieropo.logs.arrow.schema import check_columns, holds_text
 from hieropo.logs.bad_rows.rejects import Rejects, any_of, find_bad_values
@@ -179,7 +179,7 @@ def checked_batch(
         return None if column is None else numbers(record_batch.column(column), column, row)
 
     batch = Batch(
-        task=ids(record_batch.column(roles.task), roles.task, row),
+        task=task_ids(record_batch, roles.task, row),
         action=None if roles.action is None else ids(record_batch.column(roles.action), roles.action, row),
         reward=numbers(record_batch.column(roles.reward), roles.reward, row),
         context=context_matrix(record_batch, roles.context, row, _HOLES),

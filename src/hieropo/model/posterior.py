@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes, pieces
 from hieropo._utils.brief import brief
@@ -20,7 +20,7 @@ from hieropo.model.metadata import Design
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, TreeLevel, down, square_roots, up, upper_factor
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import is_null, plain
+from hieropo.rows.ids import is_null, object_array, plain
 from hieropo.rows.keys import Keys
 
 Unseen = Literal["prior", "error"]
@@ -446,7 +446,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
             "feature map."
         )
     if hierarchy.levels:
-        moments = moments.covering(Keys(_objects(list(hierarchy.levels[0].parent))))
+        moments = moments.covering(Keys(object_array(list(hierarchy.levels[0].parent))))
     design = None
     if hierarchy.metadata is not None:
         moments = moments.covering(hierarchy.metadata.tasks)
@@ -477,7 +477,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
 def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys, Codes]:
     """Return the parents of the nodes ``keys``, and the row of each node's parent among them."""
     if level == len(levels):
-        return Keys(_objects(["root"])), np.zeros(len(keys), dtype=np.int64)
+        return Keys(object_array(["root"])), np.zeros(len(keys), dtype=np.int64)
     grouping = levels[level]
     try:
         ids = [grouping.parent[key] for key in keys.values.tolist()]
@@ -486,13 +486,7 @@ def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys,
             f"{error.args[0]!r} has no parent at level {grouping.name or level!r}, and every task of the log needs "
             "one at each level. Add it to Level(parent=...), or leave its rows out."
         ) from None
-    return Keys.factorize(_objects(ids))
-
-
-def _objects(ids: list[Any]) -> NDArray[Any]:
-    array = np.empty(len(ids), dtype=object)
-    array[:] = ids
-    return array
+    return Keys.factorize(object_array(ids))
 
 
 def _root(packed: Array, hierarchy: Hierarchy, offset: Array | None) -> tuple[Gaussian, float]:

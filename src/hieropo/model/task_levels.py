@@ -51,7 +51,7 @@ class TaskLevels:
             A task, or a group, belongs to two groups of one level; metadata differ within a task.
         """
         both = self.copy()
-        columns = (self._roles.task, *reversed(self._roles.levels))
+        columns = (self._roles.task_name, *reversed(self._roles.levels))
         for k, parents in enumerate(other._parents):
             for child, group in parents.items():
                 if both._parents[k].setdefault(child, group) != group:
@@ -89,7 +89,7 @@ class TaskLevels:
         for row in np.sort(rows):
             child, group = ids[code[row]], groups[node[row]]
             if parents.setdefault(child, group) != group:
-                columns = (self._roles.task, *reversed(self._roles.levels))
+                columns = (self._roles.task_name, *reversed(self._roles.levels))
                 place = f"Column {columns[k + 1]!r}, row {batch.number(row)}"
                 raise LogError(_two_groups(place, columns[k], child, group, parents[child]))
 

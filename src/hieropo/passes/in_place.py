@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
-from hieropo.logs.arrow.arrays import ids, is_utf8, plain_texts
+from hieropo.logs.arrow.arrays import ids, is_utf8, plain_texts, task_entries
 from hieropo.logs.arrow.schema import is_text
 from hieropo.moments.column_pass import Column
-from hieropo.rows.batches import Roles
+from hieropo.rows.batches import Roles, TaskColumns
 from hieropo.rows.ids import Ids
 from hieropo.rows.texts import Text
 
@@ -67,7 +67,7 @@ def in_place(batch: pa.RecordBatch, roles: Roles) -> InPlace | None:
         return None
     if any(batch.column(column).null_count for column in roles.columns):
         return None
-    task = _encoded(batch.column(roles.task), roles.task)
+    task = _task(batch, roles.task)
     action = None if roles.action is None else _encoded(batch.column(roles.action), roles.action)
     if task is None or (action is None and roles.action is not None):
         return None
@@ -79,6 +79,12 @@ def in_place(batch: pa.RecordBatch, roles: Roles) -> InPlace | None:
         return None
     owners = tuple(array for _, array in numbers)
     return InPlace(batch.num_rows, task, action, columns, roles.weight is not None, owners)
+
+
+def _task(batch: pa.RecordBatch, task: TaskColumns) -> Encoded | None:
+    if isinstance(task, str):
+        return _encoded(batch.column(task), task)
+    return Encoded(*task_entries(batch, task, 0))
 
 
 def _checked(batch: pa.RecordBatch, roles: Roles) -> Iterator[tuple[str, str]]:

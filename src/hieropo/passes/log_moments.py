@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.blas_threads import one_blas_thread
+from hieropo._utils.progress import shows_progress
 from hieropo._utils.text import counted, thousands
 from hieropo.errors import InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, action_positions, merged_map, with_origin_of
@@ -76,6 +77,7 @@ class LogMoments:
     rejected: Rejected | None = None
 
     @classmethod
+    @shows_progress
     @one_blas_thread
     def of(
         cls,

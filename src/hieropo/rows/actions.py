@@ -53,6 +53,11 @@ class Actions:
                 action = plain(value)
             except InputError as error:
                 raise InputError(f"Action {position}: {error}") from error
+            if isinstance(action, tuple):
+                raise InputError(
+                    f"Action {position}: {action!r} is a tuple, and only tasks are named by several columns. Join its "
+                    "parts to one text."
+                )
             first = positions.setdefault(action, position)
             if first != position:
                 raise InputError(

@@ -15,6 +15,8 @@ from hieropo.rows.columns import RULES, NumberColumn, RowWeights, column_names, 
 from hieropo.rows.ids import Ids, id_array
 from hieropo.rows.keys import Keys
 
+TaskColumns = str | tuple[str, ...] | None  # one column of tasks, several, or none where the log is one task
+
 
 class _ActionCoder(Protocol):
     """A feature map that knows action ids."""
@@ -102,7 +104,10 @@ class Roles:
 
     Parameters
     ----------
-    task, action, reward : str
+    task : str or sequence of str, optional
+        Column of task ids; several columns together name a task by a tuple, ``("Utrecht", 3)``. None: the log is one
+        task, whose id is "all".
+    action, reward : str
         ``action`` is None where the features of the action taken are columns themselves.
     pscore : str, optional
         Logged probability of the action taken.
@@ -132,7 +137,7 @@ class Roles:
         level or a context.
     """
 
-    task: str
+    task: TaskColumns
     action: str | None
     reward: str
     pscore: str | None = None
@@ -150,11 +155,17 @@ class Roles:
     def __post_init__(self) -> None:
         for role in _MULTI_COLUMN:
             object.__setattr__(self, role, column_names(getattr(self, role), role))
+        object.__setattr__(self, "task", task_columns(self.task))
         if self.levels and self.levels[-1] == self.task:
             object.__setattr__(self, "levels", self.levels[:-1])
-        for role in ("task", "reward"):
-            if getattr(self, role) is None:
-                raise SchemaError(f"The role {role} needs a column; name it, {role}='...'.")
+        if self.reward is None:
+            raise SchemaError("The role reward needs a column; name it, reward='...'.")
+        if self.task is None and (self.levels or self.metadata):
+            columns = [*self.levels, *self.metadata]
+            raise SchemaError(
+                f"{columns} are levels or metadata of tasks, and no column of tasks is named, so that all rows are "
+                "one task. Name the column of tasks, task='...', or leave levels and metadata out."
+            )
         seen: dict[str, str] = {}
         for role, column in self.items():
             if not isinstance(column, str):
@@ -162,11 +173,20 @@ class Roles:
                     f"The role {role} is given as {column!r}; the name of one column is needed."
                 )
             first = seen.setdefault(column, role)
-            if first != role and (first, role) not in _COMPATIBLE:
+            if first != role and (first, role) not in _COMPATIBLE and not self._is_part(first, role):
                 raise SchemaError(
                     f"Column {column!r} is given two roles, {first} and {role}, which exclude each other. "
                     f"{_conflict_advice(first, role)}"
                 )
+
+    def _is_part(self, first: str, role: str) -> bool:
+        """Return True for a level that is one of several task columns, as region is of (region, store)."""
+        return isinstance(self.task, tuple) and (first, role) == ("task", "level")
+
+    @property
+    def task_name(self) -> str:
+        """The task column or columns for messages."""
+        return ", ".join(column_tuple(self.task)) or "all rows"
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -178,7 +198,7 @@ class Roles:
         last = (*_MULTI_COLUMN, "time")  # messages name the first role of a column
         for role in (*(name for name in self.names() if name not in last), *last):
             columns = getattr(self, role)
-            for column in columns if role in _MULTI_COLUMN else [columns]:
+            for column in columns if isinstance(columns, tuple) else [columns]:
                 if column is not None:
                     yield _MULTI_COLUMN.get(role, role), column
 
@@ -190,7 +210,26 @@ class Roles:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types; ``Roles(**found)`` are the same roles."""
         columns = {role: getattr(self, role) for role in self.names()}
-        return {role: list(value) if role in _MULTI_COLUMN else value for role, value in columns.items()}
+        return {role: list(value) if isinstance(value, tuple) else value for role, value in columns.items()}
+
+
+def task_columns(task: Any) -> TaskColumns:
+    """Return one task column as its name, several as a tuple, none as None.
+
+    Raises
+    ------
+    SchemaError
+        A name is no string, or is given twice.
+    """
+    if task is None or isinstance(task, str):
+        return task
+    names = column_names(tuple(task) if isinstance(task, Iterable) else (task,), "task")
+    return (names if len(names) > 1 else names[0]) if names else None
+
+
+def column_tuple(task: TaskColumns) -> tuple[str, ...]:
+    """Return the task columns as a tuple, which is empty where the log is one task."""
+    return (task,) if isinstance(task, str) else task or ()
 
 
 def _conflict_advice(first: str, role: str) -> str:
@@ -298,7 +337,7 @@ class Batch:
     def __post_init__(self) -> None:
         roles = self.roles if self.roles is not None else _plain_roles(self)
         start = self.first_row
-        task = id_array(self.task, roles.task, start)
+        task = id_array(self.task, roles.task_name, start)
         action = None if self.action is None else id_array(self.action, roles.action or "action", start)
         reward = rewards(self.reward, roles.reward, start)
         context = contexts(self.context, roles.context, start, rows=task.size)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from hashlib import blake2b
@@ -16,11 +16,15 @@ from hieropo.errors import InputError, LogError
 
 Ids = NDArray[Any]
 
+ONE_TASK = "all"  # id of the only task of a log without a task column
+
 
 def is_null(value: object) -> bool:
-    """Return whether a scalar stands for "missing": None, NaN, NaT, pandas' NA."""
+    """Return whether a scalar stands for "missing": None, NaN, NaT, pandas' NA; or a tuple that holds one."""
     if value is None:
         return True
+    if type(value) is tuple:
+        return any(map(is_null, value))
     try:
         return bool(value != value)  # noqa: PLR0124  # what NaN and NaT have in common
     except TypeError:
@@ -130,8 +134,12 @@ def _array(ids: object) -> Ids:
         whole = np.array(items)  # beyond 64 bits it becomes an object array by itself
         if whole.dtype.kind != "f":  # as of numbers below 0 and beyond int64, which it would round
             return whole
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
+    return object_array(items)
+
+
+def object_array(items: Sequence[Any]) -> Ids:
+    """Return ids, some of which may be tuples, as an array (n,) of objects."""
+    array: Ids = np.fromiter(items, dtype=object, count=len(items))
     return array
 
 
@@ -172,6 +180,8 @@ def _null(column: str, first_row: int, row: int, value: object) -> LogError:
 def plain(value: object) -> Any:
     """Return an id as a type of the standard library: ``np.int64(3)`` gives 3, a pandas Timestamp a datetime.
 
+    An id of several columns is a tuple of such values.
+
     Raises
     ------
     InputError
@@ -179,6 +189,8 @@ def plain(value: object) -> Any:
     """
     if is_null(value):
         raise InputError(f"{value!r} cannot be an id: it stands for a missing value.")
+    if type(value) is tuple:
+        return tuple(map(plain, value))
     refuse_rounded(value)
     if isinstance(value, np.datetime64):
         return _from_datetime64(value)
@@ -253,6 +265,8 @@ def encode_id(value: object) -> Any:
     value = plain(value)
     if isinstance(value, bool | str | int):
         return value
+    if isinstance(value, tuple):
+        return {"tuple": [encode_id(part) for part in value]}
     if isinstance(value, dt.datetime):
         aware = value.tzinfo is not None
         return {"datetime": (value.astimezone(dt.UTC) if aware else value).isoformat()}
@@ -285,6 +299,8 @@ def decode_id(stored: object) -> Any:
         return stored
     if isinstance(stored, dict) and len(stored) == 1:
         kind, text = next(iter(stored.items()))
+        if kind == "tuple" and isinstance(text, list):
+            return tuple(map(decode_id, text))
         if kind in _DECODERS:
             try:
                 return _DECODERS[kind](text)
@@ -313,6 +329,9 @@ def _canonical(key: object) -> bytes:
         return b"s" + key.encode("utf-8", "surrogatepass")
     if isinstance(key, bytes):
         return b"b" + key
+    if isinstance(key, tuple):
+        parts = [_canonical(part) for part in key]
+        return b"t" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
     if isinstance(key, int | float | Decimal):
         return b"n%d" % hash(key)  # equal numbers have equal hashes, whatever their types, in every process
     return b"j" + json.dumps(encode_id(key)).encode()

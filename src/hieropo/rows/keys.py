@@ -12,7 +12,15 @@ from hieropo._utils.arrays import Codes, normalised
 from hieropo._utils.brief import brief
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, UnknownTaskError
-from hieropo.rows.ids import KnownIds, id_array, instant, matching_known_id, plain, refuse_rounded
+from hieropo.rows.ids import (
+    KnownIds,
+    id_array,
+    instant,
+    matching_known_id,
+    object_array,
+    plain,
+    refuse_rounded,
+)
 from hieropo.rows.texts import Text, Texts
 
 _TABLE_FLOOR, _TABLE_PER_ID = 2**20, 8  # with n ids, numbers below 2**20 + 8 n use a table
@@ -123,9 +131,7 @@ class Keys(TaskKeys):
         codes = np.empty(array.size, dtype=np.int64)
         for row, value in enumerate(array.tolist()):
             codes[row] = index.setdefault(value, len(index))
-        values = np.empty(len(index), dtype=object)
-        values[:] = list(index)
-        return cls(values), codes
+        return cls(object_array(list(index))), codes
 
     def __len__(self) -> int:
         return int(self.values.size)
@@ -230,10 +236,7 @@ class Keys(TaskKeys):
             return Keys(np.concatenate([self.values, added])), rows
         if not len(self):
             return Keys(added), rows
-        values = np.empty(len(self) + added.size, dtype=object)
-        values[: len(self)] = _as_list(self.values)
-        values[len(self) :] = _as_list(added)
-        return Keys(values), rows
+        return Keys(object_array([*_as_list(self.values), *_as_list(added)])), rows
 
 
 class GrowingKeys:
@@ -390,6 +393,5 @@ class GrowingKeys:
         else:
             ids = list(self._as_dictionary())
             ids = ids if rows is None else [ids[row] for row in rows.tolist()]
-        values = np.empty(len(ids), dtype=next(iter(self._dtypes)) if len(self._dtypes) == 1 else object)
-        values[:] = ids
-        return values
+        dtype = next(iter(self._dtypes)) if len(self._dtypes) == 1 else np.dtype(object)
+        return object_array(ids) if dtype.kind == "O" else np.array(ids, dtype=dtype)

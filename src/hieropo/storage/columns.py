@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.errors import InputError
-from hieropo.rows.ids import decode_id, encode_id, hashed, instant
+from hieropo.rows.ids import decode_id, encode_id, hashed, instant, object_array
 
 Buffers = tuple[NDArray[Any], ...]
 
@@ -80,9 +80,7 @@ class HashedIds:
 
     def values(self) -> NDArray[Any]:
         """Return all ids as given."""
-        values = np.empty(self.count, dtype=object)
-        values[:] = [self.at(row) for row in range(self.count)]
-        return values
+        return object_array([self.at(row) for row in range(self.count)])
 
     def code(self, key: object) -> int | None:
         """Return the code of an id; None where no column of this kind holds it."""

@@ -87,7 +87,7 @@ def convert_command(source: str, output: str, as_json: bool, **given: Any) -> No
 
 def _read(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Convert a file of Vowpal Wabbit to a log; return the report, and the examples that were set aside."""
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.logs.interop.vw.log import from_vw
 
@@ -115,7 +115,7 @@ def _read(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, An
 
 def _write(source: str, output: str, given: dict[str, Any]) -> tuple[dict[str, Any], None]:
     """Write a log as a file of Vowpal Wabbit; return the report."""
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.interop.vw.writing import to_vw
     from hieropo.logs.opening import open_log
 

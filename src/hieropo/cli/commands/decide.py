@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from hieropo._utils.text import counted
-from hieropo.cli.console import Line, example, pessimism_options, print_json, shared_options, usage_error
+from hieropo.cli.console import (
+    Line,
+    example,
+    one_or_more,
+    pessimism_options,
+    print_json,
+    shared_options,
+    usage_error,
+)
 from hieropo.cli.source import Rows, eligible_of, eligible_options, source_options
 
 FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", ".orc", ".xlsx")
@@ -27,7 +35,11 @@ FOREIGN = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow", "
     metavar="OUT.parquet",
     help="The file of decisions to write; replaced if it exists.",
 )
-@click.option("--task", metavar="COL", help="Column of task ids. Default: that of the log of the fit.")
+@click.option(
+    "--task", metavar="COL", multiple=True, callback=one_or_more,
+    help="Column of task ids; given several times, the columns name a task together. Default: that of the log of the "
+    "fit.",
+)  # fmt: skip
 @eligible_options
 @click.option(
     "--request", metavar="COL",
@@ -53,7 +65,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     its expected reward. Where the policy has a gate, kept_incumbent marks requests of tasks that are left to the
     incumbent, the logging policy; their action is the incumbent's, or null where that is not known.
     """
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.logs.encoding import encoded, unknown_levels
     from hieropo.storage.load import load_policy
@@ -70,7 +82,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     stored = load_policy(directory)
     policy = _adjusted(stored.policy, given["pessimism"], given["level"])
     task = given["task"] or _columns(stored).get("task")
-    if task is None:
+    if task is None and not _columns(stored):
         usage_error(f"The policy in {directory} does not name a column of task ids. Give --task.")
     given["eligible"], given["new_tasks"] = _eligible_column(stored, eligible), _new_tasks(stored)
     counts: dict[str, Any] = {"requests": 0, "unseen": 0, "kept": 0}
@@ -144,7 +156,7 @@ def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
     return LCBPolicy(policy.table, policy.features, pessimism=pessimism, level=level, unseen=policy.unseen)
 
 
-def _decisions(policy: Any, source: Any, task: str, given: dict[str, Any]) -> Iterator[Any]:
+def _decisions(policy: Any, source: Any, task: Any, given: dict[str, Any]) -> Iterator[Any]:
     from hieropo.decisions.deciding import decide, decide_candidates
     from hieropo.errors import InputError
 

@@ -33,8 +33,8 @@ def doctor_command(
     Findings are listed by severity: "stops" (learning is refused; exit code 1), "limits" (conclusions are limited) and
     "note". Each names its place in the log and the next step.
     """
-    from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import check_target
 
     refuse_inside(log, html)

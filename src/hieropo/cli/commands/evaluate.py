@@ -126,8 +126,8 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     importance-weighted (IPS, DR) estimates;
     comparisons with simpler policies; the tasks that the policy would harm; and the limits of these estimates.
     """
-    from hieropo.cli.progress_source import ProgressSource
     from hieropo.learners.loading import load_learner
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
 
     check_listing(given["rejects"], log)
@@ -212,12 +212,9 @@ def _rows(number: float) -> str:
 
 
 def _write_tasks(evaluation: Any, path: str) -> str:
-    from hieropo.logs.arrow.writing import id_column, write_tables
+    from hieropo.logs.arrow.writing import write_tables
 
-    columns = evaluation.per_task()
-    write_tables(
-        path, [{name: id_column(values) if name == "task" else values for name, values in columns.items()}]
-    )
+    write_tables(path, [evaluation.per_task().table])
     return path
 
 

@@ -18,7 +18,10 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
     ),
 )
 @click.argument("directory", metavar="DIR")
-@click.option("--task", metavar="ID", required=True, help="A task of the log.")
+@click.option(
+    "--task", metavar="ID", required=True, multiple=True,
+    help="A task of the log. Where several columns name a task, give one ID for each.",
+)  # fmt: skip
 @click.option(
     "--at", metavar="A=1,B=2", callback=context_values, multiple=True,
     help="The context. Default: the mean context of the task's rows. Where the policy has no list of actions, give "
@@ -33,7 +36,7 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
 @shared_options
 def explain_command(
     directory: str,
-    task: str,
+    task: tuple[str, ...],
     at: tuple[dict[str, str], ...],
     moments: str | None,
     html: str | None,

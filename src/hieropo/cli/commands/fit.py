@@ -109,7 +109,7 @@ def _opened(
     rows: Rows, features: Any, given: dict[str, Any], line: Line
 ) -> tuple[Any, dict[str, Any], list[str]]:
     """Open a log or moments; return it with its columns by role and the guesses among them."""
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import as_moments
     from hieropo.rows.batches import Roles

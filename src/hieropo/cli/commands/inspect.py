@@ -67,7 +67,11 @@ def _finite(name: str, text: str) -> float:
 )
 @click.argument("directory", metavar="DIR")
 @click.option(
-    "--task", metavar="ID", help="Show one task: its coefficients and the lower bound of each action."
+    "--task",
+    metavar="ID",
+    multiple=True,
+    help="Show one task: its coefficients and the lower bound of each action. Where several columns name a task, give "
+    "one ID for each.",
 )
 @click.option(
     "--at", metavar="A=1,B=2", callback=context_values,
@@ -77,7 +81,7 @@ def _finite(name: str, text: str) -> float:
 @shared_options
 def inspect_command(
     directory: str,
-    task: str | None,
+    task: tuple[str, ...],
     at: dict[str, str] | None,
     html: str | None,
     as_json: bool,  # noqa: FBT001
@@ -86,10 +90,10 @@ def inspect_command(
     from hieropo.cli.summaries import summary, task_summary
     from hieropo.storage.load import load_policy
 
-    if at is not None and task is None:
+    if at is not None and not task:
         usage_error("--at is the context of one task. Give --task too, or leave --at out.")
     stored = load_policy(directory)
-    if task is None:
+    if not task:
         about = summary(stored)
         show: Callable[..., str] = _summary_text
     else:
@@ -156,9 +160,11 @@ def _without_rounding(sd: float | None, scale: float | None) -> float | None:
 def _next(about: dict[str, Any], directory: str) -> str:
     if not about["first_tasks"]:
         return ""
-    return (
-        f"Next: hieropo inspect {shlex.quote(directory)} --task {shlex.quote(str(about['first_tasks'][0]))}"
+    first = about["first_tasks"][0]
+    words = " ".join(
+        f"--task {shlex.quote(str(part))}" for part in (first if isinstance(first, tuple) else (first,))
     )
+    return f"Next: hieropo inspect {shlex.quote(directory)} {words}"
 
 
 def _task_text(about: dict[str, Any], directory: str) -> str:

@@ -76,7 +76,7 @@ def join_command(decisions: str, rewards: str, output: str, as_json: bool, **giv
     rewards of unknown decisions are counted and reported. A decision is left out while its window is still open, with
     or without a reward.
     """
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_tables
     from hieropo.logs.interop.joining import join_rewards
     from hieropo.logs.opening import open_log

@@ -76,7 +76,7 @@ def moments_command() -> None:
 @shared_options
 def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
     """Make the moments of LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import LogMoments
 

@@ -116,7 +116,7 @@ def report_command(directory: str, log: str, as_json: bool, **given: Any) -> Non
 
 
 def _evaluated(learner: Any, rows: Rows, settings: dict[str, Any], *, lenient: bool) -> Any:
-    from hieropo.cli.progress_source import ProgressSource
+    from hieropo.logs.arrow.progress_source import ProgressSource
 
     with Line() as line:
         return learner.evaluate(ProgressSource(rows.open(rereadable=True, lenient=lenient), line), **settings)
@@ -124,8 +124,8 @@ def _evaluated(learner: Any, rows: Rows, settings: dict[str, Any], *, lenient: b
 
 def _examined(learner: Any, rows: Rows, pscore: str | None) -> Any:
     """Return the doctor's examination of the log, by the roles of the policy."""
-    from hieropo.cli.progress_source import ProgressSource
     from hieropo.doctor.examine import examine
+    from hieropo.logs.arrow.progress_source import ProgressSource
 
     roles = learner.roles_.to_dict()
     named = {role: roles[role] for role in _EXAMINED if roles.get(role)}

@@ -14,6 +14,7 @@ from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action
+from hieropo.rows.batches import Roles
 from hieropo.rows.ids import plain
 
 Rows = NDArray[np.float64] | NDArray[np.int64]
@@ -33,10 +34,10 @@ _FOLDS, _LOST = (
 _RARE = 10.0  # ratio of the mean number of rows of an action to that of a rare one
 
 
-def tasks(rows: Rows, ids: NDArray[Any], column: str) -> Iterator[Finding]:
-    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,)."""
-    ids, rows = ids[rows > 0], rows[rows > 0]
-    if not rows.size:
+def tasks(rows: Rows, ids: NDArray[Any], roles: Roles) -> Iterator[Finding]:
+    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,); none without a task column."""
+    ids, rows, column = ids[rows > 0], rows[rows > 0], roles.task_name
+    if not rows.size or roles.task is None:
         return
     place = f"column {column!r}"
     if rows.size == 1:

@@ -52,6 +52,7 @@ from hieropo.model.hierarchy import Grouping
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import PosteriorTable, Unseen
 from hieropo.moments.units import UnitMoments
+from hieropo.rows.ids import ONE_TASK
 
 _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
@@ -492,7 +493,7 @@ def _warn_of_few(moments: UnitMoments) -> None:
             f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those "
             "of the prior."
         )
-    if np.count_nonzero(moments.rows.any(axis=1)) == 1:
+    if np.count_nonzero(moments.rows.any(axis=1)) == 1 and moments.keys.find(ONE_TASK) < 0:
         warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
     if not noise_told(moments):
         warn(

@@ -9,6 +9,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.packed import pack, packed_size, unpack
+from hieropo._utils.progress import steps
 from hieropo._utils.text import counted
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.evaluation.passes.judging import Predictions
@@ -160,7 +161,10 @@ def cross_fit(
             lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
             if lost:
                 rests, features = _without(rests, subject, lost, size)
-        return CrossFit(tuple(_learned(subject, rest, features) for rest in rests), lost, rests=without_fold)
+        learned = (
+            _learned(subject, rest, features) for rest in steps(rests, "Learning without fold", len(rests))
+        )
+        return CrossFit(tuple(learned), lost, rests=without_fold)
     except NumericalError as error:
         return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
 

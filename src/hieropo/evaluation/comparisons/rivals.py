@@ -357,8 +357,12 @@ def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -
 
 def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> Named:
     log = open_log(source)
-    columns = []
-    for role, usual in (("task", roles.task), ("action", roles.action or "action")):
+    columns: list[Any] = []
+    usual_columns = [("task", roles.task), ("action", roles.action or "action")]
+    if not isinstance(roles.task, str):
+        columns.append(roles.task)
+        usual_columns = usual_columns[1:]
+    for role, usual in usual_columns:
         column = next((each for each in (usual, role) if each in log.schema.names), None)
         if column is None:
             raise SchemaError(

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array
 from hieropo._utils.text import counted
 from hieropo.errors import LogError
-from hieropo.rows.ids import Ids, refuse_rounded_in
+from hieropo.rows.batches import TaskColumns
+from hieropo.rows.ids import ONE_TASK, Ids, object_array, plain, refuse_rounded_in
+from hieropo.rows.keys import Keys
 
 EXACT = 2**53  # up to here a float64 holds every whole number
 _IN_PLACE = {pa.from_numpy_dtype(f"{kind}{size}"): f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
@@ -146,6 +148,37 @@ def ids(column: pa.Array, name: str, first_row: int) -> Ids:
     return _from_distinct(column, name, first_row)
 
 
+def task_ids(batch: pa.RecordBatch, task: TaskColumns, first_row: int) -> Ids:
+    """Return the task ids (n,) of a batch: of one column as :func:`ids`, of several as tuples, of none ``ONE_TASK``."""
+    if isinstance(task, str):
+        return ids(batch.column(task), task, first_row)
+    entries, rows = task_entries(batch, task, first_row)
+    return entries[rows]
+
+
+def task_entries(
+    batch: pa.RecordBatch, task: tuple[str, ...] | None, first_row: int
+) -> tuple[Ids, NDArray[np.int32]]:
+    """Return the distinct tasks of several columns, as tuples, and the position (n,) of each row's task in them.
+
+    Raises
+    ------
+    LogError
+        As :func:`ids`.
+    """
+    rows = np.zeros(batch.num_rows, dtype=np.int64)
+    if task is None:
+        return object_array([ONE_TASK]), rows.astype(np.int32)
+    columns = []
+    for name in task:
+        keys, codes = Keys.factorize(ids(batch.column(name), name, first_row))
+        columns.append((keys.values, codes))
+        _, rows = np.unique(rows * max(len(keys), 1) + codes, return_inverse=True)
+    _, first, rows = np.unique(rows, return_index=True, return_inverse=True)
+    parts = [[plain(value) for value in values[codes[first]]] for values, codes in columns]
+    return object_array(list(zip(*parts, strict=True))), rows.astype(np.int32)
+
+
 def _from_dictionary(column: pa.Array, name: str, first_row: int) -> Ids:
     entries = column.dictionary
     needs_decoding = entries.null_count or pa.types.is_floating(entries.type) or not is_utf8(entries)
@@ -184,9 +217,7 @@ def _from_distinct(column: pa.Array, name: str, first_row: int) -> Ids:
         entries = [UUID(bytes=value) for value in entries]
     elif pa.types.is_decimal(column.type) and column.type.scale <= 0:
         entries = [int(value) for value in entries]
-    values = np.empty(len(entries), dtype=object)
-    values[:] = entries
-    return _look_up(values, encoded)
+    return _look_up(object_array(entries), encoded)
 
 
 def is_utf8(texts: pa.Array) -> bool:

@@ -240,7 +240,8 @@ def guess_roles(
 
     A role is guessed only where exactly one column bears a well-known name of it: letters and digits are compared,
     so that ``userId`` is ``user_id``. Columns that were given a role are left out, and so are columns whose type
-    cannot play an optional role. Contexts, levels and metadata are never guessed.
+    cannot play an optional role. Contexts, levels and metadata are never guessed. Without a column of tasks all rows
+    are one task.
 
     Parameters
     ----------
@@ -259,7 +260,7 @@ def guess_roles(
     Raises
     ------
     SchemaError
-        The task or the reward is neither given nor can be guessed.
+        The reward is neither given nor can be guessed, or several columns could be the task.
     """
     named = {role: columns for role, columns in given.items() if columns}
     used = {column for columns in named.values() for column in _as_names(columns)}
@@ -278,9 +279,14 @@ def guess_roles(
             )
         elif not candidates and (same_name := _named_like(free, names)):
             notes.append(_named_but_wrong_type(schema.field(same_name[0]), role))
-    for role in _REQUIRED:
-        if role not in named:
-            raise SchemaError(_not_guessed(role, schema, free))
+    if "task" not in named and not ("task" in guessed and _candidates(schema, free, "task")):
+        named["task"] = None
+        notes.append(
+            "No column of tasks is named, and none has a well-known name of one: all rows are one task."
+        )
+    missing = next((role for role in _REQUIRED if role not in named), None)
+    if missing is not None:
+        raise SchemaError(_not_guessed(missing, schema, free))
     return Roles(**{"action": None, **named}), notes
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hieropo.errors import ArtifactError
+from hieropo.rows.batches import TaskColumns
 
 TABLE_SUFFIXES = (".parquet", ".pq", ".csv")
 
@@ -28,6 +29,13 @@ def id_column(ids: Sequence[Any] | NDArray[Any]) -> pa.Array:
             if not all(type(value) is int for value in values):
                 break
     return pa.array([str(value) for value in ids])
+
+
+def task_id_columns(task: TaskColumns, ids: Sequence[Any] | NDArray[Any]) -> dict[str, pa.Array]:
+    """Return the columns of task ids by name: several where a task has several, none where the log is one task."""
+    if isinstance(task, str):
+        return {task: id_column(ids)}
+    return {column: id_column([each[k] for each in ids]) for k, column in enumerate(task or ())}
 
 
 def write_tables(

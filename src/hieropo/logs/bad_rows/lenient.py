@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo._utils.arrays import Array, Codes, Mask
-from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, without_views
+from hieropo.logs.arrow.arrays import decoded, ids, is_uuid, plain_texts, task_entries, without_views
 from hieropo.logs.arrow.schema import NUMBER_ROLES, holds_text
 from hieropo.logs.bad_rows.rejects import Reason, find_bad_values
 from hieropo.logs.formats.text_types import text_numbers
-from hieropo.rows.batches import Roles
+from hieropo.rows.batches import Roles, TaskColumns
 from hieropo.rows.coded import CodedRows
 from hieropo.rows.keys import GrowingKeys
 
@@ -54,7 +54,7 @@ class LenientReader:
         rows = CodedRows(
             first_row=first_row,
             rows=n,
-            task=rows_of(roles.task, self.tasks),
+            task=_rows_of_tasks(batch, good, roles.task, self.tasks),
             action=None if roles.action is None else rows_of(roles.action, self.actions),
             numbers=values,
             levels=tuple(
@@ -64,6 +64,20 @@ class LenientReader:
             eligible=None if roles.eligible is None else _list_lengths(batch.column(roles.eligible)),
         )
         return rows, [fault.counted(batch, first_row) for fault in faults.values()]
+
+
+def _rows_of_tasks(
+    batch: pa.RecordBatch, good: dict[str, Mask], task: TaskColumns, index: GrowingKeys
+) -> Codes:
+    if isinstance(task, str):
+        return _rows_of_ids(batch.column(task), good[task], task, index)
+    usable = np.ones(batch.num_rows, dtype=np.bool_)
+    for column in task or ():
+        usable &= good[column]
+    entries, codes = task_entries(batch.filter(pa.array(usable)), task, 0)
+    rows = np.full(usable.size, -1, dtype=np.int64)
+    rows[usable] = index.rows(entries)[codes]
+    return rows
 
 
 def _rows_of_ids(column: pa.Array, good: Mask, name: str, index: GrowingKeys) -> Codes:

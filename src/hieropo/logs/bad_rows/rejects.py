@@ -20,11 +20,11 @@ from hieropo._utils.arrays import Mask
 from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, LogError, UnknownActionError
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists
+from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists, task_ids
 from hieropo.logs.arrow.schema import holds_text, source_of
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import text_numbers
-from hieropo.rows.batches import Eligible, Roles
+from hieropo.rows.batches import Eligible, Roles, TaskColumns, column_tuple
 from hieropo.rows.columns import RULES
 from hieropo.rows.ids import Ids, may_be_rounded, plain
 from hieropo.rows.keys import Keys
@@ -594,11 +594,13 @@ def _without_id(column: str, faults: Sequence[BadValues], rows: int) -> NDArray[
 
 
 def _ids_of(
-    batch: pa.RecordBatch, column: str, faults: Sequence[BadValues], rows: NDArray[np.bool_]
+    batch: pa.RecordBatch, column: TaskColumns, faults: Sequence[BadValues], rows: NDArray[np.bool_]
 ) -> "_CodedIds":
     """Return the ids of some rows, without rows that have none."""
-    selected = pa.array(rows & ~_without_id(column, faults, rows.size))
-    keys, codes = Keys.factorize(ids(batch.column(column).filter(selected), column, 0))
+    selected = rows
+    for part in column_tuple(column):
+        selected = selected & ~_without_id(part, faults, rows.size)
+    keys, codes = Keys.factorize(task_ids(batch.filter(pa.array(selected)), column, 0))
     return _CodedIds(list(keys.values) if keys.values.dtype.kind == "M" else keys.values.tolist(), codes)
 
 

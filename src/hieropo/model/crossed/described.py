@@ -26,7 +26,7 @@ from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
 from hieropo.moments.units import UnitMoments
-from hieropo.rows.ids import is_null
+from hieropo.rows.ids import is_null, object_array
 from hieropo.rows.keys import Keys
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
@@ -219,9 +219,7 @@ AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior
 def covering(moments: UnitMoments, hierarchy: CrossedHierarchy) -> UnitMoments:
     """Return the moments with every task that the hierarchy places in a group, or has metadata of."""
     if hierarchy.levels:
-        placed = np.empty(len(hierarchy.levels[0].parent), dtype=object)
-        placed[:] = list(hierarchy.levels[0].parent)
-        moments = moments.covering(Keys(placed))
+        moments = moments.covering(Keys(object_array(list(hierarchy.levels[0].parent))))
     return moments if hierarchy.metadata is None else moments.covering(hierarchy.metadata.tasks)
 
 

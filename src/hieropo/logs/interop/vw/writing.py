@@ -143,7 +143,7 @@ def _shared(row: _Row, roles: Roles) -> str:
     """Return the features of a line that do not depend on the action."""
     numbers = (f" {_word(name)}:{value!r}" for name, value in zip(roles.context, row.context, strict=True))
     context = "".join(numbers)
-    return f"|Task {_word(roles.task)}={_word(row.task)}" + (f" |Context{context}" if context else "")
+    return f"|Task {_word(roles.task_name)}={_word(row.task)}" + (f" |Context{context}" if context else "")
 
 
 def _cb(row: _Row, roles: Roles, _: tuple[Any, ...]) -> str:
@@ -177,7 +177,7 @@ def _dsjson(row: _Row, roles: Roles, actions: tuple[Any, ...]) -> str:
         "EventId": str(row.number),
         "a": [position + 1, *others],
         "c": {
-            "Task": {roles.task: row.task},
+            "Task": {roles.task_name: row.task},
             "Context": dict(zip(roles.context, row.context, strict=True)),
             "_multi": [
                 {"Action": {roles.action: str(plain(actions[action - 1]))}} for action in row.eligible

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from hieropo.cli.console import Line
+from hieropo._utils.progress import Line, active_line
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, parts_of
 
 
@@ -13,7 +13,7 @@ class ProgressSource(WrappedSource):
     """A source of rows that shows the number of rows read; otherwise the same as the source."""
 
     def __init__(self, source: LogSource, line: Line) -> None:
-        super().__init__(source)
+        super().__init__(source._source if isinstance(source, ProgressSource) else source)
         self._line = line
 
     def batches(self, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[Any]:
@@ -25,6 +25,12 @@ class ProgressSource(WrappedSource):
         """Return the parts of the source; the rows of their batches are counted in the threads that read them."""
         count = _Count(self._line, self.n_rows)
         return [Part.of(part, partial(count.read, part)) for part in parts_of(self._source, columns)]
+
+
+def watched(source: LogSource) -> LogSource:
+    """Return a source that shows its progress where a person can see it; else the source as it is."""
+    line = active_line()
+    return source if line is None else ProgressSource(source, line)
 
 
 class _Count:
@@ -44,6 +50,9 @@ class _Count:
             yield batch
             with self._lock:
                 self._rows += batch.num_rows
-                share = f" of {self._total:,} ({self._rows / self._total:.0%})" if self._total else ""
-                text = "Computing ..." if self._rows == self._total else f"Read {self._rows:,} rows{share}"
-                self._line.say(text, now=self._rows == self._total)
+                share = self._rows / self._total if self._total else None
+                part = "" if share is None else f" of {self._total:,} ({share:.0%})"
+                if self._rows == self._total:
+                    self._line.say("Computing ...", now=True)
+                else:
+                    self._line.say(f"Read {self._rows:,} rows{part}", share=share)
