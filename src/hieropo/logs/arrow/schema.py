@@ -338,6 +338,11 @@ def _joined_names(columns: list[str]) -> str:
 def _not_guessed(role: str, schema: pa.Schema, free: list[str]) -> str:
     advice = f"Name it: {role}='...', on the command line --{role}."
     candidates = _candidates(schema, free, role)
+    if len(candidates) == 1:
+        return (
+            f"The role {role} needs a column, and none is guessed here. {candidates[0]!r} has a well-known name of one. "
+            f"{advice}"
+        )
     if candidates:
         return (
             f"More than one column could be the {role}: {_joined_names(candidates)}. Roles are guessed only where one "
