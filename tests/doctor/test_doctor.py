@@ -531,7 +531,7 @@ def test_roles_are_guessed_as_by_fit_and_the_guess_is_told() -> None:
     assert len(found.guesses) == 5
     assert "Column 'store_id' is taken as the task, by its name." in str(found)
     assert examine(log, guess=False, reward="reward").roles.task is None
-    with pytest.raises(hieropo.SchemaError, match="reward needs a column, .*'reward' has a well-known name"):
+    with pytest.raises(hieropo.SchemaError, match=r"reward needs a column, .*'reward' has a well-known name"):
         examine(log, guess=False, task="store_id")
 
 

@@ -340,8 +340,8 @@ def _not_guessed(role: str, schema: pa.Schema, free: list[str]) -> str:
     candidates = _candidates(schema, free, role)
     if len(candidates) == 1:
         return (
-            f"The role {role} needs a column, and none is guessed here. {candidates[0]!r} has a well-known name of one. "
-            f"{advice}"
+            f"The role {role} needs a column, and none is guessed here. {candidates[0]!r} has a well-known name of "
+            f"one. {advice}"
         )
     if candidates:
         return (
