@@ -143,7 +143,7 @@ def columns_of(source: Any, terms: LearnedTerms) -> Any:
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), logs(), FORMULAS)
 def test_columns_equal_a_twin_in_plain_python(log: pa.Table, requests: pa.Table, formula: str) -> None:
     try:
@@ -172,7 +172,7 @@ def test_columns_equal_a_twin_in_plain_python(log: pa.Table, requests: pa.Table,
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     suppress_health_check=SLOW,
 )
