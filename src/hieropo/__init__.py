@@ -21,6 +21,7 @@ from hieropo.errors import (
 )
 
 if TYPE_CHECKING:
+    from hieropo.decisions.decisions import Decisions
     from hieropo.doctor.examination import Examination, Finding
     from hieropo.doctor.examine import examine
     from hieropo.estimation.reml import Estimate, estimate
@@ -75,6 +76,7 @@ __all__ = [
     "CrossedLevel",
     "Cyclic",
     "DatePart",
+    "Decisions",
     "Estimate",
     "Evaluation",
     "Examination",
@@ -156,6 +158,7 @@ _HOMES = {
     "hieropo.model.metadata": ("Metadata",),
     "hieropo.estimation.tree_estimation": ("estimate_levels",),
     "hieropo.learners.baselines": ("FlatOPO", "OracleOPO", "PooledOPO"),
+    "hieropo.decisions.decisions": ("Decisions",),
     "hieropo.doctor": ("Examination", "Finding", "examine"),
     "hieropo.evaluation": ("Evaluation",),
     "hieropo.learners.hieropo": ("HierOPO",),

@@ -237,7 +237,11 @@ class TestDecide:
         policy = hieropo.load_policy(shop / "policy").policy
         expected = [policy.choose(task, [x]) for task, x in ((0, 3.0), (7, 4.0), (99, 5.0))]
         found = decisions(out)
-        assert list(found) == ["row", "store", "action", "rank", "lower_bound", "mean", "sd"]
+        assert list(found) == [
+            "row", "store", "visits", "name", "offers", "action", "rank", "propensity", "lower_bound", "mean", "sd",
+            "runner_up", "task_known", "kept_incumbent", "reason",
+        ]  # fmt: skip
+        assert found["task_known"] == [True, True, False]
         assert (found["row"], found["store"], found["rank"]) == ([0, 1, 2], [0, 7, 99], [1, 1, 1])
         assert found["action"] == [choice.action for choice in expected]
         for name in ("lower_bound", "mean", "sd"):
@@ -247,7 +251,7 @@ class TestDecide:
         out = tmp_path / "decisions.parquet"
         found = json.loads(
             answers("decide", shop / "policy", shop / "requests.parquet", "-o", out, "--eligible", "offers",
-                     "--request", "name", "--top", "2", "--json")
+                     "--id", "name", "--top", "2", "--json")
         )  # fmt: skip
         assert (found["requests"], found["rows"], found["requests_of_unseen_tasks"]) == (3, 5, 1)
         table = decisions(out)
@@ -282,7 +286,7 @@ class TestDecide:
         requests = edited(shop / "requests.parquet", tmp_path / "requests.parquet", change)
         out = tmp_path / "decisions.parquet"
         out.write_text("what stood there before")
-        error = refuses(1, "decide", shop / "policy", requests, "-o", out, "--eligible", "offers")
+        error = refuses(1, "decide", shop / "policy", requests, "-o", out, "--eligible", "offers", "--strict")
         assert [word for word in words if word not in error] == []
         assert out.read_text() == "what stood there before"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions.parquet", "requests.parquet"]
@@ -295,10 +299,10 @@ class TestDecide:
 
     def test_a_column_that_decisions_have_themselves(self, shop: Path, tmp_path: Path) -> None:
         requests = edited(shop / "requests.parquet", tmp_path / "requests.parquet", renamed("name", "row"))
-        error = refuses(
-            1, "decide", shop / "policy", requests, "-o", tmp_path / "d.parquet", "--request", "row"
-        )
-        assert "Column 'row' cannot hold the ids" in error
+        out = tmp_path / "d.parquet"
+        answers("decide", shop / "policy", requests, "-o", out, "--id", "row")
+        found = decisions(out)
+        assert (found["row"], found["request_row"]) == ([0, 1, 2], ["a", "b", "c"])
 
     def test_tasks_of_another_type_are_warned_about(self, shop: Path, tmp_path: Path) -> None:
         requests = tmp_path / "requests.parquet"
@@ -310,11 +314,23 @@ class TestDecide:
         assert "type str, such as 'zero', those of the log of type int, such as 0" in warning
         assert warning in done.stderr
 
-    def test_decisions_are_written_as_parquet_only(self, shop: Path, tmp_path: Path) -> None:
-        error = refuses(
-            2, "decide", shop / "policy", shop / "requests.parquet", "-o", tmp_path / "decisions.csv"
-        )
-        assert "written as Parquet" in error
+    @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "arrow"])
+    def test_the_ending_names_the_format(self, shop: Path, tmp_path: Path, ending: str) -> None:
+        words = ("decide", shop / "policy", shop / "requests.parquet", "-o")
+        answers(*words, tmp_path / "d.parquet", "--id", "name")
+        answers(*words, tmp_path / f"d.{ending}", "--id", "name")
+        log = hieropo.open_log(tmp_path / f"d.{ending}")
+        table = pa.Table.from_batches(log.batches(log.schema.names))
+        for name, values in decisions(tmp_path / "d.parquet").items():
+            assert list(map(str, table[name].to_pylist())) == list(map(str, values)) or (
+                table[name].cast(pa.float64()).to_pylist() == values
+            )
+
+    def test_an_ending_of_no_format_is_refused(self, shop: Path, tmp_path: Path) -> None:
+        words = ("decide", shop / "policy", shop / "requests.parquet", "-o")
+        assert "no format of decisions" in refuses(2, *words, tmp_path / "d.xlsx")
+        assert "Leave --format out" in refuses(2, *words, tmp_path / "d.csv", "--format", "csv")
+        assert "both write to standard output" in refuses(2, *words, "-", "--json")
 
     def test_a_policy_without_a_feature_map(self, shop: Path, tmp_path: Path) -> None:
         moments = hieropo.Moments.from_arrays([0, 7], [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0])
@@ -341,7 +357,10 @@ class TestCandidates:
         )
         assert "2 decisions for 2 requests" in text
         found = decisions(out)
-        assert list(found) == ["row", "search", "city", "rank", "lower_bound", "mean", "sd"]
+        assert list(found) == [
+            "row", "search", "city", "ones", "price", "stops", "rank", "propensity", "lower_bound", "mean", "sd",
+            "runner_up", "task_known", "kept_incumbent", "reason",
+        ]  # fmt: skip
         assert (found["search"], found["city"]) == (["x", "y"], ["Oslo", "Rome"])
         policy = hieropo.load_policy(flights / "policy").policy
         first = policy.choose("Oslo", phi=[[1, 4, 0], [1, 1, 0]])
@@ -379,7 +398,8 @@ class TestCandidates:
         cities = pa.array(["Oslo", "Rome", "Rome", "Rome", "Rome"])
         change = lambda t: t.set_column(1, "city", cities)  # noqa: E731
         search = edited(flights / "search.parquet", tmp_path / "search.parquet", change)
-        error = refuses(1, "decide", flights / "policy", search, "-o", tmp_path / "d", "--request", "search")
+        words = (flights / "policy", search, "-o", tmp_path / "d", "--request", "search", "--strict")
+        error = refuses(1, "decide", *words)
         assert (
             "Request 'x' (column 'search') has two tasks (column 'city'): 'Oslo' in row 0, 'Rome' in row 2"
             in error

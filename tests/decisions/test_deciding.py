@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import hieropo
-from hieropo.decisions import deciding as decisions
-from hieropo.decisions.deciding import decide, decide_candidates
+from hieropo.decisions import candidates as candidates_module
+from hieropo.decisions import decide
+from hieropo.decisions.decisions import Decisions
 from hieropo.errors import ArtifactError, InputError, NumericalError, UnknownTaskError
 from hieropo.logs.arrow.writing import id_column, write_tables
 
@@ -38,14 +39,14 @@ def candidates() -> pa.Table:
                      "b": rng.normal(size=request.size)})  # fmt: skip
 
 
-def gathered(parts: Iterator[decisions.Decisions]) -> tuple[dict[str, list[Any]], int, int]:
+def gathered(parts: Iterator[Decisions]) -> tuple[dict[str, list[Any]], int, int]:
     found = list(parts)
     table = pa.concat_tables([part.table for part in found])
     return table.to_pydict(), sum(part.requests for part in found), sum(part.unseen for part in found)
 
 
 def test_candidates_are_chosen_as_one_by_one(policy: hieropo.LCBPolicy, candidates: pa.Table) -> None:
-    found, requests, unseen = gathered(decide_candidates(policy, candidates, task="task", request="request"))
+    found, requests, unseen = gathered(decide(policy, candidates, task="task", request="request"))
     columns = {name: candidates.column(name).to_numpy() for name in candidates.column_names}
     order = list(dict.fromkeys(columns["request"].tolist()))
     assert found["request"] == order
@@ -63,9 +64,9 @@ def test_pieces_do_not_change_the_answer(
     policy: hieropo.LCBPolicy, candidates: pa.Table, monkeypatch: pytest.MonkeyPatch, block: int, top: int
 ) -> None:
     words = {"task": "task", "request": "request", "top": top}
-    whole = gathered(decide_candidates(policy, candidates, **words))
-    monkeypatch.setattr(decisions, "BLOCK", block)
-    assert gathered(decide_candidates(policy, candidates, **words)) == whole
+    whole = gathered(decide(policy, candidates, **words))
+    monkeypatch.setattr(candidates_module, "BLOCK", block)
+    assert gathered(decide(policy, candidates, **words)) == whole
 
 
 def test_batches_do_not_change_the_answer() -> None:
@@ -88,7 +89,7 @@ def test_a_row_beyond_the_first_batch_is_named_by_its_number_in_the_file() -> No
     tasks[66_000] = 9
     requests = pa.table({"t": tasks})
     with pytest.raises(UnknownTaskError, match=r"Task 9 \(row 66000\)"):
-        list(decide(learner.policy_, requests, task="t"))
+        list(decide(learner.policy_, requests, task="t", strict=True))
     with pytest.raises(UnknownTaskError, match=r"Task 9 \(row 66000\)"):
         learner.predict(requests)
 
@@ -98,10 +99,10 @@ def test_a_candidate_is_refused_by_the_first_row_of_its_request(policy: hieropo.
     rows = {"request": [1, 1, 2, 2, 1, 3], "task": [0, 0, 0, 0, 0, 7], "a": [0.0, 0, 0, 1e308, 0, 0]}
     table = pa.table({**rows, "b": rows["a"]})
     with pytest.raises(NumericalError, match="Row 2: the lower bound of a candidate overflows"):
-        list(decide_candidates(policy, table, **words))
+        list(decide(policy, table, strict=True, **words))
     strict = hieropo.LCBPolicy(policy.table, policy.features, unseen="error")
     with pytest.raises(UnknownTaskError, match=r"Task 7 \(row 3\)"):
-        list(decide_candidates(strict, table.filter(pa.compute.field("request") != 2), **words))
+        list(decide(strict, table.filter(pa.compute.field("request") != 2), strict=True, **words))
 
 
 def test_the_wrong_kind_of_policy_is_refused(policy: hieropo.LCBPolicy, candidates: pa.Table) -> None:
@@ -109,7 +110,7 @@ def test_the_wrong_kind_of_policy_is_refused(policy: hieropo.LCBPolicy, candidat
         next(decide(policy, candidates, task="task"))
     listed = hieropo.LCBPolicy(policy.table, hieropo.indicator(["x", "y"]))
     with pytest.raises(InputError, match="cannot group rows"):
-        next(decide_candidates(listed, candidates, task="task", request="request"))
+        next(decide(listed, candidates, task="task", request="request"))
 
 
 @pytest.mark.parametrize(

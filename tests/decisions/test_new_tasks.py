@@ -10,7 +10,7 @@ import pytest
 from command_line import answers, refuses
 
 from hieropo import HierOPO, HieropoWarning, LogError, SchemaError, UnknownTaskError, load_learner
-from hieropo.decisions.deciding import decide_candidates
+from hieropo.decisions import decide
 from hieropo.decisions.new_tasks import NewTasks
 
 ROLES = {"task": "store", "action": "offer", "reward": "profit"}
@@ -141,7 +141,8 @@ def test_decisions_on_the_command_line_are_the_same(learner: HierOPO, tmp_path: 
     law = learner.posterior_.new_task("town 1")
     assert first["mean"][0].as_py() == pytest.approx(law.mean[1], rel=1e-9)
     assert first["sd"][0].as_py() == pytest.approx(np.sqrt(law.cov[1, 1]), rel=1e-9)
-    assert "(role level)" in refuses(1, "decide", tmp_path / "policy", tmp_path / "bare.parquet", "-o", out)
+    bare = ("decide", tmp_path / "policy", tmp_path / "bare.parquet", "-o", out, "--strict")
+    assert "(role level)" in refuses(1, *bare)
 
 
 def test_a_mixture_of_hierarchies_answers_for_new_tasks_too() -> None:
@@ -169,7 +170,7 @@ def test_candidates_of_a_new_task_are_judged_by_its_group() -> None:
             **{f"is {k}": [float(k == a) for _, _, a in rows] for k in range(3)},
         }
     )  # fmt: skip
-    new_tasks = NewTasks.of(learner.roles_, lambda: (learner.posterior_, learner._task_levels))
-    parts = decide_candidates(learner.policy_, asked, task="store", request="visit", new_tasks=new_tasks)
+    new_tasks = NewTasks.of(learner.roles_, lambda: learner._task_levels, lambda: learner.posterior_)
+    parts = decide(learner.policy_, asked, task="store", request="visit", new_tasks=new_tasks)
     found = [row for part in parts for row in part.table["row"].to_pylist()]
     assert [rows[row][2] for row in found] == [1, 1, 0]

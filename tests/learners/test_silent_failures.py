@@ -335,7 +335,7 @@ class TestWholeNumbersThatBecameFloatsAreNoIds:
                 policy.choose_many(requests["store"].to_numpy())
         ids = pa.table({"store": WHOLE, "name": [float(each) for each in WHOLE]})
         with pytest.raises(LogError, match=f"'name', {ROUNDED}"):
-            next(decide(stored, ids, task="store", request="name"))
+            next(decide(found.policy_, ids, task="name", strict=True))
 
     def test_float32_has_them_from_2_to_the_24_on(self):
         made = pa.table(log(store=lambda k, _: 2**24 + k % 8))

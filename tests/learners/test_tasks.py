@@ -227,7 +227,7 @@ class TestOnTheCommandLine:
         assert "all rows are one task" in done
         out = tmp_path / "decisions.parquet"
         answers("decide", tmp_path / "p", shop / "requests.parquet", "-o", out)
-        assert pq.read_table(out).column_names[:2] == ["row", "action"]
+        assert pq.read_table(out).column_names[:5] == ["row", "city", "branch", "visits", "action"]
         assert pc.unique(pq.read_table(out)["action"]).to_pylist() == ["coupon"]
 
 

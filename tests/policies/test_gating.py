@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo.decisions.deciding import decide, decide_candidates
+from hieropo.decisions import decide
 from hieropo.errors import ArtifactError, HieropoError, InputError, LogError, MismatchError
 from hieropo.features.maps import Columns, indicator, per_action
 from hieropo.model.hierarchy import Hierarchy
@@ -148,7 +148,7 @@ def test_a_gate_without_a_list_of_actions_takes_no_incumbent_and_no_candidates_i
         GatedPolicy(plain, [0.0, 0.0], 0.05, incumbent="left")
     rows = pa.table({"task": ["a"], "r": [1], "x": [0.1], "y": [0.2]})
     with pytest.raises(InputError, match="gate needs a policy with a list of actions"):
-        list(decide_candidates(GatedPolicy(plain, [0.0, 0.0], 0.05), rows, task="task", request="r"))
+        list(decide(GatedPolicy(plain, [0.0, 0.0], 0.05), rows, task="task", request="r"))
 
 
 def test_a_gate_over_no_tasks_leaves_everything_to_the_incumbent() -> None:

@@ -27,6 +27,17 @@ else:
 DEBUG = "hieropo.debug"
 WARNINGS = "hieropo.warnings"
 INTERRUPTED = 130
+FOREIGN = (
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".feather",
+    ".arrow",
+    ".orc",
+    ".xlsx",
+)
 
 Line = progress.Line  # commands take it from this module
 

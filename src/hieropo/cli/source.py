@@ -47,6 +47,9 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+STANDARD_INPUT = "-"
+
+
 @dataclass(frozen=True)
 class Rows:
     """The source of rows that a command line names.
@@ -54,7 +57,7 @@ class Rows:
     Parameters
     ----------
     place : str
-        A path, a glob, or the path or URL of a database.
+        A path, a glob, ``-`` for standard input, or the path or URL of a database.
     filter : str or None
         A test that rows must pass.
     sql : str or None
@@ -78,8 +81,16 @@ class Rows:
         from hieropo.logs.engines.sql import sql
         from hieropo.logs.opening import open_log
 
-        source = self.place if self.sql is None else sql(self.sql, self.place)
+        source = self._path() if self.sql is None else sql(self.sql, self.place)
         return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
+
+    def _path(self) -> Any:
+        """Return the path of the rows; for standard input, that of a file with its bytes."""
+        if self.place != STANDARD_INPUT:
+            return self.place
+        from hieropo.logs.formats.standard_input import standard_input
+
+        return standard_input()
 
     def open_for(self, features: Any, *, rereadable: bool = False, lenient: bool = False) -> Any:
         """Open the rows as requests of a feature map: text of its terms is read as text from files of text."""
@@ -88,7 +99,7 @@ class Rows:
 
         opened = self.open(rereadable=rereadable, lenient=lenient)
         types = stated_types(opened, features)
-        if not types or self.sql is not None or find_files(self.place).kind not in TEXTS:
+        if not types or self.sql is not None or find_files(self._path()).kind not in TEXTS:
             return opened
         return replace(self, types={**types, **self.types}).open(rereadable=rereadable, lenient=lenient)
 
@@ -106,7 +117,9 @@ class Rows:
 
     @property
     def shown(self) -> str:
-        """Return the place without a password."""
+        """Return the place without a password, for messages."""
+        if self.place == STANDARD_INPUT:
+            return "standard input"
         if "://" not in self.place:
             return self.place
         from hieropo.logs.engines.sql import without_password
@@ -118,7 +131,7 @@ class Rows:
         more = [] if self.sql is None else ["--sql", self.sql]
         more += [] if self.filter is None else ["--filter", self.filter]
         more += [word for column, kind in self.types.items() for word in ("--type", f"{column}={kind}")]
-        return shlex.join([self.shown, *more])
+        return shlex.join(["LOG" if self.place == STANDARD_INPUT else self.shown, *more])
 
     def to_dict(self, role: str = "log") -> dict[str, Any]:
         """Return the rows as a policy stores them in its provenance."""

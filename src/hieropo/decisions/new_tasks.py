@@ -1,13 +1,15 @@
 """Policies for tasks that are not in the log, from the groups and metadata in the requests."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hieropo._utils.packed import pack
 from hieropo.decisions.requests import Requests
-from hieropo.errors import SchemaError, UnknownTaskError, warn
+from hieropo.errors import LogError, SchemaError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.posterior import PosteriorTable
 from hieropo.model.task_levels import TaskLevels
@@ -27,26 +29,44 @@ class NewTasks:
     ----------
     roles : Roles
         Of the log.
-    load : callable
-        Returns the posterior, and the levels and metadata of the tasks in the log; called at the first new task.
+    task_levels : callable
+        Returns the levels and metadata of the tasks in the log; called at the first new task.
+    posterior : callable
+        Returns the posterior; called at the first new task that is decided by its prior.
     """
 
     levels: tuple[str, ...]
     metadata: tuple[str, ...]
 
-    def __init__(self, roles: Roles, load: Callable[[], tuple[Any, TaskLevels]]) -> None:
+    def __init__(
+        self, roles: Roles, task_levels: Callable[[], TaskLevels], posterior: Callable[[], Any]
+    ) -> None:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
-        self._load, self._posterior = load, None
-        self._task_levels = TaskLevels(self._roles)
-        self._groups: list[Keys] = []  # groups in the log, level by level from the tasks upwards
+        self._load_task_levels, self._load_posterior = task_levels, posterior
         self._warned = False
         self._priors: dict[Any, Gaussian] = {}
 
     @classmethod
-    def of(cls, roles: Roles, load: Callable[[], tuple[Any, TaskLevels]]) -> Self | None:
+    def of(
+        cls, roles: Roles, task_levels: Callable[[], TaskLevels], posterior: Callable[[], Any]
+    ) -> Self | None:
         """Return the policies for new tasks; None where the log has neither levels nor metadata."""
-        return cls(roles, load) if roles.levels or roles.metadata else None
+        return cls(roles, task_levels, posterior) if roles.levels or roles.metadata else None
+
+    @cached_property
+    def _posterior(self) -> Any:
+        return self._load_posterior()
+
+    @cached_property
+    def _task_levels(self) -> TaskLevels:
+        return self._load_task_levels().copy()
+
+    @cached_property
+    def _groups(self) -> tuple[Keys, ...]:
+        """The groups in the log, the widest level first."""
+        parents = self._load_task_levels().levels().values()
+        return tuple(Keys.factorize(list(parent.values()))[0] for parent in reversed(list(parents)))
 
     def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
         """Return a policy with the settings of ``like`` for the tasks of requests, none of which is in the log.
@@ -65,19 +85,8 @@ class NewTasks:
         """
         if requests.absent:
             raise SchemaError(self._absent_message(requests))
-        if self._posterior is None:
-            self._posterior, of_log = self._load()
-            self._task_levels = of_log.copy()
-            self._groups = [Keys.factorize(list(parent.values()))[0] for parent in of_log.levels().values()]
         self._warn_of_groups(requests)
-        n = len(requests)
-        self._task_levels.add(
-            Batch(
-                requests.task, None, np.zeros(n), None,  # type: ignore[arg-type]  # no context is needed
-                first_row=requests.first_row, roles=self._roles, levels=requests.levels, metadata=requests.metadata,
-                rows=requests.numbers,
-            )
-        )  # fmt: skip
+        self._task_levels.add(self._batch(requests))
         keys, _ = Keys.factorize(requests.task)
         parents, metadata = tuple(self._task_levels.levels().values()), self._task_levels.known
         priors = [self._prior(task, parents, metadata) for task in keys.values.tolist()]
@@ -87,9 +96,43 @@ class NewTasks:
         )  # fmt: skip
         return LCBPolicy(table, like.features, pessimism=like.pessimism)
 
+    def _batch(self, requests: Requests) -> Batch:
+        return Batch(
+            requests.task, None, np.zeros(len(requests)), None,  # type: ignore[arg-type]  # no context is needed
+            first_row=requests.first_row, roles=self._roles, levels=requests.levels, metadata=requests.metadata,
+            rows=requests.numbers,
+        )  # fmt: skip
+
+    def absent_reason(self, requests: Requests) -> str | None:
+        """Return the reason why requests of new tasks cannot be used: an absent column; None where none is absent."""
+        if not requests.absent:
+            return None
+        column = requests.absent[0]
+        return f"a new task without {'its group' if column in self.levels else 'its metadata'}, {column!r}"
+
+    def contradictions(self, requests: Requests) -> NDArray[np.bool_]:
+        """Return which requests (n,) of new tasks contradict earlier ones or the log in their groups or metadata."""
+        bad = np.zeros(len(requests), dtype=np.bool_)
+        try:
+            self._task_levels.add(self._batch(requests))
+        except LogError:
+            for row in range(len(requests)):
+                try:
+                    self._task_levels.add(self._batch(requests.subset(np.array([row]))))
+                except LogError:
+                    bad[row] = True
+        return bad
+
+    def known_groups(self, requests: Requests) -> tuple[NDArray[np.bool_], ...]:
+        """Return for each level, the widest first, which groups (n,) of the requests are in the log."""
+        return tuple(
+            np.asarray(known.locate(groups)) >= 0
+            for groups, known in zip(requests.levels, self._groups, strict=True)
+        )
+
     def _warn_of_groups(self, requests: Requests) -> None:
         """Warn once of an unknown group whose id resembles a known one."""
-        columns = zip(self.levels, requests.levels, reversed(self._groups), strict=True)
+        columns = zip(self.levels, requests.levels, self._groups, strict=True)
         for column, groups, known in [] if self._warned else columns:
             values = Keys.factorize(groups)[0].values
             unknown = values[np.asarray(known.locate(values)) < 0].tolist()

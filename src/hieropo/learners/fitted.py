@@ -1,4 +1,4 @@
-"""A fitted learner: predict, coefficients, summary, evaluate and save."""
+"""A fitted learner: decide, choose, predict, coefficients, summary, evaluate and save."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.progress import shows_progress
 from hieropo._utils.text import thousands, whole
+from hieropo.decisions.deciding import choose, decide, request_columns
+from hieropo.decisions.decisions import Decisions
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
-from hieropo.decisions.requests import read_requests
+from hieropo.decisions.requests import RequestReader
 from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
@@ -25,15 +27,14 @@ from hieropo.learners.population import PopulationSummary, crossed_population_su
 from hieropo.learners.saving import learner_provenance, versions
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
-from hieropo.logs.encoding import opened_requests
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import features_note
 from hieropo.policies.gating import GatedPolicy
-from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.policies.lower_bound import Choice, LCBPolicy
 from hieropo.report import Document, Facts, Section, fragment
-from hieropo.rows.batches import Roles, column_of
+from hieropo.rows.batches import Roles, column_of, task_columns
 from hieropo.storage.save import save_policy
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Fitted:
-    """The methods of a learner that need a fit: predict, summary, evaluate and save."""
+    """The methods of a learner that need a fit: decide, choose, predict, summary, evaluate and save."""
 
     policy_: LCBPolicy | GatedPolicy
     features_: FeatureMap
@@ -88,13 +89,11 @@ class Fitted:
     @shows_progress
     @one_blas_thread
     def predict(self, requests: Any, *, eligible: str | Literal[False] | None = None) -> NDArray[Any]:
-        """Choose an action for each request.
+        """Choose an action for each request, in scikit-learn's manner; :meth:`decide` tells more of each choice.
 
         Parameters
         ----------
-        requests : as ``log`` in :meth:`fit`
-            Rows with the task and context columns of the log; also with its column of eligible actions where the log
-            had one, and with its levels and metadata where a task is not in the log.
+        requests : as in :meth:`decide`
         eligible : str or False, optional
             Column that lists the actions that can be taken. Default: that of the log. False: all actions can be taken.
 
@@ -112,17 +111,118 @@ class Fitted:
         HieropoWarning
             No request is of a task in the log, or the id of an unknown task resembles that of a known one.
         """
-        policy = self._fitted()
-        if self.features_.actions is None:
+        policy, features = self._fitted(), self.features_
+        if features.actions is None:
             raise InputError(
                 "The feature map of this learner has no list of actions: each candidate is a row of its own, and "
-                "predict takes one row per request. Use policy_.choose(task, phi=...), or `hieropo decide --request`."
+                "predict takes one row per request. Use decide(rows, request=...), or `hieropo decide --request`."
             )
-        eligible_column = column_of(eligible, self._eligible_column(policy))
-        new_tasks = NewTasks.of(self.roles_, lambda: (self.posterior_, self._task_levels))
-        columns = self.roles_.task, self.features_.columns, eligible_column
-        source = opened_requests(requests, self.features_)
-        return chosen_actions(policy, read_requests(source, *columns, new_tasks=new_tasks), new_tasks)
+        new_tasks = self._new_tasks()
+        columns = request_columns(
+            features, new_tasks, task=self.roles_.task, carried=(),
+            eligible=self._eligible_of_requests(policy, eligible),
+        )  # fmt: skip
+        return chosen_actions(policy, RequestReader(requests, columns, strict=True), new_tasks)
+
+    @shows_progress
+    @one_blas_thread
+    def decide(  # noqa: PLR0913 - one parameter for each role
+        self,
+        requests: Any,
+        *,
+        id: str | Sequence[str] | None = None,  # noqa: A002 - the word of users
+        top: int = 1,
+        strict: bool = False,
+        task: str | Sequence[str] | None = None,
+        context: Sequence[str] | None = None,
+        eligible: str | Literal[False] | None = None,
+        levels: Sequence[str] | None = None,
+        metadata: Sequence[str] | None = None,
+        request: str | None = None,
+    ) -> Decisions:
+        """Choose an action for each request, and return a table that joins back to the requests.
+
+        A request that cannot be used does not stop the others: its row has no action and a reason, it is counted, and a
+        warning has the counts.
+
+        Parameters
+        ----------
+        requests : as ``log`` in :meth:`fit`
+            Rows with the task and context columns of the log; also with its column of eligible actions where the log
+            had one, and with its levels and metadata where a task is not in the log.
+        id : str or sequence of str, optional
+            Columns of the requests that the table carries along, such as an id of the request. Default: all.
+        top : int
+            Number of best actions of each request, ranked.
+        strict : bool
+            True: the first request that cannot be used is an error.
+        task, context, eligible, levels, metadata : optional
+            Columns of the requests that have other names than those of the log; lists are in the order of the log's.
+            ``eligible=False``: all actions can be taken.
+        request : str, optional
+            Column with an id of the request, where the policy has no list of actions: each row is then a candidate, and
+            rows with the same id are the candidates of one request.
+
+        Returns
+        -------
+        Decisions
+            ``to_pandas()``, ``to_polars()``, ``.table`` (Arrow); columns as :class:`Decisions` lists them.
+
+        Raises
+        ------
+        SchemaError
+            A column is missing, exists twice, or is of a type that does not fit its role.
+        LogError, UnknownTaskError, UnknownActionError, NumericalError
+            There is no request; or ``strict``, and a request cannot be used. The message says which, and what to do.
+
+        Warns
+        -----
+        HieropoWarning
+            Requests cannot be used; no request is of a task in the log, or the id of an unknown task resembles that of
+            a known one.
+        """
+        policy = self._fitted()
+        parts = decide(
+            policy, requests, task=task_columns(task) or self.roles_.task, context=context, levels=levels,
+            metadata=metadata, eligible=self._eligible_of_requests(policy, eligible), id=id, request=request,
+            top=top, strict=strict, new_tasks=self._new_tasks(),
+        )  # fmt: skip
+        return Decisions.concatenated(list(parts))
+
+    @one_blas_thread
+    def choose(self, request: Mapping[str, Any], *, eligible: str | Literal[False] | None = None) -> Choice:
+        """Choose an action for one request.
+
+        Parameters
+        ----------
+        request : dict
+            Values of the columns that :meth:`decide` reads, by name. Others are ignored.
+        eligible : str or False, optional
+            Key of the list of actions that can be taken. Default: that of the log. False: all actions can be taken.
+
+        Returns
+        -------
+        Choice
+            Its ``action`` is None where the gate of the policy leaves the task to an incumbent that is not known.
+
+        Raises
+        ------
+        InputError, SchemaError, LogError, UnknownTaskError, UnknownActionError, NumericalError
+            As :meth:`decide` with ``strict``.
+        """
+        policy = self._fitted()
+        column = self._eligible_of_requests(policy, eligible)
+        return choose(policy, request, self._new_tasks(), task=self.roles_.task, eligible=column)
+
+    def _new_tasks(self) -> NewTasks | None:
+        return NewTasks.of(self.roles_, lambda: self._task_levels, lambda: self.posterior_)
+
+    def _eligible_of_requests(
+        self, policy: LCBPolicy | GatedPolicy, eligible: str | Literal[False] | None
+    ) -> str | None:
+        """Return the column of eligible actions of requests; none of the log where candidates are rows."""
+        usual = None if self.features_.actions is None else self._eligible_column(policy)
+        return column_of(eligible, usual)
 
     def _eligible_column(self, policy: LCBPolicy | GatedPolicy) -> str | None:
         """Return the column of eligible actions of the log of the gate, else of the log of the fit."""

@@ -56,8 +56,9 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     roles = Roles(**provenance["columns"])
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, moments),
-        task_levels=_task_levels(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
-        noise_told=provenance.get("noise_told", True), actions_given=provenance.get("actions_given", False),
+        task_levels=TaskLevels.of_hierarchy(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty,
+        sketch=stored.sketch, noise_told=provenance.get("noise_told", True),
+        actions_given=provenance.get("actions_given", False),
     )  # fmt: skip
 
 
@@ -135,12 +136,3 @@ def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarc
     if isinstance(settings.get("task_cov"), list):
         settings["task_cov"] = np.array(settings["task_cov"])
     return settings
-
-
-def _task_levels(roles: Roles, hierarchy: AnyHierarchy) -> TaskLevels:
-    metadata = {}
-    if roles.metadata and hierarchy.metadata is not None:
-        tasks = hierarchy.metadata.tasks.values.tolist()
-        metadata = dict(zip(tasks, hierarchy.metadata.values, strict=True))
-    parents = [level.parent for level in hierarchy.levels] if roles.levels else []
-    return TaskLevels.of(roles, parents, metadata)

@@ -35,6 +35,18 @@ class TaskLevels:
         task_levels._known = {task: np.asarray(values, dtype=np.float64) for task, values in known.items()}
         return task_levels
 
+    @classmethod
+    def of_hierarchy(cls, roles: Roles, hierarchy: Any) -> "TaskLevels":
+        """Return the task levels that a hierarchy of either kind holds; empty without a hierarchy."""
+        if hierarchy is None:
+            return cls(roles)
+        metadata = {}
+        if roles.metadata and hierarchy.metadata is not None:
+            tasks = hierarchy.metadata.tasks.values.tolist()
+            metadata = dict(zip(tasks, hierarchy.metadata.values, strict=True))
+        parents = [level.parent for level in hierarchy.levels] if roles.levels else []
+        return cls.of(roles, parents, metadata)
+
     def copy(self) -> "TaskLevels":
         """Return an independent copy."""
         copied = TaskLevels(self._roles)

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.text import counted
 from hieropo._utils.ties import at_most
-from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.errors import HieropoError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
-from hieropo.policies.marginals import TaskTable, UnitTable, Unseen
+from hieropo.policies.marginals import RowNumbers, TaskTable, UnitTable, Unseen, row_number
 
 KEPT = -1  # the index of a choice that is left to the incumbent
 
@@ -104,7 +104,10 @@ class GatedPolicy:
 
     def passes(self, tasks: Any) -> Mask:
         """Return a mask of the tasks (n,) that pass."""
-        rows = np.asarray(self.policy.table.keys.locate(tasks))
+        return self.passes_rows(np.asarray(self.policy.table.keys.locate(tasks)))
+
+    def passes_rows(self, rows: NDArray[np.int64]) -> Mask:
+        """Return a mask of rows (n,) of the policy's table that pass; -1, an unknown task, does not."""
         if not self.harm.size:
             return np.zeros(rows.size, dtype=np.bool_)
         return (rows >= 0) & self.passed[rows]
@@ -137,7 +140,7 @@ class GatedPolicy:
             return Choice(None, KEPT, np.nan, np.nan, np.nan)
         return self.policy.choose(task, context, phi=phi, eligible=[self.incumbent])
 
-    def choose_many(
+    def choose_many(  # noqa: PLR0913 - what a caller with many requests knows of them
         self,
         tasks: Any,
         context: ArrayLike | None = None,
@@ -146,22 +149,31 @@ class GatedPolicy:
         eligible: ArrayLike | None = None,
         top: int = 1,
         threads: int | None = None,
-        first_row: int = 0,
+        first_row: RowNumbers = 0,
+        located: NDArray[np.int64] | None = None,
+        refused: dict[int, HieropoError] | None = None,
     ) -> Choices:
         """Return the choices for n requests; parameters and errors as in :meth:`LCBPolicy.choose_many`.
 
         Requests of tasks that do not pass have the incumbent's action alone, or only indices -1.
         """
+        if located is None:
+            located = np.asarray(
+                self.table.keys.locate(tasks if isinstance(tasks, np.ndarray) else list(tasks))
+            )
         choices = self.policy.choose_many(
-            tasks, context, phi=phi, eligible=eligible, top=top, threads=threads, first_row=first_row
-        )
-        kept = np.flatnonzero(~self.passes(tasks if isinstance(tasks, np.ndarray) else list(tasks)))
+            tasks, context, phi=phi, eligible=eligible, top=top, threads=threads, first_row=first_row,
+            located=located, refused=refused,
+        )  # fmt: skip
+        is_kept = ~self.passes_rows(located)
+        is_kept[list(refused or ())] = False
+        kept = np.flatnonzero(is_kept)
         if not kept.size:
             return choices
         for array in choices:
             array[kept] = KEPT if array.dtype.kind == "i" else np.nan
         if self.incumbent is not None:
-            self._choose_incumbent(choices, kept, tasks, context, phi, eligible, first_row)
+            self._choose_incumbent(choices, kept, tasks, context, phi, eligible, first_row, refused)
         return choices
 
     def _choose_incumbent(
@@ -172,19 +184,27 @@ class GatedPolicy:
         context: ArrayLike | None,
         phi: ArrayLike | None,
         eligible: ArrayLike | None,
-        first_row: int,
+        first_row: RowNumbers,
+        refused: dict[int, HieropoError] | None,
     ) -> None:
         """Write the incumbent's action into the choices of requests that do not pass."""
         code = self._incumbent_code()
         features = self.policy.features
         count = len(features.actions or ()) if features is not None else 0
         if eligible is not None:
-            ineligible = kept[~np.asarray(eligible)[kept, code]]
-            if ineligible.size:
-                raise LogError(
-                    f"Row {first_row + int(ineligible[0])}: its task does not pass the gate, and the incumbent's "
-                    f"action {self.incumbent!r} is not eligible. Make it eligible, or use a gate without incumbent=."
+            is_eligible = np.asarray(eligible)[kept, code]
+            errors = {
+                row: LogError(
+                    f"Row {row_number(first_row, row)}: its task does not pass the gate, and the incumbent's action "
+                    f"{self.incumbent!r} is not eligible. Make it eligible, or use a gate without incumbent=."
                 )
+                for row in kept[~is_eligible].tolist()
+            }
+            if errors and refused is None:
+                raise errors[min(errors)]
+            if refused is not None:
+                refused.update(errors)
+            kept = kept[is_eligible]
         only = np.zeros((kept.size, count), dtype=np.bool_)
         only[:, code] = True
         ids = np.asarray(tasks)[kept] if isinstance(tasks, np.ndarray) else [list(tasks)[k] for k in kept]
@@ -193,7 +213,7 @@ class GatedPolicy:
             None if context is None else np.asarray(context)[kept],
             phi=None if phi is None else np.asarray(phi)[kept],
             eligible=only,
-            first_row=first_row,
+            first_row=np.array([row_number(first_row, row) for row in kept.tolist()], dtype=np.int64),
         )
         for array, part in zip(choices, incumbents, strict=True):
             array[kept, 0] = part[:, 0]

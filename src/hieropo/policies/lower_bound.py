@@ -6,14 +6,22 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.policies.candidates import ALL, Candidates, feature_array
-from hieropo.policies.marginals import HasTable, TaskMarginals, TaskTable, UnitTable, Unseen
+from hieropo.policies.marginals import (
+    HasTable,
+    RowNumbers,
+    TaskMarginals,
+    TaskTable,
+    UnitTable,
+    Unseen,
+    row_number,
+)
 from hieropo.policies.sampling import SampledChoice, SampledChoices, SamplingPolicy
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
@@ -63,6 +71,10 @@ class Choices(NamedTuple):
 
     def __repr__(self) -> str:
         return brief(self)
+
+    def part(self, rows: slice) -> "Choices":
+        """Return views of the choices of some requests."""
+        return Choices(self.index[rows], self.lower_bound[rows], self.mean[rows], self.sd[rows])
 
 
 @final
@@ -201,7 +213,7 @@ class LCBPolicy:
         actions = candidates.actions
         return Choice(None if actions is None else actions[index], index, bound, mean, sd)
 
-    def choose_many(
+    def choose_many(  # noqa: PLR0913 - what a caller with many requests knows of them
         self,
         tasks: Any,
         context: ArrayLike | None = None,
@@ -210,7 +222,9 @@ class LCBPolicy:
         eligible: ArrayLike | None = None,
         top: int = 1,
         threads: int | None = None,
-        first_row: int = 0,
+        first_row: RowNumbers = 0,
+        located: Rows | None = None,
+        refused: dict[int, HieropoError] | None = None,
     ) -> Choices:
         """Choose an action for each of n requests, or rank the best ``top`` candidates of each.
 
@@ -224,8 +238,14 @@ class LCBPolicy:
         top : int
         threads : int, optional
             Default: one for small batches, else one for each processor; the choices do not depend on it.
-        first_row : int
-            Number of the first request, where these are a part of a longer table; messages count rows from it.
+        first_row : int or (n,) array
+            Number of the first request, where these are a part of a longer table, from which messages count rows; or
+            the numbers of all.
+        located : (n,) int, optional
+            The tasks' rows in the table, where ``table.keys.locate(tasks)`` has found them already.
+        refused : dict, optional
+            Takes the error of each request for which no candidate can be chosen, by its position; its outputs are -1
+            and NaN. Default: the first such error is raised.
 
         Raises
         ------
@@ -234,35 +254,78 @@ class LCBPolicy:
         """
         if top < 1:
             raise InputError(f"top={top} asks for no candidate. Set it to 1 or more.")
-        rows = self._marginals.locate(tasks, first_row)
+        rows = self._marginals.locate(tasks, first_row, located)
         n = rows.size
-        make, K = self._candidates.supply(context, phi, n, first_row)
+        make, K = self._candidates.supply(context, phi, n, row_number(first_row, 0) if n else 0)
         mask = self._candidates.masks(eligible, n, K)
-        index = np.full((n, top), -1, dtype=np.int64)
-        bound, mean, sd = np.full((3, n, top), np.nan)
-        marginals, loops = self._marginals, self._marginals.loops()
-        prior = marginals.prior[:2]
-
-        def choose_block(start: int) -> HieropoError | None:
-            part = slice(start, start + step)
-            features, allowed = make(part), mask[part]
-            out = index[part], bound[part], mean[part], sd[part]
-            bad = loops.choose(
-                marginals.means, marginals.covs, *prior, rows[part], features, allowed, self.pessimism, *out
-            )
-            if bad < 0:
-                return None
-            row_mask = allowed[bad] if len(allowed) else ALL
-            return self._candidates.refusal(f"Row {first_row + start + bad}", features[bad], row_mask)
-
-        size = K * marginals.means.shape[-1]
+        out = Choices(np.full((n, top), -1, dtype=np.int64), *np.full((3, n, top), np.nan))
+        size = K * self._marginals.means.shape[-1]
         step = max(1, _BLOCK // max(size, 1))
+
+        def choose_block(start: int) -> list[tuple[int, HieropoError]]:
+            part = slice(start, start + step)
+            block = _Block(rows[part], make(part), mask[part], out.part(part))
+            numbers = first_row[part] if isinstance(first_row, np.ndarray) else first_row + start
+            return [
+                (start + row, error) for row, error in self._choose_block(block, numbers, refused is not None)
+            ]
+
         if threads is None:
             threads = 1 if n * size < _THREADED else processors()
-        for error in in_threads(choose_block, range(0, n, step), threads):
-            if error is not None:
-                raise error
-        return Choices(index, bound, mean, sd)
+        for errors in in_threads(choose_block, range(0, n, step), threads):
+            if errors and refused is None:
+                raise errors[0][1]
+            if refused is not None:
+                refused.update(errors)
+        return out
+
+    def _choose_block(
+        self,
+        block: "_Block",
+        numbers: RowNumbers,
+        go_on: bool,  # noqa: FBT001
+    ) -> list[tuple[int, HieropoError]]:
+        """Choose for a block of requests; return the errors of those for which it cannot, only the first or all."""
+        errors: list[tuple[int, HieropoError]] = []
+        first = 0
+        while (bad := self._choose_rows(block.rows_from(first))) >= 0:
+            bad += first
+            mask = block.mask[bad] if len(block.mask) else ALL
+            place = f"Row {row_number(numbers, bad)}"
+            errors.append((bad, self._candidates.refusal(place, block.features[bad], mask)))
+            if not go_on:
+                break
+            for (
+                array
+            ) in block.out:  # the loop stopped at this request; those before it are chosen again without it
+                array[first : bad + 1] = -1 if array.dtype.kind == "i" else np.nan
+            self._choose_rows(block.rows_from(first, bad))
+            first = bad + 1
+        return errors
+
+    def _choose_rows(self, block: "_Block") -> int:
+        """Choose for a block; return the first request for which no candidate can be chosen, or -1."""
+        marginals = self._marginals
+        return int(
+            marginals.loops().choose(
+                marginals.means, marginals.covs, *marginals.prior[:2], block.rows, block.features, block.mask,
+                self.pessimism, *block.out,
+            )
+        )  # fmt: skip
+
+
+class _Block(NamedTuple):
+    """Consecutive requests: their rows in the table, features, eligibility and outputs."""
+
+    rows: Rows
+    features: Array
+    mask: Mask
+    out: Choices
+
+    def rows_from(self, first: int, stop: int | None = None) -> "_Block":
+        """Return some of the requests."""
+        part = slice(first, stop)
+        return _Block(self.rows[part], self.features[part], self.mask[part], self.out.part(part))
 
 
 def checked_pessimism(pessimism: float | None, level: float | None) -> float:

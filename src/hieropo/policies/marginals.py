@@ -17,6 +17,7 @@ from hieropo.rows.keys import TaskKeys
 
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
+RowNumbers = int | Rows  # the number of the first row, or the numbers of all
 
 MAX_COMPARED = 10  # unknown tasks of a batch that are compared with the known ones
 
@@ -86,6 +87,11 @@ class HasTable(Protocol):
 
     def table(self) -> TaskTable | UnitTable:
         """Return the posterior of every task."""
+
+
+def row_number(numbers: RowNumbers, row: int) -> int:
+    """Return the number of a row, from the number of the first one or the numbers of all."""
+    return int(numbers[row]) if isinstance(numbers, np.ndarray) else numbers + row
 
 
 class Marginal(NamedTuple):
@@ -189,26 +195,32 @@ class TaskMarginals:
         """Return the posterior in one row of the table; at -1 the prior of an unseen task."""
         return self.prior if row < 0 else Marginal(self.means, self.covs, row)
 
-    def locate(self, tasks: Any, first_row: int = 0) -> Rows:
-        """Return the row of each task (n,), -1 for the prior; errors as :meth:`find`, rows from ``first_row``."""
+    def locate(self, tasks: Any, first_row: RowNumbers = 0, located: Rows | None = None) -> Rows:
+        """Return the row of each task (n,), -1 for the prior; errors as :meth:`find`, rows from ``first_row``.
+
+        ``located`` are these rows, where ``table.keys.locate(tasks)`` has found them already.
+        """
         if isinstance(tasks, str | bytes):
             raise InputError(
                 f"tasks={tasks!r} is one text. Give a sequence with one id for each request, such as [{tasks!r}]."
             )
         ids = tasks if isinstance(tasks, np.ndarray) else list(tasks)
         try:
-            rows = normalised(np.asarray(self._keys.locate(ids), dtype=np.int64))
+            found = self._keys.locate(ids) if located is None else located
+            rows = normalised(np.asarray(found, dtype=np.int64))
         except LogError:
-            id_array(ids, "task", first_row)  # raises the same, with the row's number
+            id_array(
+                ids, "task", 0 if isinstance(first_row, np.ndarray) else first_row
+            )  # raises the same, with the row's number
             raise
         unknown = np.flatnonzero(rows < 0)
         if unknown.size:
             if not (isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"):
                 for row in unknown.tolist():
-                    self._check_null(ids[row], first_row + row)
+                    self._check_null(ids[row], row_number(first_row, row))
             first: dict[Any, int] = {}
             for row in unknown[:MAX_COMPARED].tolist():
-                first.setdefault(ids[row], first_row + row)
+                first.setdefault(ids[row], row_number(first_row, row))
             self._check_unknown(list(first.items()), rows.size if unknown.size == rows.size > 1 else 0)
         return rows
 

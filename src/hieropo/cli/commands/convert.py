@@ -6,8 +6,16 @@ from typing import Any
 import click
 
 from hieropo._utils.text import counted
-from hieropo.cli.commands.decide import FOREIGN
-from hieropo.cli.console import Line, example, names, print_json, shared_options, takes_rejects, usage_error
+from hieropo.cli.console import (
+    FOREIGN,
+    Line,
+    example,
+    names,
+    print_json,
+    shared_options,
+    takes_rejects,
+    usage_error,
+)
 
 FORMS = ("cb", "cb_adf", "dsjson")
 _ROLES = ("task", "reward", "pscore", "context", "eligible")

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from hieropo._utils.text import counted, paragraph
-from hieropo.cli.commands.decide import FOREIGN
-from hieropo.cli.console import Line, example, print_json, shared_options, usage_error
+from hieropo.cli.console import FOREIGN, Line, example, print_json, shared_options, usage_error
 
 
 @click.command(

@@ -245,17 +245,23 @@ def find_bad_values(
     features : FeatureMap, optional
         Actions that it does not know cannot be used; without it all can.
     """
-    faults: list[BadValues] = []
-    for role, column in roles.items():
-        for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role):
-            if bad.any():
-                faults.append(BadValues(column, reason, bad, source_of(batch.schema.field(column))))
+    faults = bad_values_by_role(batch, roles.items())
     if roles.action is not None:
         faults.extend(_bad_actions(batch, roles, features, any_of(faults, batch.num_rows)))
     return faults
 
 
-def any_of(faults: list[BadValues], rows: int) -> Mask:
+def bad_values_by_role(batch: pa.RecordBatch, roles: Iterable[tuple[str, str]]) -> list[BadValues]:
+    """Return the values that cannot play the role of their column, given pairs (role, column)."""
+    return [
+        BadValues(column, reason, bad, source_of(batch.schema.field(column)))
+        for role, column in roles
+        for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role)
+        if bad.any()
+    ]
+
+
+def any_of(faults: Iterable[BadValues], rows: int) -> Mask:
     """Return which rows (n,) have any of the faults."""
     bad: Mask = np.zeros(rows, dtype=np.bool_)
     for fault in faults:
@@ -334,7 +340,8 @@ def _bad_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
 
 
 _FINDERS = {
-    "task": _bad_ids, "action": _bad_ids, "level": _bad_ids, "eligible": _bad_lists, "time": _bad_times,
+    "task": _bad_ids, "action": _bad_ids, "level": _bad_ids, "request": _bad_ids,
+    "eligible": _bad_lists, "time": _bad_times,
 }  # fmt: skip
 
 
@@ -356,20 +363,21 @@ def _bad_actions(
             yield BadValues(column, reason, in_batch)
 
     if features is not None:
-        yield from fault(roles.action, "an unknown action", _unknown(features, taken.values)[codes])
+        yield from fault(roles.action, "an unknown action", unknown_actions(features, taken.values)[codes])
     if roles.eligible is not None:
         entries, starts = lists(others.column(roles.eligible), roles.eligible, 0)
         listed_ids, listed_codes = Keys.factorize(entries)
         row_of_entry = np.repeat(np.arange(rows.size), np.diff(starts))
         has_unknown = np.zeros(rows.size, dtype=np.bool_)
         if features is not None:
-            has_unknown[row_of_entry[_unknown(features, listed_ids.values)[listed_codes]]] = True
+            has_unknown[row_of_entry[unknown_actions(features, listed_ids.values)[listed_codes]]] = True
         yield from fault(roles.eligible, "a list with an unknown action", has_unknown)
         lacks_taken = Eligible(entries, starts).without(taken.values[codes])
         yield from fault(roles.eligible, "a list without the action taken", lacks_taken)
 
 
-def _unknown(features: FeatureMap, actions: Ids) -> Mask:
+def unknown_actions(features: FeatureMap, actions: Ids) -> Mask:
+    """Return which ids of actions (n,) a feature map does not know."""
     unknown = np.zeros(len(actions), dtype=np.bool_)
     for k in range(len(actions)):
         try:
