@@ -143,7 +143,7 @@ def given(shipped_settings: Settings) -> movielens.Problem:
     path = real_table("ml1m_ratings_notime.parquet")
     what = shipped_settings.movielens
     fewer = replace(shipped_settings, movielens=replace(what, alternatives=replace(what.alternatives, of={})))
-    return movielens.problem(fewer, read_ratings(path, what.counts))
+    return movielens.make_problem(fewer, read_ratings(path, what.counts))
 
 
 @pytest.mark.slow

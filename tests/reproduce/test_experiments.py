@@ -21,7 +21,7 @@ from hieropo import ArtifactError, InputError
 from hieropo.cli import main
 from hieropo.cli.commands.reproduce import bar
 from hieropo.reproduce import experiment
-from hieropo.reproduce.experiment import EndedProcessError, Experiment, as_they_come, make
+from hieropo.reproduce.experiment import EndedProcessError, Experiment, as_completed, run_missing
 from hieropo.reproduce.judging import REFUSED, choices, losses, pessimism
 from hieropo.reproduce.settings import Algorithm, Open, Settings, settings_of, shipped
 from hieropo.reproduce.synthetic import experiment as synthetic
@@ -309,7 +309,7 @@ def fails(_: Any, __: int) -> dict[str, float]:
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_an_error_that_says_how_to_go_on() -> None:
     with pytest.raises(EndedProcessError, match="The same command goes on"):
-        list(as_they_come(dies, range(6), 2))
+        list(as_completed(dies, range(6), 2))
 
 
 def alive_in_group(group: int) -> list[str]:
@@ -356,7 +356,7 @@ def test_processes_end_with_the_one_that_started_them_even_where_it_is_killed(tm
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     cell = synthetic.Cell(1.0, 3, 30)
     with pytest.raises(InputError, match="nothing can be drawn") as caught:
-        make(Experiment("x", {}, {cell: 1}, fails), tmp_path, 1, lambda _, __: None)
+        run_missing(Experiment("x", {}, {cell: 1}, fails), tmp_path, 1, lambda _, __: None)
     assert caught.value.__notes__ == ["(In run 0 of hyper_sd 1, tasks 3, rows 30, as set.)"]
 
 

@@ -296,7 +296,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, movielens
     path = tmp_path_factory.mktemp("ratings") / "r.parquet"
     frame.to_parquet(path)
     settings = settings_of(small(frame), "small.toml")
-    return settings, movielens.problem(settings, read_ratings(path, settings.movielens.counts))
+    return settings, movielens.make_problem(settings, read_ratings(path, settings.movielens.counts))
 
 
 def read_as(settings: Settings, **open_: Any) -> Settings:
@@ -337,7 +337,7 @@ def test_the_prior_is_that_of_the_centres_and_the_largest_cluster(setup: Any) ->
 
 
 def test_contexts_are_sets_of_distinct_movies_each_as_likely() -> None:
-    found = movielens.shown(np.zeros((5, 1)), (30_000, 3), np.random.default_rng(0))
+    found = movielens.draw_contexts(np.zeros((5, 1)), (30_000, 3), np.random.default_rng(0))
     ordered = np.sort(found, axis=1)
     assert (np.diff(ordered, axis=1) > 0).all()
     _, counts = np.unique(ordered, axis=0, return_counts=True)

@@ -1,7 +1,7 @@
 """An experiment as a value, its runs in parallel processes, their journal, and the folder of its results.
 
-The first lines say what runs depend on. A line that was torn by a crash is dropped; runs depend on nothing but
-their seed, so that it does not matter who made which of them when.
+The first lines of a journal hold the values that runs depend on. A line that was torn by a crash is dropped. Runs
+depend on nothing but these values and their seed, so that their order and their process do not matter.
 """
 
 import json
@@ -26,24 +26,22 @@ from hieropo.reproduce.judging import REFUSED
 
 def commit() -> str:
     """Return the commit of the sources, marked where they have changed since; the version without a repository."""
-    here = Path(hieropo.__file__).resolve().parent
-    top = _git(here, "rev-parse", "--show-toplevel")
-    if (
-        top is None or here != Path(top) / "src" / "hieropo"
-    ):  # an installation that lies in some other repository
+    package = Path(hieropo.__file__).resolve().parent
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or package != Path(top) / "src" / "hieropo":  # the repository is not that of hieropo
         return f"release {hieropo.__version__}"
-    changed = _git(here, "status", "--porcelain", "--", str(here))
-    return f"{_git(here, 'rev-parse', 'HEAD')}{' with changes' if changed else ''}"
+    changed = _git(package, "status", "--porcelain", "--", str(package))
+    return f"{_git(package, 'rev-parse', 'HEAD')}{' with changes' if changed else ''}"
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        completed = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 Key = tuple[str, int]
@@ -55,11 +53,11 @@ class Run:
 
     cell: str
     run: int
-    found: dict[str, float]
+    figures: dict[str, float]
 
     @property
     def key(self) -> Key:
-        """Return the identity of the run, which tells it from others."""
+        """Return the cell and the number of the run, which identify it."""
         return (self.cell, self.run)
 
 
@@ -69,11 +67,11 @@ class Journal:
     Parameters
     ----------
     path : Path
-        Made where it is not there.
+        Created if it does not exist.
     depends : dict
         JSON values that the runs depend on; a file of runs that depend on others is refused.
     commit : str
-        Which sources make the runs from now on; kept beside them.
+        Of the sources that make the runs from now on; written to the file.
 
     Raises
     ------
@@ -97,12 +95,12 @@ class Journal:
 
     def add(self, runs: Iterable[Run]) -> None:
         """Write runs to the disk; they are flushed when this returns."""
-        found = list(runs)
+        finished = list(runs)
         try:
-            self._append({"cell": each.cell, "run": each.run, **each.found} for each in found)
+            self._append({"cell": run.cell, "run": run.run, **run.figures} for run in finished)
         except OSError as error:
             raise _unusable(self._path, error) from error
-        self.runs |= {each.key: each for each in found}
+        self.runs |= {run.key: run for run in finished}
 
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
@@ -111,10 +109,10 @@ class Journal:
             os.fsync(file.fileno())
 
     def _read(self) -> None:
-        whole, end = _whole_lines(self._path)
-        for number, line in enumerate(whole, start=1):
+        lines, end = _complete_lines(self._path)
+        for number, line in enumerate(lines, start=1):
             try:
-                self._take(json.loads(line))
+                self._add_line(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArtifactError(
                     f"Line {number} of {self._path} is not a run. Was the file edited? Delete it, and the runs are "
@@ -122,7 +120,7 @@ class Journal:
                 ) from error
         os.truncate(self._path, end)
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _add_line(self, line: dict[str, Any]) -> None:
         if "depends" in line:
             _refuse_other(self._path, line["depends"], self._depends)
             self.commits.append(str(line["commit"]))
@@ -131,7 +129,7 @@ class Journal:
         self.runs[run.key] = run
 
 
-def _whole_lines(path: Path) -> tuple[list[bytes], int]:
+def _complete_lines(path: Path) -> tuple[list[bytes], int]:
     """Return the complete lines, and the position of the end of the last one."""
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1
@@ -141,9 +139,9 @@ def _whole_lines(path: Path) -> tuple[list[bytes], int]:
 def _refuse_other(path: Path, theirs: Any, ours: dict[str, Any]) -> None:
     if theirs == ours:
         return
-    unlike = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
+    different = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
     raise ArtifactError(
-        f"{path} holds runs that were made with other settings ({', '.join(unlike) or 'more of them'} differ). Name "
+        f"{path} holds runs that were made with other settings ({', '.join(different) or 'more of them'} differ). Name "
         "another folder with -o, or delete that file."
     )
 
@@ -167,12 +165,12 @@ class EndedProcessError(HieropoError):
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for processes that are started in a context."""
-    before = {name: os.environ.get(name) for name in values}
+    previous = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -183,7 +181,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 def workers(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
     """Return a pool of spawned processes, which inherit no threads, each with one thread of linear algebra.
 
-    What waits is dropped where the block is left by an exception.
+    An exception in the block cancels the work that has not begun.
     """
     with environment(ONE_THREAD):
         pool = ProcessPoolExecutor(
@@ -211,7 +209,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait_and_end, daemon=True).start()
 
 
-def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | None) -> Iterator[tuple[P, R]]:
+def as_completed(work: Callable[[P], R], pieces: Sequence[P], processes: int | None) -> Iterator[tuple[P, R]]:
     """Yield pieces of work with their results, in the order in which they are done.
 
     Raises
@@ -219,14 +217,14 @@ def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | N
     EndedProcessError
         A process was killed; out of memory is the usual cause.
     """
-    ahead = 2 * (processes or processors())
+    max_running = 2 * (processes or processors())
     with workers(processes) as pool:
-        rest, running = iter(pieces), dict[Future[R], P]()
+        remaining, running = iter(pieces), dict[Future[R], P]()
         try:
             while True:
-                for piece in rest:
+                for piece in remaining:
                     running[pool.submit(work, piece)] = piece
-                    if len(running) >= ahead:
+                    if len(running) >= max_running:
                         break
                 if not running:
                     return
@@ -241,7 +239,7 @@ def as_they_come(work: Callable[[P], R], pieces: Sequence[P], processes: int | N
 
 CHUNK = 5  # runs that a process makes before it reports
 
-TeeSource = Callable[[int, int], object]
+Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ class Cell:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Return the entries of its row of a table."""
+        """Return the values of the point, by column of a table."""
         return asdict(self)
 
 
@@ -269,7 +267,7 @@ class Experiment:
     depends : dict
         JSON values that the figures of a run depend on.
     runs : mapping of a cell to a number
-        How many runs each point of a figure gets.
+        Number of runs at each point of a figure.
     one_run : callable
         Cell and number of the run to figures by name. It goes to other processes, and gives the same there.
     journal : str
@@ -293,10 +291,10 @@ class Results:
     @property
     def refused(self) -> int:
         """Return the number of runs in which a structure of Sigma_0 could not be estimated."""
-        return sum(run.get(REFUSED, 0) > 0 for found in self.runs.values() for run in found)
+        return sum(run.get(REFUSED, 0) > 0 for runs in self.runs.values() for run in runs)
 
 
-def folder(path: str | Path) -> Path:
+def make_folder(path: str | Path) -> Path:
     """Make a folder if it does not exist.
 
     Raises
@@ -304,17 +302,17 @@ def folder(path: str | Path) -> Path:
     ArtifactError
         It cannot be made.
     """
-    found = Path(path)
+    folder = Path(path)
     try:
-        found.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(
-            f"The folder {found} cannot be made: {error.strerror}. Name another one with -o."
+            f"The folder {folder} cannot be made: {error.strerror}. Name another one with -o."
         ) from error
-    return found
+    return folder
 
 
-def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSource) -> Results:
+def run_missing(experiment: Experiment, out: Path, processes: int | None, progress: Progress) -> Results:
     """Make the runs that are missing in the folder.
 
     Parameters
@@ -324,8 +322,8 @@ def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSou
         Folder with the journal of finished runs.
     processes : int or None
         None: one for each processor. The figures do not depend on it.
-    watch : callable
-        Told how many runs are done, of how many.
+    progress : callable
+        Called with the number of finished runs and the number of all runs.
 
     Raises
     ------
@@ -347,15 +345,15 @@ def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSou
         for start in range(0, len(runs), CHUNK)
     ]
     done = len(wanted) - sum(len(runs) for _, runs in pieces)
-    watch(done, len(wanted))
-    for (_, runs), found in (
-        as_they_come(partial(_piece, experiment.one_run), pieces, processes) if pieces else ()
+    progress(done, len(wanted))
+    for (_, runs), finished in (
+        as_completed(partial(_piece, experiment.one_run), pieces, processes) if pieces else ()
     ):
-        journal.add(found)
+        journal.add(finished)
         done += len(runs)
-        watch(done, len(wanted))
+        progress(done, len(wanted))
     runs_of = {
-        cell: [journal.runs[cell.text, run].found for run in range(number)]
+        cell: [journal.runs[cell.text, run].figures for run in range(number)]
         for cell, number in experiment.runs.items()
     }
     return Results(runs_of, tuple(journal.commits))
@@ -363,11 +361,11 @@ def make(experiment: Experiment, out: Path, processes: int | None, watch: TeeSou
 
 def _piece(one_run: Callable[[Any, int], dict[str, float]], piece: tuple[Any, Sequence[int]]) -> list[Run]:
     cell, runs = piece
-    found = []
+    finished = []
     for run in runs:
         try:
-            found.append(Run(cell.text, run, one_run(cell, run)))
+            finished.append(Run(cell.text, run, one_run(cell, run)))
         except HieropoError as error:
             error.add_note(f"(In run {run} of {cell.text}.)")
             raise
-    return found
+    return finished

@@ -32,13 +32,13 @@ class Panel:
     title: str
     across: str
     label: str
-    found: Sequence[Summary]
+    summaries: Sequence[Summary]
     height: str = "suboptimality"
     from_zero: bool = True
 
 
 def need_matplotlib() -> None:
-    """Raise an error before the runs where figures cannot be drawn.
+    """Raise an error before any run where figures cannot be drawn.
 
     Raises
     ------
@@ -53,27 +53,27 @@ def need_matplotlib() -> None:
         ) from error
 
 
-def papers_and_all(
-    out: Path, panels: Sequence[Panel], algorithms: Sequence[Algorithm], inside: Mapping[str, str]
+def draw_figures(
+    out: Path, panels: Sequence[Panel], algorithms: Sequence[Algorithm], metadata: Mapping[str, str]
 ) -> list[Path]:
     """Draw the figures of the paper's algorithms, and those of all algorithms with a logarithmic axis."""
-    styles = dict(zip((each.name for each in algorithms), STYLES, strict=False))
-    papers = {name: styles[name] for name in PAPERS if name in styles}
-    made = draw(out / "figure", panels, papers, inside) if papers else []
-    return made + draw(out / "figure_all", panels, styles, inside, scale="log")
+    styles = dict(zip((algorithm.name for algorithm in algorithms), STYLES, strict=False))
+    paper_styles = {name: styles[name] for name in PAPERS if name in styles}
+    paths = draw(out / "figure", panels, paper_styles, metadata) if paper_styles else []
+    return paths + draw(out / "figure_all", panels, styles, metadata, scale="log")
 
 
 def draw(
     stem: Path,
     panels: Sequence[Panel],
     styles: Mapping[str, tuple[str, str]],
-    inside: Mapping[str, str],
+    metadata: Mapping[str, str],
     *,
     scale: str = "linear",
 ) -> list[Path]:
-    """Draw panels in rows of two to an SVG and a PNG file; ``inside`` is written into both.
+    """Draw panels in rows of two to an SVG and a PNG file; ``metadata`` is written into both.
 
-    ``styles`` gives colour and mark of each algorithm; one that it lacks is left out.
+    ``styles`` gives colour and mark of each algorithm; algorithms without a style are left out.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -88,23 +88,23 @@ def draw(
             axis.set_axis_off()
         handles, names = axes[0].get_legend_handles_labels()
         picture.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)))
-        text = "; ".join(f"{name}: {value}" for name, value in inside.items())
-        made = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-        picture.savefig(made[0], metadata={"Date": None, "Description": text})
-        picture.savefig(made[1], metadata={"Software": None, "Description": text}, dpi=150)
-    return made
+        text = "; ".join(f"{name}: {value}" for name, value in metadata.items())
+        paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+        picture.savefig(paths[0], metadata={"Date": None, "Description": text})
+        picture.savefig(paths[1], metadata={"Software": None, "Description": text}, dpi=150)
+    return paths
 
 
 def _plot(axis: Any, panel: Panel, styles: Mapping[str, tuple[str, str]], scale: str) -> None:
     for name, (colour, mark) in styles.items():
-        points = [each for each in panel.found if each.algorithm == name]
+        points = [summary for summary in panel.summaries if summary.algorithm == name]
         axis.errorbar(
-            [each.place[panel.across] for each in points],
-            [each.mean for each in points],
-            [each.se for each in points],
+            [summary.setting[panel.across] for summary in points],
+            [summary.mean for summary in points],
+            [summary.se for summary in points],
             color=colour, marker=mark, markersize=4, linewidth=1, capsize=2, label=name,
         )  # fmt: skip
-    ticks = sorted({each.place[panel.across] for each in panel.found})
+    ticks = sorted({summary.setting[panel.across] for summary in panel.summaries})
     axis.set_xscale("log")
     axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks], minor=False)
     axis.minorticks_off()

@@ -19,8 +19,8 @@ from hieropo.reproduce.settings import Algorithm
 
 R = TypeVar("R")
 
-REFUSED = "shapes refused"  # beside the figures of a run
-SIMPLER = ("auto", "diag", "isotropic")  # shapes of Sigma_0 in turn, where one cannot be learned
+REFUSED = "shapes refused"  # key beside the figures of a run
+SIMPLER = ("auto", "diag", "isotropic")  # shapes of Sigma_0 to try in this order
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class World:
     Parameters
     ----------
     prior : Hierarchy
-        The one that tasks were drawn from, or stand for it.
+        From which tasks were drawn, or one that stands for it.
     root : (d,) array
         The paper's mu_*.
     theta : (m, d) array
@@ -40,7 +40,7 @@ class World:
     candidates : (m, E, K, d) array
         phi(x, a) of every action in each of E contexts of each task.
     weights : (m,) array
-        How much each task counts in the mean; they add to 1.
+        Weights of tasks in the mean; they add to 1.
     """
 
     prior: Hierarchy
@@ -61,10 +61,10 @@ def pessimism(algorithm: Algorithm, dim: int) -> float:
     return (exact_constant if word == "simultaneous" else paper_constant)(dim, 1.0 - level)
 
 
-def simplest_that_holds(learn_as: Callable[[Any], R], shapes: Sequence[str] = SIMPLER) -> tuple[R, int]:
-    """Return the learning with the first structure of Sigma_0 that is not refused, and the number of refused ones.
+def with_first_accepted(learn_as: Callable[[Any], R], shapes: Sequence[str] = SIMPLER) -> tuple[R, int]:
+    """Learn with the first structure of Sigma_0 that is not refused; return the result and the number of refusals.
 
-    Where a covariance cannot be learned, a simpler one is, as the message of the refusal advises. Warnings are hidden.
+    Messages of refusal advise such a simpler covariance. Warnings are hidden.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def simplest_that_holds(learn_as: Callable[[Any], R], shapes: Sequence[str] = SI
         return learn_as(shapes[-1]), len(shapes) - 1
 
 
-_GIVEN: dict[str, Callable[[World], Hierarchy]] = {
+_KNOWN_PRIORS: dict[str, Callable[[World], Hierarchy]] = {
     "oracle": lambda world: world.prior.oracle(world.root),
     "hierarchical": lambda world: world.prior,
     "flat": lambda world: world.prior.flat(),
@@ -95,14 +95,14 @@ def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes],
     tasks, phi = np.repeat(np.arange(m), contexts), world.candidates.reshape(-1, actions, dim)
     posteriors: dict[str, Any] = {}
     chosen, refused = [], 0
-    for each in algorithms:
-        if each.prior not in posteriors:
-            if each.prior == "learned":
-                found, refused = simplest_that_holds(lambda shape: learn(world.moments, shape))
-                posteriors[each.prior] = found.posterior
+    for algorithm in algorithms:
+        if algorithm.prior not in posteriors:
+            if algorithm.prior == "learned":
+                learned, refused = with_first_accepted(lambda shape: learn(world.moments, shape))
+                posteriors[algorithm.prior] = learned.posterior
             else:
-                posteriors[each.prior] = condition(world.moments, _GIVEN[each.prior](world))
-        policy = LCBPolicy(posteriors[each.prior], pessimism=pessimism(each, dim))
+                posteriors[algorithm.prior] = condition(world.moments, _KNOWN_PRIORS[algorithm.prior](world))
+        policy = LCBPolicy(posteriors[algorithm.prior], pessimism=pessimism(algorithm, dim))
         index = policy.choose_many(tasks, phi=phi, threads=1).index
         chosen.append(index.reshape(m, contexts))
     return chosen, refused
@@ -110,11 +110,11 @@ def choices(world: World, algorithms: Sequence[Algorithm]) -> tuple[list[Codes],
 
 def losses(world: World, algorithms: Sequence[Algorithm]) -> dict[str, float]:
     """Return the mean suboptimality by algorithm, in reward units, and the number of refused structures of Sigma_0."""
-    found, refused = choices(world, algorithms)
+    choices_by_algorithm, refused = choices(world, algorithms)
     value: Array = np.einsum("sekd,sd->sek", world.candidates, world.theta, optimize=True)
     best = value.max(axis=-1)
-    lost = {}
-    for each, index in zip(algorithms, found, strict=True):
-        taken = np.take_along_axis(value, index[..., None], axis=-1)[..., 0]
-        lost[each.name] = float(world.weights @ (best - taken).mean(axis=1))
-    return {**lost, REFUSED: float(refused)}
+    mean_losses = {}
+    for algorithm, index in zip(algorithms, choices_by_algorithm, strict=True):
+        chosen = np.take_along_axis(value, index[..., None], axis=-1)[..., 0]
+        mean_losses[algorithm.name] = float(world.weights @ (best - chosen).mean(axis=1))
+    return {**mean_losses, REFUSED: float(refused)}

@@ -7,8 +7,8 @@ from typing import Any
 
 from hieropo.reproduce.beyond import experiment as beyond
 from hieropo.reproduce.beyond.experiment import FIGURES, LEARNED, LOSS, NAMES, VALUE, WORSE_THAN_MOST
-from hieropo.reproduce.experiment import Results, TeeSource, folder, make
-from hieropo.reproduce.figures import STYLES, Panel, draw, need_matplotlib, papers_and_all
+from hieropo.reproduce.experiment import Progress, Results, make_folder, run_missing
+from hieropo.reproduce.figures import STYLES, Panel, draw, draw_figures, need_matplotlib
 from hieropo.reproduce.movielens import experiment as movielens
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
@@ -18,7 +18,7 @@ from hieropo.reproduce.writing import (
     FIRST,
     Origin,
     Summary,
-    crossed,
+    cross_table,
     difference,
     mean,
     pictures_part,
@@ -72,7 +72,7 @@ runs of "as set", unless they are what differs.
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """The options of a command.
 
     Parameters
@@ -82,11 +82,11 @@ class Asked:
     settings : str, optional
         File of settings; default the one that ships.
     runs, seed : int, optional
-        Instead of those in the settings.
+        In place of those in the settings.
     processes : int, optional
         Default: one for each processor.
     pictures : bool
-        Whether figures are drawn.
+        True where figures are drawn.
     """
 
     out: Path
@@ -97,14 +97,14 @@ class Asked:
     pictures: bool = True
 
     def command(self, name: str) -> str:
-        """Return the command that makes the same figures."""
+        """Return the command that makes the same results."""
         name_of = None if self.settings is None else Path(self.settings).name
-        options = {"--settings": name_of, "--runs": self.runs, "--seed": self.seed}
-        words = [f"{option} {value}" for option, value in options.items() if value is not None]
+        values = {"--settings": name_of, "--runs": self.runs, "--seed": self.seed}
+        words = [f"{option} {value}" for option, value in values.items() if value is not None]
         return " ".join(["hieropo reproduce", name, "-o DIR", *words])
 
 
-def read_settings(asked: Asked) -> tuple[Settings, str]:
+def read_settings(options: Options) -> tuple[Settings, str]:
     """Return the settings with the options of a command, and their text.
 
     Raises
@@ -112,15 +112,15 @@ def read_settings(asked: Asked) -> tuple[Settings, str]:
     InputError
         The file cannot be used; figures are asked for and matplotlib is not there.
     """
-    if asked.pictures:
+    if options.pictures:
         need_matplotlib()
-    text, name = settings_text(asked.settings)
+    text, name = settings_text(options.settings)
     settings = settings_of(text, name)
-    return settings if asked.seed is None else replace(settings, seed=asked.seed), text
+    return settings if options.seed is None else replace(settings, seed=options.seed), text
 
 
 def reproduce_movielens(
-    asked: Asked, ratings: str | Path, watch: TeeSource
+    options: Options, ratings: str | Path, progress: Progress
 ) -> tuple[list[Summary], list[Summary]]:
     """Make the runs on MovieLens that are missing; write tables and pictures, of the paper's experiment and beyond.
 
@@ -129,75 +129,69 @@ def reproduce_movielens(
     InputError, LogError
         The ratings cannot be used.
     """
-    settings, text = read_settings(asked)
-    what = settings.movielens
-    if asked.runs is not None:
-        fewer = replace(settings.beyond, runs=min(asked.runs, settings.beyond.runs))
-        settings = replace(settings, movielens=replace(what, runs=asked.runs), beyond=fewer)
-    read = read_ratings(ratings, what.counts)
-    out = folder(asked.out)
-    given = movielens.problem(settings, read)
-    results = make(movielens.experiment(settings, given), out, asked.processes, watch)
-    origin = Origin(asked.command("movielens --data PATH"), settings.seed, text, results.commits)
-    papers = movielens_report(settings, given, results, origin, out, pictures=asked.pictures)
-    results = make(beyond.experiment(settings, given), out, asked.processes, watch)
+    settings, text = read_settings(options)
+    config = settings.movielens
+    if options.runs is not None:
+        fewer = replace(settings.beyond, runs=min(options.runs, settings.beyond.runs))
+        settings = replace(settings, movielens=replace(config, runs=options.runs), beyond=fewer)
+    read = read_ratings(ratings, config.counts)
+    out = make_folder(options.out)
+    problem = movielens.make_problem(settings, read)
+    results = run_missing(movielens.experiment(settings, problem), out, options.processes, progress)
+    origin = Origin(options.command("movielens --data PATH"), settings.seed, text, results.commits)
+    papers = movielens_report(settings, problem, results, origin, out, pictures=options.pictures)
+    results = run_missing(beyond.experiment(settings, problem), out, options.processes, progress)
     origin = replace(origin, commits=results.commits)
-    return papers, beyond_report(settings, results, origin, out, pictures=asked.pictures)
+    return papers, beyond_report(settings, results, origin, out, pictures=options.pictures)
 
 
-def reproduce_synthetic(asked: Asked, watch: TeeSource) -> list[Summary]:
+def reproduce_synthetic(options: Options, progress: Progress) -> list[Summary]:
     """Make the runs of the synthetic problems that are missing; write tables and pictures."""
-    settings, text = read_settings(asked)
-    if asked.runs is not None:
-        settings = replace(settings, synthetic=replace(settings.synthetic, runs=asked.runs))
-    out = folder(asked.out)
-    results = make(synthetic.experiment(settings), out, asked.processes, watch)
-    origin = Origin(asked.command("synthetic"), settings.seed, text, results.commits)
-    return synthetic_report(settings, results, origin, out, pictures=asked.pictures)
+    settings, text = read_settings(options)
+    if options.runs is not None:
+        settings = replace(settings, synthetic=replace(settings.synthetic, runs=options.runs))
+    out = make_folder(options.out)
+    results = run_missing(synthetic.experiment(settings), out, options.processes, progress)
+    origin = Origin(options.command("synthetic"), settings.seed, text, results.commits)
+    return synthetic_report(settings, results, origin, out, pictures=options.pictures)
 
 
 def synthetic_report(
     settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
 ) -> list[Summary]:
     """Write tables and figures of the synthetic problems to a folder; return their summaries."""
-    what, other = settings.synthetic, settings.synthetic.alternatives
+    config, other = settings.synthetic, settings.synthetic.alternatives
     algorithms = synthetic.cells(settings)
-    found = [
-        summary
+    summaries = [
+        point
         for cell, runs in results.runs.items()
-        for summary in summarised(cell.columns, runs, [one.name for one in algorithms[cell]], COMPARED_WITH)
+        for point in summarised(cell.columns, runs, [a.name for a in algorithms[cell]], COMPARED_WITH)
     ]
     panels = []
-    for sd in what.hyper_sd:
-        cells = [synthetic.Cell(sd, what.tasks, n) for n in what.rows_grid]
-        title = f"sigma_q = {sd:g}, m = {what.tasks}"
-        panels.append(Panel(title, "rows", "rows n of all tasks", _at(found, cells)))
-        cells = [synthetic.Cell(sd, m, what.rows) for m in what.tasks_grid]
-        panels.append(Panel(f"sigma_q = {sd:g}, n = {what.rows}", "tasks", "tasks m", _at(found, cells)))
+    for sd in config.hyper_sd:
+        cells = [synthetic.Cell(sd, config.tasks, n) for n in config.rows_grid]
+        title = f"sigma_q = {sd:g}, m = {config.tasks}"
+        panels.append(Panel(title, "rows", "rows n of all tasks", _at(summaries, cells)))
+        cells = [synthetic.Cell(sd, m, config.rows) for m in config.tasks_grid]
+        title = f"sigma_q = {sd:g}, n = {config.rows}"
+        panels.append(Panel(title, "tasks", "tasks m", _at(summaries, cells)))
     readings = [
-        (f"n = {n}", [each for each in _at(found, cells) if each.algorithm in other.algorithms])
+        (f"n = {n}", [point for point in _at(summaries, cells) if point.algorithm in other.algorithms])
         for n in other.rows
-        for cells in [[synthetic.Cell(other.hyper_sd, what.tasks, n, name) for name in (AS_SET, *other.of)]]
+        for cells in [[synthetic.Cell(other.hyper_sd, config.tasks, n, name) for name in (AS_SET, *other.of)]]
     ]
-    text = _SYNTHETIC.format(runs=what.runs, other=COMPARED_WITH, first=FIRST)
-    text_open = _OPEN_SYNTHETIC.format(sd=other.hyper_sd, m=what.tasks)
-    made = papers_and_all(out, panels, settings.algorithms, origin.inside) if pictures else []
-    head = [
-        "# The paper's synthetic problems",
-        text,
-        origin.paragraph(),
-        *_refused(results),
-        *pictures_part(made),
-    ]
-    _write(
-        out, "results", [*head, *_tables(panels), *_decisions(readings, text_open)], found, results, origin
-    )
-    return found
+    text = _SYNTHETIC.format(runs=config.runs, other=COMPARED_WITH, first=FIRST)
+    text_open = _OPEN_SYNTHETIC.format(sd=other.hyper_sd, m=config.tasks)
+    paths = draw_figures(out, panels, settings.algorithms, origin.metadata) if pictures else []
+    head = ["# The paper's synthetic problems", text, origin.paragraph(), *_refused(results)]
+    parts = [*head, *pictures_part(paths), *_tables(panels), *_decisions(readings, text_open)]
+    _write(out, "results", parts, summaries, results, origin)
+    return summaries
 
 
 def movielens_report(
     settings: Settings,
-    given: movielens.Problem,
+    problem: movielens.Problem,
     results: Results,
     origin: Origin,
     out: Path,
@@ -208,84 +202,92 @@ def movielens_report(
 
     Where all decisions are as set, there are summaries of the first few runs, too.
     """
-    what, other = settings.movielens, settings.movielens.alternatives
-    algorithms, found = movielens.cells(settings), list[Summary]()
+    config, other = settings.movielens, settings.movielens.alternatives
+    algorithms, summaries = movielens.cells(settings), list[Summary]()
     for cell, runs in results.runs.items():
-        names = [one.name for one in algorithms[cell]]
-        some = {what.few_runs, other.runs} if cell.reading == AS_SET else set()
-        for number in sorted({len(runs), *(each for each in some if each < len(runs))}):
-            found += summarised(cell.columns, runs[:number], names, COMPARED_WITH)
+        names = [algorithm.name for algorithm in algorithms[cell]]
+        partial_runs = {config.few_runs, other.runs} if cell.reading == AS_SET else set()
+        for number in sorted({len(runs), *(n for n in partial_runs if n < len(runs))}):
+            summaries += summarised(cell.columns, runs[:number], names, COMPARED_WITH)
     panels = []
-    for number in dict.fromkeys((min(what.few_runs, what.runs), what.runs)):
-        points = _at(found, [movielens.Cell(n) for n in what.rows_grid], number)
+    for number in dict.fromkeys((min(config.few_runs, config.runs), config.runs)):
+        points = _at(summaries, [movielens.Cell(n) for n in config.rows_grid], number)
         panels.append(Panel(f"{number} runs", "rows", "rows n of all users", points))
-    few = min(other.runs, what.runs)
+    few = min(other.runs, config.runs)
     readings = [
-        (f"n = {n}", [each for each in _at(found, cells, few) if each.algorithm in other.algorithms])
+        (f"n = {n}", [point for point in _at(summaries, cells, few) if point.algorithm in other.algorithms])
         for n in other.rows
         for cells in [[movielens.Cell(n, name) for name in (AS_SET, *other.of)]]
     ]
     text = _MOVIELENS.format(
-        other=COMPARED_WITH, first=FIRST, residual=given.residual_sd, checksum=given.checksum
+        other=COMPARED_WITH, first=FIRST, residual=problem.residual_sd, checksum=problem.checksum
     )
-    made = papers_and_all(out, panels, settings.algorithms, origin.inside) if pictures else []
+    paths = draw_figures(out, panels, settings.algorithms, origin.metadata) if pictures else []
     head = ["# The paper's experiment on MovieLens 1M", text, origin.paragraph(), *_refused(results)]
-    parts = [*head, *pictures_part(made), *_tables(panels)]
+    parts = [*head, *pictures_part(paths), *_tables(panels)]
     parts += _decisions(readings, _OPEN_MOVIELENS.format(runs=few))
-    _write(out, "results", parts, found, results, origin)
-    return found
+    _write(out, "results", parts, summaries, results, origin)
+    return summaries
 
 
 def beyond_report(
     settings: Settings, results: Results, origin: Origin, out: Path, *, pictures: bool
 ) -> list[Summary]:
     """Write tables and a figure of learning from bandit feedback alone to a folder; return their summaries."""
-    found, what = list[Summary](), settings.movielens
+    summaries, config = list[Summary](), settings.movielens
     for cell, runs in results.runs.items():
         for figure in FIGURES:
             values = [{name: run[f"{name}: {figure}"] for name in NAMES} for run in runs]
-            found += summarised({**cell.columns, "figure": figure}, values, NAMES, LEARNED)
-    label, made = "rows n of all users", list[Path]()
+            summaries += summarised({**cell.columns, "figure": figure}, values, NAMES, LEARNED)
+    label, paths = "rows n of all users", list[Path]()
     if pictures:
         panels = [
-            Panel("value of a user", "rows", label, of_figure(found, VALUE), "stars", from_zero=False),
-            Panel(WORSE_THAN_MOST, "rows", label, of_figure(found, WORSE_THAN_MOST), "share of users"),
+            Panel("value of a user", "rows", label, of_figure(summaries, VALUE), "stars", from_zero=False),
+            Panel(WORSE_THAN_MOST, "rows", label, of_figure(summaries, WORSE_THAN_MOST), "share of users"),
         ]
-        made = draw(out / "figure_beyond", panels, dict(zip(NAMES, STYLES, strict=False)), origin.inside)
+        paths = draw(out / "figure_beyond", panels, dict(zip(NAMES, STYLES, strict=False)), origin.metadata)
     text = _BEYOND.format(
-        tasks=what.tasks, runs=settings.beyond.runs, learned=LEARNED, contexts=what.open.evaluation_contexts
+        tasks=config.tasks,
+        runs=settings.beyond.runs,
+        learned=LEARNED,
+        contexts=config.open.evaluation_contexts,
     )
-    parts = ["# MovieLens 1M from bandit feedback alone", text, origin.paragraph(), *pictures_part(made)]
+    parts = ["# MovieLens 1M from bandit feedback alone", text, origin.paragraph(), *pictures_part(paths)]
     for figure in FIGURES:
-        points = of_figure(found, figure)
-        parts += [f"## {figure.capitalize()}", crossed(points, "algorithm", "rows", "mean, by n", mean)]
+        points = of_figure(summaries, figure)
+        parts += [f"## {figure.capitalize()}", cross_table(points, "algorithm", "rows", "mean, by n", mean)]
         if figure == LOSS:
-            parts.append(crossed(points, "algorithm", "rows", "difference, by n", difference))
-    _write(out, "beyond", parts, found, results, origin)
-    return found
+            parts.append(cross_table(points, "algorithm", "rows", "difference, by n", difference))
+    _write(out, "beyond", parts, summaries, results, origin)
+    return summaries
 
 
-def of_figure(found: Sequence[Summary], figure: str) -> list[Summary]:
+def of_figure(summaries: Sequence[Summary], figure: str) -> list[Summary]:
     """Return the summaries of one figure."""
-    return [each for each in found if each.place["figure"] == figure]
+    return [point for point in summaries if point.setting["figure"] == figure]
 
 
-def _at(found: Sequence[Summary], cells: Iterable[Any], runs: int | None = None) -> list[Summary]:
-    """Return the summaries at some cells, in their order; those of ``runs`` runs, or of any number."""
-    places: list[Mapping[str, Any]] = [cell.columns for cell in cells]
-    return [each for place in places for each in found if each.place == place and runs in (None, each.runs)]
+def _at(summaries: Sequence[Summary], cells: Iterable[Any], runs: int | None = None) -> list[Summary]:
+    """Return the summaries at some cells, in the order of the cells; of ``runs`` runs, or of any number."""
+    settings: list[Mapping[str, Any]] = [cell.columns for cell in cells]
+    return [
+        point
+        for setting in settings
+        for point in summaries
+        if point.setting == setting and runs in (None, point.runs)
+    ]
 
 
 def _tables(panels: Iterable[Panel]) -> list[str]:
     """Return two tables of each figure, means and differences."""
     parts = []
     for panel in panels:
-        letter = "n" if panel.across == "rows" else "m"
-        parts += [
-            f"## {panel.title}",
-            crossed(panel.found, "algorithm", panel.across, f"mean, by {letter}", mean),
-        ]
-        parts.append(crossed(panel.found, "algorithm", panel.across, f"difference, by {letter}", difference))
+        across, letter = panel.across, "n" if panel.across == "rows" else "m"
+        parts.append(f"## {panel.title}")
+        parts.append(cross_table(panel.summaries, "algorithm", across, f"mean, by {letter}", mean))
+        parts.append(
+            cross_table(panel.summaries, "algorithm", across, f"difference, by {letter}", difference)
+        )
     return parts
 
 
@@ -295,7 +297,7 @@ def _decisions(readings: Sequence[tuple[str, Sequence[Summary]]], text: str) -> 
         return []
     parts = ["## Decisions that the paper leaves open", text]
     for title, points in readings:
-        parts += [f"### {title}", crossed(points, "reading", "algorithm", "reading", mean)]
+        parts += [f"### {title}", cross_table(points, "reading", "algorithm", "reading", mean)]
     return parts
 
 
@@ -305,9 +307,9 @@ def _refused(results: Results) -> list[str]:
 
 
 def _write(
-    out: Path, stem: str, parts: Iterable[str], found: Sequence[Summary], results: Results, origin: Origin
+    out: Path, stem: str, parts: Iterable[str], summaries: Sequence[Summary], results: Results, origin: Origin
 ) -> None:
     runs = "runs" if stem == "results" else f"{stem}_runs"
-    write_summaries(out / f"{stem}.parquet", found, origin)
+    write_summaries(out / f"{stem}.parquet", summaries, origin)
     write_runs(out / f"{runs}.parquet", results, origin)
     write_text(out / f"{stem}.md", [*parts, *settings_part(origin)])

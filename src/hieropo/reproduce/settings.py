@@ -17,7 +17,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", tuple: "a list"
 
 
 def read(cls: type[T], table: Any, place: str) -> T:
-    """Return the dataclass ``cls`` with the values of ``table``, found at ``place`` in the file.
+    """Return the dataclass ``cls`` with the values of ``table``, which is at ``place`` in the file.
 
     Raises
     ------
@@ -26,22 +26,23 @@ def read(cls: type[T], table: Any, place: str) -> T:
     """
     if not isinstance(table, Mapping):
         raise InputError(f"{place} is {table!r}; a table is needed.")
-    kinds = get_type_hints(cls)
-    known = {each.name: each for each in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    strange = [key for key in table if key not in known]
-    if strange:
+    types = get_type_hints(cls)
+    known_fields = {setting.name: setting for setting in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    unknown = [key for key in table if key not in known_fields]
+    if unknown:
         raise InputError(
-            f"{place} has the unknown setting {strange[0]!r}; it may have {', '.join(sorted(known))}. Is it misspelt?"
+            f"{place} has the unknown setting {unknown[0]!r}; it may have {', '.join(sorted(known_fields))}. Is it "
+            "misspelt?"
         )
-    lost = [name for name, each in known.items() if name not in table and not _optional(each)]
-    if lost:
+    missing = [name for name, setting in known_fields.items() if name not in table and not _optional(setting)]
+    if missing:
         raise InputError(
-            f"{place} lacks the setting {lost[0]!r}. Take it from the file that comes with hieropo."
+            f"{place} lacks the setting {missing[0]!r}. Take it from the file that comes with hieropo."
         )
-    return cls(**{key: _value(kinds[key], value, f"{place}.{key}") for key, value in table.items()})
+    return cls(**{key: _value(types[key], value, f"{place}.{key}") for key, value in table.items()})
 
 
-def changed(value: T, table: Mapping[str, Any], place: str) -> T:
+def with_changes(value: T, table: Mapping[str, Any], place: str) -> T:
     """Return ``value``, a dataclass of optional settings, with the settings of ``table`` replaced.
 
     Raises
@@ -49,40 +50,40 @@ def changed(value: T, table: Mapping[str, Any], place: str) -> T:
     InputError
         As :func:`read`.
     """
-    found = read(type(value), table, place)
-    return replace(value, **{key: getattr(found, key) for key in table})  # type: ignore[type-var]  # a dataclass
+    changes = read(type(value), table, place)
+    return replace(value, **{key: getattr(changes, key) for key in table})  # type: ignore[type-var]  # a dataclass
 
 
-def _optional(each: Any) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
+def _optional(setting: Any) -> bool:
+    return setting.default is not MISSING or setting.default_factory is not MISSING
 
 
-def _value(kind: Any, value: Any, place: str) -> Any:
-    """Return ``value`` as ``kind``, one of the types of settings."""
-    if is_dataclass(kind):
-        return read(kind, value, place)  # type: ignore[arg-type]  # a class, not an instance
-    origin, inner = get_origin(kind), get_args(kind)
+def _value(type_: Any, value: Any, place: str) -> Any:
+    """Return ``value`` as ``type_``, one of the types of settings."""
+    if is_dataclass(type_):
+        return read(type_, value, place)  # type: ignore[arg-type]  # a class, not an instance
+    origin, inner = get_origin(type_), get_args(type_)
     if origin is Literal:
         if value not in inner:
             raise InputError(f"{place} is {value!r}; one of {', '.join(map(repr, inner))} is needed.")
         return value
     if origin in (Union, UnionType):
         return _one_of(inner, value, place)
-    wanted = origin or kind
-    accepted = {float: (int, float), tuple: (list, tuple), dict: (Mapping,)}.get(wanted, (wanted,))
+    expected = origin or type_
+    accepted = {float: (int, float), tuple: (list, tuple), dict: (Mapping,)}.get(expected, (expected,))
     if not isinstance(value, accepted) or isinstance(value, bool):
-        raise InputError(f"{place} is {value!r}; {_WORDS[wanted]} is needed.")
-    if wanted is tuple:
-        return tuple(_value(inner[0], each, f"{place}[{k}]") for k, each in enumerate(value))
-    if wanted is dict:
-        return {key: _value(inner[1], each, f"{place}.{key}") for key, each in value.items()}
-    return wanted(value)
+        raise InputError(f"{place} is {value!r}; {_WORDS[expected]} is needed.")
+    if expected is tuple:
+        return tuple(_value(inner[0], item, f"{place}[{k}]") for k, item in enumerate(value))
+    if expected is dict:
+        return {key: _value(inner[1], item, f"{place}.{key}") for key, item in value.items()}
+    return expected(value)
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
-    for kind in kinds:
+def _one_of(types: tuple[Any, ...], value: Any, place: str) -> Any:
+    for type_ in types:
         try:
-            return _value(kind, value, place)
+            return _value(type_, value, place)
         except InputError as error:
             last = error
     raise last
@@ -173,8 +174,8 @@ class MovieLens:
     def check(self) -> None:
         """Refuse numbers out of range."""
         counts = (self.runs, self.few_runs, self.alternatives.runs)
-        whole = (*counts, self.rank, self.iterations, self.clusters, self.tasks, self.actions)
-        if min(*whole, *self.rows_grid) < 1 or not min(self.ridge, self.noise_sd) > 0:
+        numbers = (*counts, self.rank, self.iterations, self.clusters, self.tasks, self.actions)
+        if min(*numbers, *self.rows_grid) < 1 or not min(self.ridge, self.noise_sd) > 0:
             raise InputError(
                 "movielens has a number of runs, tasks, actions, ... below 1, or its ridge or noise_sd is not positive."
             )
@@ -184,7 +185,7 @@ class MovieLens:
 
     def reading(self, name: str) -> MovieLensOpen:
         """Return the open choices in another reading."""
-        return changed(self.open, self.alternatives.of[name], f"movielens.alternatives.of.{name!r}")
+        return with_changes(self.open, self.alternatives.of[name], f"movielens.alternatives.of.{name!r}")
 
 
 Prior = Literal["oracle", "hierarchical", "flat", "pooled", "learned"]
@@ -254,8 +255,16 @@ class Synthetic:
 
     def check(self) -> None:
         """Refuse numbers out of range, in every reading of the paper."""
-        whole = (self.runs, self.dim, self.actions, self.tasks, self.rows, *self.rows_grid, *self.tasks_grid)
-        if min(whole) < 1 or min(self.noise_sd, self.task_sd, *self.hyper_sd) <= 0:
+        numbers = (
+            self.runs,
+            self.dim,
+            self.actions,
+            self.tasks,
+            self.rows,
+            *self.rows_grid,
+            *self.tasks_grid,
+        )
+        if min(numbers) < 1 or min(self.noise_sd, self.task_sd, *self.hyper_sd) <= 0:
             raise InputError(
                 "synthetic has a number of runs, rows, tasks, ... below 1, or an sd that is not positive."
             )
@@ -265,7 +274,7 @@ class Synthetic:
 
     def reading(self, name: str) -> Open:
         """Return the open settings in another of their readings."""
-        return changed(self.open, self.alternatives.of[name], f"synthetic.alternatives.of.{name!r}")
+        return with_changes(self.open, self.alternatives.of[name], f"synthetic.alternatives.of.{name!r}")
 
 
 @dataclass(frozen=True)
@@ -288,21 +297,23 @@ class Settings:
     beyond: Beyond
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.algorithms]
-        twice = {name for name in names if names.count(name) > 1}
-        if not names or twice:
+        names = [algorithm.name for algorithm in self.algorithms]
+        repeated = {name for name in names if names.count(name) > 1}
+        if not names or repeated:
             raise InputError(f"Algorithms need names of their own; there are {names}.")
         for place, experiment in (("synthetic", self.synthetic), ("movielens", self.movielens)):
-            lost = set(experiment.alternatives.algorithms) - set(names)
-            if lost:
-                raise InputError(f"{place}.alternatives names {min(lost)!r}, which is no algorithm: {names}.")
+            unknown = set(experiment.alternatives.algorithms) - set(names)
+            if unknown:
+                raise InputError(
+                    f"{place}.alternatives names {min(unknown)!r}, which is no algorithm: {names}."
+                )
             experiment.check()
         self.beyond.check()
 
     @cached_property
     def named(self) -> dict[str, Algorithm]:
         """Return the algorithms by name."""
-        return {each.name: each for each in self.algorithms}
+        return {algorithm.name: algorithm for algorithm in self.algorithms}
 
 
 def shipped() -> str:

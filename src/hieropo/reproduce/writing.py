@@ -15,7 +15,7 @@ from hieropo.errors import ArtifactError
 from hieropo.logs.arrow.writing import write_tables
 from hieropo.reproduce.experiment import Results
 
-FIRST = 3  # runs that are told one by one, so that anyone can make them again
+FIRST = 3  # runs whose results are listed singly, to check a reproduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Summary:
 
     Parameters
     ----------
-    place : dict
-        What is the case at that point, by column.
+    setting : dict
+        Values of the varied quantities at that point, by column.
     algorithm : str
     runs : int
     mean, se : float
@@ -36,7 +36,7 @@ class Summary:
         The first runs.
     """
 
-    place: Mapping[str, Any]
+    setting: Mapping[str, Any]
     algorithm: str
     runs: int
     mean: float
@@ -46,9 +46,9 @@ class Summary:
     first: tuple[float, ...]
 
     def columns(self) -> dict[str, Any]:
-        """Return its row of a table."""
-        rest = {name: getattr(self, name) for name in self.__slots__ if name != "place"}
-        return {**self.place, **rest, "first": list(self.first)}
+        """Return the row of a table of results."""
+        numbers = {name: getattr(self, name) for name in self.__slots__ if name != "setting"}
+        return {**self.setting, **numbers, "first": list(self.first)}
 
 
 def standard_error(values: Array) -> float:
@@ -57,21 +57,21 @@ def standard_error(values: Array) -> float:
 
 
 def summarised(
-    place: Mapping[str, Any], runs: Sequence[Mapping[str, float]], names: Sequence[str], compared_with: str
+    setting: Mapping[str, Any], runs: Sequence[Mapping[str, float]], names: Sequence[str], compared_with: str
 ) -> list[Summary]:
     """Return one :class:`Summary` for each name, from paired runs in their order."""
     values = {name: np.array([run[name] for run in runs]) for name in names}
     other = values.get(compared_with)
-    found = []
-    for name, each in values.items():
-        gap = each - other if other is not None else np.full(each.size, np.nan)
-        found.append(
+    summaries = []
+    for name, figures in values.items():
+        differences = figures - other if other is not None else np.full(figures.size, np.nan)
+        summaries.append(
             Summary(
-                place, name, each.size, float(each.mean()), standard_error(each),
-                float(gap.mean()), standard_error(gap), tuple(each[:FIRST].tolist()),
+                setting, name, figures.size, float(figures.mean()), standard_error(figures),
+                float(differences.mean()), standard_error(differences), tuple(figures[:FIRST].tolist()),
             )
         )  # fmt: skip
-    return found
+    return summaries
 
 
 def figure(value: float, error: float, digits: int = 3) -> str:
@@ -87,35 +87,35 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-def crossed(
-    found: Sequence[Summary], down: str, across: str, corner: str, cell: Callable[[Summary], str]
+def cross_table(
+    summaries: Sequence[Summary], down: str, across: str, corner: str, cell: Callable[[Summary], str]
 ) -> str:
     """Return a Markdown table with a row for each value of ``down``, and a column for each of ``across``.
 
-    They name the algorithm, or a column of the place.
+    Each of them is "algorithm" or a column of the setting.
     """
-    spots = {(_value(each, down), _value(each, across)): cell(each) for each in found}
-    rows, heads = dict.fromkeys(row for row, _ in spots), dict.fromkeys(head for _, head in spots)
+    cells = {(_value(summary, down), _value(summary, across)): cell(summary) for summary in summaries}
+    rows, heads = dict.fromkeys(row for row, _ in cells), dict.fromkeys(head for _, head in cells)
     return table(
-        [corner, *map(str, heads)], ([str(r), *(spots.get((r, h), "") for h in heads)] for r in rows)
+        [corner, *map(str, heads)], ([str(r), *(cells.get((r, h), "") for h in heads)] for r in rows)
     )
 
 
-def _value(each: Summary, name: str) -> Any:
-    return each.algorithm if name == "algorithm" else each.place[name]
+def _value(summary: Summary, name: str) -> Any:
+    return summary.algorithm if name == "algorithm" else summary.setting[name]
 
 
-def mean(each: Summary) -> str:
+def mean(summary: Summary) -> str:
     """Return mean and standard error as text."""
-    return figure(each.mean, each.se, 4)
+    return figure(summary.mean, summary.se, 4)
 
 
-def difference(each: Summary) -> str:
-    """Return difference and standard error as text, with a sign; empty where it is compared with itself."""
-    if not np.isfinite(each.difference) or each.difference == each.difference_se == 0:
+def difference(summary: Summary) -> str:
+    """Return difference and standard error as text, with a sign; empty for the compared algorithm itself."""
+    if not np.isfinite(summary.difference) or summary.difference == summary.difference_se == 0:
         return ""
-    error = f" ± {each.difference_se:.4f}" if np.isfinite(each.difference_se) else ""
-    return f"{each.difference:+.4f}{error}"
+    error = f" ± {summary.difference_se:.4f}" if np.isfinite(summary.difference_se) else ""
+    return f"{summary.difference:+.4f}{error}"
 
 
 PACKAGES = ("numpy", "scipy", "numba")
@@ -128,12 +128,12 @@ class Origin:
     Parameters
     ----------
     command : str
-        That makes them again.
+        Makes them again.
     seed : int
     settings : str
         Text of the file of settings.
     commits : tuple of str
-        Sources that made the runs.
+        Of the sources that made the runs.
     """
 
     command: str
@@ -142,7 +142,7 @@ class Origin:
     commits: tuple[str, ...]
 
     @property
-    def inside(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """Return the provenance for the metadata of files."""
         return {"hieropo": hieropo.__version__, "commit": ", ".join(self.commits), "seed": str(self.seed)}
 
@@ -160,9 +160,9 @@ def versions() -> str:
     return f"hieropo {hieropo.__version__}, {packages} and Python {platform.python_version()}"
 
 
-def write_summaries(path: Path, found: Sequence[Summary], origin: Origin) -> None:
+def write_summaries(path: Path, summaries: Sequence[Summary], origin: Origin) -> None:
     """Write one row for each point and algorithm."""
-    _write(path, [each.columns() for each in found], origin)
+    _write(path, [summary.columns() for summary in summaries], origin)
 
 
 def write_runs(path: Path, results: Results, origin: Origin) -> None:
@@ -178,7 +178,7 @@ def write_runs(path: Path, results: Results, origin: Origin) -> None:
 
 def _write(path: Path, rows: Sequence[Mapping[str, Any]], origin: Origin) -> None:
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    write_tables(path, [columns], metadata={**origin.inside, "settings": origin.settings})
+    write_tables(path, [columns], metadata={**origin.metadata, "settings": origin.settings})
 
 
 def write_text(path: Path, parts: Iterable[str]) -> None:
@@ -198,9 +198,9 @@ def write_text(path: Path, parts: Iterable[str]) -> None:
         ) from error
 
 
-def pictures_part(made: Sequence[Path]) -> list[str]:
+def pictures_part(paths: Sequence[Path]) -> list[str]:
     """Return the Markdown of figures of a folder."""
-    return [f"![{path.stem}]({path.name})" for path in made if path.suffix == ".svg"]
+    return [f"![{path.stem}]({path.name})" for path in paths if path.suffix == ".svg"]
 
 
 def settings_part(origin: Origin) -> list[str]:

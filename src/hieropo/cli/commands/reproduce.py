@@ -48,12 +48,12 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @run_options
 def synthetic_command(*, as_json: bool, output: str, figures: bool, **options: Any) -> None:
     """Draw the paper's synthetic problems and compare HierOPO, FlatOPO, OracleOPO and others on them."""
-    from hieropo.reproduce.run import Asked, reproduce_synthetic
+    from hieropo.reproduce.run import Options, reproduce_synthetic
 
-    asked = Asked(Path(output), pictures=figures, **options)
+    chosen = Options(Path(output), pictures=figures, **options)
     with Line() as line:
-        results = reproduce_synthetic(asked, Progress(line))
-    _show(results, asked.out, as_json=as_json)
+        results = reproduce_synthetic(chosen, Progress(line))
+    _show(results, chosen.out, as_json=as_json)
 
 
 @reproduce_group.command(
@@ -83,14 +83,14 @@ def movielens_command(
     **options: Any,
 ) -> None:
     """Draw logs from the ratings of MovieLens 1M and compare HierOPO, FlatOPO, OracleOPO and others on them."""
-    from hieropo.reproduce.run import Asked, reproduce_movielens
+    from hieropo.reproduce.run import Options, reproduce_movielens
 
     ratings = Path(data) if data is not None else _archive(download=download)
-    asked = Asked(Path(output), pictures=figures, **options)
+    chosen = Options(Path(output), pictures=figures, **options)
     with Line() as line:
         line.say("Reading the ratings ...")
-        paper, beyond = reproduce_movielens(asked, ratings, Progress(line))
-    _show(paper, asked.out, as_json=as_json, beyond=beyond)
+        paper, beyond = reproduce_movielens(chosen, ratings, Progress(line))
+    _show(paper, chosen.out, as_json=as_json, beyond=beyond)
 
 
 def _archive(*, download: bool) -> Path:
@@ -140,14 +140,20 @@ def bar(done: int, total: int, seconds: float, made: int) -> str:
 def _show(paper: list[Any], out: Path, *, as_json: bool, beyond: list[Any] | None = None) -> None:
     files = sorted(path for path in out.iterdir() if path.is_file())
     if as_json:
-        more = {} if beyond is None else {"beyond": [point.columns() for point in beyond]}
+        more = {} if beyond is None else {"beyond": [summary.columns() for summary in beyond]}
         print_json(
-            {"results": [point.columns() for point in paper], **more, "files": [str(path) for path in files]}
+            {
+                "results": [summary.columns() for summary in paper],
+                **more,
+                "files": [str(path) for path in files],
+            }
         )
         return
-    runs = max(point.runs for point in paper)
+    runs = max(summary.runs for summary in paper)
     click.echo(
-        _table([point for point in paper if point.runs == runs and point.place["reading"] == "as set"])
+        _table(
+            [summary for summary in paper if summary.runs == runs and summary.setting["reading"] == "as set"]
+        )
     )
     click.echo(
         paragraph(
@@ -166,9 +172,9 @@ def _show_beyond(results: list[Any], out: Path) -> None:
     click.echo("\nFrom bandit feedback alone, for users of all kinds")
     for figure in (LOSS, WORSE_THAN_MOST):
         points = of_figure(results, figure)
-        names = dict.fromkeys(point.algorithm for point in points)
-        grid = dict.fromkeys(point.place["rows"] for point in points)
-        cells = {(point.algorithm, point.place["rows"]): f"{point.mean:.4f}" for point in points}
+        names = dict.fromkeys(summary.algorithm for summary in points)
+        grid = dict.fromkeys(summary.setting["rows"] for summary in points)
+        cells = {(summary.algorithm, summary.setting["rows"]): f"{summary.mean:.4f}" for summary in points}
         click.echo(
             table(
                 [[f"{figure}, by rows", *map(str, grid)], *([n, *(cells[n, k] for k in grid)] for n in names)]
@@ -181,12 +187,12 @@ def _show_beyond(results: list[Any], out: Path) -> None:
 
 def _table(points: list[Any]) -> str:
     """Return a table with a row for each setting and a column for each algorithm."""
-    places = list(dict.fromkeys(tuple(point.place.items()) for point in points))
-    algorithms = list(dict.fromkeys(point.algorithm for point in points))
-    cells = {(tuple(point.place.items()), point.algorithm): f"{point.mean:.4f}" for point in points}
-    head = [name for name, _ in places[0] if name != "reading"]
+    settings = list(dict.fromkeys(tuple(summary.setting.items()) for summary in points))
+    algorithms = list(dict.fromkeys(summary.algorithm for summary in points))
+    cells = {(tuple(summary.setting.items()), summary.algorithm): f"{summary.mean:.4f}" for summary in points}
+    head = [name for name, _ in settings[0] if name != "reading"]
     rows = [
-        [*(str(dict(place)[name]) for name in head), *(cells[place, n] for n in algorithms)]
-        for place in places
+        [*(str(dict(setting)[name]) for name in head), *(cells[setting, n] for n in algorithms)]
+        for setting in settings
     ]
     return table([[*head, *algorithms], *rows])

@@ -6,7 +6,7 @@ With the values y_ij that are there, of rows i and columns j,
 
 over U (m, k) and V (p, k), one of them at a time: given V, u_i is the posterior mean of a task with the rows v_j, noise
 1 and the prior N(0, I / ridge), and so for V given U. The half steps are the step down of :mod:`steps`, from a parent
-that is known to be zero. Neither rows nor columns are weighted by how many values they have, and nothing is centred.
+that is known to be zero. Neither rows nor columns are weighted by their numbers of values, and nothing is centred.
 """
 
 from itertools import pairwise
@@ -22,7 +22,7 @@ from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import InputError, LogError
 from hieropo.model.steps import Parents, down
 
-_PIECES = 8  # of a half step for each thread, so that none waits long for the last
+_PIECES = 8  # of a half step for each thread; few would leave threads idle at the end
 
 
 class Factors(NamedTuple):
@@ -41,9 +41,9 @@ class Factors(NamedTuple):
 
     def residuals(self, row: ArrayLike, column: ArrayLike, value: ArrayLike) -> Array:
         """Return the residuals (n,) of values."""
-        at, to = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
-        found = np.asarray(value, dtype=np.float64) - np.einsum("nk,nk->n", self.rows[at], self.columns[to])
-        return np.asarray(found, dtype=np.float64)
+        i, j = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
+        fitted = np.einsum("nk,nk->n", self.rows[i], self.columns[j])
+        return np.asarray(np.asarray(value, dtype=np.float64) - fitted, dtype=np.float64)
 
 
 class _Ordered(NamedTuple):
@@ -93,19 +93,19 @@ def factorize(
     Examples
     --------
     >>> row, column = np.divmod(np.arange(12), 4)
-    >>> found = factorize(row, column, (1.0 + row) * column, np.random.default_rng(0), rank=1, ridge=1e-9)
-    >>> np.round(found.rows @ found.columns.T, 6).tolist()
+    >>> factors = factorize(row, column, (1.0 + row) * column, np.random.default_rng(0), rank=1, ridge=1e-9)
+    >>> np.round(factors.rows @ factors.columns.T, 6).tolist()
     [[0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 4.0, 6.0], [0.0, 3.0, 6.0, 9.0]]
     """
-    at, to, values = _checked(row, column, value)
+    i, j, values = _checked(row, column, value)
     if rank < 1 or iterations < 1 or not (np.isfinite(ridge) and ridge > 0):
         raise InputError(
             f"rank={rank}, iterations={iterations}, ridge={ridge}; at least 1, at least 1 and a positive number are "
             "needed."
         )
-    m, p = int(at.max()) + 1, int(to.max()) + 1
+    m, p = int(i.max()) + 1, int(j.max()) + 1
     workers = processors() if threads is None else threads
-    by_row, by_column = _ordered(at, to, values, m), _ordered(to, at, values, p)
+    by_row, by_column = _ordered(i, j, values, m), _ordered(j, i, values, p)
     columns = rng.standard_normal((p, rank)) / np.sqrt(rank)
     for _ in range(iterations):
         rows = _ridge(by_row, columns, ridge, workers)
@@ -114,25 +114,27 @@ def factorize(
 
 
 def _checked(row: ArrayLike, column: ArrayLike, value: ArrayLike) -> tuple[Codes, Codes, Array]:
-    at, to, values = np.asarray(row), np.asarray(column), np.asarray(value, dtype=np.float64)
-    if values.ndim != 1 or at.shape != values.shape or to.shape != values.shape:
+    i, j, values = np.asarray(row), np.asarray(column), np.asarray(value, dtype=np.float64)
+    if values.ndim != 1 or i.shape != values.shape or j.shape != values.shape:
         raise InputError(
-            f"row {at.shape}, column {to.shape} and value {values.shape} do not fit; (n,) is needed."
+            f"row {i.shape}, column {j.shape} and value {values.shape} do not fit; (n,) is needed."
         )
     if not values.size:
         raise LogError(
             "The matrix has no values, so nothing can be learned from it. Was a filter too strict?"
         )
-    for name, codes in (("row", at), ("column", to)):
+    for name, codes in (("row", i), ("column", j)):
         if codes.dtype.kind not in "iu" or codes.min() < 0:
             raise InputError(
                 f"{name} is of type {codes.dtype} from {codes.min()} on; whole numbers from 0 are needed."
             )
     bad = ~np.isfinite(values)
     if bad.any():
-        place = int(bad.argmax())
-        raise LogError(f"value[{place}] is {values[place]}. Leave out what is not known; it is not a zero.")
-    return normalised(at.astype(np.int64)), normalised(to.astype(np.int64)), normalised(values)
+        position = int(bad.argmax())
+        raise LogError(
+            f"value[{position}] is {values[position]}. Leave out what is not known; it is not a zero."
+        )
+    return normalised(i.astype(np.int64)), normalised(j.astype(np.int64)), normalised(values)
 
 
 def _ordered(code: Codes, other: Codes, value: Array, n: int) -> _Ordered:
@@ -141,19 +143,19 @@ def _ordered(code: Codes, other: Codes, value: Array, n: int) -> _Ordered:
     return _Ordered(start, others, values)
 
 
-def _ridge(known: _Ordered, factors: Array, ridge: float, threads: int) -> Array:
+def _ridge(observed: _Ordered, factors: Array, ridge: float, threads: int) -> Array:
     """Return ridge regressions of the values of each code on the factors of the other side, (m, k)."""
-    m, (p, k) = known.start.size - 1, factors.shape
-    loops = backend.ratings(known.values.size * packed_size(k))
+    m, (p, k) = observed.start.size - 1, factors.shape
+    loops = backend.ratings(observed.values.size * packed_size(k))
     padded = np.zeros((p + 1, -(-k // loops.LANES) * loops.LANES))
     padded[:p, :k] = factors
     sums = np.zeros((m, packed_size(k + 1)))
     flat = padded.ravel()
 
     def work(piece: tuple[int, int]) -> None:
-        loops.cross_products(known.start, known.others, known.values, *piece, k, flat, sums)
+        loops.cross_products(observed.start, observed.others, observed.values, *piece, k, flat, sums)
 
-    in_threads(work, _pieces(known.start, threads), threads)
+    in_threads(work, _pieces(observed.start, threads), threads)
     zero = np.zeros((1, k, k))
     parent = Parents(np.zeros((1, k)), zero, np.zeros((0, k, k)), lower=True)
     means, _, _ = down(sums, 1.0, np.eye(k) / np.sqrt(ridge), np.zeros(m, dtype=np.int64), parent)

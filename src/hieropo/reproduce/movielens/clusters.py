@@ -8,9 +8,9 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.ties import first_largest
 from hieropo.errors import InputError, NumericalError
 
-_LLOYD, _MOST = 20, 1000  # passes of k-means, and of EM
-_FLOOR = 1e-6  # added to each variance, as others do
-_TRIES = 5  # for each start
+_K_MEANS_PASSES, _EM_PASSES = 20, 1000
+_RIDGE = 1e-6  # added to each variance, as scikit-learn's GaussianMixture does
+_ATTEMPTS = 5  # for each start
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,16 +62,16 @@ def best_of(
     """
     if len(points) < components:
         raise InputError(f"{len(points)} points cannot make {components} clusters; ask for fewer.")
-    found: list[Clusters] = []
-    for _ in range(_TRIES * starts):
-        one = one_start(points, components, rng, tolerance=tolerance)
-        if one.regular:
-            found.append(one)
-        if len(found) == starts:
-            return found[int(first_largest([each.score for each in found]))]
+    regular: list[Clusters] = []
+    for _ in range(_ATTEMPTS * starts):
+        clusters = one_start(points, components, rng, tolerance=tolerance)
+        if clusters.regular:
+            regular.append(clusters)
+        if len(regular) == starts:
+            return regular[int(first_largest([candidate.score for candidate in regular]))]
     raise NumericalError(
-        f"In {_TRIES * starts - len(found)} of {_TRIES * starts} starts one of {components} clusters closed in on a "
-        "few points. Ask for fewer clusters."
+        f"In {_ATTEMPTS * starts - len(regular)} of {_ATTEMPTS * starts} starts one of {components} clusters closed in "
+        "on a few points. Ask for fewer clusters."
     )
 
 
@@ -80,7 +80,7 @@ def one_start(points: Array, components: int, rng: np.random.Generator, *, toler
     share = np.zeros((len(points), components))
     share[np.arange(len(points)), _k_means(points, components, rng)] = 1.0
     before = -np.inf
-    for _ in range(_MOST):
+    for _ in range(_EM_PASSES):
         weights, means, covs = _components(points, share)
         share, score = _shares(points, weights, means, covs)
         if score - before < tolerance:
@@ -97,7 +97,7 @@ def _components(points: Array, share: Array) -> tuple[Array, Array, Array]:
     covs = np.empty((share.shape[1], d, d))
     for k, mean in enumerate(means):
         centred = points - mean
-        covs[k] = (share[:, k, None] * centred).T @ centred / count[k] + _FLOOR * np.eye(d)
+        covs[k] = (share[:, k, None] * centred).T @ centred / count[k] + _RIDGE * np.eye(d)
     return count / n, means, covs
 
 
@@ -106,12 +106,12 @@ def _shares(points: Array, weights: Array, means: Array, covs: Array) -> tuple[A
     d = points.shape[1]
     logs = np.empty((len(points), len(weights)))
     for k, root in enumerate(np.linalg.cholesky(covs)):
-        away = np.linalg.solve(root, (points - means[k]).T)
-        logs[:, k] = np.log(weights[k]) - np.log(np.diagonal(root)).sum() - 0.5 * (away**2).sum(axis=0)
-    most = logs.max(axis=1, keepdims=True)
-    share = np.exp(logs - most)
+        scaled = np.linalg.solve(root, (points - means[k]).T)
+        logs[:, k] = np.log(weights[k]) - np.log(np.diagonal(root)).sum() - 0.5 * (scaled**2).sum(axis=0)
+    largest = logs.max(axis=1, keepdims=True)
+    share = np.exp(logs - largest)
     total = share.sum(axis=1, keepdims=True)
-    score = float((most + np.log(total)).mean()) - 0.5 * d * float(np.log(2 * np.pi))
+    score = float((largest + np.log(total)).mean()) - 0.5 * d * float(np.log(2 * np.pi))
     return share / total, score
 
 
@@ -119,11 +119,13 @@ def _k_means(points: Array, components: int, rng: np.random.Generator) -> Codes:
     """Return the nearest centre of each point after k-means from k-means++ (Arthur and Vassilvitskii, SODA 2007)."""
     centres = points[[rng.integers(len(points))]]
     while len(centres) < components:
-        far = _squares(points, centres).min(axis=1)
-        chance = far / far.sum() if far.sum() > 0 else np.full(len(points), 1 / len(points))
-        centres = np.vstack([centres, points[rng.choice(len(points), p=chance)]])
+        distances = _squares(points, centres).min(axis=1)
+        probabilities = (
+            distances / distances.sum() if distances.sum() > 0 else np.full(len(points), 1 / len(points))
+        )
+        centres = np.vstack([centres, points[rng.choice(len(points), p=probabilities)]])
     label = _squares(points, centres).argmin(axis=1)
-    for _ in range(_LLOYD):
+    for _ in range(_K_MEANS_PASSES):
         for k in range(components):
             if (label == k).any():
                 centres[k] = points[label == k].mean(axis=0)
@@ -133,5 +135,5 @@ def _k_means(points: Array, components: int, rng: np.random.Generator) -> Codes:
 
 def _squares(points: Array, centres: Array) -> Array:
     """Return the squared distances (n, K)."""
-    found = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)
-    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+    squares = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)
+    return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)

@@ -27,12 +27,12 @@ def cached() -> Path:
 
 
 def download(target: Path, *, url: str = URL, sha256: str = SHA256, size: int = SIZE) -> Path:
-    """Download an archive atomically, and check it.
+    """Download an archive, check it, and store it by an atomic replacement.
 
     Raises
     ------
     InputError
-        It cannot be reached, or is not the one that is known.
+        It cannot be reached, or has another checksum.
     ArtifactError
         The cache cannot be written.
     """
@@ -43,11 +43,11 @@ def download(target: Path, *, url: str = URL, sha256: str = SHA256, size: int = 
         raise InputError(
             f"{url} cannot be reached: {error}. Get the file with a browser, and name it with --data."
         ) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    checksum = hashlib.sha256(content).hexdigest()
+    if checksum != sha256:
         raise InputError(
-            f"What came from {url} is not MovieLens 1M as it is known: {len(content):,} bytes of {size:,}, SHA-256 "
-            f"{found}. The download may have been cut short; try again, or name a file with --data."
+            f"The file from {url} is not the known MovieLens 1M: {len(content):,} bytes of {size:,}, SHA-256 "
+            f"{checksum}. The download may have been cut short; try again, or name a file with --data."
         )
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -20,7 +20,7 @@ from hieropo.reproduce.settings import Algorithm, MovieLens, MovieLensOpen, Sett
 from hieropo.reproduce.synthetic.experiment import AS_SET
 from hieropo.rows.keys import Keys
 
-_FACTORS, _CLUSTERS, _USERS = 1, 2, 3  # what random numbers are for, beside the runs
+_FACTORS, _CLUSTERS, _USERS = 1, 2, 3  # in seeds: the use of the random numbers, beside the runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Problem:
         Factors.
     movies : (p, k) array
     clusters : dict
-        Those of the users that all runs share, by the reading of what the paper leaves open.
+        Clusters of users that all runs share, by the reading of the choices that the paper leaves open.
     counts, means : (p,) arrays
         Number of ratings of each movie, and their mean.
     residual_sd : float
-        Of the ratings around what the factors say.
+        Of the ratings around the products of factors.
     checksum : str
         Of the ratings.
     """
@@ -64,87 +64,88 @@ class Problem:
     checksum: str
 
 
-def problem(settings: Settings, ratings: Ratings) -> Problem:
+def make_problem(settings: Settings, ratings: Ratings) -> Problem:
     """Return the factors of the ratings, and the clusters of users where all runs share them."""
-    what = settings.movielens
-    factors = factors_of(what, ratings, np.random.default_rng([settings.seed, _FACTORS]))
-    rest = factors.residuals(ratings.user, ratings.movie, ratings.rating)
-    readings = [what.open, *(what.reading(name) for name in what.alternatives.of)]
+    config = settings.movielens
+    factors = factors_of(config, ratings, np.random.default_rng([settings.seed, _FACTORS]))
+    residuals = factors.residuals(ratings.user, ratings.movie, ratings.rating)
+    readings = [config.open, *(config.reading(name) for name in config.alternatives.of)]
     clusters = {
-        each: _clustered(what, each, factors.rows, np.random.default_rng([settings.seed, _CLUSTERS]))
-        for each in readings
-        if each.clusters_found == "once"
+        reading: _clustered(config, reading, factors.rows, np.random.default_rng([settings.seed, _CLUSTERS]))
+        for reading in readings
+        if reading.clusters_found == "once"
     }
     counts = np.bincount(ratings.movie).astype(np.float64)
     means = np.bincount(ratings.movie, weights=ratings.rating) / counts
     return Problem(
-        factors.rows, factors.columns, clusters, counts, means, float(rest.std()), ratings.checksum
+        factors.rows, factors.columns, clusters, counts, means, float(residuals.std()), ratings.checksum
     )
 
 
-def _clustered(what: MovieLens, open_: MovieLensOpen, users: Array, rng: np.random.Generator) -> Clusters:
-    return best_of(users, what.clusters, rng, starts=open_.starts, tolerance=open_.tolerance)
+def _clustered(config: MovieLens, open_: MovieLensOpen, users: Array, rng: np.random.Generator) -> Clusters:
+    return best_of(users, config.clusters, rng, starts=open_.starts, tolerance=open_.tolerance)
 
 
-def factors_of(what: MovieLens, ratings: Ratings, rng: np.random.Generator) -> Factors:
+def factors_of(config: MovieLens, ratings: Ratings, rng: np.random.Generator) -> Factors:
     """Return the factors of users (rows) and movies (columns)."""
     return factorize(
         ratings.user, ratings.movie, ratings.rating, rng,
-        rank=what.rank, ridge=what.ridge, iterations=what.iterations,
+        rank=config.rank, ridge=config.ridge, iterations=config.iterations,
     )  # fmt: skip
 
 
 def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
     """Return every point of every figure, with the algorithms that are compared there."""
-    what, other = settings.movielens, settings.movielens.alternatives
-    found = dict.fromkeys([Cell(n) for n in what.rows_grid], settings.algorithms)
-    some = tuple(settings.named[name] for name in other.algorithms)
-    for n in other.rows:
-        found.setdefault(Cell(n), some)
-        found |= {Cell(n, name): some for name in other.of}
-    return found
+    config, alternatives = settings.movielens, settings.movielens.alternatives
+    algorithms_by_cell = dict.fromkeys([Cell(n) for n in config.rows_grid], settings.algorithms)
+    compared = tuple(settings.named[name] for name in alternatives.algorithms)
+    for n in alternatives.rows:
+        algorithms_by_cell.setdefault(Cell(n), compared)
+        algorithms_by_cell |= {Cell(n, name): compared for name in alternatives.of}
+    return algorithms_by_cell
 
 
-def prior(what: MovieLens, open_: MovieLensOpen, clusters: Clusters) -> Hierarchy:
+def prior(config: MovieLens, open_: MovieLensOpen, clusters: Clusters) -> Hierarchy:
     """Return the prior: mu ~ N(mu_q, Sigma_q) of the centres, Sigma_0 of the largest cluster."""
     centres, count = clusters.means, len(clusters.means)
     share = clusters.weights if open_.centres == "by size" else np.full(count, 1.0 / count)
     mean = share @ centres
-    spread = (share[:, None] * (centres - mean)).T @ (centres - mean)
+    cov = (share[:, None] * (centres - mean)).T @ (centres - mean)
     if open_.hyper_cov == "sample":
-        spread = spread * count / (count - 1)
-    return Hierarchy(Gaussian(mean, spread), clusters.covs[clusters.largest], what.noise_sd**2)
+        cov = cov * count / (count - 1)
+    return Hierarchy(Gaussian(mean, cov), clusters.covs[clusters.largest], config.noise_sd**2)
 
 
-def draw(settings: Settings, given: Problem, cell: Cell, run: int) -> World:
+def draw(settings: Settings, problem: Problem, cell: Cell, run: int) -> World:
     """Draw users, a log and the contexts of the evaluation."""
-    what = settings.movielens
-    open_ = what.open if cell.reading == AS_SET else what.reading(cell.reading)
+    config = settings.movielens
+    open_ = config.open if cell.reading == AS_SET else config.reading(cell.reading)
     rng = np.random.default_rng([settings.seed, cell.rows, run])
-    clusters = clusters_of(settings, given, open_, run)
-    hierarchy = prior(what, open_, clusters)
+    clusters = clusters_of(settings, problem, open_, run)
+    hierarchy = prior(config, open_, clusters)
     root = clusters.means[clusters.largest]
-    theta = _users(settings, open_, given, clusters, rng)
-    movies = np.vstack([given.movies, np.zeros((open_.unrated_movies, given.movies.shape[1]))])
-    task = rng.integers(what.tasks, size=cell.rows)
+    theta = _users(settings, open_, problem, clusters, rng)
+    movies = np.vstack([problem.movies, np.zeros((open_.unrated_movies, problem.movies.shape[1]))])
+    task = rng.integers(config.tasks, size=cell.rows)
     if open_.rows_of_tasks == "even":
-        task = np.arange(cell.rows) % what.tasks
-    moments = logged(theta, task, movies[shown(movies, (cell.rows, what.actions), rng)], what.noise_sd, rng)
-    judged = movies[shown(movies, (what.tasks, open_.evaluation_contexts, what.actions), rng)]
-    return World(hierarchy, root, theta, moments, judged, np.full(what.tasks, 1.0 / what.tasks))
+        task = np.arange(cell.rows) % config.tasks
+    candidates = movies[draw_contexts(movies, (cell.rows, config.actions), rng)]
+    moments = draw_moments(theta, task, candidates, config.noise_sd, rng)
+    judged = movies[draw_contexts(movies, (config.tasks, open_.evaluation_contexts, config.actions), rng)]
+    return World(hierarchy, root, theta, moments, judged, np.full(config.tasks, 1.0 / config.tasks))
 
 
-def clusters_of(settings: Settings, given: Problem, open_: MovieLensOpen, run: int) -> Clusters:
+def clusters_of(settings: Settings, problem: Problem, open_: MovieLensOpen, run: int) -> Clusters:
     """Return the clusters that all runs share, or those of one run, which are the same at every n."""
-    shared = given.clusters.get(open_)
+    shared = problem.clusters.get(open_)
     if shared is not None:
         return shared
     rng = np.random.default_rng([settings.seed, _CLUSTERS, run])
-    return _clustered(settings.movielens, open_, given.users, rng)
+    return _clustered(settings.movielens, open_, problem.users, rng)
 
 
 def _users(
-    settings: Settings, open_: MovieLensOpen, given: Problem, clusters: Clusters, rng: np.random.Generator
+    settings: Settings, open_: MovieLensOpen, problem: Problem, clusters: Clusters, rng: np.random.Generator
 ) -> Array:
     """Return the parameters of the tasks."""
     m, k = settings.movielens.tasks, clusters.largest
@@ -158,59 +159,59 @@ def _users(
             f"The largest cluster has {members.size} users; movielens.tasks asks for {m} of them."
         )
     chosen = rng.choice(members, m, replace=False)
-    return np.asarray(given.users[chosen], dtype=np.float64)
+    return np.asarray(problem.users[chosen], dtype=np.float64)
 
 
-def shown(movies: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Codes:
+def draw_contexts(movies: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Codes:
     """Draw contexts, each a uniformly drawn set of distinct movies along the last axis."""
-    found = rng.integers(len(movies), size=shape)
+    drawn = rng.integers(len(movies), size=shape)
     while True:
-        ordered = np.sort(found, axis=-1)
-        doubled = (ordered[..., 1:] == ordered[..., :-1]).any(axis=-1)
-        if not doubled.any():
-            return found
-        found[doubled] = rng.integers(len(movies), size=(int(doubled.sum()), shape[-1]))
+        ordered = np.sort(drawn, axis=-1)
+        repeated = (ordered[..., 1:] == ordered[..., :-1]).any(axis=-1)
+        if not repeated.any():
+            return drawn
+        drawn[repeated] = rng.integers(len(movies), size=(int(repeated.sum()), shape[-1]))
 
 
-def logged(
+def draw_moments(
     theta: Array, task: Codes, candidates: Array, noise_sd: float, rng: np.random.Generator
 ) -> Moments:
-    """Return the moments of a log under uniform actions, with every task."""
+    """Draw a log under uniform actions; return its moments, with every task."""
     rows = np.arange(task.size)
     phi = candidates[rows, rng.integers(candidates.shape[1], size=task.size)]
-    reward = rewarded(theta[task], phi, noise_sd, rng)
+    reward = draw_rewards(theta[task], phi, noise_sd, rng)
     return Moments.from_arrays(task, phi, reward).covering(Keys(np.arange(len(theta))))
 
 
-def rewarded(theta: Array, phi: Array, noise_sd: float, rng: np.random.Generator) -> Array:
+def draw_rewards(theta: Array, phi: Array, noise_sd: float, rng: np.random.Generator) -> Array:
     """Draw rewards (n,) of rows with theta (n, d) and phi (n, d)."""
-    found = np.einsum("nd,nd->n", phi, theta) + noise_sd * rng.standard_normal(len(phi))
-    return np.asarray(found, dtype=np.float64)
+    rewards = np.einsum("nd,nd->n", phi, theta) + noise_sd * rng.standard_normal(len(phi))
+    return np.asarray(rewards, dtype=np.float64)
 
 
-def one_run(settings: Settings, given: Problem, cell: Cell, run: int) -> dict[str, float]:
+def one_run(settings: Settings, problem: Problem, cell: Cell, run: int) -> dict[str, float]:
     """Return mean suboptimality by algorithm in one run of a cell, and the number of refused structures."""
-    return losses(draw(settings, given, cell, run), cells(settings)[cell])
+    return losses(draw(settings, problem, cell, run), cells(settings)[cell])
 
 
-def experiment(settings: Settings, given: Problem) -> Experiment:
+def experiment(settings: Settings, problem: Problem) -> Experiment:
     """Return the results of all runs of the experiment."""
-    what = settings.movielens
-    kept = {
-        name: value for name, value in asdict(what).items() if name not in ("runs", "few_runs", "rows_grid")
+    config = settings.movielens
+    fixed = {
+        name: value for name, value in asdict(config).items() if name not in ("runs", "few_runs", "rows_grid")
     }
     return Experiment(
         name="movielens",
         depends={
             "seed": settings.seed,
-            "algorithms": [asdict(each) for each in settings.algorithms],
-            "ratings": given.checksum,
-            **{name: value for name, value in kept.items() if name != "alternatives"},
-            "alternatives": what.alternatives.of,
+            "algorithms": [asdict(algorithm) for algorithm in settings.algorithms],
+            "ratings": problem.checksum,
+            **{name: value for name, value in fixed.items() if name != "alternatives"},
+            "alternatives": config.alternatives.of,
         },
         runs={
-            cell: what.runs if cell.reading == AS_SET else min(what.runs, what.alternatives.runs)
+            cell: config.runs if cell.reading == AS_SET else min(config.runs, config.alternatives.runs)
             for cell in cells(settings)
         },
-        one_run=partial(one_run, settings, given),
+        one_run=partial(one_run, settings, problem),
     )

@@ -55,7 +55,7 @@ def read_ratings(path: str | Path, counts: Counts) -> Ratings:
         A ``.dat`` file with ``user::movie::rating::time`` in each row, a folder or a ``.zip`` that holds one, or
         anything that `hieropo fit` takes, with the columns user_id, movie_id and rating.
     counts : Counts
-        What has to be there.
+        The expected numbers.
 
     Raises
     ------
@@ -73,10 +73,10 @@ def read_ratings(path: str | Path, counts: Counts) -> Ratings:
         user, movie, rating = _from_text(content, str(path))
     else:
         user, movie, rating = _from_table(path)
-    _refuse_doubled(user, movie, str(path))
-    found = _coded(user, movie, rating)
-    _check(found, counts, str(path))
-    return found
+    _refuse_repeated(user, movie, str(path))
+    ratings = _coded(user, movie, rating)
+    _check(ratings, counts, str(path))
+    return ratings
 
 
 def _from_archive(path: Path) -> bytes:
@@ -85,19 +85,19 @@ def _from_archive(path: Path) -> bytes:
             names = [name for name in archive.namelist() if name.rpartition("/")[2] == "ratings.dat"]
             if names:
                 return archive.read(names[0])
-            some = ", ".join(archive.namelist()[:5])
+            first_names = ", ".join(archive.namelist()[:5])
     except (zipfile.BadZipFile, EOFError, OSError) as error:
         raise LogError(
             f"{path} is no whole zip archive: {error}. Was its download cut short? Get ml-1m.zip again."
         ) from error
     raise LogError(
-        f"{path} holds no ratings.dat, but {some}. The archive of MovieLens 1M, ml-1m.zip, is needed."
+        f"{path} holds no ratings.dat, but {first_names}. The archive of MovieLens 1M, ml-1m.zip, is needed."
     )
 
 
 def _from_text(content: bytes, name: str) -> tuple[Codes, Codes, Codes]:
-    whole = _ROWS.match(content)
-    end = whole.end() if whole else 0
+    match = _ROWS.match(content)
+    end = match.end() if match else 0
     if end != len(content):
         line = content.count(b"\n", 0, end) + 1
         row = content.splitlines()[line - 1][:60].decode("utf-8", "replace")
@@ -111,11 +111,11 @@ def _from_text(content: bytes, name: str) -> tuple[Codes, Codes, Codes]:
 
 def _from_table(path: str | Path) -> tuple[Codes, Codes, Codes]:
     source = open_log(path)
-    lost = [name for name in COLUMNS if name not in source.schema.names]
-    if lost:
+    missing = [name for name in COLUMNS if name not in source.schema.names]
+    if missing:
         raise SchemaError(
-            f"{path} has no column {lost[0]!r}; it has {', '.join(source.schema.names)}. user_id, movie_id and rating "
-            "are needed."
+            f"{path} has no column {missing[0]!r}; it has {', '.join(source.schema.names)}. user_id, movie_id and "
+            "rating are needed."
         )
     parts: dict[str, list[Codes]] = {name: [] for name in COLUMNS}
     first = 0
@@ -142,39 +142,39 @@ def _whole_numbers(column: Any, name: str, first: int) -> Codes:
 
 def _coded(user: Codes, movie: Codes, rating: Codes) -> Ratings:
     order = np.lexsort((movie, user))
-    users, at = np.unique(user[order], return_inverse=True)
-    movies, to = np.unique(movie[order], return_inverse=True)
-    return Ratings(at.astype(np.int64), to.astype(np.int64), rating[order].astype(np.float64), users, movies)
+    users, i = np.unique(user[order], return_inverse=True)
+    movies, j = np.unique(movie[order], return_inverse=True)
+    return Ratings(i.astype(np.int64), j.astype(np.int64), rating[order].astype(np.float64), users, movies)
 
 
-def _refuse_doubled(user: Codes, movie: Codes, name: str) -> None:
+def _refuse_repeated(user: Codes, movie: Codes, name: str) -> None:
     order = np.lexsort((movie, user))
-    same = (np.diff(user[order]) == 0) & (np.diff(movie[order]) == 0)
-    if same.any():
-        row = order[int(same.argmax()) + 1]
+    repeated = (np.diff(user[order]) == 0) & (np.diff(movie[order]) == 0)
+    if repeated.any():
+        row = order[int(repeated.argmax()) + 1]
         raise LogError(
             f"{name} has user {user[row]} and movie {movie[row]} twice (row {row}, counted from 0); each is needed "
             "once. Were files put together?"
         )
 
 
-def _check(found: Ratings, counts: Counts, name: str) -> None:
-    stars = [int((found.rating == k).sum()) for k in range(1, len(counts.by_rating) + 1)]
+def _check(ratings: Ratings, counts: Counts, name: str) -> None:
+    stars = [int((ratings.rating == k).sum()) for k in range(1, len(counts.by_rating) + 1)]
     rows = [
-        ("ratings", found.rating.size, counts.ratings),
-        ("users", found.users.size, counts.users),
-        ("rated movies", found.movies.size, counts.movies),
+        ("ratings", ratings.rating.size, counts.ratings),
+        ("users", ratings.users.size, counts.users),
+        ("rated movies", ratings.movies.size, counts.movies),
         *(
             (f"ratings of {k} stars", n, known)
             for k, (n, known) in enumerate(zip(stars, counts.by_rating, strict=True), 1)
         ),
     ]
-    off = [f"{_gap(known - n)} {what} ({n:,} of {known:,})" for what, n, known in rows if n != known]
-    if not off:
+    differences = [f"{_gap(known - n)} {what} ({n:,} of {known:,})" for what, n, known in rows if n != known]
+    if not differences:
         return
-    last = f" The last user is {found.users[-1]}." if found.users.size else ""
+    last = f" The last user is {ratings.users[-1]}." if ratings.users.size else ""
     raise LogError(
-        f"{name} is not all of MovieLens 1M: {'; '.join(off)}.{last} Was the file cut short, or filtered? Get "
+        f"{name} is not all of MovieLens 1M: {'; '.join(differences)}.{last} Was the file cut short, or filtered? Get "
         "ml-1m.zip again. (Other data need their own [movielens.counts] in the settings.)"
     )
 

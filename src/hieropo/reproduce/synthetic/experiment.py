@@ -33,7 +33,7 @@ class Cell(experiments.Cell):
     tasks, rows : int
         m, and n of all tasks together.
     reading : str
-        Which of the readings of what the paper leaves open: its name among the alternatives, or ``AS_SET``.
+        Reading of the choices that the paper leaves open: the name of an alternative, or ``AS_SET``.
     """
 
     hyper_sd: float
@@ -54,27 +54,29 @@ class Cell(experiments.Cell):
 
 def cells(settings: Settings) -> dict[Cell, tuple[Algorithm, ...]]:
     """Return every point of every figure, with the algorithms that are compared there."""
-    what = settings.synthetic
-    grid = [Cell(sd, what.tasks, n) for sd in what.hyper_sd for n in what.rows_grid]
-    grid += [Cell(sd, m, what.rows) for sd in what.hyper_sd for m in what.tasks_grid]
-    found = dict.fromkeys(grid, settings.algorithms)
-    other = what.alternatives
-    some = tuple(settings.named[name] for name in other.algorithms)
-    for n in other.rows:
-        found.setdefault(Cell(other.hyper_sd, what.tasks, n), some)
-        found |= {Cell(other.hyper_sd, what.tasks, n, name): some for name in other.of}
-    return found
+    config = settings.synthetic
+    grid = [Cell(sd, config.tasks, n) for sd in config.hyper_sd for n in config.rows_grid]
+    grid += [Cell(sd, m, config.rows) for sd in config.hyper_sd for m in config.tasks_grid]
+    algorithms_by_cell = dict.fromkeys(grid, settings.algorithms)
+    alternatives = config.alternatives
+    compared = tuple(settings.named[name] for name in alternatives.algorithms)
+    for n in alternatives.rows:
+        algorithms_by_cell.setdefault(Cell(alternatives.hyper_sd, config.tasks, n), compared)
+        algorithms_by_cell |= {
+            Cell(alternatives.hyper_sd, config.tasks, n, name): compared for name in alternatives.of
+        }
+    return algorithms_by_cell
 
 
-def hierarchy(what: Synthetic, hyper_sd: float) -> Hierarchy:
+def hierarchy(config: Synthetic, hyper_sd: float) -> Hierarchy:
     """Return the hierarchy from which tasks are drawn."""
-    return synthetic_hierarchy(hyper_sd, dim=what.dim, task_sd=what.task_sd, noise_sd=what.noise_sd)
+    return synthetic_hierarchy(hyper_sd, dim=config.dim, task_sd=config.task_sd, noise_sd=config.noise_sd)
 
 
-def draw(what: Synthetic, cell: Cell, rng: np.random.Generator) -> World:
+def draw(config: Synthetic, cell: Cell, rng: np.random.Generator) -> World:
     """Draw mu, the tasks, a log and the contexts of the evaluation."""
-    open_ = what.open if cell.reading == AS_SET else what.reading(cell.reading)
-    prior, m, shape = hierarchy(what, cell.hyper_sd), cell.tasks, (what.actions, what.dim)
+    open_ = config.open if cell.reading == AS_SET else config.reading(cell.reading)
+    prior, m, shape = hierarchy(config, cell.hyper_sd), cell.tasks, (config.actions, config.dim)
     truth = draw_tasks(prior, np.arange(m), rng)
     task = rng.integers(m, size=cell.rows) if open_.rows_of_tasks == "drawn" else np.arange(cell.rows) % m
     if open_.contexts:
@@ -115,16 +117,16 @@ def one_run(settings: Settings, cell: Cell, run: int) -> dict[str, float]:
 
 def experiment(settings: Settings) -> Experiment:
     """Return the results of all runs of the experiment."""
-    what = settings.synthetic
+    config = settings.synthetic
     return Experiment(
         name="synthetic",
         depends={
             "seed": settings.seed,
-            "algorithms": [asdict(each) for each in settings.algorithms],
-            "problem": [what.dim, what.actions, what.noise_sd, what.task_sd],
-            "open": asdict(what.open),
-            "alternatives": what.alternatives.of,
+            "algorithms": [asdict(algorithm) for algorithm in settings.algorithms],
+            "problem": [config.dim, config.actions, config.noise_sd, config.task_sd],
+            "open": asdict(config.open),
+            "alternatives": config.alternatives.of,
         },
-        runs=dict.fromkeys(cells(settings), what.runs),
+        runs=dict.fromkeys(cells(settings), config.runs),
         one_run=partial(one_run, settings),
     )

@@ -1,6 +1,6 @@
 """Draws from the model: task parameters, logs, and the true value of a policy.
 
-Nothing here is random by itself: every function that draws takes a numpy Generator.
+Every function that draws takes a numpy Generator.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,7 +26,7 @@ class TrueTasks:
     Parameters
     ----------
     hierarchy : Hierarchy
-        Where they were drawn from.
+        From which they were drawn.
     keys : Keys
         Ids of the m tasks.
     root : (d,) array
@@ -95,7 +95,7 @@ def draw_tasks(hierarchy: Hierarchy, tasks: Ids, rng: np.random.Generator) -> Tr
     hierarchy : Hierarchy
         With a proper hyper-prior.
     tasks : (m,) ids
-        Distinct; each must hang on a node where the hierarchy has levels.
+        Distinct; each needs a parent node where the hierarchy has levels.
     rng : numpy Generator
         Source of all randomness.
 
@@ -104,7 +104,7 @@ def draw_tasks(hierarchy: Hierarchy, tasks: Ids, rng: np.random.Generator) -> Tr
     InputError
         The hyper-prior is flat, or a task is named twice.
     UnknownTaskError
-        A task hangs on no node of the hierarchy.
+        A task has no parent node in the hierarchy.
     """
     if hierarchy.hyper is None:
         raise InputError(
@@ -119,11 +119,11 @@ def draw_tasks(hierarchy: Hierarchy, tasks: Ids, rng: np.random.Generator) -> Tr
     nodes: list[dict[Hashable, Array]] = []
     for k in reversed(range(len(hierarchy.levels))):
         names = list(dict.fromkeys(hierarchy.levels[k].parent.values()))
-        above = _parents(hierarchy, k + 1, names, root, nodes[0] if nodes else {})
+        parents = _parents(hierarchy, k + 1, names, root, nodes[0] if nodes else {})
         effects = Gaussian(np.zeros(dim), hierarchy.levels[k].cov).sample(rng, len(names))
-        nodes.insert(0, dict(zip(names, frozen(above + effects), strict=True)))
-    above = _parents(hierarchy, 0, keys.values.tolist(), root, nodes[0] if nodes else {})
-    theta = above + Gaussian(np.zeros(dim), hierarchy.task_cov).sample(rng, len(keys))
+        nodes.insert(0, dict(zip(names, frozen(parents + effects), strict=True)))
+    parents = _parents(hierarchy, 0, keys.values.tolist(), root, nodes[0] if nodes else {})
+    theta = parents + Gaussian(np.zeros(dim), hierarchy.task_cov).sample(rng, len(keys))
     return TrueTasks(hierarchy, keys, frozen(root), tuple(nodes), frozen(theta))
 
 
@@ -134,10 +134,10 @@ def _parents(
     if level == len(hierarchy.levels):
         return np.tile(root, (len(children), 1))
     parent = hierarchy.levels[level].parent
-    lost = [child for child in children if child not in parent]
-    if lost:
+    orphans = [child for child in children if child not in parent]
+    if orphans:
         raise UnknownTaskError(
-            f"{lost[0]!r} hangs on no node of level {level}; add it to that level's parent mapping."
+            f"{orphans[0]!r} hangs on no node of level {level}; add it to that level's parent mapping."
         )
     return np.array([nodes[parent[child]] for child in children]).reshape(len(children), root.size)
 
@@ -181,17 +181,17 @@ def draw_log(
             f"candidates have shape {features.shape}; "
             f"(n, K, d) with n = {rows.size} and d = {truth.root.size} is needed."
         )
-    chance = _checked_propensities(propensities, features.shape[:2])
-    spot = rng.random((rows.size, 1))
-    action = np.minimum((np.cumsum(chance, axis=1) <= spot).sum(axis=1), features.shape[1] - 1)
-    at = np.arange(rows.size)
-    mean = np.einsum("nd,nd->n", features[at, action], truth.theta[rows])
+    probabilities = _checked_propensities(propensities, features.shape[:2])
+    uniform = rng.random((rows.size, 1))
+    action = np.minimum((np.cumsum(probabilities, axis=1) <= uniform).sum(axis=1), features.shape[1] - 1)
+    row_numbers = np.arange(rows.size)
+    mean = np.einsum("nd,nd->n", features[row_numbers, action], truth.theta[rows])
     reward = mean + np.sqrt(truth.hierarchy.noise_var) * rng.standard_normal(rows.size)
     return SimulatedLog(
         truth.tasks[rows],
         frozen(features),
         action.astype(np.int64),
-        frozen(chance[at, action]),
+        frozen(probabilities[row_numbers, action]),
         frozen(reward),
     )
 
@@ -199,16 +199,18 @@ def draw_log(
 def _checked_propensities(propensities: ArrayLike | None, shape: tuple[int, ...]) -> Array:
     if propensities is None:
         return np.full(shape, 1.0 / shape[1])
-    chance = np.asarray(propensities, dtype=np.float64)
-    if chance.shape != shape:
-        raise MismatchError(f"propensities have shape {chance.shape}; {shape} is needed, as in candidates.")
-    bad = ~((chance >= 0.0).all(axis=1) & (np.abs(chance.sum(axis=1) - 1.0) < 1e-9))
+    probabilities = np.asarray(propensities, dtype=np.float64)
+    if probabilities.shape != shape:
+        raise MismatchError(
+            f"propensities have shape {probabilities.shape}; {shape} is needed, as in candidates."
+        )
+    bad = ~((probabilities >= 0.0).all(axis=1) & (np.abs(probabilities.sum(axis=1) - 1.0) < 1e-9))
     if bad.any():
         row = int(bad.argmax())
         raise InputError(
-            f"propensities of row {row} are {chance[row]}; they must be at least 0 and add to 1."
+            f"propensities of row {row} are {probabilities[row]}; they must be at least 0 and add to 1."
         )
-    return chance
+    return probabilities
 
 
 def policy_value(theta: ArrayLike, chosen: ArrayLike) -> Array:
@@ -247,8 +249,8 @@ def suboptimality(theta: ArrayLike, candidates: ArrayLike, index: ArrayLike) -> 
     """
     features, parameters = np.asarray(candidates, dtype=np.float64), np.asarray(theta, dtype=np.float64)
     mean: Array = np.einsum("sekd,sd->sek", features, parameters)
-    taken = np.take_along_axis(mean, np.asarray(index, dtype=np.int64)[..., None], axis=-1)[..., 0]
-    return np.asarray((mean.max(axis=-1) - taken).mean(axis=-1), dtype=np.float64)
+    chosen = np.take_along_axis(mean, np.asarray(index, dtype=np.int64)[..., None], axis=-1)[..., 0]
+    return np.asarray((mean.max(axis=-1) - chosen).mean(axis=-1), dtype=np.float64)
 
 
 def synthetic_hierarchy(
