@@ -46,7 +46,7 @@ def batches(columns: dict[str, Any], features: Any, rows: int = 64) -> Any:
 @pytest.mark.parametrize("name", MAPS)
 def test_a_survey_counts_and_sums_every_row_once_whatever_the_batches(name: str) -> None:
     features, columns = MAPS[name], log(0)
-    found = first_pass(batches(columns, features), features, apart=False)
+    found = first_pass(batches(columns, features), features, per_action=False)
     codes = features.action_codes(columns["action"])
     phi = features.phi(columns["x"][:, None] if features.columns else None, codes)
     whole = Moments.from_arrays(
@@ -61,8 +61,8 @@ def test_a_survey_counts_and_sums_every_row_once_whatever_the_batches(name: str)
 
 def test_units_are_surveyed_as_units() -> None:
     features, columns = MAPS["per-action"], log(0)
-    found = first_pass(batches(columns, features), features, apart=True).moments
-    dense = first_pass(batches(columns, features), features, apart=False).moments
+    found = first_pass(batches(columns, features), features, per_action=True).moments
+    dense = first_pass(batches(columns, features), features, per_action=False).moments
     assert found.dense().allclose(dense)  # type: ignore[union-attr]
 
 
@@ -70,7 +70,7 @@ def test_an_action_that_the_policy_does_not_know_is_named_with_its_row() -> None
     columns = log(0)
     columns["action"][130] = "z"
     with pytest.raises(UnknownActionError, match=r"'z'.*130"):
-        first_pass(batches(columns, MAPS["indicator"]), MAPS["indicator"], apart=False)
+        first_pass(batches(columns, MAPS["indicator"]), MAPS["indicator"], per_action=False)
 
 
 def test_folds_do_not_depend_on_batches_are_of_about_one_size_and_of_another_seed_are_others() -> None:
@@ -88,8 +88,8 @@ def test_folds_do_not_depend_on_batches_are_of_about_one_size_and_of_another_see
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_folds_add_up_to_the_log(apart: bool) -> None:  # noqa: FBT001
     features, columns = MAPS["per-action"], log(1)
-    parts = fold_moments(batches(columns, features), features, 4, 0, apart=apart)
-    whole = first_pass(batches(columns, features), features, apart=apart).moments
+    parts = fold_moments(batches(columns, features), features, 4, 0, per_action=apart)
+    whole = first_pass(batches(columns, features), features, per_action=apart).moments
     total = parts[0] + parts[1] + parts[2] + parts[3]  # type: ignore[operator]
     pairs = (total.dense(), whole.dense()) if apart else (total, whole)  # type: ignore[union-attr]
     assert pairs[0].allclose(pairs[1])
@@ -106,7 +106,7 @@ NONE = RowSketch.none()
 def test_rows_that_were_learned_from_are_recognised_and_others_are_not(name: str, sketched: bool) -> None:  # noqa: FBT001
     features = MAPS[name]
     first, second = log(2, 3000), log(3, 3000)
-    learned = first_pass(batches(first, features), features, apart=False)
+    learned = first_pass(batches(first, features), features, per_action=False)
     shuffled = {key: values[np.random.default_rng(0).permutation(3000)] for key, values in first.items()}
     half = {key: values[first["task"] < 3] for key, values in first.items()}
     some = {key: np.concatenate([values[first["task"] < 2], second[key]]) for key, values in first.items()}
@@ -114,7 +114,7 @@ def test_rows_that_were_learned_from_are_recognised_and_others_are_not(name: str
     some["task"] = np.where(np.arange(some["task"].size) < own, some["task"], some["task"] + 10)
 
     def told(columns: dict[str, Any]) -> str:
-        found = first_pass(batches(columns, features, 100), features, apart=False)
+        found = first_pass(batches(columns, features, 100), features, per_action=False)
         return learned_from(found, learned.moments, learned.sketch if sketched else NONE)
 
     assert told(first) == told(shuffled) == told(half) == "yes"
@@ -131,7 +131,7 @@ def test_binary_rewards_of_few_rows_do_not_look_learned_from() -> None:
     def clicks(seed: int) -> Any:
         columns = log(seed, 3000, tasks=1000)
         columns["reward"], columns["w"] = (columns["reward"] > 1.5) * 1.0, np.ones(3000)
-        return first_pass(batches(columns, features), features, apart=False)
+        return first_pass(batches(columns, features), features, per_action=False)
 
     one, other = clicks(1), clicks(2)
     assert learned_from(one, other.moments, other.sketch) == "no"
@@ -141,7 +141,7 @@ def test_binary_rewards_of_few_rows_do_not_look_learned_from() -> None:
 @pytest.fixture(params=list(MAPS))
 def problem(request: pytest.FixtureRequest) -> tuple[Any, dict[str, Any], LCBPolicy, Keys]:
     features, columns = MAPS[request.param], log(4)
-    moments = first_pass(batches(columns, features), features, apart=False).moments
+    moments = first_pass(batches(columns, features), features, per_action=False).moments
     prior = Hierarchy(None, 0.3 * np.eye(features.dim), 1.0)
     policy = LCBPolicy(condition(moments, prior), features, pessimism=0.2)  # type: ignore[arg-type]
     return features, columns, policy, moments.keys

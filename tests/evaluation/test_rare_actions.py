@@ -105,7 +105,7 @@ def test_policies_of_folds_are_those_of_a_log_without_the_action() -> None:
     log = logged(1)
     learner = fitted(log, task_cov="diag")
     roles = Roles("shop", "offer", "profit")
-    parts = fold_moments(read(log, roles), learner.features_, FOLDS, 0, apart=False)
+    parts = fold_moments(read(log, roles), learner.features_, FOLDS, 0, per_action=False)
     counts = np.array([0, 0, 0, 1])
     found = cross_fit(subject_of(learner), parts, counts)
     assert found.lost == (3,)

@@ -14,12 +14,12 @@ from hieropo.estimation.hyper.uncertainty import condition_with
 from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.comparisons.rivals import (
-    MOST,
+    MAX_FEATURES,
+    MAX_WORK,
     ONE,
     POOLED,
     SEPARATE,
-    WORK,
-    Named,
+    NamedRival,
     OneAction,
     Regressions,
     Rival,
@@ -37,9 +37,9 @@ from hieropo.evaluation.parts.randomised import RandomisationTests, randomisatio
 from hieropo.evaluation.passes.first_pass import (
     FOLDS,
     FirstPass,
-    Kept,
-    KeptRows,
-    Seen,
+    Overlap,
+    RowSample,
+    RowSampler,
     first_pass,
     fold_moments,
     learned_from,
@@ -76,7 +76,7 @@ from hieropo.rows.keys import Keys
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
 
-_BEFORE = "learned from the rows that the policy was learned from"
+_FROM_SAME_ROWS = "learned from the rows that the policy was learned from"
 _CONTEXTS = 16  # contexts a task in its certificate
 
 
@@ -95,8 +95,8 @@ class Options:
     show_all : bool
         True to show withheld estimates too.
     compare : bool or mapping
-        True compares with one action for all, a pooled regression and one for each task; a mapping with what it names,
-        too, as :func:`rivals.named_rivals` reads it; False with nothing.
+        True compares with one action for all, a pooled regression and one for each task; a mapping also with the
+        policies that it names, as :func:`rivals.named_rivals` reads it; False with nothing.
     seed : int
         Of folds, draws and bootstraps.
 
@@ -127,7 +127,7 @@ class Options:
 
 
 def evaluate(
-    subject: Subject, batches: Batches, options: Options, *, pscored: bool, named: Sequence[Named] = ()
+    subject: Subject, batches: Batches, options: Options, *, pscored: bool, named: Sequence[NamedRival] = ()
 ) -> Evaluation:
     """Evaluate a policy.
 
@@ -135,11 +135,11 @@ def evaluate(
     ----------
     subject : Subject
     batches : callable
-        Gives the batches of the log, from the first row on, each time that it is called.
+        Each call returns the batches of the log from the first row on.
     options : Options
     pscored : bool
         True where the log has a column of propensities.
-    named : sequence of Named
+    named : sequence of NamedRival
         Policies that the user compares with.
 
     Raises
@@ -150,10 +150,10 @@ def evaluate(
     features = subject.features
     per_action = subject.moments.per_action
     estimating = options.propensities == "estimated" or (options.propensities == "auto" and not pscored)
-    kept = KeptRows(len(features.actions or ()), len(features.columns), options.seed)
+    sampler = RowSampler(len(features.actions or ()), len(features.columns), options.seed)
     first = first_pass(
         batches(), features,
-        apart=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, kept=kept,
+        per_action=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, sampler=sampler,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, first)
     overlap = learned_from(first, subject.moments, subject.sketch)
@@ -168,7 +168,7 @@ def evaluate(
     reacting = Reacting(first.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    if overlap != "partly" and not sampled:  # rows of both kinds cannot be told apart
+    if overlap != "partly" and not sampled:  # it is unknown which rows were learned from
         checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
     terms = OffPolicySums(first.low, first.high, float(first.weight.sum()), sampled=sampled)
@@ -178,10 +178,10 @@ def evaluate(
         refused = fitted.refused
     weighing, comparing = None, None
     if refused is None and propensities.of is not None:
-        judges = [Judge(each, first.keys, features) for each in fitted.policies]
+        judges = [Judge(policy, first.keys, features) for policy in fitted.policies]
         sums.shift = ActionFeatures(features, len(first.keys)) if len(judges) > 1 else None
-        comparing = _comparing(subject, options, named, first, kept.kept(), fitted)
-        fitted = replace(fitted, rests=())  # sums of all tasks, no longer needed
+        comparing = _comparing(subject, options, named, first, sampler.sample(), fitted)
+        fitted = replace(fitted, rests=())  # free the sums of all tasks
         weighing = Weighing(terms, propensities.of, judges, options.seed, fitted.lost, sums.shift, comparing)
         readers.append(weighing)
     judge(batches(), subject.policy, first.keys, readers)
@@ -194,9 +194,11 @@ def evaluate(
     weighted = _Weighted()
     if weighing is not None:
         weighted = _weighted(terms.moments(), first, propensities.kind, options.level, rng)
-        astray = weighing.lost_rows(len(first.keys))
-        if astray.any():
-            weighted = weighted.withheld(fitted.withheld(features, actions, int(astray.sum())), astray > 0)
+        missing_rows = weighing.rows_of_missing(len(first.keys))
+        if missing_rows.any():
+            weighted = weighted.withheld(
+                fitted.withheld(features, actions, int(missing_rows.sum())), missing_rows > 0
+            )
     estimates = weighted.estimates
     return Evaluation(
         policy=subject.policy,
@@ -205,9 +207,9 @@ def evaluate(
         counts=first.weight,
         model=model,
         comparisons=_compared(comparing, estimates, options, rng),
-        randomisation=_tests(subject, kept, propensities, first, options),
+        randomisation=_tests(subject, sampler, propensities, first, options),
         claim=claim(estimates, refused, model.judged, overlap, options.level),
-        estimates=tuple(each.shown() for each in estimates) if options.show_all else estimates,
+        estimates=tuple(estimate.shown() for estimate in estimates) if options.show_all else estimates,
         refused=refused,
         any_n=weighted.any_n,
         task_estimates=weighted.tasks,
@@ -226,11 +228,13 @@ class _Weighted(NamedTuple):
     any_n: tuple[tuple[float, float], tuple[float, float]] | None = None
     tasks: Array | None = None
 
-    def withheld(self, why: str, tasks: Mask) -> "_Weighted":
+    def withheld(self, reason: str, tasks: Mask) -> "_Weighted":
         """Withhold all estimates, and those of these tasks (m,)."""
         assert self.tasks is not None
         of_tasks = np.where(tasks[:, None], np.nan, self.tasks)
-        return _Weighted(tuple(replace(each, withheld=why) for each in self.estimates), None, of_tasks)
+        return _Weighted(
+            tuple(replace(estimate, withheld=reason) for estimate in self.estimates), None, of_tasks
+        )
 
 
 def _weighted(
@@ -245,36 +249,40 @@ def _weighted(
 def _comparing(
     subject: Subject,
     options: Options,
-    named: Sequence[Named],
+    named: Sequence[NamedRival],
     first: FirstPass,
-    kept: Kept,
+    sample: RowSample,
     fitted: CrossFit,
 ) -> Comparing | None:
     """Return the other policies of the comparison; None without one."""
     if options.compare is False:
         return None
     features, keys = subject.features, first.keys
-    chance = kept.pscore
+    propensity = sample.pscore
     if first.estimated is not None:
-        context = kept.context if first.estimated.columns else None
-        chance = first.estimated.taken(kept.place, kept.action, context, kept.eligible, fold=kept.fold)
-    rivals: dict[str, Rival] = {ONE: OneAction(action_scores(kept, chance, first.counts.shape[1]))}
+        context = sample.context if first.estimated.columns else None
+        propensity = first.estimated.taken(
+            sample.task, sample.action, context, sample.eligible, fold=sample.fold
+        )
+    rivals: dict[str, Rival] = {ONE: OneAction(action_scores(sample, propensity, first.counts.shape[1]))}
     notes = {
         ONE: "in each fifth of the rows the action with the largest importance-weighted mean reward in the other fifths"
     }
     rests = fitted.rests or (subject.moments,)
-    learned = "learned without the fifth of the rows that it is evaluated on" if fitted.rests else _BEFORE
-    if float(first.weight.sum()) * features.dim <= MOST:
-        tables = [ridge(blocks_of(rest, features, together=True)).reshape(1, -1) for rest in rests]
+    learned = (
+        "learned without the fifth of the rows that it is evaluated on" if fitted.rests else _FROM_SAME_ROWS
+    )
+    if float(first.weight.sum()) * features.dim <= MAX_FEATURES:
+        tables = [ridge(blocks_of(rest, features, pooled=True)).reshape(1, -1) for rest in rests]
         everywhere = np.zeros(len(keys), dtype=np.int64)
         rivals[POOLED] = Regressions(features, tables, [everywhere] * len(rests))
         notes[POOLED] = f"one regression for all tasks, {learned}"
-        if work_of(features, len(rests[0].keys)) <= WORK:
+        if work_of(features, len(rests[0].keys)) <= MAX_WORK:
             rivals[SEPARATE] = _separate(rests, features, keys, tables)
             notes[SEPARATE] = f"a ridge regression for each task, {learned}"
-    for rest in named:
-        rivals[rest.name] = rest.rival(keys)
-        notes[rest.name] = "as given; it is flattered by rows that it was learned from"
+    for policy in named:
+        rivals[policy.name] = policy.rival(keys)
+        notes[policy.name] = "as given; it is flattered by rows that it was learned from"
     return Comparing(rivals, notes, first.low, options.seed)
 
 
@@ -282,13 +290,13 @@ def _separate(
     rests: Sequence[AnyMoments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]
 ) -> Rival:
     """Return a regression of each task by itself, with the pooled one for unknown tasks."""
-    tables, places = [], []
+    tables, table_rows = [], []
     for rest, table in zip(rests, pooled, strict=True):
-        own = ridge(blocks_of(rest, features)).reshape(len(rest.keys), -1)
-        at = np.asarray(rest.keys.locate(keys.values))
-        tables.append(np.concatenate([own, table]))
-        places.append(np.where(at >= 0, at, len(own)))
-    return Regressions(features, tables, places)
+        coefficients = ridge(blocks_of(rest, features)).reshape(len(rest.keys), -1)
+        rows = np.asarray(rest.keys.locate(keys.values))
+        tables.append(np.concatenate([coefficients, table]))
+        table_rows.append(np.where(rows >= 0, rows, len(coefficients)))
+    return Regressions(features, tables, table_rows)
 
 
 def _compared(
@@ -300,26 +308,23 @@ def _compared(
     """Return the figures of other policies; withheld with the doubly robust estimate."""
     if comparing is None:
         return ()
-    withheld = next((comparison.withheld for comparison in estimates if comparison.name == "DR"), None)
+    withheld = next((estimate.withheld for estimate in estimates if estimate.name == "DR"), None)
     comparisons = comparing.comparisons(options.level, rng)
-    if withheld is not None:
-        comparisons = tuple(replace(comparison, withheld=withheld) for comparison in comparisons)
-    return (
-        tuple(replace(comparison, withheld=None) for comparison in comparisons)
-        if options.show_all
-        else comparisons
-    )
+    if withheld is None and not options.show_all:
+        return comparisons
+    withheld = None if options.show_all else withheld
+    return tuple(replace(comparison, withheld=withheld) for comparison in comparisons)
 
 
 def _tests(
-    subject: Subject, kept: KeptRows, propensities: Propensities, first: FirstPass, options: Options
+    subject: Subject, sampler: RowSampler, propensities: Propensities, first: FirstPass, options: Options
 ) -> RandomisationTests:
     if first.moments.sampled:
         return RandomisationTests(
             refused="Rows are a random sample (sampling_weight), and redrawn actions would change the sample."
         )
     return randomisation_tests(
-        kept.kept(), propensities, first.estimated,
+        sampler.sample(), propensities, first.estimated,
         n_actions=first.counts.shape[1], adaptive=subject.logging == "adaptive", seed=options.seed,
     )  # fmt: skip
 
@@ -335,7 +340,7 @@ def _new_tasks(subject: Subject, first: FirstPass) -> int:
     return int(unknown.size)
 
 
-def _gate_on_own_rows(subject: Subject, overlap: Seen) -> str | None:
+def _gate_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
     if overlap == "no" or not isinstance(subject.policy, GatedPolicy):
         return None
     return (
@@ -345,14 +350,16 @@ def _gate_on_own_rows(subject: Subject, overlap: Seen) -> str | None:
 
 
 def _fitted(
-    subject: Subject, overlap: Seen, first: FirstPass, batches: Batches, posterior: Any, options: Options
+    subject: Subject, overlap: Overlap, first: FirstPass, batches: Batches, posterior: Any, options: Options
 ) -> CrossFit:
     """Return the policies that importance weighting evaluates: the policy, or one per fold, learned without it."""
     if overlap == "no":
         return CrossFit((LCBPolicy(posterior, subject.features, pessimism=subject.plain.pessimism),))
     per_action = subject.moments.per_action
     offset = subject.moments.offset
-    parts = fold_moments(batches(), subject.features, FOLDS, options.seed, apart=per_action, offset=offset)
+    parts = fold_moments(
+        batches(), subject.features, FOLDS, options.seed, per_action=per_action, offset=offset
+    )
     base: AnyMoments = subject.moments if overlap == "yes" else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
@@ -367,7 +374,7 @@ def _task_estimates(weighted: OffPolicyMoments, first: FirstPass, level: float) 
 
 
 def _limits(
-    subject: Subject, propensities: Propensities, reacting: Reacting, overlap: Seen, model: ByModel
+    subject: Subject, propensities: Propensities, reacting: Reacting, overlap: Overlap, model: ByModel
 ) -> tuple[str, ...]:
     findings = [finding(subject, reacting.reacted())]
     if overlap == "no":
@@ -381,7 +388,7 @@ def _limits(
 
 
 def subject_of(learner: Any) -> Subject:
-    """Return the policy of a fitted learner, and how to learn it again."""
+    """Return the policy of a fitted learner, with functions that learn it again."""
     hierarchy, hyper_uncertainty = learner.hierarchy_, learner._hyper_uncertainty
 
     def condition(moments: Any) -> Any:
@@ -433,7 +440,7 @@ def evaluated(
     Raises
     ------
     InputError
-        An option is unknown, and what :func:`evaluate` refuses.
+        An option is unknown; otherwise as :func:`evaluate`.
     """
     unknown = [name for name in options if name not in Options.__slots__]
     if unknown:
@@ -451,12 +458,12 @@ def evaluated(
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
     evaluation = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
-    settled = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
-    origin = {"evaluated on": source.name, "options": settled}
+    option_values = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
+    origin = {"evaluated on": source.name, "options": option_values}
     evaluation = replace(evaluation, eligible=roles.eligible, origin=origin)
     if rejects is None:
         return evaluation
-    return replace(evaluation, rejected=settle(rejects, roles, passes.kept, evaluation.keys))
+    return replace(evaluation, rejected=settle(rejects, roles, passes.n_rows, evaluation.keys))
 
 
 class _Passes:
@@ -464,7 +471,7 @@ class _Passes:
 
     def __init__(self, source: Any, roles: Roles, rejects: Rejects | None) -> None:
         self._source, self._roles, self._rejects = source, roles, rejects
-        self._begun, self.kept = False, 0
+        self._begun, self.n_rows = False, 0
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of the log from its first row on, each row repeated by its weight."""
@@ -478,9 +485,9 @@ class _Passes:
 
     def _first(self, rejects: Rejects) -> Iterator[Batch]:
         for batch in read(self._source, self._roles, rejects=rejects):
-            self.kept += len(batch)
+            self.n_rows += len(batch)
             yield batch
-        if not self.kept:
+        if not self.n_rows:
             settle(rejects, self._roles, 0, Keys(np.zeros(0)))
 
 
@@ -503,13 +510,13 @@ def best_pessimism(
         return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.without_listing()))
 
     offset = subject.moments.offset
-    first = first_pass(rows(), features, apart=per_action, estimating=estimating, offset=offset)
+    first = first_pass(rows(), features, per_action=per_action, estimating=estimating, offset=offset)
     propensities = propensities_of("auto", first, 0)
     if propensities.of is None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {propensities.refused} Give pessimism a number."
         )
-    parts = fold_moments(rows(), features, FOLDS, 0, apart=per_action, offset=offset)
+    parts = fold_moments(rows(), features, FOLDS, 0, per_action=per_action, offset=offset)
     actions = first.counts.sum(axis=0)
     fitted = cross_fit(subject, parts, actions)
     if fitted.refused is not None:

@@ -20,7 +20,7 @@ from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
 from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
 from hieropo.evaluation.parts.claims import Claim, Verdict
 from hieropo.evaluation.parts.randomised import RandomisationTests
-from hieropo.evaluation.passes.first_pass import Seen
+from hieropo.evaluation.passes.first_pass import Overlap
 from hieropo.evaluation.passes.propensity import Kind
 from hieropo.evaluation.passes.subject import AnyPolicy
 from hieropo.logs.arrow.result_table import ResultTable
@@ -103,7 +103,7 @@ class Evaluation:
     any_n: tuple[tuple[float, float], tuple[float, float]] | None
     task_estimates: Array | None
     propensities: Kind
-    learned_from: Seen
+    learned_from: Overlap
     checks: PredictiveChecks | None
     limits: tuple[str, ...]
     max_harm: float

@@ -1,8 +1,8 @@
 """Importance-weighted values of policies, which do not rest on the model, and their paired differences.
 
 With q, p and the rows of the doubly robust estimate, a row adds q(x, pi(x)) + 1{pi(x) = a} (r - q(x, a)) / p to the
-value of a policy pi, and r where pi keeps the incumbent. q never saw the row. So the difference of two policies is the
-mean of a difference row by row, whose variance is far below that of either value.
+value of a policy pi, and r where pi keeps the incumbent. q was fitted without the row. So the difference of two
+policies is the mean of a difference row by row, whose variance is far below that of either value.
 """
 
 from collections.abc import Sequence
@@ -28,27 +28,27 @@ from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
 _GROUPS = 101
 
 
-class Weighed(NamedTuple):
-    """Columns of some rows that importance-weighted differences are made of.
+class RowPredictions(NamedTuple):
+    """Columns of some rows from which importance-weighted differences are computed.
 
     Parameters
     ----------
     fold, chosen : (n,) int
-        The judge of each row, and the action that it would take.
-    chance, taken, aimed : (n,) array
-        Propensity of the logged action, predictions of it and of that of the judge.
+        The judge of each row, and the action that it chooses.
+    propensity, of_logged, of_chosen : (n,) array
+        Propensity of the logged action; predicted rewards of the logged and of the chosen action.
     """
 
     fold: Codes
     chosen: Codes
-    chance: Array
-    taken: Array
-    aimed: Array
+    propensity: Array
+    of_logged: Array
+    of_chosen: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Report):
-    """Another policy beside the one that is evaluated, by doubly robust estimates on the same rows.
+    """Another policy compared with the evaluated one, by doubly robust estimates on the same rows.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Comparison(Report):
     note : str
         Origin of the policy.
     withheld : str or None
-        Reason why the figures are not to be trusted.
+        Reason why the figures are not reliable.
     """
 
     name: str
@@ -85,14 +85,14 @@ class Comparison(Report):
 
 
 class Comparing:
-    """Takes rows for other policies.
+    """Sums rows for other policies, batch by batch.
 
     Parameters
     ----------
     rivals : mapping of names to Rival
     notes : mapping of names to str
     low : float
-        The least reward, which is taken off before sums are taken.
+        The least reward, which is subtracted before rewards are summed.
     seed : int
         Of the folds.
     """
@@ -103,26 +103,25 @@ class Comparing:
         self._total = Accumulator(self._columns)
         self._groups = np.zeros((_GROUPS, self._columns + 2))
 
-    def add(self, rows: Rows, weighed: Weighed, judges: Sequence[Judge]) -> None:
-        """Add rows with what weights have of them."""
+    def add(self, rows: Rows, predictions: RowPredictions, judges: Sequence[Judge]) -> None:
+        """Add rows with their predictions."""
         batch, n = rows.batch, rows.codes.size
-        part = fold_of(batch.first_row, n, FOLDS, self._seed)
-        miss = (batch.reward - weighed.taken) / weighed.chance
+        rival_fold = fold_of(batch.first_row, n, FOLDS, self._seed)
+        correction = (batch.reward - predictions.of_logged) / predictions.propensity
         z = np.ones((n, self._columns + 2))
-        kept = rows.kept
-        own = weighed.aimed + np.where(weighed.chosen == rows.codes, miss, 0.0)
-        z[:, 0] = np.where(kept, batch.reward, own) - self._low
+        value = predictions.of_chosen + np.where(predictions.chosen == rows.codes, correction, 0.0)
+        z[:, 0] = np.where(rows.kept, batch.reward, value) - self._low
         for c, rival in enumerate(self._rivals.values()):
-            index = rival.choose(rows, part)
+            index = rival.choose(rows, rival_fold)
             same, stays = index == rows.codes, index < 0
-            aimed = np.zeros(n)
+            of_chosen = np.zeros(n)
             for k, judge in enumerate(judges):
-                at = np.flatnonzero(~stays & (weighed.fold == k))
-                if at.size:
-                    aimed[at] = judge.predict(rows.place[at], batch.context[at], index[at])
-            value = np.where(stays, batch.reward, aimed + np.where(same, miss, 0.0))
+                part = np.flatnonzero(~stays & (predictions.fold == k))
+                if part.size:
+                    of_chosen[part] = judge.predict(rows.place[part], batch.context[part], index[part])
+            value = np.where(stays, batch.reward, of_chosen + np.where(same, correction, 0.0))
             z[:, 1 + 2 * c] = value - self._low
-            z[:, 2 + 2 * c] = np.where(stays, 1.0, np.where(same, 1.0 / weighed.chance, 0.0))
+            z[:, 2 + 2 * c] = np.where(stays, 1.0, np.where(same, 1.0 / predictions.propensity, 0.0))
         z[:, -2] = batch.reward - self._low
         if batch.sampling_weight is not None:
             z[:, :-1] *= np.asarray(batch.sampling_weight)[:, None]
@@ -138,41 +137,41 @@ class Comparing:
         sums = np.asarray(moments.sums)
         squares = unpack(sums.sum(axis=0), k)
         sample = Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng)
-        one = np.eye(k)[k - 3]
-        found = []
+        constant = np.eye(k)[k - 3]
+        comparisons = []
         for c, name in enumerate(self._rivals):
             value, weight = 1 + 2 * c, 2 + 2 * c
 
             def mean(*columns: int) -> Ratios:
                 form = np.eye(k)[columns[0]] - (np.eye(k)[columns[1]] if len(columns) > 1 else 0.0)
-                return Ratios(form[None], one[None])
+                return Ratios(form[None], constant[None])
 
             gain, lead = (sample.interval(mean(*pair), level) for pair in ((value, k - 2), (0, value)))
             ess = float(sample.total[weight]) ** 2 / max(float(squares[weight, weight]), 1e-300)
             few = None if reaches(ess, FEW_EFFECTIVE) else f"its rows count as {ess:.1f}, too few"
-            found.append(
+            comparisons.append(
                 Comparison(
                     name, self._low + float(mean(value).value(sample.total)), gain.value, gain.se, gain.low, gain.high,
                     lead.value, lead.se, lead.low, lead.high, ess, self._notes[name], few,
                 )
             )  # fmt: skip
-        return tuple(found)
+        return tuple(comparisons)
 
 
 class Weighing:
-    """Hands rows of a log to estimators, with predictions that were never fitted to the row that they correct.
+    """Gives rows of a log to estimators, with predictions that were fitted without the row that they correct.
 
     Parameters
     ----------
     sums : OffPolicySums
     propensity : callable
-        Of a batch, the logged actions and the eligible ones: the probability with which each was logged, (n,).
+        Batch, tasks, logged actions and eligible actions to the propensities of the logged actions, (n,).
     judges : sequence of Judge
-        One, learned from other rows; or one for each fold, learned without it, that takes the place of the policy.
+        One, learned from other rows; or one for each fold, learned without it, which then replaces the policy.
     seed : int
         Of the folds.
-    lost : sequence of int
-        Codes of actions that the judges lack; rows are counted in which the policy takes them all the same.
+    missing : sequence of int
+        Codes of actions that the judges lack; the rows in which the policy takes them are counted.
     shift : ActionFeatures, optional
         Takes the features of the judges' actions less those of the policy's, in rows in which they differ.
     comparing : Comparing, optional
@@ -185,47 +184,59 @@ class Weighing:
         propensity: Propensity,
         judges: Sequence[Judge],
         seed: int,
-        lost: Sequence[int],
+        missing: Sequence[int],
         shift: ActionFeatures | None = None,
         comparing: Comparing | None = None,
     ) -> None:
         self._sums, self._propensity, self._judges, self._seed = sums, propensity, judges, seed
-        self._lost, self._astray = lost, np.zeros(0, dtype=np.int64)
+        self._missing, self._tasks_of_missing = missing, np.zeros(0, dtype=np.int64)
         self._shift, self._comparing = shift, comparing
 
     def add(self, rows: Rows) -> None:
         """Add a batch of rows."""
         batch, n = rows.batch, len(rows.batch)
-        if self._lost:
-            self._astray = np.append(self._astray, rows.place[np.isin(rows.index, self._lost)])
-        chance = self._propensity(batch, rows.place, rows.codes, rows.mask)
-        parts = len(self._judges)
-        fold = fold_of(batch.first_row, n, parts, self._seed) if parts > 1 else np.zeros(n, dtype=np.int64)
-        index, taken, aimed = rows.index.copy(), np.zeros(n), np.zeros(n)
+        if self._missing:
+            of_missing = np.isin(rows.index, self._missing)
+            self._tasks_of_missing = np.append(self._tasks_of_missing, rows.place[of_missing])
+        propensity = self._propensity(batch, rows.place, rows.codes, rows.mask)
+        n_judges = len(self._judges)
+        fold = (
+            fold_of(batch.first_row, n, n_judges, self._seed) if n_judges > 1 else np.zeros(n, dtype=np.int64)
+        )
+        index, of_logged, of_chosen = rows.index.copy(), np.zeros(n), np.zeros(n)
         for k, judge in enumerate(self._judges):
-            own = np.flatnonzero(fold == k)
-            if not own.size:
+            part = np.flatnonzero(fold == k)
+            if not part.size:
                 continue
-            context, codes = batch.context[own], rows.codes[own]
-            if parts > 1:
-                allowed = None if rows.mask is None else rows.mask[own]
-                index[own] = judge.choose(batch.task[own], context, allowed)
-            taken[own] = judge.predict(rows.place[own], context, codes)
-            aimed[own] = judge.predict(rows.place[own], context, index[own])
+            context, codes = batch.context[part], rows.codes[part]
+            if n_judges > 1:
+                allowed = None if rows.mask is None else rows.mask[part]
+                index[part] = judge.choose(batch.task[part], context, allowed)
+            of_logged[part] = judge.predict(rows.place[part], context, codes)
+            of_chosen[part] = judge.predict(rows.place[part], context, index[part])
         if self._shift is not None:
-            other = np.flatnonzero(index != rows.index)
-            place, context = rows.place[other], batch.context[other]
-            weight = batch.weights.some(other).counts(other.size)
-            self._shift.add(place, context, index[other], weight)
-            self._shift.add(place, context, rows.index[other], -weight)
+            differs = np.flatnonzero(index != rows.index)
+            place, context = rows.place[differs], batch.context[differs]
+            weight = batch.weights.some(differs).counts(differs.size)
+            self._shift.add(place, context, index[differs], weight)
+            self._shift.add(place, context, rows.index[differs], -weight)
         if self._comparing is not None:
-            self._comparing.add(rows, Weighed(fold, index, chance, taken, aimed), self._judges)
+            self._comparing.add(
+                rows, RowPredictions(fold, index, propensity, of_logged, of_chosen), self._judges
+            )
         same = (index == rows.codes).astype(np.float64)
-        target = np.where(rows.kept, chance, same)  # a kept incumbent acts as it did
+        target = np.where(rows.kept, propensity, same)  # a kept incumbent repeats its action
         self._sums.add(
-            rows.place, batch.reward, chance, target, taken, aimed, batch.weight, batch.sampling_weight
+            rows.place,
+            batch.reward,
+            propensity,
+            target,
+            of_logged,
+            of_chosen,
+            batch.weight,
+            batch.sampling_weight,
         )
 
-    def lost_rows(self, tasks: int) -> Codes:
+    def rows_of_missing(self, tasks: int) -> Codes:
         """Return the rows of each task (m,) in which the policy takes an action that the judges lack."""
-        return np.bincount(self._astray, minlength=tasks)
+        return np.bincount(self._tasks_of_missing, minlength=tasks)

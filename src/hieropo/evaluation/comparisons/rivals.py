@@ -1,4 +1,4 @@
-"""Policies that an evaluation compares with: plain ones that are learned from the log, and those that are named."""
+"""Policies that an evaluation compares with: plain ones learned from the log, and those that the user names."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from hieropo._utils.packed import unpack
 from hieropo._utils.ties import first_largest
 from hieropo.decisions.requests import read_requests
 from hieropo.errors import InputError, SchemaError
-from hieropo.evaluation.passes.first_pass import FOLDS, Kept
+from hieropo.evaluation.passes.first_pass import FOLDS, RowSample
 from hieropo.evaluation.passes.judging import Predictions, Rows
 from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
@@ -28,8 +28,8 @@ from hieropo.rows.keys import Keys
 from hieropo.storage.load import load_policy
 
 _PIECE = 2048  # tasks at once
-MOST = 4e8  # features of all candidates in all rows
-WORK = 2e9  # multiplications that regressions of all tasks may take
+MAX_FEATURES = 4e8  # of all candidates in all rows
+MAX_WORK = 2e9  # multiplications that regressions of all tasks may take
 _NOTHING = 1e-12
 
 
@@ -46,7 +46,7 @@ class Blocks:
     n_rows : float
         Rows of all tasks.
     offset : (B, p) array
-        Coefficients of a prediction that was taken off r.
+        Coefficients of a prediction that was subtracted from r.
     intercept : bool
         True where the first feature is 1.
     """
@@ -61,70 +61,72 @@ class Blocks:
 
 
 def work_of(features: FeatureMap, tasks: int) -> float:
-    """Return about how many multiplications :func:`ridge` takes for all folds."""
+    """Return the approximate number of multiplications of :func:`ridge` for all folds."""
     b, p = _shape(features)
     return float(FOLDS * tasks * b * p**3)
 
 
 def _shape(features: FeatureMap) -> tuple[int, int]:
-    own = one_action(features)
-    return (1, features.dim) if own is None else (len(features.actions or ()), own.dim)
+    action_map = one_action(features)
+    return (1, features.dim) if action_map is None else (len(features.actions or ()), action_map.dim)
 
 
-def blocks_of(moments: AnyMoments, features: FeatureMap, *, together: bool = False) -> Blocks:
+def blocks_of(moments: AnyMoments, features: FeatureMap, *, pooled: bool = False) -> Blocks:
     """Return the sums of each task of some moments, or of all tasks together."""
     b, p = _shape(features)
-    own, sums = one_action(features), np.asarray(moments.sums)
-    if together:
+    action_map, sums = one_action(features), np.asarray(moments.sums)
+    if pooled:
         sums = sums.sum(axis=0, keepdims=True)
-    m, apart = len(sums), moments.per_action
+    m = len(sums)
     gram, cross, last = np.empty((m, b, p, p)), np.empty((m, b, p)), np.empty((m, 2))
     for start in range(0, m, _PIECE):
         part = slice(start, start + _PIECE)
-        if apart:
+        if moments.per_action:
             units = unpack(sums[part], p + 2)
             gram[part], cross[part] = units[..., :p, :p], units[..., :p, p]
             last[part] = units[..., p:, p + 1].sum(axis=1)
             continue
-        d, at = moments.dim, np.arange(b)
-        whole = unpack(sums[part], d + 2)
-        blocks = whole[:, :d, :d].reshape(-1, b, p, b, p)
-        gram[part] = blocks[:, at, :, at, :].swapaxes(0, 1)
-        cross[part], last[part] = whole[:, :d, d].reshape(-1, b, p), whole[:, d:, d + 1]
+        d, block = moments.dim, np.arange(b)
+        matrices = unpack(sums[part], d + 2)
+        blocks = matrices[:, :d, :d].reshape(-1, b, p, b, p)
+        gram[part] = blocks[:, block, :, block, :].swapaxes(0, 1)
+        cross[part], last[part] = matrices[:, :d, d].reshape(-1, b, p), matrices[:, d:, d + 1]
     offset = np.zeros((b, p)) if moments.offset is None else moments.offset.reshape(b, p)
     count = float(moments.n_rows)
-    return Blocks(gram, cross, last[:, 1], last[:, 0], count, offset, own is not None and own.intercept)
+    return Blocks(
+        gram, cross, last[:, 1], last[:, 0], count, offset, action_map is not None and action_map.intercept
+    )
 
 
 def ridge(blocks: Blocks) -> Array:
     """Return the coefficients (m, B, p) of a ridge regression of each task by itself.
 
-    One row's worth of penalty draws the coefficients of an action towards the mean reward of the task, whatever the
-    action. Of all tasks together it is the pooled regression.
+    The penalty has the weight of one row; it shrinks the predictions of every action to the mean reward of the task.
+    Of sums over all tasks it is the pooled regression.
     """
     p = blocks.gram.shape[-1]
     size = np.einsum("sbjj->j", blocks.gram) / max(blocks.n_rows, 1.0)
     penalty = np.where(size > _NOTHING, size, 1.0)
-    aim = np.zeros(blocks.cross.shape)
+    target = np.zeros(blocks.cross.shape)
     if blocks.intercept:
-        aim[:, :, 0] = (blocks.rewards / np.where(blocks.weight > 0, blocks.weight, 1.0))[:, None]
+        target[:, :, 0] = (blocks.rewards / np.where(blocks.weight > 0, blocks.weight, 1.0))[:, None]
     left = blocks.gram + penalty * np.eye(p)
-    right = blocks.cross + penalty * aim
+    right = blocks.cross + penalty * target
     return np.asarray(np.linalg.solve(left, right[..., None])[..., 0] + blocks.offset)
 
 
-def action_scores(kept: Kept, chance: Array, n_actions: int) -> Array:
+def action_scores(sample: RowSample, propensity: Array, n_actions: int) -> Array:
     """Return the importance-weighted mean reward (folds, K) of each action in the rows outside each fold.
 
     An action without such rows gets -inf.
     """
     sums = np.zeros((2, FOLDS, n_actions))
-    weight = kept.weight / chance
-    for total, values in zip(sums, (weight, weight * kept.reward), strict=True):
-        np.add.at(total, (kept.fold, kept.action), values)
+    weight = sample.weight / propensity
+    for total, values in zip(sums, (weight, weight * sample.reward), strict=True):
+        np.add.at(total, (sample.fold, sample.action), values)
     weights, rewards = sums.sum(axis=1, keepdims=True) - sums
-    some = weights > _NOTHING * max(float(weight.sum()), 1.0)
-    return np.asarray(np.where(some, rewards / np.where(some, weights, 1.0), -np.inf))
+    has_rows = weights > _NOTHING * max(float(weight.sum()), 1.0)
+    return np.asarray(np.where(has_rows, rewards / np.where(has_rows, weights, 1.0), -np.inf))
 
 
 def best(scores: Array, mask: NDArray[np.bool_] | None) -> Codes:
@@ -134,7 +136,7 @@ def best(scores: Array, mask: NDArray[np.bool_] | None) -> Codes:
     return first_largest(scores)
 
 
-KEEPS = -1  # in place of an action: the incumbent goes on
+INCUMBENT = -1  # in place of an action: the incumbent chooses
 ONE, POOLED, SEPARATE = USUAL = ("one action for all", "pooled", "separate")
 _BLOCK = 2**20  # features of candidates that are made at once
 
@@ -143,7 +145,7 @@ class Rival(Protocol):
     """A policy to compare with, which chooses an action in each row."""
 
     def choose(self, rows: Rows, fold: Codes) -> Codes:
-        """Return the action (n,) in each row of these folds (n,), or -1 where the incumbent goes on."""
+        """Return the action (n,) in each row of these folds (n,), or -1 where the incumbent chooses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,40 +173,40 @@ class Regressions:
     features : FeatureMap
     tables : list of (m or 1, d) array
         One, or one for each fold.
-    places : list of (tasks of the log,) int
-        Rows of the tables.
+    table_rows : list of (tasks of the log,) int
+        Row of each task in the tables.
     """
 
     features: FeatureMap
     tables: list[Array]
-    places: list[Codes]
+    table_rows: list[Codes]
 
     def choose(self, rows: Rows, fold: Codes) -> Codes:
         """Return the action in each row."""
-        found = np.empty(rows.codes.size, dtype=np.int64)
+        actions = np.empty(rows.codes.size, dtype=np.int64)
         single = len(self.tables) == 1
-        for k, (table, places) in enumerate(zip(self.tables, self.places, strict=True)):
-            own = np.arange(fold.size) if single else np.flatnonzero(fold == k)
+        for k, (table, table_rows) in enumerate(zip(self.tables, self.table_rows, strict=True)):
+            in_fold = np.arange(fold.size) if single else np.flatnonzero(fold == k)
             step = max(1, _BLOCK // self.features.dim)
-            for start in range(0, own.size, step):
-                at = own[start : start + step]
-                scores = self._scores(table, places[rows.place[at]], rows.batch.context[at])
-                found[at] = best(scores, None if rows.mask is None else rows.mask[at])
-        return found
+            for start in range(0, in_fold.size, step):
+                part = in_fold[start : start + step]
+                scores = self._scores(table, table_rows[rows.place[part]], rows.batch.context[part])
+                actions[part] = best(scores, None if rows.mask is None else rows.mask[part])
+        return actions
 
-    def _scores(self, table: Array, place: Codes, context: Array) -> Array:
-        own, width = one_action(self.features), len(self.features.actions or ())
-        if own is None:
+    def _scores(self, table: Array, table_row: Codes, context: Array) -> Array:
+        action_map, width = one_action(self.features), len(self.features.actions or ())
+        if action_map is None:
             predictions = Predictions(table, self.features)
-            codes = [np.full(place.size, k) for k in range(width)]
-            return np.stack([predictions.of(place, context, code) for code in codes], axis=1)
-        phi = own.phi(context, np.zeros(place.size, dtype=np.int64))
-        return np.asarray(np.einsum("np,nkp->nk", phi, table.reshape(len(table), width, -1)[place]))
+            codes = [np.full(table_row.size, k) for k in range(width)]
+            return np.stack([predictions.of(table_row, context, code) for code in codes], axis=1)
+        phi = action_map.phi(context, np.zeros(table_row.size, dtype=np.int64))
+        return np.asarray(np.einsum("np,nkp->nk", phi, table.reshape(len(table), width, -1)[table_row]))
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """An action for each task; the incumbent goes on in tasks that have none, and where it is not eligible.
+class ActionTable:
+    """An action for each task; the incumbent chooses in tasks that have none, and where the action is not eligible.
 
     Parameters
     ----------
@@ -216,16 +218,16 @@ class Table:
 
     def choose(self, rows: Rows, fold: Codes) -> Codes:  # noqa: ARG002  # the protocol's signature
         """Return the action in each row."""
-        found = self.codes[rows.place]
+        actions = self.codes[rows.place]
         if rows.mask is None:
-            return found
-        able = (found >= 0) & rows.mask[np.arange(found.size), np.maximum(found, 0)]
-        return np.where(able, found, KEEPS)
+            return actions
+        can_act = (actions >= 0) & rows.mask[np.arange(actions.size), np.maximum(actions, 0)]
+        return np.where(can_act, actions, INCUMBENT)
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
-    """A policy, as it is.
+class PolicyRival:
+    """A policy that the user names, unchanged.
 
     Parameters
     ----------
@@ -241,46 +243,46 @@ class Learned:
     codes: Codes
 
     def choose(self, rows: Rows, fold: Codes) -> Codes:  # noqa: ARG002  # the protocol's signature
-        """Return the action in each row; -1 where the gate keeps the incumbent, or no action of its is eligible."""
+        """Return the action in each row; -1 where the gate keeps the incumbent, or none of its actions is eligible."""
         batch = rows.batch
-        found = np.full(rows.codes.size, KEEPS)
+        actions = np.full(rows.codes.size, INCUMBENT)
         mask = None if rows.mask is None else rows.mask[:, self.codes]
-        able = np.arange(found.size) if mask is None else np.flatnonzero(mask.any(axis=1))
-        if able.size:
-            allowed = None if mask is None else mask[able]
-            context = batch.context[able][:, self.columns]
-            index = self.policy.choose_many(batch.task[able], context, eligible=allowed).index[:, 0]
-            found[able] = np.where(index >= 0, self.codes[np.maximum(index, 0)], KEEPS)
-        return found
+        can_act = np.arange(actions.size) if mask is None else np.flatnonzero(mask.any(axis=1))
+        if can_act.size:
+            allowed = None if mask is None else mask[can_act]
+            context = batch.context[can_act][:, self.columns]
+            index = self.policy.choose_many(batch.task[can_act], context, eligible=allowed).index[:, 0]
+            actions[can_act] = np.where(index >= 0, self.codes[np.maximum(index, 0)], INCUMBENT)
+        return actions
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
-    """A rival of the user's, before the tasks of the log are known: a policy, or tasks with an action each."""
+class NamedRival:
+    """A policy that the user names, before the tasks of the log are known: learned, or an action for each task."""
 
     name: str
-    learned: Learned | None = None
+    learned: PolicyRival | None = None
     tasks: Keys | None = None
     codes: Codes | None = None
 
     def rival(self, keys: Keys) -> Rival:
-        """Return it for the tasks of a log."""
+        """Return the policy for the tasks of a log."""
         if self.learned is not None:
             return self.learned
         assert self.codes is not None
         if self.tasks is None:  # one action for all
-            return Table(np.full(len(keys), self.codes[0]))
-        at = np.asarray(self.tasks.locate(keys.values))
-        if not (at >= 0).any():
+            return ActionTable(np.full(len(keys), self.codes[0]))
+        rows = np.asarray(self.tasks.locate(keys.values))
+        if not (rows >= 0).any():
             raise InputError(
                 f"compare: {self.name!r} has none of the tasks of this log, such as {keys.values[:1].tolist()[0]!r}, "
-                "so that the incumbent would go on everywhere. Check the type and the spelling of its tasks."
+                "so that the incumbent would choose everywhere. Check the type and the spelling of its tasks."
             )
-        return Table(np.where(at >= 0, self.codes[np.maximum(at, 0)], KEEPS))
+        return ActionTable(np.where(rows >= 0, self.codes[np.maximum(rows, 0)], INCUMBENT))
 
 
-def named_rivals(compare: Any, features: FeatureMap, roles: Roles) -> tuple[Named, ...]:
-    """Read what the user names to compare with.
+def named_rivals(compare: Any, features: FeatureMap, roles: Roles) -> tuple[NamedRival, ...]:
+    """Return the policies that the user names to compare with.
 
     Parameters
     ----------
@@ -295,47 +297,48 @@ def named_rivals(compare: Any, features: FeatureMap, roles: Roles) -> tuple[Name
     Raises
     ------
     InputError, SchemaError, LogError, UnknownActionError, ArtifactError
-        Something is none of these, or has actions or contexts that the policy does not have.
+        A value is none of these, or has actions or contexts that the policy does not have.
     """
     if isinstance(compare, bool):
         return ()
     if not isinstance(compare, Mapping) or not all(isinstance(name, str) for name in compare):
         raise InputError(
-            f"compare={compare!r} is neither True, False nor a mapping; name what to compare with, such as "
+            f"compare={compare!r} is neither True, False nor a mapping; name the policies to compare with, such as "
             "compare={'today': {'store 1': 'gift'}, 'always gift': 'gift'}."
         )
-    return tuple(_named(name, given, features, roles) for name, given in compare.items())
+    return tuple(_named(name, value, features, roles) for name, value in compare.items())
 
 
-def _named(name: str, given: Any, features: FeatureMap, roles: Roles) -> Named:
-    policy = _policy(given)
+def _named(name: str, value: Any, features: FeatureMap, roles: Roles) -> NamedRival:
+    policy = _policy(value)
     if policy is not None:
-        return Named(name, learned=_learned(name, policy, features))
-    if isinstance(given, Mapping):
-        if not given:
+        return NamedRival(name, learned=_learned(name, policy, features))
+    if isinstance(value, Mapping):
+        if not value:
             raise InputError(f"compare: {name!r} has no task; a mapping of tasks to actions is needed.")
-        return _of_tasks(name, list(given), features.action_codes(list(given.values())))
-    if hasattr(given, "__arrow_c_stream__") or (
-        isinstance(given, str | os.PathLike) and Path(given).exists()
+        return _of_tasks(name, list(value), features.action_codes(list(value.values())))
+    if hasattr(value, "__arrow_c_stream__") or (
+        isinstance(value, str | os.PathLike) and Path(value).exists()
     ):
-        return _table(name, given, features, roles)
-    return Named(name, None, None, features.action_codes([given]))
+        return _table(name, value, features, roles)
+    return NamedRival(name, None, None, features.action_codes([value]))
 
 
-def _policy(given: Any) -> LCBPolicy | GatedPolicy | None:
-    given = getattr(given, "policy_", given)
-    if isinstance(given, LCBPolicy | GatedPolicy):
-        return given
-    if isinstance(given, str | os.PathLike) and (Path(given) / "policy.json").exists():
-        return load_policy(given).policy
+def _policy(value: Any) -> LCBPolicy | GatedPolicy | None:
+    value = getattr(value, "policy_", value)
+    if isinstance(value, LCBPolicy | GatedPolicy):
+        return value
+    if isinstance(value, str | os.PathLike) and (Path(value) / "policy.json").exists():
+        return load_policy(value).policy
     return None
 
 
-def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -> Learned:
+def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -> PolicyRival:
     other = policy.features
     if other is None or other.actions is None:
         raise InputError(
-            f"compare: the policy {name!r} lists no actions, so that none can be told from the log."
+            f"compare: the policy {name!r} lists no actions, so that its choices cannot be "
+            "compared with the actions of the log. Name a policy that lists them."
         )
     terms, of_other = getattr(features, "terms", None), getattr(other, "terms", None)
     if of_other is not None and (terms is None or terms.identity() != of_other.identity()):
@@ -345,17 +348,17 @@ def _learned(name: str, policy: LCBPolicy | GatedPolicy, features: FeatureMap) -
             "map of the other, features=other.features_, or evaluate each by itself."
         )
     plain_columns = features.columns if terms is None or of_other is not None else terms.plain
-    lost = [column for column in other.columns if column not in plain_columns]
-    if lost:
+    missing = [column for column in other.columns if column not in plain_columns]
+    if missing:
         raise InputError(
-            f"compare: the policy {name!r} reads the context column {lost[0]!r}, which the policy that is evaluated "
+            f"compare: the policy {name!r} reads the context column {missing[0]!r}, which the policy that is evaluated "
             "does not read. Fit one of them with the columns of the other."
         )
     columns = np.array([features.columns.index(column) for column in other.columns], dtype=np.int64)
-    return Learned(policy, columns, features.action_codes(other.actions))
+    return PolicyRival(policy, columns, features.action_codes(other.actions))
 
 
-def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> Named:
+def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> NamedRival:
     log = open_log(source)
     columns: list[Any] = []
     usual_columns = [("task", roles.task), ("action", roles.action or "action")]
@@ -363,7 +366,7 @@ def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> Named:
         columns.append(roles.task)
         usual_columns = usual_columns[1:]
     for role, usual in usual_columns:
-        column = next((each for each in (usual, role) if each in log.schema.names), None)
+        column = next((known for known in (usual, role) if known in log.schema.names), None)
         if column is None:
             raise SchemaError(
                 f"compare: {name!r} has the columns {log.schema.names}, and neither {usual!r} nor {role!r}. Give it a "
@@ -376,14 +379,14 @@ def _table(name: str, source: Any, features: FeatureMap, roles: Roles) -> Named:
     return _of_tasks(name, tasks, features.action_codes(actions))
 
 
-def _of_tasks(name: str, tasks: Any, codes: Codes) -> Named:
-    keys, place = Keys.factorize(tasks)
-    found = np.full(len(keys), KEEPS)
-    found[place] = codes
-    twice = np.flatnonzero(found[place] != codes)
-    if twice.size:
-        task = keys.id_of(int(place[twice[0]]))
+def _of_tasks(name: str, tasks: Any, codes: Codes) -> NamedRival:
+    keys, rows = Keys.factorize(tasks)
+    codes_by_task = np.full(len(keys), INCUMBENT)
+    codes_by_task[rows] = codes
+    repeated = np.flatnonzero(codes_by_task[rows] != codes)
+    if repeated.size:
+        task = keys.id_of(int(rows[repeated[0]]))
         raise InputError(
             f"compare: {name!r} has two actions for the task {plain(task)!r}; a task needs one. Leave one of them out."
         )
-    return Named(name, None, keys, found)
+    return NamedRival(name, None, keys, codes_by_task)

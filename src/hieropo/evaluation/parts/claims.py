@@ -9,7 +9,7 @@ import numpy as np
 
 from hieropo._utils.brief import brief
 from hieropo.evaluation.parts.by_model import ValueSummary
-from hieropo.evaluation.passes.first_pass import Seen
+from hieropo.evaluation.passes.first_pass import Overlap
 from hieropo.ope.value_estimates import ValueEstimate
 
 Verdict = Literal["shown", "not shown", "worse"]
@@ -69,7 +69,7 @@ def claim(
     estimates: Sequence[ValueEstimate],
     refused: str | None,
     model: ValueSummary | None,
-    seen: Seen,
+    seen: Overlap,
     level: float,
 ) -> Claim:
     """Return the verdict of the log on the gain.

@@ -7,7 +7,7 @@ import numpy as np
 from hieropo._utils.arrays import Array
 from hieropo._utils.brief import brief
 from hieropo._utils.text import Report
-from hieropo.evaluation.passes.first_pass import FOLDS, NUMBERS, Kept
+from hieropo.evaluation.passes.first_pass import FOLDS, NUMBERS, RowSample
 from hieropo.evaluation.passes.propensity import Propensities
 from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.ope.randomisation import Rows, no_effect, tasks_alike
@@ -33,7 +33,7 @@ class RandomisationTests(Report):
     exact : bool
         True where the p-value of no effect is exact if actions were drawn with the logged propensities.
     how : str
-        Sentence about how actions were redrawn.
+        Sentence about the redrawing of actions.
     refused : str or None
         Reason why there are no tests.
     """
@@ -50,7 +50,7 @@ class RandomisationTests(Report):
 
 
 def randomisation_tests(
-    kept: Kept,
+    sample: RowSample,
     propensities: Propensities,
     model: LoggingModel | None,
     *,
@@ -62,11 +62,11 @@ def randomisation_tests(
 
     Parameters
     ----------
-    kept : Kept
-        Its rows, or some of them.
-    chances : Propensities
+    sample : RowSample
+        Its rows, or a random sample of them.
+    propensities : Propensities
     model : LoggingModel or None
-        Propensities as estimated, where they were.
+        Model of estimated propensities; None for logged ones.
     n_actions : int
         K.
     adaptive : bool
@@ -76,13 +76,13 @@ def randomisation_tests(
     if propensities.of is None:
         return RandomisationTests(refused=propensities.refused)
     rng = np.random.default_rng([seed, 1])
-    n = kept.place.size
-    numbers = n * (kept.context.shape[1] + 2)
+    n = sample.task.size
+    numbers = n * (sample.context.shape[1] + 2)
     draws = DRAWS if numbers * DRAWS <= NUMBERS else FEWER_DRAWS
-    exact, method, chance = _drawing(kept, model, n_actions, rng)
-    place = np.unique(kept.place, return_inverse=True)[1]
-    stratum = kept.stratum if chance is None else place
-    rows = Rows(place, kept.action, stratum, kept.reward, kept.context, kept.weight, chance)
+    exact, method, probabilities = _drawing(sample, model, n_actions, rng)
+    task = np.unique(sample.task, return_inverse=True)[1]
+    stratum = sample.stratum if probabilities is None else task
+    rows = Rows(task, sample.action, stratum, sample.reward, sample.context, sample.weight, probabilities)
     if adaptive:
         exact, method = (
             False,
@@ -94,16 +94,16 @@ def randomisation_tests(
 
 
 def _drawing(
-    kept: Kept, model: LoggingModel | None, n_actions: int, rng: np.random.Generator
+    sample: RowSample, model: LoggingModel | None, n_actions: int, rng: np.random.Generator
 ) -> tuple[bool, str, Array | None]:
-    """Return whether draws are exact, a sentence about them, and propensities (n, K), or None within strata."""
-    restriction = "" if kept.eligible is None else " with the same eligible actions"
+    """Return True for exact draws, a sentence about them, and propensities (n, K), or None within strata."""
+    restriction = "" if sample.eligible is None else " with the same eligible actions"
     within = f"Actions are permuted among the rows of a task{restriction}"
     if model is None:
-        if _constant(kept):
+        if _constant(sample):
             return True, f"{within}, which have the same logged propensities.", None
-        rows = LoggedActions(n_actions, rng=rng, columns=kept.context.shape[1], folds=FOLDS)
-        rows.add(kept.place, kept.action, kept.context, kept.eligible, fold=kept.fold)
+        rows = LoggedActions(n_actions, rng=rng, columns=sample.context.shape[1], folds=FOLDS)
+        rows.add(sample.task, sample.action, sample.context, sample.eligible, fold=sample.fold)
         model = rows.learn()
         text = (
             "Each row redraws its action by estimated propensities: the logged ones differ between rows of a task, and "
@@ -113,15 +113,15 @@ def _drawing(
         return False, f"{within}: propensities are estimated, the same in all rows of a task.", None
     else:
         text = "Each row redraws its action by estimated propensities."
-    chance = model.probabilities(kept.place, kept.context if model.columns else None, kept.eligible)
+    chance = model.probabilities(sample.task, sample.context if model.columns else None, sample.eligible)
     return False, text, chance
 
 
-def _constant(kept: Kept) -> bool:
+def _constant(sample: RowSample) -> bool:
     """Return True where each action has one propensity in each stratum, and these add to at most 1."""
-    stratum = kept.stratum
-    order = np.lexsort([kept.action, stratum])
-    ordered_stratum, action, chance = stratum[order], kept.action[order], kept.pscore[order]
+    stratum = sample.stratum
+    order = np.lexsort([sample.action, stratum])
+    ordered_stratum, action, chance = stratum[order], sample.action[order], sample.pscore[order]
     cells = np.flatnonzero(
         np.concatenate([[True], (ordered_stratum[1:] != ordered_stratum[:-1]) | (action[1:] != action[:-1])])
     )

@@ -1,4 +1,4 @@
-"""The first pass over a log: its sums, its folds, kept rows, and whether a policy was learned from these rows."""
+"""The first pass over a log: its sums, its folds, a sample of its rows, and their overlap with a fit."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -30,8 +30,8 @@ def hashed(first_row: int, n: int, seed: int) -> NDArray[np.uint64]:
         )
         x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return found
+        hashes: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return hashes
 
 
 def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
@@ -39,21 +39,21 @@ def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
     return (hashed(first_row, n, seed) % np.uint64(folds)).astype(np.int64)
 
 
-NUMBERS = 50_000_000  # that a hundred draws over all kept rows may touch
+NUMBERS = 50_000_000  # limit on the numbers that _DRAWS draws over all sampled rows read
 _DRAWS = 100
-_ALL, _FEWER = 2.0**64, 0.8
+_ALL, _SHRINK = 2.0**64, 0.8  # bound of hashes that takes all rows; its factor where rows are too many
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """Rows of a log.
+class RowSample:
+    """Rows of a log, or a random sample of them.
 
     Parameters
     ----------
     key : (n,) uint64
         A hash of each row's number.
-    place, action, fold : (n,) int
-        Its task as a row of the tables, its action, and its part of the log.
+    task, action, fold : (n,) int
+        Task as a row of the tables, action, and fold of each row.
     reward, weight : (n,) array
     context : (n, c) array
     pscore : (n,) array
@@ -63,7 +63,7 @@ class Kept:
     """
 
     key: NDArray[np.uint64]
-    place: Codes
+    task: Codes
     action: Codes
     fold: Codes
     reward: Array
@@ -72,9 +72,9 @@ class Kept:
     pscore: Array
     mask: Mask
 
-    def at(self, rows: NDArray[np.intp]) -> "Kept":
+    def at(self, rows: NDArray[np.intp]) -> "RowSample":
         """Return some of the rows."""
-        return Kept(*(getattr(self, each.name)[rows] for each in fields(self)))
+        return RowSample(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     @property
     def eligible(self) -> Mask | None:
@@ -83,43 +83,43 @@ class Kept:
 
     @cached_property
     def stratum(self) -> Codes:
-        """Rows of one task with the same eligible actions share a number."""
+        """Stratum of each row (n,): a number for each task and set of eligible actions."""
         if self.eligible is None:
-            return np.asarray(np.unique(self.place, return_inverse=True)[1])
+            return np.asarray(np.unique(self.task, return_inverse=True)[1])
         packed = np.packbits(self.mask, axis=1)
-        table = np.column_stack([self.place.astype(np.int64).view(np.uint8).reshape(-1, 8), packed])
+        table = np.column_stack([self.task.astype(np.int64).view(np.uint8).reshape(-1, 8), packed])
         rows = np.ascontiguousarray(table).view(np.dtype((np.void, table.shape[1])))
         return np.asarray(np.unique(rows[:, 0], return_inverse=True)[1])
 
 
-class KeptRows:
-    """Keeps rows, batch by batch; the mutable edge of a pass over a log.
+class RowSampler:
+    """Draws a sample of rows, batch by batch; the mutable edge of a pass over a log.
 
     Parameters
     ----------
     n_actions, columns : int
         K, and context columns c.
     seed : int
-        Of folds and of the rows that are kept.
-    most : int, optional
-        Rows that may be kept.
+        Of folds and of the sample.
+    max_rows : int, optional
+        Largest sample.
     """
 
-    def __init__(self, n_actions: int, columns: int, seed: int, most: int | None = None) -> None:
+    def __init__(self, n_actions: int, columns: int, seed: int, max_rows: int | None = None) -> None:
         self._seed = seed
-        self._most = most or max(1, NUMBERS // (_DRAWS * (columns + 2 + n_actions // 8)))
+        self._max_rows = max_rows or max(1, NUMBERS // (_DRAWS * (columns + 2 + n_actions // 8)))
         self._bound, self._size = _ALL, 0
-        self._parts: list[Kept] = []
+        self._parts: list[RowSample] = []
 
-    def add(self, batch: Batch, place: Codes, codes: Codes, mask: Mask | None) -> None:
-        """Keep those rows whose hash is below the bound, which falls whenever there are too many."""
+    def add(self, batch: Batch, task: Codes, codes: Codes, mask: Mask | None) -> None:
+        """Take the rows whose hash is below the bound, and lower the bound while they are too many."""
         n = len(batch)
         key = hashed(batch.first_row, n, self._seed + 1)  # not the hash of the folds
         rows = np.flatnonzero(key < self._bound) if self._bound < _ALL else np.arange(n)
         self._parts.append(
-            Kept(
+            RowSample(
                 key[rows],
-                place[rows],
+                task[rows],
                 codes[rows],
                 fold_of(batch.first_row, n, FOLDS, self._seed)[rows],
                 batch.reward[rows],
@@ -130,37 +130,38 @@ class KeptRows:
             )
         )
         self._size += rows.size
-        while self._size > self._most:
-            self._bound *= _FEWER
+        while self._size > self._max_rows:
+            self._bound *= _SHRINK
             self._parts = [part.at(np.flatnonzero(part.key < self._bound)) for part in self._parts]
             self._size = sum(part.key.size for part in self._parts)
 
-    def kept(self) -> Kept:
-        """Return all rows that are kept."""
-        return Kept(*(np.concatenate([getattr(p, each.name) for p in self._parts]) for each in fields(Kept)))
+    def sample(self) -> RowSample:
+        """Return the sample."""
+        names = [column.name for column in fields(RowSample)]
+        return RowSample(*(np.concatenate([getattr(part, name) for part in self._parts]) for name in names))
 
 
-Seen = Literal["no", "yes", "partly"]
+Overlap = Literal["no", "yes", "partly"]
 
 _UNCHECKED = (
-    "Propensities are not checked against the actions: rows were kept by chance (sampling_weight), and the checks take "
+    "Propensities are not checked against the actions: rows are a random sample (sampling_weight), and the checks need "
     "every row of the log."
 )
 _ROUNDING = 1e-9
-_TELLING = 4  # rows from which on equal sums of a task are no coincidence
-_MOST, _SOME = 0.9, 0.02  # shares of rows in tasks with equal sums
+_MIN_ROWS = 4  # of a task whose equal sums are no coincidence
+_ALL_ROWS, _SOME_ROWS = 0.9, 0.02  # shares of rows in tasks with equal sums
 
 
 @dataclass(frozen=True, eq=False)
 class FirstPass:
-    """A log at a glance.
+    """Statistics of a log from one pass.
 
     Parameters
     ----------
     moments : Moments or UnitMoments
         Of its rows.
     counts : (m, K) int
-        Rows of each action in each task that a pass brings, in the order of ``moments.keys``.
+        Rows of each action in each task, in the order of ``moments.keys``.
     weight : (m,) array
         Rows of each task by their weights c; as many, unless some weights are fractions or very large.
     low, high : float
@@ -192,11 +193,11 @@ def first_pass(
     batches: Iterable[Batch],
     features: FeatureMap,
     *,
-    apart: bool,
+    per_action: bool,
     estimating: bool = False,
     seed: int = 0,
     offset: Array | None = None,
-    kept: KeptRows | None = None,
+    sampler: RowSampler | None = None,
 ) -> FirstPass:
     """Return the statistics of a log from one pass.
 
@@ -205,7 +206,7 @@ def first_pass(
     batches : iterable of Batch
     features : FeatureMap
         With a list of actions.
-    apart : bool
+    per_action : bool
         True for sums per action, as in :class:`UnitMoments`.
     estimating : bool
         True to estimate propensities.
@@ -213,8 +214,8 @@ def first_pass(
         Of the folds and of the rows that propensities are estimated from.
     offset : (d,) array, optional
         Of the moments that the log is compared with.
-    kept : KeptRows, optional
-        Also collects the rows.
+    sampler : RowSampler, optional
+        Also gets the rows.
 
     Raises
     ------
@@ -222,38 +223,38 @@ def first_pass(
         A row cannot be used.
     """
     width, low, high = len(features.actions or ()), np.inf, -np.inf
-    places = GrowingKeys()
+    task_keys = GrowingKeys()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
-    total = accumulator(features, per_action=apart, offset=offset)
+    total = accumulator(features, per_action=per_action, offset=offset)
     sketcher = RowSketcher(features.actions)
-    logged, taken = LoggedPscores(features.actions or ()), None
+    logged, logged_actions = LoggedPscores(features.actions or ()), None
     if estimating:
         rng = np.random.default_rng(seed)
-        taken = LoggedActions(width, rng=rng, columns=len(features.columns), folds=FOLDS)
+        logged_actions = LoggedActions(width, rng=rng, columns=len(features.columns), folds=FOLDS)
     pscores = False
     for batch in batches:
         codes = _codes(features, batch)
         with placed(batch):
             add_rows(total, features, batch, codes)
         _sketch(sketcher, batch, codes)
-        place = places.rows(batch.task)
-        counts, weight = _grown(counts, weight, len(places))
-        np.add.at(counts.reshape(-1), place * width + codes, 1)
-        weight += np.bincount(place, batch.weight, weight.size)
+        task = task_keys.rows(batch.task)
+        counts, weight = _grown(counts, weight, len(task_keys))
+        np.add.at(counts.reshape(-1), task * width + codes, 1)
+        weight += np.bincount(task, batch.weight, weight.size)
         low, high = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
         mask = eligible(features, batch, codes)
-        if kept is not None:
-            kept.add(batch, place, codes, mask)
+        if sampler is not None:
+            sampler.add(batch, task, codes, mask)
         if batch.pscore is not None:
             _refuse_tiny(batch)
             pscores = True
-            logged.add(place, codes, batch.pscore, mask)
-        if taken is not None:
+            logged.add(task, codes, batch.pscore, mask)
+        if logged_actions is not None:
             fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
-            taken.add(place, codes, batch.context, mask, fold=fold)
-    if not len(places):
+            logged_actions.add(task, codes, batch.context, mask, fold=fold)
+    if not len(task_keys):
         raise LogError(
-            "The weight is 0 in every row, so that no row counts and nothing can be judged. Name another column of "
+            "The weight is 0 in every row, so that no row counts and nothing can be evaluated. Name another column of "
             "weights, or none."
         )
     moments = total.moments()
@@ -261,22 +262,22 @@ def first_pass(
     if check is not None and moments.sampled:
         check = replace(check, findings=(_UNCHECKED,))
     return FirstPass(
-        moments, counts[: len(places)], weight[: len(places)], low, high, sketcher.sketch(), check,
-        None if taken is None else taken.learn(),
+        moments, counts[: len(task_keys)], weight[: len(task_keys)], low, high, sketcher.sketch(), check,
+        None if logged_actions is None else logged_actions.learn(),
     )  # fmt: skip
 
 
 def _grown(counts: Codes, weight: Array, tasks: int) -> tuple[Codes, Array]:
-    """Tables with room for so many tasks."""
+    """Return the tables with room for at least ``tasks`` tasks."""
     if tasks <= len(counts):
         return counts, weight
-    more = max(tasks, 2 * len(counts)) - len(counts)
-    blank = np.zeros((more, counts.shape[1]), dtype=np.int64)
-    return np.concatenate([counts, blank]), np.concatenate([weight, np.zeros(more)])
+    added = max(tasks, 2 * len(counts)) - len(counts)
+    blank = np.zeros((added, counts.shape[1]), dtype=np.int64)
+    return np.concatenate([counts, blank]), np.concatenate([weight, np.zeros(added)])
 
 
 def _sketch(sketcher: RowSketcher, batch: Batch, codes: Codes) -> None:
-    """Add each row once, however often its weight lets it come."""
+    """Add each row once, whatever its weight."""
     if batch.rows is None:
         sketcher.add(batch.reward, batch.context, codes)
         return
@@ -285,37 +286,37 @@ def _sketch(sketcher: RowSketcher, batch: Batch, codes: Codes) -> None:
 
 
 def _refuse_tiny(batch: Batch) -> None:
-    """Refuse propensities whose inverse squares are beyond a float's reach."""
+    """Refuse propensities whose inverse squares overflow a float."""
     assert batch.pscore is not None
     row = int(batch.pscore.argmin())
     if batch.pscore[row] < TINY:
         column = None if batch.roles is None else batch.roles.pscore
         raise LogError(
-            f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of an action "
-            "that was taken, and so small that the row would outweigh every other one. Is it a density, or a product "
-            "that ran out of digits? Leave such rows out, or judge with propensities='estimated'."
+            f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of the logged "
+            "action, so small that the row would outweigh all others. Is it a density, or a product that underflowed? "
+            "Leave such rows out, or evaluate with propensities='estimated'."
         )
 
 
 def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.bool_] | None:
-    """Return which actions could be taken in each row (n, K); None where all could.
+    """Return the mask of eligible actions in each row (n, K); None where all are eligible.
 
     Raises
     ------
     LogError
-        An action was taken that its list does not have.
+        The list of a row lacks its logged action.
     """
     if batch.eligible is None:
         return None
     mask = batch.eligible.mask(features)
-    lost = np.flatnonzero(~mask[np.arange(codes.size), codes])
-    if lost.size:
-        row = int(lost[0])
+    unlisted = np.flatnonzero(~mask[np.arange(codes.size), codes])
+    if unlisted.size:
+        row = int(unlisted[0])
         roles = batch.roles
         raise LogError(
-            f"Column {None if roles is None else roles.eligible!r}, row {batch.number(row)}: the action taken, "
-            f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. Lists name all that could be "
-            "taken when the action was chosen; add it, or leave such rows out."
+            f"Column {None if roles is None else roles.eligible!r}, row {batch.number(row)}: the logged action, "
+            f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. A list needs all actions that "
+            "were eligible when one was chosen. Add it, or leave such rows out."
         )
     return mask
 
@@ -326,11 +327,11 @@ def fold_moments(
     folds: int,
     seed: int,
     *,
-    apart: bool,
+    per_action: bool,
     offset: Array | None = None,
 ) -> list[AnyMoments]:
-    """Sum over the rows of each fold."""
-    parts = [accumulator(features, per_action=apart, offset=offset) for _ in range(folds)]
+    """Return the moments of each fold."""
+    parts = [accumulator(features, per_action=per_action, offset=offset) for _ in range(folds)]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
         for k, part in enumerate(parts):
@@ -345,38 +346,37 @@ def _codes(features: FeatureMap, batch: Batch) -> Codes:
     return features.action_codes(batch.action, first_row=batch.first_row)
 
 
-def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Seen:
+def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Overlap:
     """Return the overlap of a log with the rows that a policy was learned from: "yes" (all rows), "partly" or "no".
 
     Rows are compared by their fingerprint where they differ from one another. Otherwise, as for clicks without
     contexts, tasks are compared by number of rows and sums, which cannot detect that some rows of a task are the same.
     """
     moments = log.moments
-    place = np.asarray(learned.keys.locate(moments.keys.values))
-    known = place >= 0
-    mine, theirs = (_flat(each) for each in (moments.around(learned.offset), learned))
-    rows = mine[0]
+    position = np.asarray(learned.keys.locate(moments.keys.values))
+    known = position >= 0
+    (rows, sums), (learned_rows, learned_sums) = _flat(moments.around(learned.offset)), _flat(learned)
     share = log.sketch.share_in(sketch)
     if share is not None:
-        whole = bool(
-            known.all() and (rows <= theirs[0][place] * (1.0 + _ROUNDING)).all()
-        )  # no more rows of a task than were learned from
-        return "yes" if share >= _MOST and whole else "partly" if share > _SOME else "no"
+        no_more_rows = bool(known.all() and (rows <= learned_rows[position] * (1.0 + _ROUNDING)).all())
+        return "yes" if share >= _ALL_ROWS and no_more_rows else "partly" if share > _SOME_ROWS else "no"
     same = known.copy()
-    equal = np.isclose(rows[known], theirs[0][place[known]], rtol=_ROUNDING, atol=0.0)
-    same[known] = equal & _near(mine[1][known], theirs[1][place[known]])
+    equal = np.isclose(rows[known], learned_rows[position[known]], rtol=_ROUNDING, atol=0.0)
+    same[known] = equal & _near(sums[known], learned_sums[position[known]])
     total = max(float(rows.sum()), 1e-300)
-    if float(rows[same].sum()) / total >= _MOST:
+    if float(rows[same].sum()) / total >= _ALL_ROWS:
         return "yes"
-    return "partly" if float(rows[same & (rows >= _TELLING)].sum()) / total > _SOME else "no"
+    return "partly" if float(rows[same & (rows >= _MIN_ROWS)].sum()) / total > _SOME_ROWS else "no"
 
 
 def _flat(moments: AnyMoments) -> tuple[Array, Array]:
+    """Return the rows (m,) and the sums (m, q) of each task."""
     m = len(moments)
     return moments.rows.reshape(m, -1).sum(axis=1), np.asarray(moments.sums).reshape(m, -1)
 
 
-def _near(mine: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    size = np.abs(theirs).max(axis=1, initial=0.0, keepdims=True)
-    near: NDArray[np.bool_] = (np.abs(mine - theirs) <= _ROUNDING * np.maximum(size, 1e-300)).all(axis=1)
+def _near(sums: Array, learned: Array) -> NDArray[np.bool_]:
+    """Return True for each task whose sums (k, q) are equal within rounding."""
+    size = np.abs(learned).max(axis=1, initial=0.0, keepdims=True)
+    near: NDArray[np.bool_] = (np.abs(sums - learned) <= _ROUNDING * np.maximum(size, 1e-300)).all(axis=1)
     return near
