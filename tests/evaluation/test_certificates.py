@@ -242,7 +242,7 @@ def test_pieces_of_contexts_are_all_counted(monkeypatch: pytest.MonkeyPatch) -> 
 
     post, asked = KINDS["two levels"](), contexts(D)
     whole = certificates(post, **asked, rng=np.random.default_rng(0), n_samples=100)
-    monkeypatch.setattr(worth, "_ROOM", 3 * K * 100)
+    monkeypatch.setattr(worth, "_MAX_NUMBERS", 3 * K * 100)
     again = certificates(post, **asked, rng=np.random.default_rng(0), n_samples=100)
     np.testing.assert_allclose(again.values, whole.values, rtol=1e-12)
 

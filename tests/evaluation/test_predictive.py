@@ -337,7 +337,7 @@ def test_distances_to_what_all_say_are_expected_to_be_as_said(log: Log) -> None:
         noise = np.sqrt(log.noise / log.precision) * draws.standard_normal(N)
         reward = np.einsum("nd,nd->n", log.phi, theta[log.task]) + noise
         moments = Moments.from_arrays(log.task, log.phi, reward, precision=log.precision)
-        total += task_distances(condition(moments, log.hierarchy)).kept.sum()
+        total += task_distances(condition(moments, log.hierarchy)).fitted.sum()
     expected = found.expected.sum()
     assert abs(total / worlds / expected - 1) < 5 * np.sqrt(2 / expected / worlds)
 
@@ -421,7 +421,7 @@ def test_a_missing_feature_of_new_rows_counts_what_is_not_known_yet() -> None:
 
 def test_missing_features_of_many_tasks_are_tested_on_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log("two levels")
-    monkeypatch.setattr(faults, "_ROOM", 3 * K * packed_size(5))  # three of five tasks: every second
+    monkeypatch.setattr(faults, "_MAX_SUMS", 3 * K * packed_size(5))  # three of five tasks: every second
     monkeypatch.setattr(faults, "_VECTORS", 4 * M * 6)
     posterior = log.learn(EVERY)
     found = log.checks(posterior, EVERY, learned_from=True).bends
@@ -557,9 +557,9 @@ def test_a_fault_is_found_and_named(fault: str) -> None:
     found = checked(*world(fault, np.random.default_rng(11))[:6])
     first = found.misfits[0]
     assert first.kind == fault
-    assert first.said == found.findings[0]
+    assert first.finding == found.findings[0]
     assert first.p <= 1e-6
-    assert re.search(SAID[fault], first.said), first.said
+    assert re.search(SAID[fault], first.finding), first.finding
 
 
 def test_an_unlike_task_is_not_a_wrong_likeness_as_well() -> None:
@@ -568,7 +568,7 @@ def test_an_unlike_task_is_not_a_wrong_likeness_as_well() -> None:
     found = {each.kind: each for each in checked(features, task, action, x, reward, wider).misfits}
     assert found["likeness"].p < 1e-6
     assert found["likeness"].effect < 0.7
-    assert (found["likeness"].said, found["unlike task"].said is None) == (None, False)
+    assert (found["likeness"].finding, found["unlike task"].finding is None) == (None, False)
 
 
 def test_what_the_actions_of_a_task_have_in_common_is_missed() -> None:
@@ -596,7 +596,7 @@ def test_the_noise_of_two_values_is_explained_once() -> None:
     noise = {each.kind: each for each in found.misfits if each.kind.startswith("noise")}
     assert noise["noise by action"].p < 0.01
     assert noise["noise by action"].effect > 0.1
-    assert all(each.said is None for each in noise.values())
+    assert all(each.finding is None for each in noise.values())
     assert not any(each.kind == "heavy tails" for each in found.misfits)
 
 
@@ -622,7 +622,7 @@ def test_rewards_of_two_values_that_scatter_alike_everywhere_are_no_limit() -> N
 def test_one_fault_does_not_pass_for_another(fault: str) -> None:
     rng, named = np.random.default_rng(12), Counter[str]()
     for _ in range(15):
-        named.update(each.kind for each in checked(*world(fault, rng)[:6]).misfits if each.said)
+        named.update(each.kind for each in checked(*world(fault, rng)[:6]).misfits if each.finding)
     assert named[fault] == 15
     # a task of large noise is far from the others
     with_it = {fault, "unlike task"} if fault == "noise by task" else {fault}

@@ -85,7 +85,7 @@ def test_tasks_beyond_the_memory_are_counted_and_get_no_cells() -> None:
     assert found.rows.tolist() == np.bincount(place, minlength=TASKS).tolist()
     whole = summed((place, code, reward, pscore)).collected()
     np.testing.assert_array_equal(found.cells, whole.cells[:4])
-    np.testing.assert_array_equal(found.whole().tasks, whole.tasks[:4])
+    np.testing.assert_array_equal(found.complete_tasks().tasks, whole.tasks[:4])
 
 
 def slow_reaction(place: np.ndarray, code: np.ndarray, reward: np.ndarray) -> tuple[float, list[np.ndarray]]:

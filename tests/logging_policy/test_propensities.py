@@ -228,7 +228,7 @@ def test_the_logit_is_its_formula_and_its_strengths_are_a_fixed_point():
     sample = Sample(task, action, fold, x, mask)
     counts = np.bincount(task * 4 + action, minlength=24).reshape(6, 4)
     logit = learn_logit(learn_shares(counts), sample, FOLDS)
-    table = logit.chances(task, x, mask)
+    table = logit.probabilities(task, x, mask)
     exposure = np.zeros((6, 4))
     effects = logit.effects[-1]
     for i in range(task.size):
@@ -236,7 +236,7 @@ def test_the_logit_is_its_formula_and_its_strengths_are_a_fixed_point():
         exposure[task[i]] += table[i] / effects.strength[task[i]]  # e / Lambda
     want = (counts + effects.prior) / (exposure + effects.concentration)
     np.testing.assert_allclose(effects.strength[:-1], want, rtol=1e-4)
-    held_out = logit.chances(task, x, mask, fold=fold)
+    held_out = logit.probabilities(task, x, mask, fold=fold)
     np.testing.assert_allclose(held_out[7], slow_chance(logit, fold[7], task[7], x[7], mask[7]), rtol=1e-10)
 
 
@@ -245,7 +245,7 @@ def test_a_row_is_taken_out_of_the_logit_as_if_the_task_were_learned_without_it(
     counts = np.bincount(task * 4 + action, minlength=120).reshape(30, 4)
     shares = learn_shares(counts)
     logit = learn_logit(shares, Sample(task, action, fold, x, None), FOLDS)
-    table = logit.chances(task, x, None, taken=action)
+    table = logit.probabilities(task, x, None, taken=action)
     effects, z = logit.effects[-1], (x - logit.mean) / logit.scale
     pull = np.exp(logit.intercept[-1] + z @ logit.slope[-1])
     for i in (0, 45, 700):

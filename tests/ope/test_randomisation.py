@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo.evaluation.passes.first_pass import KeptRows
+from hieropo.evaluation.passes.first_pass import RowSampler
 from hieropo.learners.hieropo import HierOPO
 from hieropo.ope.randomisation import Rows, no_effect, tasks_alike
 
@@ -162,7 +162,7 @@ def test_a_large_log_keeps_the_same_rows_however_it_is_cut() -> None:
     from hieropo.rows.batches import Batch
 
     def kept(step: int) -> Any:
-        keeper = KeptRows(4, 1, 0, most=100)
+        keeper = RowSampler(4, 1, 0, max_rows=100)
         for start in range(0, 1000, step):
             n = min(step, 1000 - start)
             at = np.arange(start, start + n)

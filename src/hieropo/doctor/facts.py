@@ -127,7 +127,7 @@ def _time(stats: LogStatistics) -> dict[str, Any] | None:
     line = stats.timeline
     if line is None:
         return None
-    drift = None if unordered(stats) else trend(stats.cells.whole())
+    drift = None if unordered(stats) else trend(stats.cells.complete_tasks())
     begin, end = line.longest_gap()
     return {
         "first": written(stats, line.low), "last": written(stats, line.high), "steps_back": line.back,

@@ -42,8 +42,8 @@ Counts = NDArray[np.integer] | Array
 
 LOWEST, HIGHEST = float(np.log(1e-3)), float(np.log(1e6))  # of the log concentration
 _GRID = 12
-_ALONE = 0.99  # share of rows, in tasks with one action, from which a log counts as deterministic
-_CHANCE = 1e-3
+_ONE_ACTION = 0.99  # share of rows, in tasks with one action, from which a log counts as deterministic
+_MIN_PROBABILITY = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +155,7 @@ def largest(score: Callable[[float], float], grid: int = _GRID) -> float:
 
 
 def always_one_action(counts: Counts) -> str | None:
-    """Return why the task seems to determine the action (no overlap), as text; None where it does not.
+    """Return the reason why the task seems to determine the action (no overlap); None where it does not.
 
     The criterion: at least 99 % of the rows, of tasks with several rows, lie in tasks with one action, and so few mixed
     tasks have a probability below 0.001 if all tasks had the shares of all rows. That probability is exact for no mixed
@@ -179,12 +179,11 @@ def always_one_action(counts: Counts) -> str | None:
     shares = total / total.sum()
     lengths, times = np.unique(rows[several], return_counts=True)
     top = shares.max()
-    logs = lengths * np.log(top) + np.log(
-        ((shares / top) ** lengths[:, None]).sum(axis=1)
-    )  # of one action alone
-    if not several.any() or rows[one_action].sum() < _ALONE * rows[several].sum():
+    # log probability of one action in all rows of a task
+    logs = lengths * np.log(top) + np.log(((shares / top) ** lengths[:, None]).sum(axis=1))
+    if not several.any() or rows[one_action].sum() < _ONE_ACTION * rows[several].sum():
         return None
-    if (pdtr(mixed, times @ -np.expm1(logs)) if mixed else np.exp(times @ logs)) >= _CHANCE:
+    if (pdtr(mixed, times @ -np.expm1(logs)) if mixed else np.exp(times @ logs)) >= _MIN_PROBABILITY:
         return None
     which = f"all but {counted(mixed, 'task')}" if mixed else "every task"
     same = counted(int(np.count_nonzero(one_action)), "task")
@@ -258,7 +257,12 @@ def _bin(probability: Array) -> Codes:
 
 
 def calibration(
-    chance: Array, shares: Array, population: Array, action: Codes, task: Codes, nearest: "Nearest | None"
+    probabilities: Array,
+    shares: Array,
+    population: Array,
+    action: Codes,
+    task: Codes,
+    nearest: "Nearest | None",
 ) -> Calibration:
     """Return the calibration of probabilities of actions.
 
@@ -272,21 +276,23 @@ def calibration(
         Pairs of rows with the nearest contexts.
     """
     index = np.arange(action.size)
-    possible = chance[chance > 0]
+    possible = probabilities[probabilities > 0]
     bins, size = _bin(possible), _EDGES.size - 1
     sums, pairs = np.bincount(bins, possible, size), np.bincount(bins, minlength=size)
-    taken = np.bincount(_bin(chance[index, action]), minlength=size)
+    taken = np.bincount(_bin(probabilities[index, action]), minlength=size)
     filled = pairs > 0
-    slope, slope_se = _slope(chance, action, task)
-    gain, gain_se = clustered(np.log(chance[index, action] / shares[index, action]), task)
-    agreement, expected, z = (np.nan, np.nan, 0.0) if nearest is None else nearest.agreement(chance, action)
+    slope, slope_se = _slope(probabilities, action, task)
+    gain, gain_se = clustered(np.log(probabilities[index, action] / shares[index, action]), task)
+    agreement, expected, z = (
+        (np.nan, np.nan, 0.0) if nearest is None else nearest.agreement(probabilities, action)
+    )
     return Calibration(
         predicted=sums[filled] / pairs[filled],
         observed=taken[filled] / pairs[filled],
         pairs=pairs[filled],
         slope=slope,
         slope_se=slope_se,
-        score=float(np.log(chance[index, action]).mean()),
+        score=float(np.log(probabilities[index, action]).mean()),
         score_population=float(np.log(population[index, action]).mean()),
         gain=gain,
         gain_se=gain_se,
@@ -297,11 +303,11 @@ def calibration(
     )
 
 
-def _slope(chance: Array, action: Codes, task: Codes) -> tuple[float, float]:
+def _slope(probabilities: Array, action: Codes, task: Codes) -> tuple[float, float]:
     """Return the slope after one Newton step from s = 1, sum (log p_a - E log p) / sum Var log p, and its error."""
-    logs = np.log(np.where(chance > 0, chance, 1.0))
-    mean = (chance * logs).sum(axis=1)
-    information = float((chance * logs**2).sum() - mean @ mean)
+    logs = np.log(np.where(probabilities > 0, probabilities, 1.0))
+    mean = (probabilities * logs).sum(axis=1)
+    information = float((probabilities * logs**2).sum() - mean @ mean)
     if information <= 1e-9 * action.size:
         return 1.0, np.inf  # all probabilities of a row are equal, so the slope is not identified
     scores = (logs[np.arange(action.size), action] - mean) * (action.size / information)
@@ -346,22 +352,22 @@ class Nearest:
         same = (task[rows] == task[rows[other]]) | (not within)
         return cls(rows[same], rows[other[same]])
 
-    def agreement(self, chance: Array, action: Codes) -> tuple[float, float, float]:
+    def agreement(self, probabilities: Array, action: Codes) -> tuple[float, float, float]:
         """Return the frequency of equal actions in pairs, its expectation, and their difference in standard errors.
 
         Under correct probabilities pairs without a common row are independent. A row is the nearest of at most a few
         others, so twice the variance of independent pairs is used.
         """
         same = (action[self.row] == action[self.other]).astype(np.float64)
-        expected = (chance[self.row] * chance[self.other]).sum(axis=1)
-        spread = np.sqrt(2.0 * float((expected * (1.0 - expected)).sum()))
-        z = float((same - expected).sum()) / max(spread, 1.0)
+        expected = (probabilities[self.row] * probabilities[self.other]).sum(axis=1)
+        sd = np.sqrt(2.0 * float((expected * (1.0 - expected)).sum()))
+        z = float((same - expected).sum()) / max(sd, 1.0)
         return float(same.mean()), float(expected.mean()), z
 
 
-def determined(left: float, expected: float, rows: int, share: float) -> bool:
-    """Return True where the share ``left`` of other actions is at most ``share`` of the ``expected`` one."""
-    return bool(expected * rows >= _MIN_EXPECTED and left <= share * expected)
+def determined(remaining: float, expected: float, rows: int, share: float) -> bool:
+    """Return True where the share ``remaining`` of other actions is at most ``share`` of the ``expected`` one."""
+    return bool(expected * rows >= _MIN_EXPECTED and remaining <= share * expected)
 
 
 _RIDGES = (1.0, 30.0, 1000.0)
@@ -463,7 +469,7 @@ class ActionLogit:
         """Return the concentration c of shares, given contexts."""
         return self.effects[-1].concentration
 
-    def chances(
+    def probabilities(
         self,
         task: Codes,
         context: Array,

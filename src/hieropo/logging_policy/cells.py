@@ -14,7 +14,7 @@ from hieropo._utils.arrays import Array, Codes, normalised
 
 Bits = NDArray[np.uint8]
 
-MOST_CELLS = 2**20  # of 128 bytes; later tasks are counted, and have no cells
+MOST_CELLS = 2**20  # of 128 bytes; later tasks are counted and have no cells
 MOST_BITS = 2**29  # tasks times actions, up to which the actions of each task are recorded
 
 ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LOW, HIGH, SHARED, SHARED2 = (
@@ -22,7 +22,7 @@ ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LO
 )
 TASK_ROWS, FIRST, SEVERAL = range(3)
 _NOTHING, _NO_BITS = np.zeros(0), np.zeros((0, 0), dtype=np.uint8)
-_CHUNK = 10_000  # tasks whose bits are spread at a time
+_CHUNK = 10_000  # tasks whose bits are unpacked at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,14 +33,14 @@ class Cells:
     ----------
     cells : (m, K, 16) array
         Of the first m tasks: rows n, sums of r, r^2, r i, r j, j, j^2, i j; of rows with a usable propensity p their
-        number, sums of 1/p, 1/p^2, log p, least and largest p, sums of u/p and of its square, where u is what a
-        uniform policy gives an eligible action.
+        number, sums of 1/p, 1/p^2, log p, least and largest p, sums of u/p and of its square, where u is the
+        probability of an eligible action under the uniform policy.
     tasks : (m', 3) array
         Of all tasks: rows, first action, whether there were several actions.
     actions : (K,) int array
         Rows of each action, in all tasks.
     taken : (m', b) uint8 array or None
-        A bit for each action that a task took, the first one lowest; None of too many tasks and actions.
+        A bit for each action that a task took, the first one lowest; None for too many tasks and actions.
     """
 
     cells: Array
@@ -52,11 +52,11 @@ class Cells:
         """Return the number of tasks of each action, (K,); None for too many tasks and actions."""
         if self.taken is None:
             return None
-        found = np.zeros(8 * self.taken.shape[1], dtype=np.int64)
+        tasks = np.zeros(8 * self.taken.shape[1], dtype=np.int64)
         for start in range(0, len(self.taken), _CHUNK):
             bits = np.unpackbits(self.taken[start : start + _CHUNK], axis=1, bitorder="little")
-            found += bits.sum(axis=0, dtype=np.int64)
-        return found[: self.actions.size]
+            tasks += bits.sum(axis=0, dtype=np.int64)
+        return tasks[: self.actions.size]
 
     @property
     def counts(self) -> Array:
@@ -73,8 +73,8 @@ class Cells:
         """Return True where every task has cells."""
         return len(self.cells) == len(self.tasks)
 
-    def whole(self) -> "Cells":
-        """Return the first m tasks, with zeros for tasks that have rows outside of their cells."""
+    def complete_tasks(self) -> "Cells":
+        """Return the sums of the first m tasks, with zeros for tasks that have rows outside of their cells."""
         m = len(self.cells)
         full = self.counts.sum(axis=1) == self.rows[:m]
         if full.all():
@@ -99,7 +99,7 @@ class CellSums:
 
     def add(
         self,
-        place: Codes,
+        task: Codes,
         code: Codes,
         reward: Array,
         *,
@@ -108,10 +108,10 @@ class CellSums:
         pscore: Array | None = None,
         share: Array | None = None,
     ) -> None:
-        """Add rows (n,) in their order; places or codes below 0 are left out. ``tasks``, ``actions``: known so far."""
+        """Add rows (n,) in their order; tasks or codes below 0 are left out. ``tasks``, ``actions``: numbers so far."""
         self._grow(tasks, actions)
-        backend.cells(place.size).add_cells(
-            normalised(place), normalised(code), normalised(reward),
+        backend.cells(task.size).add_cells(
+            normalised(task), normalised(code), normalised(reward),
             _NOTHING if pscore is None else normalised(pscore), _NOTHING if share is None else normalised(share),
             self._width, self._cells[: self._m * self._width], self._tasks, self._actions,
             _NO_BITS if self._taken is None else self._taken,
@@ -119,8 +119,8 @@ class CellSums:
 
     def _grow(self, tasks: int, actions: int) -> None:
         if tasks > len(self._tasks):
-            more = max(tasks, 2 * len(self._tasks)) - len(self._tasks)
-            self._tasks = np.concatenate([self._tasks, np.zeros((more, 3))])
+            added = max(tasks, 2 * len(self._tasks)) - len(self._tasks)
+            self._tasks = np.concatenate([self._tasks, np.zeros((added, 3))])
         self._n_tasks, self._n_actions = max(self._n_tasks, tasks), max(self._n_actions, actions)
         width = self._width if self._width >= actions else max(actions, 2 * self._width)
         m = min(self._n_tasks, max(1, self._most // width))
@@ -129,13 +129,13 @@ class CellSums:
         self._grow_bits((width + 7) // 8)
         if width > self._width:
             table = self._cells.reshape(-1, self._width, 16)[:m]
-            wide = np.zeros((len(table), width, 16))
-            wide[:, : self._width] = table
-            self._cells, self._width = wide.reshape(-1, 16), width
-        have = len(self._cells) // width
-        if m > have:
-            room = min(max(m, 2 * have), max(1, self._most // width))
-            self._cells = np.concatenate([self._cells, np.zeros(((room - have) * width, 16))])
+            wider = np.zeros((len(table), width, 16))
+            wider[:, : self._width] = table
+            self._cells, self._width = wider.reshape(-1, 16), width
+        n_tasks = len(self._cells) // width
+        if m > n_tasks:
+            room = min(max(m, 2 * n_tasks), max(1, self._most // width))
+            self._cells = np.concatenate([self._cells, np.zeros(((room - n_tasks) * width, 16))])
         self._m = m
 
     def _grow_bits(self, width: int) -> None:
@@ -155,53 +155,59 @@ class CellSums:
         taken = None if self._taken is None else self._taken[: self._n_tasks, : (count + 7) // 8]
         return Cells(table, self._tasks[: self._n_tasks], self._actions[:count], taken)
 
-    def append(self, later: "CellSums", place: Codes, code: Codes, *, tasks: int, actions: int) -> None:
-        """Add a later part of the log, whose task and action number k are ``place[k]`` and ``code[k]`` here."""
+    def append(
+        self, later: "CellSums", task_of: Codes, action_of: Codes, *, tasks: int, actions: int
+    ) -> None:
+        """Add a later part of the log, whose task and action k are ``task_of[k]`` and ``action_of[k]`` in this one."""
         self._grow(tasks, actions)
         other = later.collected()
-        old = self._tasks[place]
-        kept = np.flatnonzero(place < self._m)
-        kept = kept[kept < len(other.cells)]
-        if kept.size:
-            at = np.ix_(place[kept], code)
-            mine = self._cells[: self._m * self._width].reshape(self._m, self._width, 16)
-            mine[at] = _followed(mine[at], old[kept, TASK_ROWS], other.cells[kept])
-        self._tasks[place] = _tasks_followed(old, other.tasks, code)
-        np.add.at(self._actions, code, other.actions[: code.size])
-        self._append_bits(other, place, code)
+        old = self._tasks[task_of]
+        in_both = np.flatnonzero(task_of < self._m)
+        in_both = in_both[in_both < len(other.cells)]
+        if in_both.size:
+            index = np.ix_(task_of[in_both], action_of)
+            table = self._cells[: self._m * self._width].reshape(self._m, self._width, 16)
+            table[index] = _append_cells(table[index], old[in_both, TASK_ROWS], other.cells[in_both])
+        self._tasks[task_of] = _append_tasks(old, other.tasks, action_of)
+        np.add.at(self._actions, action_of, other.actions[: action_of.size])
+        self._append_bits(other, task_of, action_of)
 
-    def _append_bits(self, other: Cells, place: Codes, code: Codes) -> None:
+    def _append_bits(self, other: Cells, task_of: Codes, action_of: Codes) -> None:
         if self._taken is None or other.taken is None:
             self._taken = None
             return
-        bits = np.unpackbits(other.taken, axis=1, bitorder="little")[:, : code.size]
+        bits = np.unpackbits(other.taken, axis=1, bitorder="little")[:, : action_of.size]
         task, action = np.nonzero(bits)
         np.bitwise_or.at(
-            self._taken, (place[task], code[action] >> 3), (1 << (code[action] & 7)).astype(np.uint8)
+            self._taken,
+            (task_of[task], action_of[action] >> 3),
+            (1 << (action_of[action] & 7)).astype(np.uint8),
         )
 
 
-def _followed(one: Array, rows: Array, two: Array) -> Array:
+def _append_cells(first: Array, rows: Array, second: Array) -> Array:
     """Return the cells of two parts of a log, the second (m, K, 16) after ``rows`` (m,) rows of its tasks."""
-    found = one + two
-    n, before, task = two[:, :, ROWS], one[:, :, ROWS], rows[:, None]
-    own = n * (n - 1.0) / 2.0
-    found[:, :, SUM_I] += before * two[:, :, SUM]
-    found[:, :, SUM_J] += task * two[:, :, SUM]
-    found[:, :, J] += task * n
-    found[:, :, JJ] += 2.0 * task * two[:, :, J] + task**2 * n
-    found[:, :, IJ] += before * two[:, :, J] + task * own + before * task * n
-    low = np.where(one[:, :, LOGGED] > 0, one[:, :, LOW], np.inf)
-    low = np.minimum(low, np.where(two[:, :, LOGGED] > 0, two[:, :, LOW], np.inf))
-    found[:, :, LOW] = np.where(np.isfinite(low), low, 0.0)
-    found[:, :, HIGH] = np.maximum(one[:, :, HIGH], two[:, :, HIGH])
-    return found
+    cells = first + second
+    n, before, task = second[:, :, ROWS], first[:, :, ROWS], rows[:, None]
+    pairs = n * (n - 1.0) / 2.0
+    cells[:, :, SUM_I] += before * second[:, :, SUM]
+    cells[:, :, SUM_J] += task * second[:, :, SUM]
+    cells[:, :, J] += task * n
+    cells[:, :, JJ] += 2.0 * task * second[:, :, J] + task**2 * n
+    cells[:, :, IJ] += before * second[:, :, J] + task * pairs + before * task * n
+    low = np.where(first[:, :, LOGGED] > 0, first[:, :, LOW], np.inf)
+    low = np.minimum(low, np.where(second[:, :, LOGGED] > 0, second[:, :, LOW], np.inf))
+    cells[:, :, LOW] = np.where(np.isfinite(low), low, 0.0)
+    cells[:, :, HIGH] = np.maximum(first[:, :, HIGH], second[:, :, HIGH])
+    return cells
 
 
-def _tasks_followed(one: Array, two: Array, code: Codes) -> Array:
-    found, (had, has) = one + two, (each[:, TASK_ROWS] > 0 for each in (one, two))
-    both = had & has
-    first = code[two[:, FIRST].astype(np.int64)]
-    found[:, FIRST] = np.where(had, one[:, FIRST], first)
-    found[:, SEVERAL] = (one[:, SEVERAL] > 0) | (two[:, SEVERAL] > 0) | (both & (one[:, FIRST] != first))
-    return found
+def _append_tasks(earlier: Array, later: Array, action_of: Codes) -> Array:
+    tasks, (had_rows, has_rows) = earlier + later, (part[:, TASK_ROWS] > 0 for part in (earlier, later))
+    both = had_rows & has_rows
+    first = action_of[later[:, FIRST].astype(np.int64)]
+    tasks[:, FIRST] = np.where(had_rows, earlier[:, FIRST], first)
+    tasks[:, SEVERAL] = (
+        (earlier[:, SEVERAL] > 0) | (later[:, SEVERAL] > 0) | (both & (earlier[:, FIRST] != first))
+    )
+    return tasks

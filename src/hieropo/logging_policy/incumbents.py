@@ -39,9 +39,9 @@ Logging = Literal["random", "frozen", "adaptive", "unknown"]
 NAME = "how often the incumbent took the action"
 WHERE = "in which contexts the incumbent took the action"
 KNEW = 4.0  # kappa in standard errors from which the incumbent is reported as informed
-_WIDEST = 200  # features up to which joint posteriors of tasks are used
-_SPREAD = 0.01  # range of log shares below which they are taken as equal
-_ENOUGH = 2_000  # tasks that are used to test the knowledge of the incumbent
+_MAX_DIM = 200  # features up to which joint posteriors of tasks are used
+_MIN_RANGE = 0.01  # of log shares, below which they are taken as equal
+_MAX_TASKS = 2_000  # that are used to test the knowledge of the incumbent
 
 
 def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array:
@@ -71,9 +71,8 @@ def _has_intercepts(features: FeatureMap) -> bool:
 
 def log_shares(counts: Array) -> Array:
     """Return g (m, K): logs of shrunken shares, less their mean over actions; 0 for actions that were never taken."""
-    shares = learn_shares(
-        np.where(counts > 0, np.maximum(counts, 1.0), 0.0)
-    )  # weights may be less than a row
+    # sums of weights may be less than one row
+    shares = learn_shares(np.where(counts > 0, np.maximum(counts, 1.0), 0.0))
     taken = shares.population > 0
     logs = np.zeros_like(counts, dtype=np.float64)
     logs[:, taken] = np.log(shares.strengths(np.arange(len(counts)))[:, taken])
@@ -107,7 +106,7 @@ def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> M
     if m < 2:
         return None
     size = np.abs(values).max(axis=(0, 1))
-    least = np.full_like(size, _SPREAD) if width == 1 else np.maximum(ROUNDING * size, 1e-300)
+    least = np.full_like(size, _MIN_RANGE) if width == 1 else np.maximum(ROUNDING * size, 1e-300)
     differ = np.ptp(values, axis=0).max(axis=0) >= least
     if not np.any(differ):
         return None
@@ -127,8 +126,8 @@ def _context_sums(moments: Moments | UnitMoments, count: int) -> tuple[Array, Ar
     rows, columns = triangle(width - 1)
     squares = np.zeros((m, width - 1, width - 1))
     for start in range(1, d, width):
-        high = start + columns
-        squares[:, rows, columns] += sums[:, high * (high + 1) // 2 + start + rows]
+        column = start + columns
+        squares[:, rows, columns] += sums[:, column * (column + 1) // 2 + start + rows]
     squares[:, columns, rows] = squares[:, rows, columns]
     return first, squares
 
@@ -142,22 +141,24 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
     """
     if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
         return None
-    some = (
-        moments.select(moments.tasks[:: -(-len(moments) // _ENOUGH)]) if len(moments) > _ENOUGH else moments
+    sample = (
+        moments.select(moments.tasks[:: -(-len(moments) // _MAX_TASKS)])
+        if len(moments) > _MAX_TASKS
+        else moments
     )
-    metadata = informed_metadata(some, features)
+    metadata = informed_metadata(sample, features)
     if metadata is None:
         return None
     try:
-        root = condition(some, replace(hierarchy, hyper=None, metadata=metadata)).hyper
+        root = condition(sample, replace(hierarchy, hyper=None, metadata=metadata)).hyper
     except NumericalError:
         return None
     kappa = slice(moments.dim, None)
     sd = root.sd[kappa]
     if not (sd > 0).all():
         return None
-    z, joint = root.mean[kappa] / sd, root.cov[kappa, kappa] / np.outer(sd, sd)
-    return float(z.sum() / np.sqrt(joint.sum())) if joint.sum() > 0 else None
+    z, correlation = root.mean[kappa] / sd, root.cov[kappa, kappa] / np.outer(sd, sd)
+    return float(z.sum() / np.sqrt(correlation.sum())) if correlation.sum() > 0 else None
 
 
 def crossed_knowledge(
@@ -165,11 +166,15 @@ def crossed_knowledge(
 ) -> float | None:
     """Return :func:`knowledge` under the crossed prior; None also where there are too many coefficients."""
     K, d = moments.n_actions, moments.dim
-    if d > _WIDEST or hierarchy.levels or hierarchy.metadata is not None:
+    if d > _MAX_DIM or hierarchy.levels or hierarchy.metadata is not None:
         return None
-    some = moments.at(slice(None, None, -(-len(moments) // _ENOUGH))) if len(moments) > _ENOUGH else moments
+    sample = (
+        moments.at(slice(None, None, -(-len(moments) // _MAX_TASKS)))
+        if len(moments) > _MAX_TASKS
+        else moments
+    )
     cov = np.tile(hierarchy.level_cov, (K, K)) + np.kron(np.eye(K), hierarchy.interaction_cov)
-    return knowledge(some.dense(), features, Hierarchy(None, cov, typical_noise(hierarchy.noise_var)))
+    return knowledge(sample.dense(), features, Hierarchy(None, cov, typical_noise(hierarchy.noise_var)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ class Reaction:
 
 
 class Reactions:
-    """Sums of e_t (share of a_t after row t - share of a_t in all rows) over each task, batch by batch.
+    """Sums e_t (share of a_t after row t - share of a_t in all rows) over each task, batch by batch.
 
     e_t is the residual of the reward of row t. Given all actions of a log whose incumbent did not learn from it, e_t
     has mean 0, whatever the incumbent knew. Sums over tasks are then independent with mean 0.
@@ -212,25 +217,27 @@ class Reactions:
         self._before, self._sofar = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
         self._sums = np.zeros(len(counts))
 
-    def add(self, place: Codes, codes: Codes, residual: Array) -> None:
+    def add(self, task: Codes, codes: Codes, residual: Array) -> None:
         """Add rows in the order of time: task row, action and residual (n,)."""
         width = self._counts.shape[1]
-        own, cell = ranks(place), ranks(place * width + codes)
-        total, later = self._rows[place], self._rows[place] - (self._sofar[place] + own + 1)
-        same = self._counts[place, codes] - (self._before[place, codes] + cell + 1)
-        share = np.divide(same, later, out=np.zeros(place.size), where=later > 0)
-        away = np.where(later > 0, share - (self._counts[place, codes] - 1) / np.maximum(total - 1, 1), 0.0)
-        self._sums += np.bincount(
-            place, residual * away * later / np.maximum(total, 1), minlength=self._sums.size
+        rank, cell_rank = ranks(task), ranks(task * width + codes)
+        total, later = self._rows[task], self._rows[task] - (self._sofar[task] + rank + 1)
+        same = self._counts[task, codes] - (self._before[task, codes] + cell_rank + 1)
+        share = np.divide(same, later, out=np.zeros(task.size), where=later > 0)
+        difference = np.where(
+            later > 0, share - (self._counts[task, codes] - 1) / np.maximum(total - 1, 1), 0.0
         )
-        np.add.at(self._before, (place, codes), 1)
-        self._sofar += np.bincount(place, minlength=self._sofar.size)
+        self._sums += np.bincount(
+            task, residual * difference * later / np.maximum(total, 1), minlength=self._sums.size
+        )
+        np.add.at(self._before, (task, codes), 1)
+        self._sofar += np.bincount(task, minlength=self._sofar.size)
 
     def reaction(self) -> Reaction:
         """Return the test of all rows so far."""
-        some = self._sums[self._rows >= 2]
-        spread = float(np.sqrt((some**2).sum()))
-        return Reaction(float(some.sum()) / spread if spread > 0 else 0.0, int(some.size))
+        sums = self._sums[self._rows >= 2]
+        sd = float(np.sqrt((sums**2).sum()))
+        return Reaction(float(sums.sum()) / sd if sd > 0 else 0.0, int(sums.size))
 
 
 def ranks(groups: Codes) -> Codes:
@@ -241,6 +248,6 @@ def ranks(groups: Codes) -> Codes:
         return ordered
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(starts, ordered.size))
-    found = np.empty(ordered.size, dtype=np.int64)
-    found[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
-    return found
+    result = np.empty(ordered.size, dtype=np.int64)
+    result[order] = np.arange(ordered.size) - np.repeat(starts, lengths)
+    return result

@@ -30,13 +30,11 @@ from hieropo.logging_policy.action_logit import (
 )
 
 _CHUNK = 4_000_000  # numbers in memory at a time
-_SURE, _MISSED = 2.0, 4.0  # standard errors: to use contexts, to report a misfit
+_MIN_GAIN, _MISFIT = 2.0, 4.0  # standard errors: to use contexts, to report a misfit
 _NO_GAIN = 1e-7  # gain in log score of a row below the accuracy of fits
-_LEFT, _LEFT_NEAR = (
-    0.05,
-    0.15,
-)  # remaining share of randomness where contexts determine actions: by logit, by neighbour
-_TILT = 0.2  # deviation of the calibration slope from 1 that is reported
+# remaining share of randomness where contexts determine actions: by logit, by neighbour
+_MAX_RANDOM, _MAX_RANDOM_NEAR = 0.05, 0.15
+_MAX_SLOPE_ERROR = 0.2  # deviation of the calibration slope from 1 that is reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,8 +53,8 @@ class LoggingModel:
     calibration : Calibration
         Calibration on rows that the propensities were not estimated from.
     deterministic : str or None
-        Why the log seems to have no overlap (the task or context determines the action); importance weighting is then
-        unreliable.
+        Reason why the log seems to have no overlap (the task or context determines the action); importance weighting is
+        then unreliable.
     findings : tuple of str
         Limits of the estimates, as text.
     """
@@ -109,7 +107,9 @@ class LoggingModel:
             self._check_taken(task, taken, mask, fold)
         if self.logit is None:
             return normalised(self.shares.strengths(task, mask, taken))
-        return self.logit.chances(task, context, mask, taken=taken, fold=None if taken is None else fold)
+        return self.logit.probabilities(
+            task, context, mask, taken=taken, fold=None if taken is None else fold
+        )
 
     def taken(
         self,
@@ -196,56 +196,65 @@ def learn_model(counts: Counts, sample: Sample, folds: int) -> LoggingModel:
     logit, plain = None, normalised(shares.strengths(task, sample.mask, action))
     if sample.mask is not None:
         logit = learn_logit(shares, replace(sample, context=sample.context[:, :0]), folds)
-        plain = logit.chances(task, sample.context[:, :0], sample.mask, taken=action, fold=sample.fold)
-    chance = plain
+        plain = logit.probabilities(task, sample.context[:, :0], sample.mask, taken=action, fold=sample.fold)
+    probabilities = plain
     if columns:
-        richer = learn_logit(shares, sample, folds)
-        chance = richer.chances(task, sample.context, sample.mask, taken=action, fold=sample.fold)
-        gain, se = clustered(np.log(chance[index, action] / plain[index, action]), task)
-        logit, columns, chance = (
-            (richer, columns, chance) if gain > max(_SURE * se, _NO_GAIN) else (logit, 0, plain)
+        with_contexts = learn_logit(shares, sample, folds)
+        probabilities = with_contexts.probabilities(
+            task, sample.context, sample.mask, taken=action, fold=sample.fold
+        )
+        gain, se = clustered(np.log(probabilities[index, action] / plain[index, action]), task)
+        logit, columns, probabilities = (
+            (with_contexts, columns, probabilities)
+            if gain > max(_MIN_GAIN * se, _NO_GAIN)
+            else (logit, 0, plain)
         )
     x = _standard(sample.context)
     nearest = [pairs for inside in (False, True) if (pairs := Nearest.of(x, task, within=inside))]
-    worst = max(nearest, key=lambda pairs: pairs.agreement(chance, action)[2], default=None)
+    worst = max(nearest, key=lambda pairs: pairs.agreement(probabilities, action)[2], default=None)
     population = normalised(shares.population * (plain > 0))
-    calibrated = calibration(chance, plain, population, action, task, worst)
-    reason = _determined_by_task(counts, sample) or _determined_by_context(plain, chance, action, nearest)
+    calibrated = calibration(probabilities, plain, population, action, task, worst)
+    reason = _determined_by_task(counts, sample) or _determined_by_context(
+        plain, probabilities, action, nearest
+    )
     return LoggingModel(shares, logit, columns, calibrated, reason, _findings(calibrated, shares))
 
 
 def _standard(context: Array) -> Array:
-    spread = context.std(axis=0)
-    return np.asarray((context - context.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
+    sd = context.std(axis=0)
+    return np.asarray((context - context.mean(axis=0)) / np.where(sd > 0, sd, np.inf))
 
 
 def _determined_by_task(counts: Counts, sample: Sample) -> str | None:
-    """Return why the task seems to determine the action, in rows with several eligible ones; None where it does not."""
+    """Return the reason why tasks seem to determine actions in rows with several eligible ones; None otherwise."""
     if sample.mask is None:
         return always_one_action(counts)
     choice = sample.mask.sum(axis=1) > 1
     if not choice.any():
         return "no row had more than one eligible action"
     m, K = counts.shape
-    place = (sample.task * K + sample.action)[choice]
-    return always_one_action(np.bincount(place, minlength=m * K).reshape(m, K))
+    cell = (sample.task * K + sample.action)[choice]
+    return always_one_action(np.bincount(cell, minlength=m * K).reshape(m, K))
 
 
 def _determined_by_context(
-    by_shares: Array, chance: Array, action: Codes, nearest: list[Nearest]
+    by_shares: Array, probabilities: Array, action: Codes, nearest: list[Nearest]
 ) -> str | None:
-    """Return why contexts seem to determine the action, as text; None where they do not."""
+    """Return the reason why contexts seem to determine the action; None where they do not."""
     index = np.arange(action.size)
-    left, expected = float(1.0 - chance[index, action].mean()), float(1.0 - by_shares[index, action].mean())
-    if determined(left, expected, action.size, _LEFT):
+    remaining, expected = (
+        float(1.0 - probabilities[index, action].mean()),
+        float(1.0 - by_shares[index, action].mean()),
+    )
+    if determined(remaining, expected, action.size, _MAX_RANDOM):
         return (
             f"contexts determine the action: a logit on them gives the action taken a mean probability of "
-            f"{1 - left:.1%}, and the task alone gives it {1 - expected:.1%}"
+            f"{1 - remaining:.1%}, and the task alone gives it {1 - expected:.1%}"
         )
     for pairs in nearest:
-        agreement, _, z = pairs.agreement(chance, action)
+        agreement, _, z = pairs.agreement(probabilities, action)
         by_task = pairs.agreement(by_shares, action)[1]
-        if z > _MISSED and determined(1.0 - agreement, 1.0 - by_task, pairs.row.size, _LEFT_NEAR):
+        if z > _MISFIT and determined(1.0 - agreement, 1.0 - by_task, pairs.row.size, _MAX_RANDOM_NEAR):
             return (
                 f"contexts determine the action: rows with the nearest context have the same action in {agreement:.1%} "
                 f"of pairs, and tasks alone would give {by_task:.1%}"
@@ -256,13 +265,13 @@ def _determined_by_context(
 def _findings(calibrated: Calibration, shares: Shares) -> tuple[str, ...]:
     findings = []
     slope, slope_se = calibrated.slope, calibrated.slope_se
-    if abs(slope - 1.0) > _MISSED * slope_se and abs(slope - 1.0) > _TILT:
+    if abs(slope - 1.0) > _MISFIT * slope_se and abs(slope - 1.0) > _MAX_SLOPE_ERROR:
         findings.append(
             f"Estimated propensities are {'too extreme' if slope < 1 else 'not extreme enough'}: their calibration "
             f"slope is {slope:.2f} (standard error {slope_se:.2f}) and should be 1."
         )
     agreement, predicted = calibrated.agreement, calibrated.agreement_predicted
-    if calibrated.agreement_z > _MISSED and agreement - predicted > 0.02:
+    if calibrated.agreement_z > _MISFIT and agreement - predicted > 0.02:
         findings.append(
             "Estimated propensities miss an effect of contexts on actions: rows with the nearest context have the same "
             f"action in {agreement:.1%} of pairs, and {predicted:.1%} are predicted."
@@ -312,7 +321,7 @@ def refuse_ineligible(mask: Mask, action: Codes) -> None:
         )
 
 
-_MAX_SAMPLE = 200_000  # rows that are kept for the logit and for calibration
+_MAX_SAMPLE = 200_000  # rows for the logit and for calibration
 
 
 class LoggedActions:
@@ -323,13 +332,13 @@ class LoggedActions:
     n_actions : int
         K.
     rng : numpy Generator
-        Draws the rows that are kept.
+        Draws the sample of rows.
     columns : int
         Context columns c.
     folds : int
         Number of folds for cross-fitting; the logit of a fold is fitted without it.
     most : int
-        Number of rows that are kept for the logit and for calibration, drawn uniformly.
+        Number of rows for the logit and for calibration, drawn uniformly.
     """
 
     def __init__(
@@ -348,7 +357,7 @@ class LoggedActions:
             )
         self._width, self._columns, self._folds, self._most, self._rng = n_actions, columns, folds, most, rng
         self._counts = np.zeros((0, n_actions), dtype=np.int64)
-        self._kept: list[tuple[Array, Codes, Codes, Codes, Array, Mask]] = []
+        self._sample: list[tuple[Array, Codes, Codes, Codes, Array, Mask]] = []
         self._bound = np.inf
         self._masked: bool | None = None
 
@@ -388,14 +397,16 @@ class LoggedActions:
         table, part = self._checked(task, action, context, mask, fold)
         m = max(len(self._counts), int(task.max()) + 1)
         if m > len(self._counts):
-            more = max(m, 2 * len(self._counts)) - len(self._counts)
-            self._counts = np.concatenate([self._counts, np.zeros((more, self._width), dtype=np.int64)])
+            added = max(m, 2 * len(self._counts)) - len(self._counts)
+            self._counts = np.concatenate([self._counts, np.zeros((added, self._width), dtype=np.int64)])
         np.add.at(self._counts.reshape(-1), task * self._width + action, 1)
         allowed = np.ones((task.size, 0), dtype=bool) if mask is None else mask
-        draw = self._rng.random(task.size)  # those with the smallest numbers are kept
-        at = np.flatnonzero(draw < self._bound)
-        self._kept.append((draw[at], task[at], action[at], part[at], table[at], allowed[at]))
-        if sum(each[0].size for each in self._kept) > 2 * self._most:
+        draw = self._rng.random(task.size)  # the smallest numbers make the sample
+        drawn = np.flatnonzero(draw < self._bound)
+        self._sample.append(
+            (draw[drawn], task[drawn], action[drawn], part[drawn], table[drawn], allowed[drawn])
+        )
+        if sum(columns[0].size for columns in self._sample) > 2 * self._most:
             self._shorten()
 
     def _checked(
@@ -432,12 +443,12 @@ class LoggedActions:
         return table, part.astype(np.int64)
 
     def _shorten(self) -> None:
-        draw, *others = (np.concatenate(each) for each in zip(*self._kept, strict=True))
+        draw, *others = (np.concatenate(column) for column in zip(*self._sample, strict=True))
         if draw.size > self._most:
-            at = np.argpartition(draw, self._most - 1)[: self._most]
-            self._bound = float(draw[at].max())
-            draw, others = draw[at], [each[at] for each in others]
-        self._kept = [(draw, *others)]  # type: ignore[list-item]  # zip forgets the types
+            rows = np.argpartition(draw, self._most - 1)[: self._most]
+            self._bound = float(draw[rows].max())
+            draw, others = draw[rows], [column[rows] for column in others]
+        self._sample = [(draw, *others)]  # type: ignore[list-item]  # zip forgets the types
 
     def learn(self) -> LoggingModel:
         """Return propensities estimated from all rows so far.
@@ -447,10 +458,10 @@ class LoggedActions:
         InputError
             There are no rows.
         """
-        if not self._kept:
+        if not self._sample:
             raise InputError("There are no rows to learn propensities from.")
         self._shorten()
-        draw, task, action, fold, context, mask = self._kept[0]
+        draw, task, action, fold, context, mask = self._sample[0]
         order = np.argsort(draw, kind="stable")
         sample = Sample(task, action, fold, context, mask if self._masked else None).rows(order)
         m = int(np.flatnonzero(self._counts.sum(axis=1))[-1]) + 1

@@ -20,7 +20,7 @@ from hieropo.rows.keys import GrowingKeys, Keys
 
 
 class Sums(NamedTuple):
-    """Running sums as compiled loops take them: the address of the sums of code 0, and their layout."""
+    """Running sums for compiled loops: the address of the sums of code 0, and their layout."""
 
     base: int
     length: int
@@ -52,8 +52,8 @@ class RunningSums:
     """Running sums of ``w z z'``, z = (phi, r, 1), in a number of ``blocks`` for every task.
 
     Block a of the task in slot s has code ``s blocks + a``. As long as no row has a precision, the number of rows,
-    sum c q, is the sum of w; from the first precision on, it and the sum of c q log v are kept apart. Sums of
-    ``c (q v)^2 z z'`` are kept from the first sampling weight on.
+    sum c q, is the sum of w; from the first precision on, it and the sum of c q log v are accumulated separately. From
+    the first sampling weight on, sums of ``c (q v)^2 z z'`` are accumulated.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ class RunningSums:
     def __len__(self) -> int:
         return len(self.places)
 
-    def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, which: Any = 0) -> None:
-        """Add checked rows (n,) to the tasks in the slots ``place`` (n,), in their blocks ``which`` (n,)."""
-        code = normalised(place * self.blocks + which)
+    def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, in_block: Any = 0) -> None:
+        """Add checked rows (n,) to the tasks in the slots ``place`` (n,), in their blocks ``in_block`` (n,)."""
+        code = normalised(place * self.blocks + in_block)
         if weights.precision is not None or self._counted is not None:
             self._count(code, weights)
         if self.offset is not None:
@@ -139,7 +139,7 @@ class RunningSums:
             self._counted = arranged.reshape(tasks * blocks, 2)
 
     def running(self) -> Sums:
-        """Return the sums of all slots for a compiled loop to add rows to."""
+        """Return the sums of all slots, to which a compiled loop adds rows."""
         self._sums.reach(len(self) * self.blocks, fill=self.blocks == 1)
         layout = self.layout
         return Sums(
@@ -149,34 +149,34 @@ class RunningSums:
 
     @property
     def size(self) -> int:
-        """The bytes of the sums of all slots."""
+        """Bytes of the sums of all slots."""
         return 8 * self.layout.length * len(self) * self.blocks
 
     def in_large_pages(self) -> None:
-        """Ask the system for large pages, which speed random access up."""
+        """Ask the system for large pages, which make random access faster."""
         self._sums.in_large_pages()
 
     def add_sums(
         self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
-        """Add the sums of the task in slot s to ``table[rows[s]]``; return whether the results are finite.
+        """Add the sums of the task in slot s to ``table[rows[s]]``; return True if all results are finite.
 
-        ``drop`` gives their memory back to the system on the way.
+        ``drop`` frees the memory of the sums meanwhile.
         """
         self._sums.reach(len(self) * self.blocks)
         return self._sums.add_to(table, rows, slots, threads=threads, drop=drop)
 
     @property
     def triangle_slots(self) -> Slots:
-        """The slots of sums, one block a task, in packed triangles."""
+        """Slots of the sums of one block in packed triangles."""
         return packed_slots(self.layout.count)
 
-    def packed_sums(self, tasks: int, wanted: int) -> tuple[Array, bool]:
-        """Turn the sums of so many tasks, one block each, into packed triangles (wanted, q) in place; uses them up.
+    def packed_sums(self, tasks: int, n_rows: int) -> tuple[Array, bool]:
+        """Pack the sums of ``tasks`` tasks, one block each, into triangles (n_rows, q) in place, and free them.
 
-        Also returns whether all of them are finite.
+        Returns the triangles, and True if all are finite.
         """
-        return self._sums.packed(self.triangle_slots.source[0], tasks, wanted)
+        return self._sums.packed(self.triangle_slots.source[0], tasks, n_rows)
 
     def add_counts(self, table: Array, rows: Codes) -> None:
         """Add rows and sum of c q log v of block a to columns 2 a and 2 a + 1 of ``table[rows[s]]``."""
@@ -187,7 +187,7 @@ class RunningSums:
         self.add_sums(table, rows, Slots(ones, 2 * np.arange(self.blocks)[:, None]))
 
     def start(self, keys: Keys, table: Array, squares: Array | None, slots: Slots, pairs: Array) -> None:
-        """Continue from sums and counts as :meth:`add_sums` and :meth:`add_counts` give them."""
+        """Continue from sums and counts in the form of :meth:`add_sums` and :meth:`add_counts`."""
         rows = np.arange(len(keys))
         self.places = GrowingKeys.after(keys)
         self._sums.take(table, rows, slots)
@@ -201,7 +201,7 @@ class RunningSums:
 
 
 class Merged(NamedTuple):
-    """The m tasks, sums (m, width), whether these are finite, rows and sums of c q log v (m, blocks, 2), squares."""
+    """The m tasks, sums (m, width), True if these are finite, rows and sums of c q log v (m, blocks, 2), squares."""
 
     keys: Keys
     sums: Array
@@ -222,11 +222,11 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
     ----------
     workers : sequence of RunningSums
     slots : Slots, optional
-        Where sums go in the table; by default there is one block a task, and it goes to its packed triangle.
+        Of the table, for the sums; by default each task has one block, which becomes a packed triangle.
     width : int
         Columns of the table.
     drop : bool
-        Use the workers up, so that hardly more than their own memory is taken.
+        Free the sums of the workers meanwhile, so that little more memory than theirs is used.
     """
     first = workers[0].places if drop else GrowingKeys.after(workers[0].places.keys())
     rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.places) for worker in workers[1:])]
@@ -240,13 +240,13 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
         for worker, task_rows in zip(workers, rows, strict=True):
             sampled = worker if worker.squares is None else worker.squares
             sampled.add_sums(squares, task_rows, slots or worker.triangle_slots)
-    rest, finite = list(zip(workers, rows, strict=True)), True
+    remaining, finite = list(zip(workers, rows, strict=True)), True
     if drop and slots is None:
         table, finite = workers[0].packed_sums(rows[0].size, len(keys))
-        rest = rest[1:]
+        remaining = remaining[1:]
     else:
         table = np.zeros((len(keys), width))
-    for worker, task_rows in rest:
+    for worker, task_rows in remaining:
         finite &= worker.add_sums(
             table, task_rows, slots or worker.triangle_slots, threads=len(workers), drop=drop
         )
@@ -254,7 +254,7 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
 
 
 class Accumulator:
-    """Moments in the making, from batches of rows; the mutable edge of a pass over a log.
+    """Sums batches of rows to moments; the mutable edge of a pass over a log.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ class Accumulator:
 
     @staticmethod
     def together(workers: "Sequence[Accumulator]", *, drop: bool) -> Moments:
-        """Return the moments of the batches of all workers; ``drop`` uses these up and saves memory.
+        """Return the moments of the batches of all workers; ``drop`` frees their sums and saves memory.
 
         Raises
         ------

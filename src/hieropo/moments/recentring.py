@@ -1,4 +1,4 @@
-"""Origins of columns and of rewards: maps and moments are moved there, so that large offsets do not lose precision.
+"""Origins of columns and of rewards, so that large offsets do not lose precision; moments and maps are moved there.
 
 Two equivalent maps give a row features phi and phi~ = T phi, T = I (x) T_p with the same block T_p (p, p) for every
 feature of the action. Moments are moved by the congruence S -> T S T', exact up to rounding.
@@ -37,56 +37,58 @@ Movable = Columns | Crossed
 FAR = (
     100.0  # |k| |s| / |z - k s| above which a column is recentred: around 0 it would lose more than 1e4 units
 )
-_LOST = 1e-12  # |z - k s| in units of |k| |s| up to which it is rounding error
-_NOISE = 1e-13  # share of a sum of squares that is the rounding of it
-_STEADY = 1e7  # |mean| / sd beyond which a column is as good as constant
-_ALIKE = 4.0  # another column is the reference column only if it is so many times as steady as the first
-_FIRST = 8192  # rows that choose the first origin
+_ROUNDING_RATIO = 1e-12  # |z - k s| in units of |k| |s| up to which it is rounding error
+_ROUNDING_SHARE = 1e-13  # rounding error of a sum of squares, relative
+_CONSTANT = 1e7  # |mean| / sd from which a column is taken as constant
+_MIN_ADVANTAGE = 4.0  # in |mean| / sd, of the reference column over an earlier column
+_FIRST_ROWS = 8192  # from which the first origin is chosen
 _PIECE = 256  # tasks worked on at once
 
 
 class _Origin(NamedTuple):
-    """An origin: a point (p,) in the coordinates z of a block, and the place of s in it."""
+    """An origin: a point (p,) in the coordinates z of a block, and the index of s in it."""
 
     point: Array
-    place: int
+    reference: int
 
     @classmethod
     def of(cls, features: Movable) -> "_Origin":
         first = _intercept(features)
         point = np.zeros(len(features.columns) + first)
-        place = 0 if features.reference_column is None else features.columns.index(features.reference_column)
-        point[place] = 1.0
+        reference = (
+            0 if features.reference_column is None else features.columns.index(features.reference_column)
+        )
+        point[reference] = 1.0
         if features.origin is not None:
             point[first:] = features.origin
-        return cls(point, place)
+        return cls(point, reference)
 
     @property
     def k(self) -> Array:
         """The multiples k (p,) of s; 0 for s itself."""
-        k: Array = self.point / self.point[self.place]
-        k[self.place] = 0.0
+        k: Array = self.point / self.point[self.reference]
+        k[self.reference] = 0.0
         return k
 
     def exact(self) -> list[Fraction]:
         """Return k, without rounding."""
-        s = Fraction(float(self.point[self.place]))
+        s = Fraction(float(self.point[self.reference]))
         return [
-            Fraction(0) if j == self.place else Fraction(float(value)) / s
+            Fraction(0) if j == self.reference else Fraction(float(value)) / s
             for j, value in enumerate(self.point)
         ]
 
     def back(self) -> Array:
         """Return the matrix (p, p) that maps z - k s to z."""
         matrix = np.eye(self.point.size)
-        matrix[:, self.place] += self.k
+        matrix[:, self.reference] += self.k
         return matrix
 
     def of_map(self, features: Movable) -> Any:
         """Return the equivalent map that has this origin."""
         first = _intercept(features)
         return features.recentred(
-            self.point[first:].tolist(), None if first else features.columns[self.place]
+            self.point[first:].tolist(), None if first else features.columns[self.reference]
         )
 
 
@@ -105,7 +107,7 @@ def near_first_rows(features: FeatureMap, context: Array) -> FeatureMap:
     Sums are taken with it; :func:`at_final_origin` then moves them to the origin for the whole log. A map that has an
     origin is returned unchanged.
     """
-    x = context[:_FIRST]
+    x = context[:_FIRST_ROWS]
     if (
         not (isinstance(features, Movable) and has_movable_origin(features))
         or features.origin is not None
@@ -115,14 +117,16 @@ def near_first_rows(features: FeatureMap, context: Array) -> FeatureMap:
     z = np.column_stack([np.ones((len(x), _intercept(features))), x])
     shifted = z - z[0]
     mean, sd = z[0] + shifted.mean(axis=0), shifted.std(axis=0)
-    place = 0 if _intercept(features) else _steadiest(mean, sd)
-    if place is None or not z[0, place]:
+    reference = 0 if _intercept(features) else _reference_column(mean, sd)
+    if reference is None or not z[0, reference]:
         return features
-    here = _Origin(z[0], place)
-    shift = shifted - shifted[:, [place]] * here.k
-    shift[:, place] = z[:, place]
-    s = 1.0 if _intercept(features) else _steady(mean[place], sd[place])
-    recentred_map: FeatureMap = _chosen(shift.T @ shift, here, place, s, constant=True).of_map(features)
+    origin = _Origin(z[0], reference)
+    shift = shifted - shifted[:, [reference]] * origin.k
+    shift[:, reference] = z[:, reference]
+    s = 1.0 if _intercept(features) else _round_value(mean[reference], sd[reference])
+    recentred_map: FeatureMap = _choose_origin(shift.T @ shift, origin, reference, s, constant=True).of_map(
+        features
+    )
     return recentred_map
 
 
@@ -140,18 +144,20 @@ def at_final_origin(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMomen
     if not isinstance(features, Movable) or not has_movable_origin(features):
         return moments, features
     block, first = _blocks(moments, features)
-    here = _Origin.of(features)
-    place: int | None = here.place
-    s = float(here.point[here.place])
-    if not _intercept(features) and first is not None:  # else that of the first rows has to do
-        mean = here.back() @ first
-        sd = _sds(here.back() @ block @ here.back().T, mean)
-        place = _steadiest(mean, sd)
-        s = s if place is None else _steady(mean[place], sd[place])
-    there = features.recentred(None)
-    if place is not None:
-        there = _chosen(block, here, place, s).of_map(features)
-    return recentred(moments, features, there), there
+    origin = _Origin.of(features)
+    reference: int | None = origin.reference
+    s = float(origin.point[origin.reference])
+    if (
+        not _intercept(features) and first is not None
+    ):  # else the reference column stays that of the first rows
+        mean = origin.back() @ first
+        sd = _sds(origin.back() @ block @ origin.back().T, mean)
+        reference = _reference_column(mean, sd)
+        s = s if reference is None else _round_value(mean[reference], sd[reference])
+    final_map = features.recentred(None)
+    if reference is not None:
+        final_map = _choose_origin(block, origin, reference, s).of_map(features)
+    return recentred(moments, features, final_map), final_map
 
 
 def far_columns(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[str, ...]:
@@ -159,13 +165,13 @@ def far_columns(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[s
     if not isinstance(features, Movable) or not has_movable_origin(features):
         return ()
     block, first = _blocks(moments, features)
-    place: int | None = 0
+    reference: int | None = 0
     if not _intercept(features):
-        place = None if first is None else _steadiest(first, _sds(block, first))
-    if place is None:
+        reference = None if first is None else _reference_column(first, _sds(block, first))
+    if reference is None:
         return ()
-    around = _Origin(np.eye(len(block))[place], place)
-    k = _chosen(block, around, place, 1.0).k[_intercept(features) :]
+    around = _Origin(np.eye(len(block))[reference], reference)
+    k = _choose_origin(block, around, reference, 1.0).k[_intercept(features) :]
     return tuple(column for column, far in zip(features.columns, k.tolist(), strict=True) if far)
 
 
@@ -185,55 +191,58 @@ def _sds(block: Array, mean: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(np.diagonal(block) - mean**2, 0.0)))
 
 
-def _steadiest(mean: Array, sd: Array) -> int | None:
-    """Return the column that is steadiest, by |mean| / sd, as the reference column; None where none is steady."""
+def _reference_column(mean: Array, sd: Array) -> int | None:
+    """Return the column with the largest |mean| / sd as reference column; None where that is small in all columns."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(mean != 0, np.minimum(np.abs(mean) / sd, _STEADY), 0.0)
+        ratio = np.where(mean != 0, np.minimum(np.abs(mean) / sd, _CONSTANT), 0.0)
     most = ratio.max()
-    return int((_ALIKE * ratio >= most).argmax()) if most > FAR else None
+    return int((_MIN_ADVANTAGE * ratio >= most).argmax()) if most > FAR else None
 
 
-def _steady(mean: float, sd: float) -> float:
-    """Return a round number near_first_rows the values of the reference column."""
-    return rounded(float(mean), max(float(sd), abs(float(mean)) / _STEADY))
+def _round_value(mean: float, sd: float) -> float:
+    """Return a round number near the values of the reference column."""
+    return rounded(float(mean), max(float(sd), abs(float(mean)) / _CONSTANT))
 
 
-def _chosen(block: Array, here: _Origin, place: int, s_value: float, *, constant: bool = False) -> _Origin:
-    """Return the origin with s at ``place``, from products (p, p) of features around ``here``; 0 for near columns.
+def _choose_origin(
+    block: Array, origin: _Origin, reference: int, s_value: float, *, constant: bool = False
+) -> _Origin:
+    """Return the origin with s at ``reference``, from products (p, p) of features less ``origin``; 0 for near columns.
 
-    ``s_value`` is about the size of s. With ``constant`` a column that is a multiple of s is recentred too.
+    ``s_value`` is the approximate size of s. With ``constant`` a column that is a multiple of s is recentred too.
     """
-    z = here.back()
-    s = z[place]
+    z = origin.back()
+    s = z[reference]
     size = float(s @ block @ s)
     if size <= 0:
-        return _Origin(np.eye(len(z))[place], place)
-    k = z[:, here.place] / s[here.place] if s[here.place] else np.zeros(len(z))
+        return _Origin(np.eye(len(z))[reference], reference)
+    k = z[:, origin.reference] / s[origin.reference] if s[origin.reference] else np.zeros(len(z))
     rest = z - np.outer(k, s)
-    if s[here.place]:
-        rest[:, here.place] = 0.0
-    changed = (
-        [here.place] if place == here.place else [here.place, place]
-    )  # in all other columns rest is the identity
+    if s[origin.reference]:
+        rest[:, origin.reference] = 0.0
+    # in all other columns rest is the identity
+    changed = [origin.reference] if reference == origin.reference else [origin.reference, reference]
     product = block + (rest - np.eye(len(z)))[:, changed] @ block[changed]
-    more = product @ s / size
+    projection = product @ s / size
     total = (product * rest).sum(axis=1) / size
-    remainder = np.sqrt(np.maximum(total - more**2, 0.0))
-    known = (remainder > _LOST * np.abs(k + more)) & (remainder**2 > _NOISE * total)
-    k = np.where(known, k + more, k)
+    remainder = np.sqrt(np.maximum(total - projection**2, 0.0))
+    reliable = (remainder > _ROUNDING_RATIO * np.abs(k + projection)) & (
+        remainder**2 > _ROUNDING_SHARE * total
+    )
+    k = np.where(reliable, k + projection, k)
     far = np.abs(k) > FAR * remainder
-    far[place] = False
+    far[reference] = False
     if not constant:
-        far &= known
+        far &= reliable
     points = zip(far, s_value * k, abs(s_value) * remainder, strict=True)
     point = np.array([rounded(*pair) if moves else 0.0 for moves, *pair in points])
-    point[place] = s_value
-    return _Origin(point, place)
+    point[reference] = s_value
+    return _Origin(point, reference)
 
 
 def rounded(value: float, spread: float) -> float:
-    """Return the nearest multiple of the power of ten below ``spread``; the value itself where there is no spread."""
-    if spread <= _LOST * abs(value):
+    """Return the nearest multiple of the power of ten below ``spread``; the value itself where ``spread`` is 0."""
+    if spread <= _ROUNDING_RATIO * abs(value):
         return float(value)
     digits = math.floor(math.log10(spread))
     unit = 10.0 ** abs(digits)
@@ -253,7 +262,7 @@ def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> Any
     change = change_of(first, second).astype(np.float64)
     if moments.features not in (None, first.fingerprint):
         raise MismatchError(
-            f"The moments were made by the feature map {moments.features}, not by {first.fingerprint}. Hand in the "
+            f"The moments were made by the feature map {moments.features}, not by {first.fingerprint}. Pass the "
             "map that made them."
         )
     units = moments.units if isinstance(moments, UnitMoments) else moments
@@ -264,15 +273,15 @@ def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> Any
     if offset is not None:  # coefficients of phi~ = T phi are T^-T times those of phi
         blocks = offset.reshape(-1, len(change))
         offset = (blocks + blocks @ change_of(second, first).astype(np.float64)).reshape(-1)
-    made = replace(units, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
-    return cast("AnyMoments", replace(moments, units=made) if isinstance(moments, UnitMoments) else made)
+    moved = replace(units, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
+    return cast("AnyMoments", replace(moments, units=moved) if isinstance(moments, UnitMoments) else moved)
 
 
 def change_of(first: FeatureMap, second: FeatureMap) -> Exact:
     """Return T_p - I (p, p), as fractions, of phi~ = I (x) T_p phi between the features of two equivalent maps.
 
-    z - k' s' = z - k s + (k - k_q k') s - k' (z_q - k_q s), where s' = z_q, so that the column at the place of s is
-    k - k_q k' and that at the place of s' is -k'.
+    z - k' s' = z - k s + (k - k_q k') s - k' (z_q - k_q s), where s' = z_q. So column s is k - k_q k' and
+    column s' is -k'.
 
     Raises
     ------
@@ -289,12 +298,12 @@ def change_of(first: FeatureMap, second: FeatureMap) -> Exact:
             "of their columns, so that moments, priors or policies of one cannot be moved to the other. Make them "
             "again."
         )
-    here, there = _Origin.of(first), _Origin.of(second)
-    k, other = here.exact(), there.exact()
+    origin, other_origin = _Origin.of(first), _Origin.of(second)
+    k, other_k = origin.exact(), other_origin.exact()
     change = np.full((len(k), len(k)), Fraction(0), dtype=object)
-    for j, (mine, theirs) in enumerate(zip(k, other, strict=True)):
-        change[j, here.place] += mine - k[there.place] * theirs
-        change[j, there.place] -= theirs
+    for j, (k_j, other_k_j) in enumerate(zip(k, other_k, strict=True)):
+        change[j, origin.reference] += k_j - k[other_origin.reference] * other_k_j
+        change[j, other_origin.reference] -= other_k_j
     return change
 
 
@@ -331,7 +340,7 @@ def offset_near(features: FeatureMap, reward: Array, contexts: Callable[[], Arra
     contexts : callable
         Returns contexts (k, c) of first rows, in the columns that the map reads; called only where they are needed.
     """
-    r = reward[:_FIRST]
+    r = reward[:_FIRST_ROWS]
     if not r.size or not r[0]:
         return None
     shifted = r - r[0]
@@ -349,15 +358,15 @@ def _constant(features: FeatureMap, contexts: Callable[[], Array | None]) -> Arr
     block, per_table = None, np.ones(1)
     if isinstance(features, Crossed):
         table = features.table
-        solved = np.ones(len(features.actions)) if table is None else _solved(table)
-        if solved is None:
+        table_solution = np.ones(len(features.actions)) if table is None else _solved(table)
+        if table_solution is None:
             return None
-        per_table = solved
+        per_table = table_solution
         if features.intercept:
             block = np.eye(1 + len(features.columns))[0]
     if block is None:
         x = contexts()
-        block = None if x is None else _solved(features.measured(x[:_FIRST]))
+        block = None if x is None else _solved(features.measured(x[:_FIRST_ROWS]))
     return None if block is None else np.asarray(np.kron(per_table, block), dtype=np.float64)
 
 

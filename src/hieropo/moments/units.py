@@ -360,7 +360,7 @@ class UnitAccumulator:
         x = phi[:, int(self._row.intercept) :]
         table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
         place = self.running.places.rows_of_ids(tasks)
-        self.running.add(place, table, values, weights, which=actions)
+        self.running.add(place, table, values, weights, in_block=actions)
         return place
 
     def _check(self, action: ArrayLike, n: int) -> Codes:

@@ -75,7 +75,7 @@ def incumbent(stats: LogStatistics) -> Incumbent | None:
     """Test how the incumbent chose actions; None where there were none to choose from."""
     if stats.roles.action is None or len(stats.actions) < 2 or not stats.usable:
         return None
-    cells, disorder = stats.cells.whole(), unordered(stats)
+    cells, disorder = stats.cells.complete_tasks(), unordered(stats)
     differs, reacts = difference(cells.counts), None if disorder else reaction(cells)
     size = stats.usable, len(cells.cells)
     varying = bool((cells.cells[:, :, cell_columns.LOW] < cells.cells[:, :, cell_columns.HIGH]).any())
@@ -196,7 +196,7 @@ def logging(stats: LogStatistics, logging_policy: Incumbent | None) -> Iterator[
 
 def reaction_of(stats: LogStatistics) -> Sign | None:
     """Test whether actions react to earlier rewards; None where that cannot be tested."""
-    return None if stats.roles.action is None or unordered(stats) else reaction(stats.cells.whole())
+    return None if stats.roles.action is None or unordered(stats) else reaction(stats.cells.complete_tasks())
 
 
 def reacting(stats: LogStatistics, reacts: Sign | None) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ def propensities(stats: LogStatistics) -> Iterator[Finding]:
     """Yield findings about propensities that do not add to 1 or do not match the actions."""
     if stats.roles.pscore is None or not stats.usable:
         return
-    cells, place = stats.cells.whole().cells, f"column {stats.roles.pscore!r}"
+    cells, place = stats.cells.complete_tasks().cells, f"column {stats.roles.pscore!r}"
     low = stats.numbers[stats.roles.pscore].low
     if low < TINY:
         yield Finding(

@@ -95,14 +95,14 @@ def chosen(stats: LogStatistics) -> Iterator[Finding]:
         return
     yield from _alone(stats)
     yield from _rare(stats)
-    yield from _absent(stats, stats.cells.whole().counts)
+    yield from _absent(stats, stats.cells.complete_tasks().counts)
 
 
 def _alone(stats: LogStatistics) -> Iterator[Finding]:
     task_columns, rows = stats.cells.tasks, stats.cells.rows
     several = rows >= 2
     alone = several & (task_columns[:, cell_columns.SEVERAL] == 0)
-    reason = always_one_action(stats.cells.whole().counts)
+    reason = always_one_action(stats.cells.complete_tasks().counts)
     if reason is not None:
         yield Finding(
             "limits", "no chance in actions", f"column {stats.roles.action!r}", f"{reason[0].upper()}{reason[1:]}.",

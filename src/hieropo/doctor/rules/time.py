@@ -61,7 +61,7 @@ def written(stats: LogStatistics, value: float) -> str:
 
 def drift(stats: LogStatistics) -> Iterator[Finding]:
     """Yield a finding where rewards drift with time, within tasks and actions or over all rows."""
-    within_tasks = None if unordered(stats) else trend(stats.cells.whole())
+    within_tasks = None if unordered(stats) else trend(stats.cells.complete_tasks())
     if within_tasks is not None and abs(within_tasks.z) > _DRIFT and abs(within_tasks.effect) > _BY:
         has_contexts = bool(stats.roles.context)
         yield Finding(

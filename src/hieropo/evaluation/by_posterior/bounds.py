@@ -1,6 +1,6 @@
 """The assumptions of the paper's theory, measured on a log; its bounds, and tighter ones.
 
-Sums over rows show some assumptions, refute others and are silent on the rest; what is said names which.
+Sums over rows confirm some assumptions and refute others; on the rest they give no evidence.
 Source: arXiv 2212.04720, sections 4 and 5.
 
 V(pi_*) - V(pi) <= epsilon with probability 1 - delta over theta_s given the log. All of these go one way. With kappa
@@ -10,7 +10,7 @@ and the mean of phi' C phi over contexts is tr(C G_*), G_* the second moments of
 
     epsilon = max(2 kappa, kappa + |p|) sqrt(d v),      tr(C G_*) <= d v
 
-(2 kappa is the paper's, for p = kappa; other p are derived here). They differ in how v is found. Write A = L^2
+(2 kappa is the paper's, for p = kappa; other p are derived here). The bounds differ in v. Write A = L^2
 lambda_1(Sigma_0), Q = L^2 lambda_1(Sigma_q), L the longest feature vector, and c_s = gamma n_s / sigma^2 where
 G_s >= c_s G_* in the Loewner order (Assumptions 2 and 3), G_* <= L^2 I; then with f(v, c) = 1 / (1 / v + c)
 
@@ -22,15 +22,15 @@ G_s >= c_s G_* in the Loewner order (Assumptions 2 and 3), G_* <= L^2 I; then wi
     apart                  f(L^2 lambda_1(Sigma_0 + Sigma-bar_-s), c_s)
     posterior              L^2 lambda_1(cov theta_s) / d,   which needs no gamma
 
-Theorem 2 is put together from the steps of its proof, with the inverse that the last display of claim 1 lacks, and as
-the sum of two square roots, a task term and a hyper-parameter term, which is how the paper discusses it.
+Theorem 2 follows the steps of its proof, with the inverse that the last display of claim 1 lacks. It is the sum of two
+square roots, a task term and a hyper-parameter term, as the paper discusses it.
 
 The paper's proof of claim 1 takes lambda_1(Sigma~_s Sigma_0^-1) <= 1 for a norm. It is one where that product is
 symmetric, as for Sigma_0 = s^2 I or diagonal matrices, and not in general. "Repaired" does without: Sigma-bar <= l
-Sigma_0 gives cov theta_s <= (1 + l) Sigma~_s. "Apart" does too: what the other tasks say of mu, Sigma-bar_-s, is the
-prior of task s, cov theta_s = ((Sigma_0 + Sigma-bar_-s)^-1 + G_s)^-1, and theorem 1 holds with that prior. It shows
-that the statement of claim 1 is true for any Sigma_0, with the root of the sum and so with the sum of the roots: with
-a = f(Q, sum over the others) >= L^2 lambda_1(Sigma-bar_-s),
+Sigma_0 gives cov theta_s <= (1 + l) Sigma~_s. "Apart" does too: with the covariance Sigma-bar_-s of mu given the other
+tasks, cov theta_s = ((Sigma_0 + Sigma-bar_-s)^-1 + G_s)^-1, and theorem 1 holds with the prior N(., Sigma_0 +
+Sigma-bar_-s). It shows that the statement of claim 1 is true for any Sigma_0, with the root of the sum and so with the
+sum of the roots: with a = f(Q, sum over the others) >= L^2 lambda_1(Sigma-bar_-s),
 
     f(A + a, c) - f(A, c) = a / ((1 + c A)(1 + c A + c a)) <= a (1 + c A) / (1 + c A + c a) <= h
 
@@ -109,10 +109,10 @@ def largest_delta(dim: int) -> float:
     if dim <= 2:  # d = 2: P(chi2 > 10 u) = exp(-5 u); d = 1: P(|z| > x) <= exp(-x^2 / 2)
         return 1.0
 
-    def above(u: float) -> float:
+    def excess(u: float) -> float:
         return float(chdtrc(dim, 5.0 * dim * u) - np.exp(-u))
 
-    return float(np.exp(-brentq(above, 1e-12, 1.0)))
+    return float(np.exp(-brentq(excess, 1e-12, 1.0)))
 
 
 def coverage(
@@ -136,7 +136,7 @@ def coverage(
     Returns
     -------
     (m,) array
-        0 where a direction of ``best`` was not tried at all; inf where there are no rows, or nothing to cover.
+        0 where a direction of ``best`` has no rows; inf where there are no rows, or ``best`` is zero.
 
     Raises
     ------
@@ -147,10 +147,10 @@ def coverage(
     gamma = np.full(len(moments), np.inf)
     weight = moments.sums[:, -1]
     for part in pieces(len(moments)):
-        seen = weight[part] > 0
-        sums = unpack(moments.sums[part][seen], moments.dim)
-        goal = target[part][seen] if target.ndim == 3 else target
-        gamma[part][seen] = dominance(sums / weight[part][seen, None, None], goal)
+        has_rows = weight[part] > 0
+        sums = unpack(moments.sums[part][has_rows], moments.dim)
+        task_target = target[part][has_rows] if target.ndim == 3 else target
+        gamma[part][has_rows] = dominance(sums / weight[part][has_rows, None, None], task_target)
     if common and np.isfinite(gamma).any():
         gamma = np.where(weight > 0, gamma.min(), gamma)
     return gamma
@@ -164,8 +164,8 @@ class ProofStep(NamedTuple):
     norm : (m,) array
         Spectral norm of Sigma~_s Sigma_0^-1, which the proof takes to be at most 1.
     ratio : (m,) array
-        lambda_1(M Sigma-bar M') / (d lambda_1(Sigma-bar)), M = Sigma~_s Sigma_0^-1: above 1 what the proof concludes
-        from that is wrong for some G_*, too.
+        lambda_1(M Sigma-bar M') / (d lambda_1(Sigma-bar)), M = Sigma~_s Sigma_0^-1: above 1 the conclusion of
+        the proof is wrong for some G_*, too.
     """
 
     norm: Array
@@ -182,12 +182,12 @@ def proof_step(posterior: Posterior) -> ProofStep:
     """
     refuse_deeper(posterior)
     d, cov, m = posterior.dim, posterior.hyper.cov, len(posterior.moments)
-    spread, norm, ratio = widest(cov), np.empty(m), np.zeros(m)
+    largest, norm, ratio = widest(cov), np.empty(m), np.zeros(m)
     for part in pieces(m):
         M = posterior.tree_levels[0].given_parents(part)[1]
         norm[part] = np.sqrt(np.maximum(largest_eigenvalue(M @ M.swapaxes(1, 2)), 0.0))
-        if spread > 0:
-            ratio[part] = largest_eigenvalue(M @ cov @ M.swapaxes(1, 2)) / (d * spread)
+        if largest > 0:
+            ratio[part] = largest_eigenvalue(M @ cov @ M.swapaxes(1, 2)) / (d * largest)
     return ProofStep(norm, ratio)
 
 
@@ -235,32 +235,32 @@ def assumptions(
     """
     hierarchy, d = posterior.hierarchy, posterior.dim
     alpha, limit = paper_constant(d, delta), largest_delta(d)
-    two = not hierarchy.levels and hierarchy.metadata is None
+    two_levels = not hierarchy.levels and hierarchy.metadata is None
     p = alpha if pessimism is None else float(pessimism)
-    found = [
+    results = [
         Assumption(
             "two levels",
-            two,
-            "All tasks hang on one mean."
-            if two
-            else "There are levels or metadata, which the theory does not know.",
+            two_levels,
+            "All tasks share one mean."
+            if two_levels
+            else "There are levels or metadata, for which the theory is not derived.",
         ),
         Assumption(
             "hierarchy known",
             not learned,
-            "Noise and covariances were estimated and are taken as known: the bounds leave that out."
+            "Noise and covariances were estimated, and the bounds take them as known."
             if learned
             else "Noise and covariances are given.",
         ),
         Assumption(
             "Gaussian rewards, linear in the features",
             None,
-            "Sums do not show it. Predictive checks of the rows do.",
+            "Sums over rows cannot show it. Predictive checks of the rows can.",
         ),
         Assumption(
             "actions depend on theta through the context alone",
             None,
-            "Sums do not show it. An incumbent that knew more than the log says breaks every bound.",
+            "Sums over rows cannot show it. An incumbent that used more than the context invalidates every bound.",
         ),
         _lengths(posterior.moments, length),
         _explored(posterior.moments, coverage(posterior.moments, length=length, best=best)),
@@ -274,53 +274,53 @@ def assumptions(
         Assumption(
             "the policy is as pessimistic as its bound",
             abs(p - alpha) <= 1e-9 * alpha,
-            f"The policy takes off {p:.3g} standard deviations, the theorems are about {alpha:.3g}. For another "
-            f"pessimism the argument gives max(2 alpha, alpha + |pessimism|) = {loss_factor(alpha, p):.3g}, used here.",
+            f"The policy has the pessimism {p:.3g}, the theorems take {alpha:.3g}. For another pessimism the argument "
+            f"gives max(2 alpha, alpha + |pessimism|) = {loss_factor(alpha, p):.3g}, which is used here.",
         ),
     ]
-    if two:
-        found.append(_stepwise(proof_step(posterior)))
-    return tuple(found)
+    if two_levels:
+        results.append(_stepwise(proof_step(posterior)))
+    return tuple(results)
 
 
 def _lengths(moments: Moments, length: float) -> Assumption:
-    """Assumption 1: no feature vector is longer than ``length``."""
+    """Return assumption 1: no feature vector is longer than ``length``."""
     d, weight = moments.dim, moments.sums[:, -1]
     squares = moments.sums[:, [packed_size(j + 1) - 1 for j in range(d)]].sum(axis=1)
     mean = np.sqrt(squares[weight > 0] / weight[weight > 0])
     name = "features of bounded length (Assumption 1)"
     if not mean.size:
         return Assumption(name, None, "There are no rows.")
-    worst, at = float(mean.max()), moments.tasks[weight > 0].tolist()[int(first_largest(mean))]
-    words = f"The root mean square length of a task's features is at most {worst:.3g}, in task {at!r}; "
+    worst, task = float(mean.max()), moments.tasks[weight > 0].tolist()[int(first_largest(mean))]
+    words = f"The root mean square length of a task's features is at most {worst:.3g}, in task {task!r}; "
     if worst > length * (1 + 1e-9):
         return Assumption(name, holds=False, words=words + f"that is above length={length:g}.")
     return Assumption(
-        name, None, words + f"whether one row is longer than length={length:g} sums do not show."
+        name, None, words + f"sums do not show if a single row is longer than length={length:g}."
     )
 
 
 def _explored(moments: Moments, gamma: Array) -> Assumption:
-    """Assumptions 2 and 3: every direction was tried in every task."""
-    empty = int((moments.sums[:, -1] <= 0).sum())
-    seen = gamma[moments.sums[:, -1] > 0]
+    """Return assumptions 2 and 3: every direction was tried in every task."""
+    n_empty = int((moments.sums[:, -1] <= 0).sum())
+    gammas = gamma[moments.sums[:, -1] > 0]
     name = "well-explored tasks (Assumptions 2 and 3)"
-    if not seen.size:
-        return Assumption(name, None, "There are no rows, so that any gamma will do and none helps.")
-    without = int((seen == 0).sum())
-    words = f"gamma is {seen.min():.3g} for the worst task and {np.median(seen):.3g} for the median one"
-    if without:
+    if not gammas.size:
+        return Assumption(name, None, "There are no rows, so that any gamma holds and none tightens a bound.")
+    n_uncovered = int((gammas == 0).sum())
+    words = f"gamma is {gammas.min():.3g} for the worst task and {np.median(gammas):.3g} for the median one"
+    if n_uncovered:
         words += (
-            f"; {without} of {counted(seen.size, 'task')} never tried some direction, where rows do not tighten the "
-            "theorems"
+            f"; {n_uncovered} of {counted(gammas.size, 'task')} never tried some direction, where rows do not tighten "
+            "the theorems"
         )
-    if empty:
-        words += f"; {counted(empty, 'task')} {agreeing(empty, 'has', 'have')} no rows"
-    return Assumption(name, not without, words + ".")
+    if n_empty:
+        words += f"; {counted(n_empty, 'task')} {agreeing(n_empty, 'has', 'have')} no rows"
+    return Assumption(name, not n_uncovered, words + ".")
 
 
 def _diagonals(posterior: Posterior, target: Array) -> Assumption:
-    """Assumption 4, as far as sums show it."""
+    """Return assumption 4, as far as sums show it."""
     wrong = not_diagonal(posterior, target)
     words = "All matrices are diagonal, as claim 2 of theorem 2 needs."
     if wrong:
@@ -329,18 +329,18 @@ def _diagonals(posterior: Posterior, target: Array) -> Assumption:
 
 
 def _stepwise(step: ProofStep) -> Assumption:
-    high = int((step.norm > 1 + 1e-9).sum())
+    above_1 = int((step.norm > 1 + 1e-9).sum())
     wrong = int((step.ratio > 1 + 1e-9).sum())
     words = (
-        f"The norm of Sigma~_s Sigma_0^-1 is {step.norm.max(initial=0.0):.3g} at most, above 1 in {high} of "
-        f"{counted(step.norm.size, 'task')}; what is concluded from it is wrong in {wrong}. Theorem 2, claim 1, holds "
+        f"The norm of Sigma~_s Sigma_0^-1 is {step.norm.max(initial=0.0):.3g} at most, above 1 in {above_1} of "
+        f"{counted(step.norm.size, 'task')}; the conclusion from it is wrong in {wrong}. Theorem 2, claim 1, holds "
         "without that step."
     )
-    return Assumption("the proof of theorem 2, claim 1", high == 0, words)
+    return Assumption("the proof of theorem 2, claim 1", above_1 == 0, words)
 
 
 def probability(delta: float) -> float:
-    """Return ``delta``, checked."""
+    """Return ``delta``; raise unless it is in (0, 1)."""
     if not 0.0 < delta < 1.0:
         raise InputError(
             f"delta={delta!r} is not a probability in (0, 1); bounds that hold with 95 % have delta=0.05."
@@ -349,7 +349,7 @@ def probability(delta: float) -> float:
 
 
 def loss_factor(kappa: float, pessimism: float | None) -> float:
-    """Return max(2 kappa, kappa + |p|), how many sds of the best action the policy loses; p = kappa by default."""
+    """Return max(2 kappa, kappa + |p|), the loss in sds of the best action; p = kappa by default."""
     p = kappa if pessimism is None else float(pessimism)
     if not np.isfinite(p):
         raise InputError(f"pessimism={pessimism!r}; a finite number is needed.")
@@ -366,25 +366,25 @@ def refuse_deeper(posterior: Posterior) -> None:
 
 
 def best_moments(moments: Moments, length: float, best: ArrayLike | None) -> Array:
-    """G_* or what is above it, (d, d) or (m, d, d)."""
+    """Return G_*, or a matrix above it, (d, d) or (m, d, d)."""
     d, m = moments.dim, len(moments)
     if not (np.isfinite(length) and length > 0):
         raise InputError(f"length={length!r}; the longest feature vector must be positive and finite.")
     if best is None:
         return np.asarray(length**2 * np.eye(d))
-    given = np.asarray(best, dtype=np.float64)
-    if given.shape not in ((d, d), (m, d, d)):
-        raise MismatchError(f"best has shape {given.shape}; {(d, d)} or {(m, d, d)} is needed.")
-    each = [check_covariance(one, "best") for one in given.reshape(-1, d, d)]
-    if any(not one.any() for one in each):
+    target = np.asarray(best, dtype=np.float64)
+    if target.shape not in ((d, d), (m, d, d)):
+        raise MismatchError(f"best has shape {target.shape}; {(d, d)} or {(m, d, d)} is needed.")
+    matrices = [check_covariance(matrix, "best") for matrix in target.reshape(-1, d, d)]
+    if any(not matrix.any() for matrix in matrices):
         raise InputError(
-            "best is zero: a policy whose features are all zero has nothing to cover. Leave it out."
+            "best is zero: a policy whose features are all zero needs no coverage. Leave best out."
         )
-    return np.array(each).reshape(given.shape)
+    return np.array(matrices).reshape(target.shape)
 
 
 def pieces(m: int) -> Iterator[slice]:
-    """Cut m tasks into pieces that fit into memory."""
+    """Return slices of m tasks that fit into memory."""
     return (slice(start, min(start + _PIECE, m)) for start in range(0, m, _PIECE))
 
 
@@ -399,24 +399,24 @@ def largest_eigenvalue(matrices: Array) -> Array:
 
 
 def dominance(over: Array, under: Array) -> Array:
-    """Largest c with over >= c under in the Loewner order, over (k, d, d) and under (d, d) or (k, d, d): (k,)."""
+    """Return the largest c (k,) with over >= c under in the Loewner order; over (k, d, d), under ([k,] d, d)."""
     d = over.shape[-1]
     scale = np.sqrt(np.maximum(np.diagonal(over, axis1=1, axis2=2), 0.0))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(over / (scale[:, :, None] * scale[:, None, :]))
     roots = square_roots(under.reshape(-1, d, d)) / scale[:, :, None]
-    along = vectors.swapaxes(1, 2) @ roots
+    projected = vectors.swapaxes(1, 2) @ roots
     null = values <= pivot_tolerance(d) * np.maximum(values[:, -1:], 0.0)
-    sizes = np.linalg.norm(along, axis=2)
+    sizes = np.linalg.norm(projected, axis=2)
     outside = (np.where(null, sizes, 0.0) > _OUTSIDE * sizes.max(axis=1, keepdims=True)).any(axis=1)
-    along = np.where(null[:, :, None], 0.0, along / np.sqrt(np.where(null, 1.0, values))[:, :, None])
-    most = largest_eigenvalue(along.swapaxes(1, 2) @ along)
+    projected = np.where(null[:, :, None], 0.0, projected / np.sqrt(np.where(null, 1.0, values))[:, :, None])
+    largest = largest_eigenvalue(projected.swapaxes(1, 2) @ projected)
     with np.errstate(divide="ignore"):
-        return np.where(outside, 0.0, 1.0 / np.maximum(most, 0.0))
+        return np.where(outside, 0.0, 1.0 / np.maximum(largest, 0.0))
 
 
-def _mixed(matrices: Array) -> NDArray[np.bool_]:
-    """Return which of (k, d, d) are not diagonal, beyond rounding."""
+def _is_not_diagonal(matrices: Array) -> NDArray[np.bool_]:
+    """Return True for those of (k, d, d) that are not diagonal, beyond rounding."""
     sizes = np.sqrt(np.maximum(np.diagonal(matrices, axis1=1, axis2=2), 0.0))
     off = np.abs(matrices) > 1e-12 * sizes[:, :, None] * sizes[:, None, :]
     off[:, np.arange(off.shape[1]), np.arange(off.shape[1])] = False
@@ -424,13 +424,13 @@ def _mixed(matrices: Array) -> NDArray[np.bool_]:
 
 
 def not_diagonal(posterior: Posterior, target: Array) -> list[str]:
-    """Names of the matrices that Assumption 4 wants diagonal and that are not."""
+    """Return the names of the matrices that assumption 4 needs diagonal and that are not."""
     moments, d, prior = posterior.moments, posterior.dim, posterior.hierarchy.hyper
-    named = {"Sigma_0": posterior.hierarchy.task_cov[None], "best": target.reshape(-1, d, d)}
+    matrices_by_name = {"Sigma_0": posterior.hierarchy.task_cov[None], "best": target.reshape(-1, d, d)}
     if prior is not None:
-        named["Sigma_q"] = prior.cov[None]
-    wrong = [name for name, matrices in named.items() if _mixed(matrices).any()]
-    sums = sum(int(_mixed(unpack(moments.sums[part], d)).sum()) for part in pieces(len(moments)))
+        matrices_by_name["Sigma_q"] = prior.cov[None]
+    wrong = [name for name, matrices in matrices_by_name.items() if _is_not_diagonal(matrices).any()]
+    sums = sum(int(_is_not_diagonal(unpack(moments.sums[part], d)).sum()) for part in pieces(len(moments)))
     return [*wrong, f"sums of phi phi' of {counted(sums, 'task')}"] if sums else wrong
 
 
@@ -438,7 +438,7 @@ Constant = Literal["paper", "exact"]
 
 
 class Suboptimality(NamedTuple):
-    """Bounds on V(pi_*) - V(pi), in reward units; inf where nothing bounds it. The formulas are in the module's head.
+    """Bounds on V(pi_*) - V(pi), in reward units; inf where there is none. The module has the formulas.
 
     Parameters
     ----------
@@ -470,11 +470,11 @@ class Suboptimality(NamedTuple):
         """Theorem 2, claim 1."""
         return self.task_term + self.hyper_term
 
-    def at(self, place: int | slice) -> "Suboptimality":
+    def at(self, rows: int | slice) -> "Suboptimality":
         """Return the bounds of some tasks."""
-        diagonal = None if self.diagonal is None else np.asarray(self.diagonal[place])
-        rest = {name: np.asarray(v[place]) for name, v in self._asdict().items() if name != "diagonal"}
-        return Suboptimality(diagonal=diagonal, **rest)
+        diagonal = None if self.diagonal is None else np.asarray(self.diagonal[rows])
+        others = {name: np.asarray(v[rows]) for name, v in self._asdict().items() if name != "diagonal"}
+        return Suboptimality(diagonal=diagonal, **others)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -490,7 +490,7 @@ class Bounds:
     constant : float
         kappa.
     gamma : (m,) array
-        Assumption 3 as measured, or the smallest of all; inf where a task has no rows, for which any will do.
+        Of assumption 3, for each task or the smallest of all; inf where a task has no rows.
     tasks : Suboptimality
         Arrays (m,).
     new_task : Suboptimality
@@ -540,7 +540,7 @@ def bounds(
     Raises
     ------
     InputError
-        There are levels or metadata, which the theory does not know; ``delta`` is beyond where alpha is true;
+        There are levels or metadata, for which the theory is not derived; ``delta`` is too large for alpha;
         ``pessimism`` is not finite.
     MismatchError, NumericalError
         As :func:`assumptions.coverage`.
@@ -551,45 +551,45 @@ def bounds(
     kappa = _constant(constant, d, risk)
     factor = loss_factor(kappa, pessimism)
     target = best_moments(moments, length, best)
-    low, high = _ends(target)
-    top = max(length**2, float(high.max(initial=0.0)))
+    smallest, largest = _ends(target)
+    scale = max(length**2, float(largest.max(initial=0.0)))
     gamma = coverage(moments, length=length, best=best, common=common)
     weight = moments.sums[:, -1]
-    # a new task stands last: it tells nothing of itself
+    # the last entry is a new task, which has no information
     info = np.append(np.where(weight > 0, gamma, 0.0) * weight / hierarchy.noise_var, 0.0)
     task_cov, prior = hierarchy.task_cov, hierarchy.hyper
-    A, Q, flat = top * widest(task_cov), np.inf, np.inf
+    A, Q, flat = scale * widest(task_cov), np.inf, np.inf
     if prior is not None:
-        Q, flat = top * widest(prior.cov), top * widest(task_cov + prior.cov)
+        Q, flat = scale * widest(prior.cov), scale * widest(task_cov + prior.cov)
     task = _shrunk(A, info)
-    seen, even = (
-        np.broadcast_to(_shrunk(Q, _shrunk(info[:-1] * part, A).sum()), info.shape)
-        for part in (low / top, np.ones(1))
+    hyper_term, hyper_term_diagonal = (
+        np.broadcast_to(_shrunk(Q, _shrunk(info[:-1] * share, A).sum()), info.shape)
+        for share in (smallest / scale, np.ones(1))
     )
     excess = _relative(posterior.hyper.cov, task_cov)
-    alike = target.ndim == 2 and not not_diagonal(posterior, target)
-    apart, own = _widths(posterior)
+    claim_2_holds = target.ndim == 2 and not not_diagonal(posterior, target)
+    others_variance, own_variance = _largest_eigenvalues(posterior)
 
     def epsilon(v: Array) -> Array:
         return np.asarray(factor * np.sqrt(d * v))
 
-    found = Suboptimality(
+    suboptimality = Suboptimality(
         theorem_1=epsilon(task),
         task_term=epsilon(task),
-        hyper_term=epsilon(seen),
-        diagonal=epsilon(task) + epsilon(even) if alike else None,
+        hyper_term=epsilon(hyper_term),
+        diagonal=epsilon(task) + epsilon(hyper_term_diagonal) if claim_2_holds else None,
         flat=epsilon(_shrunk(flat, info)),
         repaired=epsilon(task * (1.0 + excess) if np.isfinite(excess) else np.full(info.shape, np.inf)),
-        apart=epsilon(_shrunk(top * apart, info)),
-        posterior=epsilon(length**2 * own / d),
+        apart=epsilon(_shrunk(scale * others_variance, info)),
+        posterior=epsilon(length**2 * own_variance / d),
     )
     return Bounds(
         moments.keys,
         risk,
         kappa,
         gamma,
-        found.at(slice(m)),
-        found.at(m),
+        suboptimality.at(slice(m)),
+        suboptimality.at(m),
     )
 
 
@@ -601,42 +601,42 @@ def _constant(constant: Constant, dim: int, delta: float) -> float:
     if delta > largest_delta(dim):
         raise InputError(
             f"delta={delta:.4g}: with {dim} features the paper's alpha is too small beyond {largest_delta(dim):.4f}, "
-            "so that its bounds would fail more often than said. Use constant='exact'."
+            "so that its bounds would fail with a larger probability. Use constant='exact'."
         )
     return paper_constant(dim, delta)
 
 
 def _shrunk(variance: float | Array, info: float | Array) -> Array:
-    """1 / (1 / v + c), also where either is 0 or inf."""
+    """Return 1 / (1 / v + c), also where either is 0 or inf."""
     with np.errstate(divide="ignore"):
         return np.asarray(1.0 / (1.0 / np.asarray(variance) + info))
 
 
 def _relative(under: Array, over: Array) -> float:
-    """Smallest l with under <= l over; inf where there is none."""
+    """Return the smallest l with under <= l over; inf where there is none."""
     least = float(dominance(over[None], under)[0])
     return 1.0 / least if least > 0 else np.inf
 
 
-def _widths(posterior: Posterior) -> tuple[Array, Array]:
-    """Largest eigenvalues of Sigma_0 + Sigma-bar_-s and of cov theta_s, of all m tasks and then of a new one."""
-    stage, table, d, m = posterior.tree_levels[0], posterior.table(), posterior.dim, len(posterior.moments)
-    said = up(stage.rows, stage.scale, stage.factor, np.arange(m), m)[0][:, : packed_size(d)]
-    # sums over all others as what is before and what is behind, since a difference to the whole would cancel
+def _largest_eigenvalues(posterior: Posterior) -> tuple[Array, Array]:
+    """Return the largest eigenvalues of Sigma_0 + Sigma-bar_-s and of cov theta_s (m + 1,), a new task last."""
+    level, table, d, m = posterior.tree_levels[0], posterior.table(), posterior.dim, len(posterior.moments)
+    messages = up(level.rows, level.scale, level.factor, np.arange(m), m)[0][:, : packed_size(d)]
+    # the sum over the others is that before plus that after the task; the total less the task would cancel
     others = np.zeros((m + 1, packed_size(d)))
-    np.cumsum(said, axis=0, out=others[1:])
-    others[: m - 1] += np.cumsum(said[:0:-1], axis=0)[::-1]
-    apart, own = np.empty(m + 1), np.empty(m + 1)
+    np.cumsum(messages, axis=0, out=others[1:])
+    others[: m - 1] += np.cumsum(messages[:0:-1], axis=0)[::-1]
+    of_others, of_task = np.empty(m + 1), np.empty(m + 1)
     for part in pieces(m + 1):
-        apart[part] = _prior_width(posterior, unpack(others[part], d))
+        of_others[part] = _largest_of_prior(posterior, unpack(others[part], d))
     for part in pieces(m):
-        own[part] = largest_eigenvalue(unpack(table.covs[part], d))
-    own[m] = widest(table.prior.cov)
-    return apart, np.maximum(own, 0.0)
+        of_task[part] = largest_eigenvalue(unpack(table.covs[part], d))
+    of_task[m] = widest(table.prior.cov)
+    return of_others, np.maximum(of_task, 0.0)
 
 
-def _prior_width(posterior: Posterior, P: Array) -> Array:
-    """lambda_1(Sigma_0 + (Sigma_q^-1 + P)^-1) for P (k, d, d)."""
+def _largest_of_prior(posterior: Posterior, P: Array) -> Array:
+    """Return lambda_1(Sigma_0 + (Sigma_q^-1 + P)^-1) for P (k, d, d)."""
     cov, prior = posterior.hierarchy.task_cov, posterior.hierarchy.hyper
     if prior is not None:
         C = square_roots(prior.cov[None])[0]
@@ -644,15 +644,17 @@ def _prior_width(posterior: Posterior, P: Array) -> Array:
             cov + C @ np.linalg.solve(np.eye(len(C)) + C.T @ P @ C, np.broadcast_to(C.T, P.shape))
         )
     scale = np.sqrt(np.maximum(np.diagonal(P, axis1=1, axis2=2), 0.0))
-    unseen = (scale <= 0).any(axis=1)
+    has_null_direction = (scale <= 0).any(axis=1)
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(P / (scale[:, :, None] * scale[:, None, :]))
-    unseen |= values[:, 0] <= pivot_tolerance(P.shape[1]) * values[:, -1]
-    root = vectors / np.sqrt(np.where(unseen[:, None], 1.0, values))[:, None, :] / scale[:, :, None]
-    return np.where(unseen, np.inf, largest_eigenvalue(cov + root @ root.swapaxes(1, 2)))
+    has_null_direction |= values[:, 0] <= pivot_tolerance(P.shape[1]) * values[:, -1]
+    root = (
+        vectors / np.sqrt(np.where(has_null_direction[:, None], 1.0, values))[:, None, :] / scale[:, :, None]
+    )
+    return np.where(has_null_direction, np.inf, largest_eigenvalue(cov + root @ root.swapaxes(1, 2)))
 
 
 def _ends(target: Array) -> tuple[Array, Array]:
-    """Smallest and largest eigenvalues."""
+    """Return the smallest and the largest eigenvalues."""
     values: Array = np.asarray(np.linalg.eigvalsh(target))
     return np.maximum(values[..., 0], 0.0), values[..., -1]

@@ -1,29 +1,29 @@
-"""Tests of standardised residuals, curvature along columns, and sentences on rewards that are unlike the model.
+"""Tests of standardised residuals, curvature along columns, and sentences on misfits of the model.
 
-A residual z is N(0, 1) under the model. Sums over groups of rows (tasks, actions) are all that is kept. The tests are
-made so that one fault does not pass for another:
+A residual z is N(0, 1) under the model. The tests need sums over groups of rows (tasks, actions)
+alone. Each is insensitive to the faults of the others:
 
     unequal noise   between groups, by the analysis of variance of y = min(|z|, 3) (Levene's idea; in Contributions to
                     Probability and Statistics, 1960), and for the most unlike group by a gamma law of its mean; along a
-                    number x, by the correlation of y and x (Koenker, Journal of Econometrics 17, 1981). The spread of y
-                    is measured and not taken from the normal law, so that heavy tails alone do no harm.
-    heavy tails     by b = n sum z^4 / (sum z^2)^2 within groups, which does not see what differs between them. Under
+                    number x, by the correlation of y and x (Koenker, Journal of Econometrics 17, 1981). The variance
+                    of y is estimated and not that of a normal, so that heavy tails alone do not matter.
+    heavy tails     by b = n sum z^4 / (sum z^2)^2 within groups, which differences between them do not affect. Under
                     normal residuals mean and variance of b are exact, 3 n / (n + 2) and
                     24 n^2 (n - 1) / ((n + 2)^2 (n + 4) (n + 6)); sums over groups are brought to normality as by
                     Anscombe and Glynn (Biometrika 70, 1983).
-    a wrong scale   by mean z^2 - 1, its spread measured.
+    a wrong scale   by mean z^2 - 1 and its estimated variance.
 
 Residuals of one task are not independent. With row i left out, corr(z_i, z_j)^2 = h_ij^2 / ((1 - h_i) (1 - h_j)) and
 sum_j h_ij^2 <= h_i, so that a sum of an even function of z has at most about 1 + h / (1 - h) times the variance of
 independent ones; rows that were not learned from, of which a share rho of the variance is the task's, have at most
-1 + n rho^2 times. Both only make the tests more careful.
+1 + n rho^2 times. Both make the tests conservative.
 
 Were psi (n,) a further feature, with one coefficient for all tasks, its score at 0 would be psi' W e / sigma^2 with the
 posterior's residuals e = r - phi' mean_s and the weights W. Given all else of the model it is normal with mean 0 and
 
     variance    psi' W psi / sigma^2 -+ Var(sum_s c_s' theta_s | log),    c_s = sum_{rows of s} w psi phi / sigma^2
 
-minus where the rows were learned from (what the fit takes up), plus where they were not (what it does not know yet).
+minus where the rows were learned from (the fit explains it), plus where they were not (it is uncertain).
 The second term is that of a sum over tasks, :func:`value_distributions.total`. psi is the square of a column, less its
 regression on the features, in all rows or in those of one action; on rows that were not learned from also 1. All of
 this is in the Moments of (phi, squares) with e for the reward, and does not depend on where a column has its
@@ -55,23 +55,23 @@ _FIELDS = (
     "rows", "free", "total", "square", "fourth", "size", "size_square", "in_50", "in_80", "in_95", "tie"
 )  # fmt: skip
 _HALF_WIDTHS = ndtri([(1 + share) / 2 for share in SHARES])
-_MOST = 3.0  # of |z| in tests of the noise
-_TAIL_ROWS = 8.0  # free rows of a group in which tails can be seen
-_SPREAD_ROWS = 20.0  # free rows that tell the spread of y
+_MAX_SIZE = 3.0  # at which |z| is cut in tests of the noise
+_MIN_TAIL_ROWS = 8.0  # free rows of a group for a test of tails
+_MIN_ROWS = 20.0  # free rows for an estimate of the variance of y
 
 
 def residual_columns(z: Array, free: Array, tie: Array) -> Array:
-    """Return what is summed of each row, (C, n): residuals z, shares free = 1 - h, and h / (1 - h) or rho."""
-    away = np.abs(z)
-    size, square = np.minimum(away, _MOST), z * z
-    inside = [(away <= width).astype(np.float64) for width in _HALF_WIDTHS]
+    """Return the columns to sum over rows, (C, n), from residuals z, shares free = 1 - h, and h / (1 - h) or rho."""
+    absolute = np.abs(z)
+    size, square = np.minimum(absolute, _MAX_SIZE), z * z
+    inside = [(absolute <= width).astype(np.float64) for width in _HALF_WIDTHS]
     return np.stack([np.ones(z.size), free, z, square, square * square, size, size * size, *inside, tie])
 
 
 def summed(columns: Array, codes: Codes, groups: int, counts: Array | None = None) -> Array:
-    """Sum columns (C, n) over the rows of each group, (C, groups), each row as often as ``counts`` (n,) says."""
-    weighed = columns if counts is None else columns * counts
-    return np.stack([np.bincount(codes, column, minlength=groups) for column in weighed])
+    """Sum columns (C, n) over the rows of each group, (C, groups), each row ``counts`` (n,) times."""
+    weighted = columns if counts is None else columns * counts
+    return np.stack([np.bincount(codes, column, minlength=groups) for column in weighted])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +123,7 @@ class Residuals:
 
     @property
     def inflation(self) -> Array:
-        """Return how much more, at most, sums of an even function of z vary than if independent; groups are tasks."""
+        """Upper bound on the variance of sums of an even function of z, relative to independence; groups are tasks."""
         rows, tie = np.maximum(self.of("rows"), 1.0), self.of("tie")
         return np.asarray(1.0 + (tie / rows if self.learned else tie * tie / rows))
 
@@ -137,17 +137,17 @@ class NoiseTest(NamedTuple):
         Of equal noise in all groups.
     variation : float
         Coefficient of variation of the noise sd between groups.
-    each : (G,) array
-        p of each group against the others, two-sided.
+    p_by_group : (G,) array
+        Two-sided p of each group against the others.
     """
 
     p: float
     variation: float
-    each: Array
+    p_by_group: Array
 
 
 def noise_between(groups: Residuals, inflation: Array) -> NoiseTest | None:
-    """Test whether groups have the same noise; None where rows are too few to tell.
+    """Test for equal noise in all groups; None where rows are too few.
 
     Parameters
     ----------
@@ -156,39 +156,39 @@ def noise_between(groups: Residuals, inflation: Array) -> NoiseTest | None:
         Variance of a sum over a group relative to that of independent rows.
     """
     rows, sums = groups.of("rows"), groups.of("size")
-    some = rows > 0
-    n, count = float(rows.sum()), int(some.sum())
-    if count < 2 or float(groups.of("free").sum()) - count < _SPREAD_ROWS:
+    has_rows = rows > 0
+    n, count = float(rows.sum()), int(has_rows.sum())
+    if count < 2 or float(groups.of("free").sum()) - count < _MIN_ROWS:
         return None
-    means, middle = sums / np.maximum(rows, 1.0), float(sums.sum()) / n
+    means, overall = sums / np.maximum(rows, 1.0), float(sums.sum()) / n
     variance = float((groups.of("size_square") - means * sums).sum()) / (n - count)
     if variance <= 1e-12:
         return None  # all residuals are equal in size
-    away = rows * (means - middle) ** 2
-    ratio = float((away / inflation).sum()) / (count - 1) / variance
-    between = float(away.sum()) - float(inflation[some].sum()) * variance * (count - 1) / count
-    variation = np.sqrt(max(between / (n - float(rows @ rows) / n), 0.0)) / middle
+    squares = rows * (means - overall) ** 2
+    ratio = float((squares / inflation).sum()) / (count - 1) / variance
+    between = float(squares.sum()) - float(inflation[has_rows].sum()) * variance * (count - 1) / count
+    variation = np.sqrt(max(between / (n - float(rows @ rows) / n), 0.0)) / overall
     p = float(fdtrc(count - 1, n - count, ratio))
-    each = _apart(groups, means, middle, variance * inflation)
-    return NoiseTest(p, float(variation), np.where(some, each, 1.0))
+    p_by_group = _p_by_group(groups, means, overall, variance * inflation)
+    return NoiseTest(p, float(variation), np.where(has_rows, p_by_group, 1.0))
 
 
-def _apart(groups: Residuals, means: Array, middle: float, variance: Array) -> Array:
-    """Two-sided p of the mean of y of each group, by the gamma law with its mean and variance.
+def _p_by_group(groups: Residuals, means: Array, overall: float, variance: Array) -> Array:
+    """Return two-sided p of the mean of y of each group, by the gamma distribution with its mean and variance.
 
-    Below, that law is too light for few rows, since |z| has a density at 0; there the chi-squared law of sum z^2 is
-    taken where it is the heavier.
+    The lower tail of that gamma is too light for few rows, since |z| has a density at 0; there the chi-squared tail of
+    sum z^2 is taken where it is heavier.
     """
     rows, free = np.maximum(groups.of("rows"), 1.0), groups.of("free")
-    shape = middle * middle / (variance * np.maximum(1.0 / rows - 1.0 / groups.of("rows").sum(), 1e-300))
-    x = shape * means / middle
+    shape = overall * overall / (variance * np.maximum(1.0 / rows - 1.0 / groups.of("rows").sum(), 1e-300))
+    x = shape * means / overall
     small = gammainc(free / 2.0, groups.of("square") * free / rows / 2.0)
     lower = np.maximum(gammainc(shape, x), np.where(free > 0, small, 1.0))
     return np.asarray(np.minimum(2.0 * np.minimum(gammaincc(shape, x), lower), 1.0))
 
 
 def noise_along(gram: Array, inflation: float) -> tuple[Array, Array]:
-    """Test whether noise changes along numbers, within groups.
+    """Test for noise that changes along numbers, within groups.
 
     Parameters
     ----------
@@ -202,17 +202,17 @@ def noise_along(gram: Array, inflation: float) -> tuple[Array, Array]:
     effect : (q,) array
         Change of the noise sd for each sd of x, as a share of itself.
     """
-    rows, whole = gram[:, 0, 0], gram.sum(axis=0)
-    n, q = float(rows.sum()), len(whole) - 2
-    if n - len(rows) < _SPREAD_ROWS:
+    rows, total = gram[:, 0, 0], gram.sum(axis=0)
+    n, q = float(rows.sum()), len(total) - 2
+    if n - len(rows) < _MIN_ROWS:
         return np.ones(q), np.zeros(q)
-    middle = gram[:, 0] / np.sqrt(np.maximum(rows, 1.0))[:, None]
-    cov = (whole - middle.T @ middle) / n
-    spread = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
-    varies = spread > 1e-7 * np.sqrt(np.diagonal(whole) / n)
-    along = np.where(varies[2:] & varies[1], cov[1, 2:] / np.where(varies[2:], spread[2:], 1.0), 0.0)
-    t = along / (spread[1] if varies[1] else 1.0) * np.sqrt(n / inflation)
-    return 2.0 * ndtr(-np.abs(t)), along * n / max(float(whole[0, 1]), 1e-300)
+    means = gram[:, 0] / np.sqrt(np.maximum(rows, 1.0))[:, None]
+    cov = (total - means.T @ means) / n
+    sd = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+    varies = sd > 1e-7 * np.sqrt(np.diagonal(total) / n)
+    slope = np.where(varies[2:] & varies[1], cov[1, 2:] / np.where(varies[2:], sd[2:], 1.0), 0.0)
+    t = slope / (sd[1] if varies[1] else 1.0) * np.sqrt(n / inflation)
+    return 2.0 * ndtr(-np.abs(t)), slope * n / max(float(total[0, 1]), 1e-300)
 
 
 class Tails(NamedTuple):
@@ -223,32 +223,32 @@ class Tails(NamedTuple):
 
 
 def heavy_tails(partitions: Sequence[Residuals]) -> Tails | None:
-    """Test for heavy tails within the groups of every partition: what only one of them shows is unequal noise."""
-    tails = [each for each in map(_tails, partitions) if each is not None]
+    """Test for heavy tails within the groups of every partition; tails in one partition alone are unequal noise."""
+    tails = [result for result in map(_tails, partitions) if result is not None]
     if not tails:
         return None
-    return Tails(min(each.excess for each in tails), max(each.p for each in tails))
+    return Tails(min(result.excess for result in tails), max(result.p for result in tails))
 
 
 def _tails(groups: Residuals) -> Tails | None:
     n = groups.of("free")
-    own = (n >= _TAIL_ROWS) & (groups.of("square") > 0)
-    if not own.any():
+    enough = (n >= _MIN_TAIL_ROWS) & (groups.of("square") > 0)
+    if not enough.any():
         return None
-    n, rows = n[own], groups.of("rows")[own]
-    b = rows * groups.of("fourth")[own] / groups.of("square")[own] ** 2
+    n, rows = n[enough], groups.of("rows")[enough]
+    b = rows * groups.of("fourth")[enough] / groups.of("square")[enough] ** 2
     variance = 24.0 * n * n * (n - 1.0) / ((n + 2.0) ** 2 * (n + 4.0) * (n + 6.0))
     skew = 6.0 * (n * n - 5.0 * n + 2.0) / ((n + 7.0) * (n + 9.0))
     skew *= np.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
     total = float((n * n * variance).sum())
-    away = float((n * (b - 3.0 * n / (n + 2.0))).sum()) / np.sqrt(total)
+    statistic = float((n * (b - 3.0 * n / (n + 2.0))).sum()) / np.sqrt(total)
     g = float((n**3 * variance**1.5 * skew).sum()) / total**1.5
     excess = float((b * (n + 2.0)).sum() / n.sum()) - 3.0
-    return Tails(excess, float(ndtr(-_normalised(away, g))))
+    return Tails(excess, float(ndtr(-_normalised(statistic, g))))
 
 
 def _normalised(x: float, g: float) -> float:
-    """Bring x of mean 0, variance 1 and skewness g > 0 to a normal one, by a cube root."""
+    """Return x of mean 0, variance 1 and skewness g > 0 transformed to about N(0, 1), by a cube root."""
     a = 6.0 + 8.0 / g * (2.0 / g + np.sqrt(1.0 + 4.0 / (g * g)))
     ratio = (1.0 - 2.0 / a) / max(1.0 + x * np.sqrt(2.0 / (a - 4.0)), 1e-12)
     return float((1.0 - 2.0 / (9.0 * a) - np.cbrt(ratio)) / np.sqrt(2.0 / (9.0 * a)))
@@ -260,18 +260,18 @@ def wrong_scale(groups: Residuals, inflation: float, noise_rows: float) -> tuple
     ``noise_rows`` is the number of rows that the noise may have been learned from, apart from these; inf for none.
     """
     n = float(groups.of("rows").sum())
-    if n < _SPREAD_ROWS:
+    if n < _MIN_ROWS:
         return 1.0, 1.0
     square = float(groups.of("square").sum()) / n
-    spread = max(float(groups.of("fourth").sum()) / n - square * square, 1e-12)
-    t = (square - 1.0) / np.sqrt(spread / n * inflation + 2.0 * square * square / noise_rows)
+    variance = max(float(groups.of("fourth").sum()) / n - square * square, 1e-12)
+    t = (square - 1.0) / np.sqrt(variance / n * inflation + 2.0 * square * square / noise_rows)
     return float(np.sqrt(square)), float(2.0 * ndtr(-abs(t)))
 
 
-_ROOM = 2**21  # doubles of sums
-_VECTORS = 2**23  # doubles of vectors that are summed over at once
-_WORK = 4e9  # operations up to which actions are tested one by one, some seconds
-_NEW = 1e-6  # least share of a feature that the others do not have
+_MAX_SUMS = 2**21  # numbers in the sums
+_MAX_VECTORS = 2**23  # numbers in vectors that are summed over at once
+_MAX_WORK = 4e9  # operations up to which actions are tested singly, some seconds
+_MIN_RESIDUAL = 1e-6  # share of a feature that the others do not explain
 
 
 class Bend(NamedTuple):
@@ -280,13 +280,13 @@ class Bend(NamedTuple):
     Parameters
     ----------
     column : int
-        The context column whose square it is; -1 for the level.
+        The context column of which it is the square; -1 for the constant 1.
     action : int
-        The action in whose rows it is; -1 for all.
+        The action to whose rows it is limited; -1 for all.
     score : float
         N(0, 1) under the model; its sign is that of the coefficient.
     effect : float
-        Root mean square of what it would add to the mean reward, in noise sds of a row of weight 1.
+        Root mean square of its effect on the mean reward, in noise sds of a row of weight 1.
     p : float
         Two-sided.
     """
@@ -299,7 +299,7 @@ class Bend(NamedTuple):
 
 
 class Curves:
-    """Moments of features that the model does not have, batch by batch.
+    """Sums the moments of features that the model does not have, batch by batch.
 
     Parameters
     ----------
@@ -319,21 +319,27 @@ class Curves:
         self._size = width + columns + 2
         size = packed_size(self._size)
         self._width, self._columns, self._actions, self._learned = width, columns, actions, learned
-        self._every = max(1, -(-m * actions * size // _ROOM))
-        units = -(-m // self._every) * actions
+        self._task_step = max(1, -(-m * actions * size // _MAX_SUMS))
+        units = -(-m // self._task_step) * actions
         self._sums = np.zeros((units, size))
         self._rows = np.zeros(units)
 
     def add(
-        self, task: Codes, action: Codes, phi: Array, standardised: Array, away: Array, weights: RowWeights
+        self,
+        task: Codes,
+        action: Codes,
+        phi: Array,
+        standardised: Array,
+        residual: Array,
+        weights: RowWeights,
     ) -> None:
         """Add rows of tasks (n,): own features (n, width), columns (n, c), residuals (n,) and weights."""
-        at = np.flatnonzero(task % self._every == 0) if self._every > 1 else slice(None)
-        code = task[at] // self._every * self._actions + (action[at] if self._actions > 1 else 0)
-        table = np.concatenate([phi[at], standardised[at] ** 2], axis=1)
-        some = weights.some(at)
-        add_rows(code, table, away[at], some.factors(), self._sums)
-        self._rows += np.bincount(code, some.counts(code.size), self._rows.size)
+        rows = np.flatnonzero(task % self._task_step == 0) if self._task_step > 1 else slice(None)
+        units = task[rows] // self._task_step * self._actions + (action[rows] if self._actions > 1 else 0)
+        table = np.concatenate([phi[rows], standardised[rows] ** 2], axis=1)
+        row_weights = weights.some(rows)
+        add_rows(units, table, residual[rows], row_weights.factors(), self._sums)
+        self._rows += np.bincount(units, row_weights.counts(units.size), self._rows.size)
 
     def bends(self, posterior: TaskPosterior, noise_var: Array) -> list[Bend]:
         """Test all features that the model does not have already.
@@ -341,24 +347,26 @@ class Curves:
         Parameters
         ----------
         posterior : a posterior
-            Whose residuals were handed in.
+            From which the residuals come.
         noise_var : (K,) or (1,) array
             Of the actions, or of all rows.
         """
         m, d, K = len(posterior.moments.keys), posterior.dim, self._actions
         columns = [*([] if self._learned else [-1]), *range(self._columns)]
-        apart = list(range(K)) if K > 1 and float(K + 1) * len(columns) * m * d * d <= _WORK else []
-        wanted = [(column, action) for column in columns for action in (-1, *apart)]
-        whole = unpack(self._sums, self._size).reshape(-1, K, self._size, self._size)
-        step, found = max(1, _VECTORS // max(m * d, 1)), list[Bend]()
-        for start in range(0, len(wanted), step):
-            found.extend(self._tested(wanted[start : start + step], whole, posterior, noise_var))
-        return found
+        single_actions = (
+            list(range(K)) if K > 1 and float(K + 1) * len(columns) * m * d * d <= _MAX_WORK else []
+        )
+        features = [(column, action) for column in columns for action in (-1, *single_actions)]
+        matrices = unpack(self._sums, self._size).reshape(-1, K, self._size, self._size)
+        step, tests = max(1, _MAX_VECTORS // max(m * d, 1)), list[Bend]()
+        for start in range(0, len(features), step):
+            tests.extend(self._tested(features[start : start + step], matrices, posterior, noise_var))
+        return tests
 
     def _missing(self, column: int, joint: Array) -> Array:
-        """The feature as a combination (size,) of (phi, squares, e, 1), given sums of their products over its rows.
+        """Return the feature as a combination (size,) of (phi, squares, e, 1), from sums of their products.
 
-        It is zero where, as with a column of two values, the square is a combination of features.
+        It is zero where the square is a combination of features, as for a column of two values.
         """
         k, size = self._width, self._size
         form = np.zeros(size)
@@ -367,47 +375,52 @@ class Curves:
             return form
         scale = np.sqrt(np.diagonal(joint))
         scale = np.where(scale > 0, scale, 1.0)
-        scaled, have, at = joint / np.outer(scale, scale), [*range(k), size - 1], k + column
-        fit = np.linalg.lstsq(scaled[np.ix_(have, have)], scaled[have, at], rcond=1e-12)[0]
-        if scaled[at, at] - scaled[have, at] @ fit > _NEW:
-            form[have], form[at] = -fit * scale[at] / scale[have], 1.0
+        scaled, known, square = joint / np.outer(scale, scale), [*range(k), size - 1], k + column
+        fit = np.linalg.lstsq(scaled[np.ix_(known, known)], scaled[known, square], rcond=1e-12)[0]
+        if scaled[square, square] - scaled[known, square] @ fit > _MIN_RESIDUAL:
+            form[known], form[square] = -fit * scale[square] / scale[known], 1.0
         return form
 
     def _tested(
-        self, wanted: list[tuple[int, int]], whole: Array, posterior: TaskPosterior, noise_var: Array
+        self, features: list[tuple[int, int]], matrices: Array, posterior: TaskPosterior, noise_var: Array
     ) -> Iterator[Bend]:
         k, units = self._width, self._rows.reshape(-1, self._actions)
-        vectors = np.zeros((len(wanted), len(posterior.moments.keys), posterior.dim))
-        sums = np.zeros((len(wanted), 3))
-        for j, (column, action) in enumerate(wanted):
-            own = slice(None) if action < 0 else slice(action, action + 1)
-            form = self._missing(column, whole[:, own].sum(axis=(0, 1)))
-            along = whole[:, own] @ form / (noise_var[own] if noise_var.size > 1 else noise_var)[:, None]
+        vectors = np.zeros((len(features), len(posterior.moments.keys), posterior.dim))
+        sums = np.zeros((len(features), 3))
+        for j, (column, action) in enumerate(features):
+            of_action = slice(None) if action < 0 else slice(action, action + 1)
+            form = self._missing(column, matrices[:, of_action].sum(axis=(0, 1)))
+            product = (
+                matrices[:, of_action]
+                @ form
+                / (noise_var[of_action] if noise_var.size > 1 else noise_var)[:, None]
+            )
             c = np.zeros((*units.shape, k))
-            c[:, own] = along[..., :k]
-            vectors[j, :: self._every] = c.reshape(len(units), -1)
-            sums[j] = along[..., -2].sum(), (along @ form).sum(), units[:, own].sum()
-        known = np.diagonal(total(posterior, vectors).gaussian().cov)
-        for each, (score, full, n), part in zip(wanted, sums.tolist(), known.tolist(), strict=True):
+            c[:, of_action] = product[..., :k]
+            vectors[j, :: self._task_step] = c.reshape(len(units), -1)
+            sums[j] = product[..., -2].sum(), (product @ form).sum(), units[:, of_action].sum()
+        explained = np.diagonal(total(posterior, vectors).gaussian().cov)
+        for feature, (score, full, n), part in zip(features, sums.tolist(), explained.tolist(), strict=True):
             variance = full - part if self._learned else full + part
-            if n > 1 and variance > _NEW * full:
+            if n > 1 and variance > _MIN_RESIDUAL * full:
                 z = score / np.sqrt(variance)
                 effect = np.sqrt(max(z * z - 1.0, 0.0) / n)
-                yield Bend(*each, float(z), float(effect), float(2.0 * ndtr(-abs(z))))
+                yield Bend(*feature, float(z), float(effect), float(2.0 * ndtr(-abs(z))))
 
 
+# least effects that are reported
 _VARIATION, _RATIO = 0.1, 1.25  # of noise sds: between groups, and of one group to all
-_ALONG = 0.1  # change of the noise sd with one sd of a number
+_SLOPE = 0.1  # change of the noise sd with one sd of a number
 _EXCESS = 1.0  # kurtosis
-_BEND, _OFF = 0.05, 0.1  # noise sds
+_BEND, _SHIFT = 0.05, 0.1  # noise sds
 _SCALE = 1.1  # of residuals
-_LIKE = 1.4  # of squared distances
+_DISTANCE_RATIO = 1.4  # of squared distances
 _MANY = 0.02  # share of tasks
-_NAMED = 3  # tasks or columns in a sentence
-_ENOUGH = 30  # rows that tell an sd
+_MAX_NAMED = 3  # tasks or columns in a sentence
+_MIN_SD_ROWS = 30  # rows for an estimate of an sd
 _HALF = 0.5  # of all squares
 ALONG = "noise along numbers"
-_WEIGH = (
+_GIVE_PRECISIONS = (
     "Intervals are too wide where the noise is small, and too narrow where it is large. Give rows a precision in "
     "proportion to 1 / noise variance (precision=, --precision), and fit again."
 )
@@ -419,7 +432,7 @@ class Misfit(NamedTuple):
     kind: str
     p: float
     effect: float
-    said: str | None
+    finding: str | None
 
 
 class Outlier(NamedTuple):
@@ -430,7 +443,7 @@ class Outlier(NamedTuple):
     residual: float
 
 
-def off(ratio: float) -> float:
+def or_inverse(ratio: float) -> float:
     """Return the ratio or its inverse, whichever is larger."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
@@ -447,7 +460,7 @@ def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals
     )
     ends = {}
     for kind, groups in partitions:
-        sds = groups.sd[groups.rows >= _ENOUGH] / max(sd, 1e-300)
+        sds = groups.sd[groups.rows >= _MIN_SD_ROWS] / max(sd, 1e-300)
         if sds.size > 1:
             ends[kind] = float(sds.min()), float(sds.max())
     differ = {kind for kind, (low, high) in ends.items() if high > (1.0 + _VARIATION) * low}
@@ -464,14 +477,14 @@ def of_values(values: Sequence[float], partitions: Sequence[tuple[str, Residuals
 
 
 def of_scale(residuals: Residuals, inflation: float, learned_rows: float) -> Misfit:
-    """Test whether rewards vary more or less than the model says."""
+    """Test for rewards that vary more or less than the model predicts."""
     sd, p = wrong_scale(residuals, inflation, np.inf if residuals.learned else max(learned_rows, 1.0))
     where = "" if residuals.learned else ", and than those that it was learned from"
     text = (
         f"Rewards vary {'more' if sd > 1 else 'less'} than the model says{where}: residuals are {sd:.2g} times as "
         "large as expected. Is noise_var right, and are all rewards in the same unit?"
     )
-    return Misfit("scale", p, sd, text if off(sd) >= _SCALE else None)
+    return Misfit("scale", p, sd, text if or_inverse(sd) >= _SCALE else None)
 
 
 def of_noise(
@@ -480,20 +493,21 @@ def of_noise(
     """Test for noise that differs between groups with these ``names``."""
     ratio = groups.sd / max(float(groups.all.sd[0]), 1e-300)
     ratio_or_inverse = np.maximum(ratio, 1.0 / np.maximum(ratio, 1e-9))
-    single = test.each * len(names)
+    single = test.p_by_group * len(names)
     p = min(2.0 * min(test.p, float(single.min())), 1.0)
     clear = np.flatnonzero((single <= level) & (ratio_or_inverse >= _RATIO))
     clear = clear[ordered(single[clear])]
     if clear.size:
         examples = ", ".join(
-            f"{plain(names[g])!r} (sd {ratio[g]:.2g} times that of all rows)" for g in clear[:_NAMED].tolist()
+            f"{plain(names[g])!r} (sd {ratio[g]:.2g} times that of all rows)"
+            for g in clear[:_MAX_NAMED].tolist()
         )
-        more = f" and {clear.size - _NAMED:,} more" if clear.size > _NAMED else ""
+        more = f" and {clear.size - _MAX_NAMED:,} more" if clear.size > _MAX_NAMED else ""
         size = f"most clearly in {kind} {examples}{more}"
     else:
         size = f"its sd varies by {test.variation:.0%} of its mean"
     matters = min(test.variation, _variation(groups)) >= _VARIATION or clear.size
-    text = f"Noise differs between {kind}s: {size}. {_WEIGH}"
+    text = f"Noise differs between {kind}s: {size}. {_GIVE_PRECISIONS}"
     return Misfit(f"noise by {kind}", p, test.variation, text if matters else None)
 
 
@@ -510,8 +524,8 @@ def of_noise_along(gram: Array, inflation: float, columns: Sequence[str]) -> Mis
     index = int(ordered(p, -np.abs(effect))[0])
     name = f"column {columns[index]!r}" if index < len(columns) else "the predicted reward"
     change = f"the noise sd changes by {effect[index]:+.0%} for each standard deviation of {name}"
-    text = f"Noise changes with {name}: {change}. {_WEIGH}"
-    matters = abs(effect[index]) >= _ALONG
+    text = f"Noise changes with {name}: {change}. {_GIVE_PRECISIONS}"
+    matters = abs(effect[index]) >= _SLOPE
     return Misfit(ALONG, min(p.size * float(p[index]), 1.0), float(effect[index]), text if matters else None)
 
 
@@ -575,7 +589,7 @@ def of_curvature(
     worst, matters = _worst(tests)
     others = {columns[e.column] for e in tests if e.effect >= _BEND and e.p * len(tests) <= level}
     others.discard(columns[worst.column])
-    more = f" It also curves along {', '.join(map(repr, sorted(others)[:_NAMED]))}." if others else ""
+    more = f" It also curves along {', '.join(map(repr, sorted(others)[:_MAX_NAMED]))}." if others else ""
     text = (
         f"The mean reward{_of(worst, actions)} curves {'up' if worst.score > 0 else 'down'} along column "
         f"{columns[worst.column]!r}, where the features are linear, by {worst.effect:.2g} noise sds (root mean "
@@ -606,19 +620,19 @@ def of_actions(groups: Residuals, actions: Sequence[Any]) -> Misfit:
         "not distinguish it from the others. Give it a feature of its own."
     )
     p = min(2.0 * t.size * float(ndtr(-t[a])), 1.0)
-    return Misfit("level by action", p, mean, text if abs(mean) >= _OFF else None)
+    return Misfit("level by action", p, mean, text if abs(mean) >= _SHIFT else None)
 
 
 def of_tasks(distances: TaskDistances, keys: Keys, level: float) -> list[Misfit]:
-    """Test for tasks unlike the others, and for more or less variation between tasks than Sigma_0 says."""
+    """Test for tasks unlike the others, and for more or less variation between tasks than Sigma_0 implies."""
     p, count = distances.p, int((distances.free > 0).sum())
     s = int(first_smallest(p))
     beyond = int((p * count <= level).sum())
     name = plain(keys.values[s])
     square, expected = distances.square[s], distances.free[s]
     far = f"its squared distance to their prediction is {square:.3g}, where about {expected} is expected"
-    if beyond > max(_NAMED, _MANY * count):
-        unlike = (
+    if beyond > max(_MAX_NAMED, _MANY * count):
+        text = (
             f"{beyond:,} of {count:,} tasks are too far from their prediction by the others, {name!r} the most ({far})"
             ": tasks vary in ways that task_cov does not allow. Learn a task_cov of another shape, or describe tasks "
             "by "
@@ -626,8 +640,10 @@ def of_tasks(distances: TaskDistances, keys: Keys, level: float) -> list[Misfit]
         )
     else:
         others = beyond - 1
-        more = f", and {others:,} more {agreeing(others, 'is', 'are')} too far off" if others > 0 else ""
-        unlike = (
+        more = (
+            f", and {others:,} more {agreeing(others, 'is', 'are')} too far or_inverse" if others > 0 else ""
+        )
+        text = (
             f"Task {name!r} is unlike the others: {far}{more}. Does it belong to the same population? It inflates the "
             "variation between tasks. Leave it out, or give it a group of its own."
         )
@@ -638,6 +654,11 @@ def of_tasks(distances: TaskDistances, keys: Keys, level: float) -> list[Misfit]
     )
     effect = float(distances.square[s] / max(distances.free[s], 1))
     return [
-        Misfit("unlike task", min(count * float(p[s]), 1.0), effect, unlike),
-        Misfit("likeness", ratio_p, ratio, variation if off(ratio) >= _LIKE and not beyond else None),
+        Misfit("unlike task", min(count * float(p[s]), 1.0), effect, text),
+        Misfit(
+            "likeness",
+            ratio_p,
+            ratio,
+            variation if or_inverse(ratio) >= _DISTANCE_RATIO and not beyond else None,
+        ),
     ]

@@ -6,9 +6,9 @@ posterior without the row predicts it with
     residual  e / (1 - h),    variance  sigma^2 / (v (1 - h))
 
 exactly, for known hyper-parameters: taking it out is a step of rank one. A row of weight k is k rows, and one of them
-is left out at a time; of a row of weight c < 1, c is left out. So a pass over the log checks the model on data that it
-has not seen, and nothing is fitted again. With learned hyper-parameters those are taken as known; they
-hang on a single row by 1/n. A row that was not learned from is predicted with residual e, variance
+is left out at a time; of a row of weight c < 1, c is left out. So a pass over the log checks the model on rows that it
+was not learned from, and no fit is repeated. Learned hyper-parameters are taken as known; a single row changes them
+by about 1/n. A row that was not learned from is predicted with residual e, variance
 sigma^2 / v + phi' cov_s phi. Whole tasks are left out in :mod:`task_distances`; features that the model does not have,
 and other misfits, are tested in :mod:`misfits`.
 """
@@ -45,16 +45,16 @@ __all__ = ["Bend", "Checks", "Misfit", "Outlier", "PredictiveChecks"]
 
 
 BINS = 20
-_PIECE = 2**19  # doubles of phi worked on at once
-_ALONE = 1e-6  # 1 - h at which nothing but the row itself speaks of it
-_OUTLIERS = 5
-_VALUES = 12  # distinct rewards up to which they are kept
-_APART = 64  # actions up to which noise along a number is looked for within actions
-_ALL = np.zeros((0, 0), dtype=np.bool_)
+_PIECE = 2**19  # numbers of phi worked on at once
+_MIN_FREE = 1e-6  # 1 - h up to which no other row predicts the row
+_N_OUTLIERS = 5
+_MAX_VALUES = 12  # distinct rewards up to which they are listed
+_MAX_ACTIONS = 64  # up to which noise along a number is tested within actions
+_NO_MASK = np.zeros((0, 0), dtype=np.bool_)
 
 
 class Checks:
-    """Predictive checks in the making, batch by batch; the mutable edge of a pass over a log.
+    """Sums rows for predictive checks, batch by batch; the mutable edge of a pass over a log.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ class Checks:
     >>> log = Moments.from_arrays(task, arms.phi(None, action), reward)
     >>> checks = Checks(condition(log, Hierarchy(None, [[1.0, 0.0], [0.0, 1.0]], 1.0)), arms, learned_from=True)
     >>> checks.add(task, action, None, reward)
-    >>> found = checks.checks()
-    >>> found.rows, round(found.sd, 3), found.findings
+    >>> result = checks.checks()
+    >>> result.rows, round(result.sd, 3), result.findings
     (4.0, 0.25, ())
     """
 
@@ -91,15 +91,15 @@ class Checks:
         if features.dim != posterior.dim or made_with not in (None, features.fingerprint):
             raise MismatchError(
                 f"The posterior of {posterior.dim} features was not learned with this map of {features.dim}, or its "
-                "actions and columns stood in another order. Hand in the map that the log was read with."
+                "actions and columns are in another order. Pass the map that the log was read with."
             )
         self._central: SinglePosterior | None = posterior.central() if learned_from else None
         self._posterior: TaskPosterior = posterior if self._central is None else self._central
         self._features, self._learned = features, learned_from
-        self._own = one_action(features)
+        self._action_map = one_action(features)
         actions = features.actions
         self._count = 0 if actions is None else len(actions)
-        self._blocks = self._count if self._own is not None else 1
+        self._blocks = self._count if self._action_map is not None else 1
         self._means, self._covs = _tables(self._posterior, self._blocks)
         self._noise = self._posterior.noise_variances
         m, width, c = len(posterior.moments.keys), self._means.shape[1], len(features.columns)
@@ -107,9 +107,9 @@ class Checks:
         self._tasks = np.zeros((_N_COLUMNS, m))
         self._actions = np.zeros((_N_COLUMNS, self._count))
         self._pit = np.zeros(BINS)
-        self._gram = np.zeros((self._count if 0 < self._count <= _APART else 1, c + 3, c + 3))
+        self._gram = np.zeros((self._count if 0 < self._count <= _MAX_ACTIONS else 1, c + 3, c + 3))
         self._origin: tuple[Array, Array] | None = None
-        self._level: float | None = None  # of rewards, about
+        self._level: float | None = None  # mean prediction of the first rows
         self._seen, self._alone = 0, 0.0
         self._outliers: list[tuple[float, int, int]] = []
         self._values: Array | None = np.zeros(0)
@@ -138,7 +138,7 @@ class Checks:
         reward, weight, precision : (n,) array
             As the posterior was learned from.
         number : (n,) int, optional
-            By which outliers are named; by default rows are counted as they come.
+            Numbers of the rows, for outliers; by default rows are counted in their order.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Checks:
         if (action is None) != (self._features.actions is None):
             raise InputError(
                 "Actions go with a feature map that lists them, and this one "
-                + ("does: hand in their codes." if action is None else "lists none: leave them out.")
+                + ("does: pass their codes." if action is None else "lists none: leave them out.")
             )
         codes = None if action is None else _codes(action, r.shape, self._count, "action")
         x = contexts(context, self._features.columns, rows=r.size)
@@ -174,13 +174,20 @@ class Checks:
     def _piece(
         self, number: Codes, task: Codes, action: Codes | None, x: Array, r: Array, weights: RowWeights
     ) -> None:
-        none = np.zeros(task.size, dtype=np.int64)
-        phi = self._own.phi(x, none) if self._own is not None else self._features.phi(x, action)
-        rows = _Rows(task, none if action is None else action, self._standardised(x), number)
+        zeros = np.zeros(task.size, dtype=np.int64)
+        phi = (
+            self._action_map.phi(x, zeros) if self._action_map is not None else self._features.phi(x, action)
+        )
+        rows = _Rows(task, zeros if action is None else action, self._standardised(x), number)
         self._seen += r.size
         if weights.weight is not None and not weights.weight.all():
-            kept = np.flatnonzero(weights.weight)
-            rows, phi, r, weights = rows.some(kept), phi[kept], r[kept], weights.some(kept)
+            used = np.flatnonzero(weights.weight)
+            rows, phi, r, weights = (
+                rows.some(used),
+                phi[used],
+                r[used],
+                weights.some(used),
+            )
         if not r.size:
             return
         self._note_values(r)
@@ -192,12 +199,12 @@ class Checks:
         if self._learned:
             z, free, tie = _left_out(r - mean, variance, np.minimum(counts, 1.0), noise)
         else:
-            z, free, tie = _ahead(r - mean, variance, noise)
-        kept = np.flatnonzero(free > _ALONE)
-        self._alone += float(counts.sum() - counts[kept].sum())
-        if kept.size < free.size:
+            z, free, tie = _predicted_anew(r - mean, variance, noise)
+        used = np.flatnonzero(free > _MIN_FREE)
+        self._alone += float(counts.sum() - counts[used].sum())
+        if used.size < free.size:
             rows, z, free, tie, r, mean, counts = (
-                rows.some(kept), z[kept], free[kept], tie[kept], r[kept], mean[kept], counts[kept]
+                rows.some(used), z[used], free[used], tie[used], r[used], mean[used], counts[used]
             )  # fmt: skip
         if self._level is None and mean.size:
             self._level = float(mean.mean())
@@ -210,21 +217,23 @@ class Checks:
             self._actions += summed(columns, rows.action, self._count, counts)
         self._pit += np.bincount(np.minimum((BINS * ndtr(z)).astype(np.int64), BINS - 1), counts, BINS)
         size = Residuals(columns, self._learned).of("size")
-        along = np.concatenate([np.ones((z.size, 1)), size[:, None], rows.scaled, expected[:, None]], axis=1)
+        factors = np.concatenate(
+            [np.ones((z.size, 1)), size[:, None], rows.scaled, expected[:, None]], axis=1
+        )
         for a in range(len(self._gram)):
-            at = np.flatnonzero(rows.action == a) if len(self._gram) > 1 else slice(None)
-            self._gram[a] += (along[at] * counts[at, None]).T @ along[at]
+            part = np.flatnonzero(rows.action == a) if len(self._gram) > 1 else slice(None)
+            self._gram[a] += (factors[part] * counts[part, None]).T @ factors[part]
         self._note_outliers(z, rows)
 
     def _predicted(self, task: Codes, action: Codes, phi: Array) -> tuple[Array, Array]:
-        """Mean and variance of phi' theta of each row."""
+        """Return mean and variance of phi' theta of each row."""
         n = task.size
-        at = task if self._blocks == 1 else task * self._blocks + action
+        table_row = task if self._blocks == 1 else task * self._blocks + action
         index = np.full((n, 1), -1, dtype=np.int64)
         bound, mean, sd = np.full((3, n, 1), np.nan)
         prior = np.zeros((1, self._means.shape[1])), np.zeros((1, self._covs.shape[1]))
         bad = backend.choice(self._covs.size * self._means.shape[-1]).choose(
-            self._means, self._covs, *prior, normalised(at), normalised(phi[:, None]), _ALL, 0.0,
+            self._means, self._covs, *prior, normalised(table_row), normalised(phi[:, None]), _NO_MASK, 0.0,
             index, bound, mean, sd,
         )  # fmt: skip
         if bad >= 0:
@@ -234,33 +243,35 @@ class Checks:
         return mean[:, 0], sd[:, 0] ** 2
 
     def _standardised(self, x: Array) -> Array:
-        """Columns about from 0, in about their sds: those of the first rows."""
+        """Return columns less the mean, over the sd, of the first rows."""
         if self._origin is None:
-            spread = x.std(axis=0)
-            self._origin = x.mean(axis=0), np.where(spread > 0, spread, 1.0)
+            sd = x.std(axis=0)
+            self._origin = x.mean(axis=0), np.where(sd > 0, sd, 1.0)
         return np.asarray((x - self._origin[0]) / self._origin[1])
 
     def _note_values(self, reward: Array) -> None:
         if self._values is None:
             return
-        found = np.union1d(self._values, reward[:1000])
-        if found.size <= _VALUES:
-            found = np.union1d(found, reward[1000:])
-        self._values = found if found.size <= _VALUES else None
+        values = np.union1d(self._values, reward[:1000])
+        if values.size <= _MAX_VALUES:
+            values = np.union1d(values, reward[1000:])
+        self._values = values if values.size <= _MAX_VALUES else None
 
     def _note_outliers(self, z: Array, rows: "_Rows") -> None:
         if not z.size:
             return
         size = np.abs(z)
-        least = float(np.partition(size, max(z.size - _OUTLIERS, 0))[max(z.size - _OUTLIERS, 0)])
+        least = float(np.partition(size, max(z.size - _N_OUTLIERS, 0))[max(z.size - _N_OUTLIERS, 0)])
         top = np.flatnonzero(size >= least * (1.0 - ROUNDING))
-        top = top[ordered(-size[top])[:_OUTLIERS]]
-        more = zip(z[top].tolist(), rows.number[top].tolist(), rows.task[top].tolist(), strict=True)
-        every = [*self._outliers, *more]
-        self._outliers = [every[k] for k in ordered([-abs(each[0]) for each in every])[:_OUTLIERS]]
+        top = top[ordered(-size[top])[:_N_OUTLIERS]]
+        new = zip(z[top].tolist(), rows.number[top].tolist(), rows.task[top].tolist(), strict=True)
+        candidates = [*self._outliers, *new]
+        self._outliers = [
+            candidates[k] for k in ordered([-abs(outlier[0]) for outlier in candidates])[:_N_OUTLIERS]
+        ]
 
     def checks(self) -> PredictiveChecks:
-        """Return what all rows so far show.
+        """Return the checks of all rows so far.
 
         Raises
         ------
@@ -306,26 +317,26 @@ class _Rows(NamedTuple):
     scaled: Array
     number: Codes
 
-    def some(self, at: Codes) -> "_Rows":
-        return _Rows(self.task[at], self.action[at], self.scaled[at], self.number[at])
+    def some(self, rows: Codes) -> "_Rows":
+        return _Rows(*(column[rows] for column in self))
 
 
-def _left_out(away: Array, variance: Array, counts: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Standardised residuals of rows left out one at a time, 1 - h, and h / (1 - h); ``counts`` of each is left out."""
+def _left_out(residual: Array, variance: Array, counts: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Return standardised residuals with ``counts`` of each row left out, 1 - h, and h / (1 - h)."""
     h = counts * variance / noise
     free = 1.0 - h
-    safe = np.where(free > _ALONE, free, 1.0)
-    return away / (safe * np.sqrt(noise + variance / safe)), free, h / safe
+    safe = np.where(free > _MIN_FREE, free, 1.0)
+    return residual / (safe * np.sqrt(noise + variance / safe)), free, h / safe
 
 
-def _ahead(away: Array, variance: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Standardised residuals of rows that were not learned from, 1, and the share of the variance that is theta's."""
-    whole = noise + variance
-    return away / np.sqrt(whole), np.ones(away.size), variance / whole
+def _predicted_anew(residual: Array, variance: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Return standardised residuals of rows that were not learned from, 1, and the share of theta in their variance."""
+    total = noise + variance
+    return residual / np.sqrt(total), np.ones(residual.size), variance / total
 
 
 def _tables(posterior: TaskPosterior, blocks: int) -> tuple[Array, Array]:
-    """Means and packed covariances of tasks, or of the blocks of each task one after the other."""
+    """Return means and packed covariances of tasks, or of the blocks of each task one after the other."""
     table = posterior.table()
     means, covs = np.asarray(table.means), np.asarray(table.covs)
     if means.ndim == 2 and blocks > 1:
@@ -337,8 +348,8 @@ def _tables(posterior: TaskPosterior, blocks: int) -> tuple[Array, Array]:
     return normalised(means.reshape(-1, p)), normalised(covs.reshape(-1, packed_size(p)))
 
 
-def _outliers(found: Sequence[tuple[float, int, int]], tasks: NDArray[np.generic]) -> tuple[Outlier, ...]:
-    return tuple(Outlier(number, tasks[s : s + 1].tolist()[0], z) for z, number, s in found)
+def _outliers(rows: Sequence[tuple[float, int, int]], tasks: NDArray[np.generic]) -> tuple[Outlier, ...]:
+    return tuple(Outlier(number, tasks[s : s + 1].tolist()[0], z) for z, number, s in rows)
 
 
 def _codes(values: ArrayLike, shape: tuple[int, ...], below: int, name: str) -> Codes:

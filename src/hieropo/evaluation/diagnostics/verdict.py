@@ -10,7 +10,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.text import counted, whole
 from hieropo._utils.ties import ordered
-from hieropo.evaluation.diagnostics import misfits as faults
+from hieropo.evaluation.diagnostics import misfits as tests
 from hieropo.evaluation.diagnostics.misfits import (
     SHARES,
     Bend,
@@ -25,7 +25,7 @@ from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
 LEVEL = 0.01
-_OF_VALUES = ("heavy tails", "few values")  # kinds of faults that single rewards show
+_FROM_SINGLE_ROWS = ("heavy tails", "few values")  # kinds of misfits that single rewards show
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,13 +49,13 @@ class PredictiveChecks:
     pit : (20,) array
         Rewards by the probability that the model gives to smaller ones, in 20 equal bins; flat under the model.
     alone : float
-        Rows of which no other row says anything, so that they check nothing.
+        Rows whose features no other row has, so that they check nothing.
     gram : (K, c + 3, c + 3) array
         For each action, or for all, sums of products of 1, the size of a residual, the columns and the prediction.
     bends : tuple of Bend
         Tests of the squares of context columns.
     distances : TaskDistances or None
-        Of each task to what the others say of it; None for rows that were not learned from.
+        Of each task from its prediction by the others; None for rows that were not learned from.
     outliers : tuple of Outlier
         The largest residuals.
     values : tuple of float or None
@@ -102,65 +102,65 @@ class PredictiveChecks:
 
     @cached_property
     def misfits(self) -> tuple[Misfit, ...]:
-        """All tests that were made, the least likely first.
+        """All tests, by p.
 
-        ``p`` is the chance that any of them shows as much where the model is right (Bonferroni); ``said`` is None where
-        that is more than ``level``, or where what was found is too small to matter.
+        ``p`` is the probability that any of them reaches its result under the model (Bonferroni); ``finding`` is None
+        where that is more than ``level``, or where the effect is too small to matter.
         """
-        made = list(self._faults())
-        if faults.outweighing(self.by_task.all, self.outliers):  # that row makes up what else would be said
-            made = [each if each.kind in _OF_VALUES else each._replace(said=None) for each in made]
-        found = []
-        for each in made:
-            p = min(each.p * len(made), 1.0)
-            found.append(each._replace(p=p, said=each.said if p <= self.level else None))
-        return tuple(found[k] for k in ordered([each.p for each in found]))
+        misfits = list(self._misfits())
+        if tests.outweighing(self.by_task.all, self.outliers):  # the other findings follow from that row
+            misfits = [m if m.kind in _FROM_SINGLE_ROWS else m._replace(finding=None) for m in misfits]
+        corrected = []
+        for misfit in misfits:
+            p = min(misfit.p * len(misfits), 1.0)
+            corrected.append(misfit._replace(p=p, finding=misfit.finding if p <= self.level else None))
+        return tuple(corrected[k] for k in ordered([misfit.p for misfit in corrected]))
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Faults of the model, in words; empty where there is none."""
-        return tuple(each.said for each in self.misfits if each.said is not None)
+        """Sentences on misfits of the model; empty where there is none."""
+        return tuple(misfit.finding for misfit in self.misfits if misfit.finding is not None)
 
-    def _faults(self) -> Iterator[Misfit]:
-        noise, tails = list(self._noise_faults()), None
+    def _misfits(self) -> Iterator[Misfit]:
+        noise, tails = list(self._noise_misfits()), None
         values = self.values if self._has_few_values else None
         if values is not None:
             kinds = [("action", self.by_action), ("task", self.by_task)]
-            told = [(kind, groups) for kind, groups in kinds if groups is not None]
-            yield faults.of_values(values, told, self.sd)
-            noise = [each._replace(said=None) for each in noise]  # it follows from the values
+            by_kind = [(kind, groups) for kind, groups in kinds if groups is not None]
+            yield tests.of_values(values, by_kind, self.sd)
+            noise = [misfit._replace(finding=None) for misfit in noise]  # it follows from the values
         else:
             parts = [self.by_task] if self.by_action is None else [self.by_task, self.by_action]
-            along = next(each.effect for each in noise if each.kind == faults.ALONG)
-            tails = faults.of_tails(parts, along, self.outliers)
-        yield faults.of_scale(self.by_task.all, self._inflation, self.learned_rows)
+            along = next(misfit.effect for misfit in noise if misfit.kind == tests.ALONG)
+            tails = tests.of_tails(parts, along, self.outliers)
+        yield tests.of_scale(self.by_task.all, self._inflation, self.learned_rows)
         yield from noise
         means = (
-            faults.of_level(self.bends, self.actions),
-            faults.of_curvature(self.bends, self.columns, self.actions, self.level),
+            tests.of_level(self.bends, self.actions),
+            tests.of_curvature(self.bends, self.columns, self.actions, self.level),
         )
-        yield from (each for each in (tails, *means) if each is not None)
+        yield from (misfit for misfit in (tails, *means) if misfit is not None)
         if self.by_action is not None and self.actions is not None and self.learned_from:
-            yield faults.of_actions(self.by_action, self.actions)
+            yield tests.of_actions(self.by_action, self.actions)
         if self.distances is not None and self.distances.free.any():
-            yield from faults.of_tasks(self.distances, self.keys, self.level)
+            yield from tests.of_tasks(self.distances, self.keys, self.level)
 
     @property
     def _has_few_values(self) -> bool:
-        """Return whether rewards are few values; not where one of three or more is far from the others in one row."""
+        """True where rewards are few values, unless one of three or more is an outlier in one row."""
         if self.values is None or self.rows < 2 * len(self.values):
             return False
-        return len(self.values) <= 2 or not faults.outweighing(self.by_task.all, self.outliers)
+        return len(self.values) <= 2 or not tests.outweighing(self.by_task.all, self.outliers)
 
-    def _noise_faults(self) -> Iterator[Misfit]:
+    def _noise_misfits(self) -> Iterator[Misfit]:
         if self._task_noise is not None:
-            yield faults.of_noise("task", self.by_task, self._task_noise, self.keys.values, self.level)
+            yield tests.of_noise("task", self.by_task, self._task_noise, self.keys.values, self.level)
         groups = self.by_action
         if groups is not None and self.actions is not None:
-            found = noise_between(groups, np.full(groups.rows.size, self._inflation))
-            if found is not None:
-                yield faults.of_noise("action", groups, found, self.actions, self.level)
-        yield faults.of_noise_along(self.gram, self._inflation, self.columns)
+            test = noise_between(groups, np.full(groups.rows.size, self._inflation))
+            if test is not None:
+                yield tests.of_noise("action", groups, test, self.actions, self.level)
+        yield tests.of_noise_along(self.gram, self._inflation, self.columns)
 
     @cached_property
     def _task_noise(self) -> NoiseTest | None:
@@ -173,28 +173,28 @@ class PredictiveChecks:
         return float(self.by_task.inflation @ rows / max(rows.sum(), 1.0))
 
     def worst_tasks(self, count: int = 5) -> list[dict[str, Any]]:
-        """Return the tasks least like the model says.
+        """Return the tasks that fit the model worst.
 
-        Of each its rows, the sd of its residuals, ``p_noise`` that its noise is that of the others, ``p_unlike`` that
-        its coefficients are from their family, and ``p``, honest for having looked at all tasks twice.
+        Each has its rows, the sd of its residuals, ``p_noise`` of equal noise, ``p_unlike`` of coefficients from the
+        same population as the others, and ``p``, corrected for both tests of all tasks.
         """
         m, noise = len(self.keys), self._task_noise
-        each = np.ones(m) if noise is None else noise.each
-        apart = np.ones(m) if self.distances is None else self.distances.p
-        least = np.minimum(each, apart)
+        p_noise = np.ones(m) if noise is None else noise.p_by_group
+        p_unlike = np.ones(m) if self.distances is None else self.distances.p
+        least = np.minimum(p_noise, p_unlike)
         order: Codes = ordered(least, -self.by_task.rows)[:count]
         return [
             {
                 "task": plain(self.keys.values[s]), "rows": whole(self.by_task.rows[s]),
                 "sd": float(self.by_task.sd[s]),
-                "p_noise": float(each[s]), "p_unlike": float(apart[s]), "p": min(float(2 * m * least[s]), 1.0),
+                "p_noise": float(p_noise[s]), "p_unlike": float(p_unlike[s]), "p": min(float(2 * m * least[s]), 1.0),
             }
             for s in order.tolist()
         ]  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "rows": whole(self.rows),
             "learned_from": self.learned_from,
             "alone": whole(self.alone),
@@ -202,20 +202,20 @@ class PredictiveChecks:
             "sd": self.sd,
             "coverage": _shares(self.coverage),
             "pit": [whole(count) for count in self.pit.tolist()],
-            "tests": [each._asdict() for each in self.misfits],
+            "tests": [misfit._asdict() for misfit in self.misfits],
             "worst_tasks": self.worst_tasks(),
-            "outliers": [{**each._asdict(), "task": plain(each.task)} for each in self.outliers],
+            "outliers": [{**row._asdict(), "task": plain(row.task)} for row in self.outliers],
         }
         groups = self.by_action
         if groups is not None and self.actions is not None:
-            found["actions"] = [
+            result["actions"] = [
                 {
                     "action": plain(action), "rows": whole(groups.rows[a]), "mean": float(groups.mean[a]),
                     "sd": float(groups.sd[a]), "coverage": _shares(groups.coverage[a]),
                 }
                 for a, action in enumerate(self.actions)
             ]  # fmt: skip
-        return found
+        return result
 
     def __repr__(self) -> str:
         return (
@@ -225,4 +225,4 @@ class PredictiveChecks:
 
 
 def _shares(coverage: Array) -> dict[str, float]:
-    return {f"{share:g}": float(found) for share, found in zip(SHARES, coverage, strict=True)}
+    return {f"{share:g}": float(inside) for share, inside in zip(SHARES, coverage, strict=True)}
