@@ -95,9 +95,9 @@ def test_regressions_are_those_of_the_rows() -> None:
     codes = features.action_codes(table["offer"].to_numpy(zero_copy_only=False))
     phi = features.phi(table["x"].to_numpy()[:, None], codes).reshape(300, 3, 2)
     penalty = (phi**2).sum(axis=(0, 1)) / 300
-    together, apart = ridge(blocks_of(moments, features, together=True)), ridge(blocks_of(moments, features))
+    pooled, separate = ridge(blocks_of(moments, features, pooled=True)), ridge(blocks_of(moments, features))
     rows = [np.arange(300), *(np.flatnonzero(store == s) for s in moments.keys.values)]
-    for own, table_of in zip(rows, [together[0], *apart], strict=True):
+    for own, table_of in zip(rows, [pooled[0], *separate], strict=True):
         for a in range(3):
             z = phi[own, a]
             right = z.T @ r[own] + penalty * [r[own].mean(), 0.0]
@@ -115,8 +115,8 @@ def test_regressions_of_units_are_those_of_dense_sums_and_maps_of_embeddings_hav
     shared = HierOPO(logging="random").fit(table, context=["x"], **ROLES)
     units, features = shared.moments_, shared.features_
     if isinstance(units, UnitMoments):
-        for together in (False, True):
-            one, other = (ridge(blocks_of(m, features, together=together)) for m in (units, units.dense()))
+        for pooled in (False, True):
+            one, other = (ridge(blocks_of(m, features, pooled=pooled)) for m in (units, units.dense()))
             np.testing.assert_allclose(one, other, rtol=1e-9)
     described = embedding(["a", "b", "c"], np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
     for learner in (shared, HierOPO(described, logging="random").fit(table, **ROLES)):
