@@ -1,7 +1,7 @@
 """Building blocks of the steps up and down, on eight tasks at once: gather, factor, solve.
 
 Rows of statistics are packed upper triangles by columns of [[G, B], [B', c]] (features, then reward). Inside, the
-reward is column 0 and feature i is column i + 1; ``spots`` says where each packed entry goes. Factorizations go by
+reward is column 0 and feature i is column i + 1; ``offsets`` are those of the packed entries in R. Factorizations go by
 blocks of four, so that most work is matrix products. A row of a work matrix has ``e`` vectors: an odd number, so that
 a column does not fall into few sets of the cache.
 """
@@ -36,19 +36,19 @@ FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of th
 
 @register_jitable
 def row_length(d: int) -> int:
-    """Vectors e in a row of a work matrix: room for d + 1 columns in whole tiles of four, and odd."""
+    """Return the vectors e in a row of a work matrix: d + 1 columns in whole tiles of four, and odd."""
     return 4 * (d // 4 + 1) + 1
 
 
 def packed_slots(d: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Vector offset inside the work matrix R of each packed entry of [[G, B], [B', c]]."""
+    """Return the vector offset inside the work matrix R of each packed entry of [[G, B], [B', c]]."""
     e = row_length(d)
     features = [j * e + i + 1 for j in range(d) for i in range(j + 1)]
     return np.array([*features, *(i * e for i in range(d)), d * e], dtype=np.int64)
 
 
 def workspace(d: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Room for one call of a step in one thread, every vector on a cache line of its own."""
+    """Return the work matrices of one call of a step in one thread, every vector on a cache line of its own."""
     e = row_length(d)
     size = 16 * (e + 3) * e * LANES
     room = np.zeros(size + LANES)
@@ -57,23 +57,23 @@ def workspace(d: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
 
 
 @inlined
-def gather(S, t, count, scale, spots, R):
+def gather(S, t, count, scale, offsets, R):
     """Lay the rows t .. t + count of S side by side in R; absent lanes are zero."""
     first = 0
     if count == LANES:
-        lay(S, t, S.shape[1], R, spots, 0, spots.size, scale)
-        first = spots.size // 8 * 8
-    for p in range(first, spots.size):
-        spot = spots[p] * LANES
+        lay(S, t, S.shape[1], R, offsets, 0, offsets.size, scale)
+        first = offsets.size // 8 * 8
+    for p in range(first, offsets.size):
+        offset = offsets[p] * LANES
         for lane in range(LANES):
-            R[spot + lane] = S[t + lane, p] * scale if lane < count else 0.0
+            R[offset + lane] = S[t + lane, p] * scale if lane < count else 0.0
 
 
 @inlined
 def information(R, F, d, e, W, L):
-    """W = F'[B G] and L = I + F'G F (lower triangle), from [B G] in R; the largest diagonal entry of L.
+    """W = F'[B G] and L = I + F'G F (lower triangle), from [B G] in R; return the largest diagonal entry of L.
 
-    R comes with the lower triangle of G and leaves with the whole of it.
+    R has the lower triangle of G before, and all of it afterwards.
     """
     W[:] = 0.0
     L[:] = 0.0
@@ -102,8 +102,8 @@ def information(R, F, d, e, W, L):
 def cholesky(N, d, e, rows, inverse):
     """N (rows x d) = L L' of its upper d rows in place, further rows times L'^-1; ``inverse`` is 1 / L_jj.
 
-    Blocks of four columns are factored in registers. The last may reach beyond d: what is not positive there gets the
-    inverse 0, so that nothing comes of it.
+    Blocks of four columns are factored in registers. The last may reach beyond d: its pivots that are not positive get
+    the inverse 0, and have no effect.
     """
     zero = constant(0.0)
     for first in range(0, d, 4):
@@ -129,15 +129,15 @@ def cholesky(N, d, e, rows, inverse):
         store(N, g + 1, l31)
         store(N, g + 2, l32)
         for row in range(first + 4, rows):
-            at = row * e + first
-            x0 = times(load(N, at), i0)
-            x1 = times(less(load(N, at + 1), x0, l10), i1)
-            x2 = times(less(less(load(N, at + 2), x0, l20), x1, l21), i2)
-            x3 = times(less(less(less(load(N, at + 3), x0, l30), x1, l31), x2, l32), i3)
-            store(N, at, x0)
-            store(N, at + 1, x1)
-            store(N, at + 2, x2)
-            store(N, at + 3, x3)
+            x = row * e + first
+            x0 = times(load(N, x), i0)
+            x1 = times(less(load(N, x + 1), x0, l10), i1)
+            x2 = times(less(less(load(N, x + 2), x0, l20), x1, l21), i2)
+            x3 = times(less(less(less(load(N, x + 3), x0, l30), x1, l31), x2, l32), i3)
+            store(N, x, x0)
+            store(N, x + 1, x1)
+            store(N, x + 2, x2)
+            store(N, x + 3, x3)
 
 
 @inlined
@@ -145,37 +145,37 @@ def solve(L, inverse, d, e, X, columns, lower):
     """X <- L^-1 X by forward substitution; ``lower``: X is lower triangular, else it has ``columns`` columns."""
     for first in range(0, d, 4):
         start = first * e
-        known = first if lower else columns
-        add_nn(X, start, L, start, X, 0, 4, known, first, e, -1.0)
+        n_columns = first if lower else columns
+        add_nn(X, start, L, start, X, 0, 4, n_columns, first, e, -1.0)
         b, c, g = start + e + first, start + 2 * e + first, start + 3 * e + first
         i0, i1 = load(inverse, first), load(inverse, first + 1)
         i2, i3 = load(inverse, first + 2), load(inverse, first + 3)
         l10, l20, l30 = load(L, b), load(L, c), load(L, g)
         l21, l31, l32 = load(L, c + 1), load(L, g + 1), load(L, g + 2)
-        for at in range(start, start + (first + 4 if lower else columns)):
-            x0 = times(load(X, at), i0)
-            x1 = times(less(load(X, at + e), x0, l10), i1)
-            x2 = times(less(less(load(X, at + 2 * e), x0, l20), x1, l21), i2)
-            x3 = times(less(less(less(load(X, at + 3 * e), x0, l30), x1, l31), x2, l32), i3)
-            store(X, at, x0)
-            store(X, at + e, x1)
-            store(X, at + 2 * e, x2)
-            store(X, at + 3 * e, x3)
+        for x in range(start, start + (first + 4 if lower else columns)):
+            x0 = times(load(X, x), i0)
+            x1 = times(less(load(X, x + e), x0, l10), i1)
+            x2 = times(less(less(load(X, x + 2 * e), x0, l20), x1, l21), i2)
+            x3 = times(less(less(less(load(X, x + 3 * e), x0, l30), x1, l31), x2, l32), i3)
+            store(X, x, x0)
+            store(X, x + e, x1)
+            store(X, x + 2 * e, x2)
+            store(X, x + 3 * e, x3)
 
 
 @inlined
-def deposit(A, spots, out, parent, t, step):
+def deposit(A, offsets, out, parent, t, step):
     """Add each lane of A to the packed row of its parent, ``parent[t + step * lane]``, and empty A."""
     for lane in range(LANES):
         target = parent[min(t + step * lane, parent.size - 1)]
-        for p in range(spots.size):
-            out[target, p] += A[spots[p] * LANES + lane]
+        for p in range(offsets.size):
+            out[target, p] += A[offsets[p] * LANES + lane]
     A[:] = 0.0
 
 
 @inlined
 def log_of_product(inverse, d):
-    """Sum over lanes of -2 log prod_j inverse_j, four factors to a logarithm."""
+    """Return the sum over lanes of -2 log prod_j inverse_j, four factors to a logarithm."""
     total = 0.0
     for lane in range(LANES):
         product = 1.0
@@ -201,7 +201,7 @@ def gain_information(W, d, e, A, sign):
 
 @inlined
 def load_parents(parent, start, count, loaded, d, e, means, inner, outer, m, C1, C2):
-    """Lay the parents' means and factors side by side, where a lane's parent is another one than before."""
+    """Lay the parents' means and factors side by side, for lanes whose parent changed."""
     for lane in range(count):
         p = parent[start + lane]
         if loaded[lane] != p:
@@ -235,7 +235,7 @@ def spread_parents(L, inverse, d, e, F8, C1, lower, VY):
 
 @inlined
 def subtract_seen(G, V, Z, C, MC, d, e, W, seen):
-    """MC -= V'Z (G C): what the rows took away from the part of a factor outside the range of F."""
+    """MC -= V'Z (G C): the effect of the rows on the part of a factor outside the range of F."""
     W[:] = 0.0
     seen[:] = 0.0
     add_nn(W, 0, G, 1, C, 0, d, d, d, e, 1.0)
@@ -244,8 +244,8 @@ def subtract_seen(G, V, Z, C, MC, d, e, W, seen):
 
 
 @inlined
-def write_posterior(V, Y, L, m, d, e, start, count, spots, MC, out, mean, cov, gain):
-    """M C = V'Y + what MC holds; mean = m + V'u, u in row d of L; cov = V'V + (M C)(M C)'; to the rows of tasks."""
+def write_posterior(V, Y, L, m, d, e, start, count, offsets, MC, out, mean, cov, gain):
+    """MC += V'Y; mean = m + V'u, u in row d of L; cov = V'V + (M C)(M C)'; to the rows of tasks."""
     out[:] = 0.0
     for j in range(d):
         store(out, d * e + j, load(m, j))
@@ -256,13 +256,13 @@ def write_posterior(V, Y, L, m, d, e, start, count, spots, MC, out, mean, cov, g
     add_tv(out, d * e, V, 0, L, d * e, d, d, e, 1.0)
     first, size = 0, cov.shape[1]
     if count == LANES:
-        pick(cov, start, size, out, spots, -1, size, 1.0)
+        pick(cov, start, size, out, offsets, -1, size, 1.0)
         first = size // 8 * 8
     for lane in range(count):
         for a in range(d):
             mean[start + lane, a] = out[(d * e + a) * LANES + lane]
         for p in range(first, size):
-            cov[start + lane, p] = out[(spots[p] - 1) * LANES + lane]
+            cov[start + lane, p] = out[(offsets[p] - 1) * LANES + lane]
         if gain.shape[0] > 0:
             for a in range(d):
                 for b in range(d):

@@ -1,4 +1,4 @@
-"""The pass over rows that tells of the incumbent: sums of every task and action, with the order of their rows."""
+"""The pass over rows for tests of the incumbent: sums of every task and action that depend on the order of rows."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
@@ -10,18 +10,18 @@ from hieropo._kernels.jit import compiled
 
 
 @compiled
-def add_cells(place, code, reward, pscore, share, width, cells, tasks, actions, taken):
+def add_cells(task_row, code, reward, pscore, share, width, cells, tasks, actions, taken):
     """Add n rows in order.
 
-    place, code (n,): rows with a negative one are left out. reward (n,) finite. pscore (n,) or empty: NaN where it
-    cannot be used. share (n,) or empty: how much of a uniform policy an eligible action gets. cells (m width, 16) and
-    tasks (m', 3) are laid out as :mod:`cells` says; rows of tasks from m on get no cells. actions (K,):
-    rows of each. taken (m', b): a bit for each action that the task took, or no bytes.
+    task_row, code (n,): rows with a negative one are left out. reward (n,) finite. pscore (n,) or empty: NaN where it
+    cannot be used. share (n,) or empty: probability of an eligible action under the uniform policy. cells (m width, 16)
+    and tasks (m', 3) have the layout of :mod:`cells`; rows of tasks from m on get no cells. actions (K,): rows of each.
+    taken (m', b): a bit for each action that the task took, or no bytes.
     """
     logged, shared = pscore.size > 0, share.size > 0
     m = cells.shape[0] // width
-    for t in range(place.size):
-        s, a = place[t], code[t]
+    for t in range(task_row.size):
+        s, a = task_row[t], code[t]
         if s < 0 or a < 0:
             continue
         actions[a] += 1
@@ -71,12 +71,12 @@ def add_squares(bins, reward, sums):
 
 
 @compiled
-def follow(place, time, first, last, counts):
+def follow(task_row, time, first, last, counts):
     """Count steps in time: from row to row, and from row to row of a task; NaN is left out.
 
-    place, time (n,); first, last (m + 1,): time of the first and the last row of each task and, at the end, of all; NaN
-    before there is one. counts (4,): steps back from row to row; within tasks steps back, steps to the same time, and
-    all steps.
+    task_row, time (n,); first, last (m + 1,): time of the first and the last row of each task and, at the end, of all;
+    NaN before there is one. counts (4,): steps back from row to row; within tasks steps back, steps to the same time,
+    and all steps.
     """
     end = last.size - 1
     for t in range(time.size):
@@ -88,7 +88,7 @@ def follow(place, time, first, last, counts):
         elif now < last[end]:
             counts[0] += 1
         last[end] = now
-        s = place[t]
+        s = task_row[t]
         if s < 0:
             continue
         if np.isnan(first[s]):

@@ -1,9 +1,9 @@
 """The pass over rows: columns of any type, in place, to the sums of ``w z z'`` of each task, z = (phi, reward, 1).
 
-Rows go through in blocks that stay in the first cache: columns become float64, are checked and hashed, then laid out as
-rows; while a row is added to the sums of its task, those of a later row are fetched.
+Rows are processed in blocks that fit in the first cache: columns become float64, are checked and hashed, then laid out
+as rows. While a row is added to the sums of its task, those of a later row are fetched.
 
-The sums of a task lie as `layout.CirculantLayout` says.
+The sums of a task have the layout of `circulant.CirculantLayout`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
@@ -47,10 +47,10 @@ def _take(source, low, high, power, out, hashes):
 
 @compiled
 def _read(address, kind, start, low, high, power, out, hashes):
-    """Numbers of a column from number ``start`` on, as float64; whether all are in [low, high].
+    """Write numbers of a column from ``start`` on to ``out``, as float64; return True if all are in [low, high].
 
-    ``kind`` is the place of the column's type in `turns.KINDS`. The bits of each number, but of -0, are added to the
-    hash of its row, times ``power``.
+    ``kind`` is the index of the column's type in `circulant.KINDS`. The bits of each number (of 0 for -0), times
+    ``power``, are added to the hash of its row.
     """
     n = (out.size,)
     if kind == 0:
@@ -64,7 +64,7 @@ def _read(address, kind, start, low, high, power, out, hashes):
 
 @compiled
 def _fetch_block(address, kind, start):
-    """Ask for the numbers of a block that is to come."""
+    """Prefetch the numbers of a later block."""
     size = 4 if kind in (0, 2) else 8
     for line in range(0, BLOCK * size, LINE):
         fetch_ahead(address + start * size + line)
@@ -72,7 +72,7 @@ def _fetch_block(address, kind, start):
 
 @compiled
 def _finish_hashes(marks, action, hashes):
-    """Turn sums over the columns of rows into the hashes that `hash_rows` gives them."""
+    """Finish the hashes of rows from sums over their columns, as `hash_rows` does."""
     for t in range(hashes.size):
         total = hashes[t]
         if marks.size:
@@ -84,13 +84,13 @@ def _finish_hashes(marks, action, hashes):
 
 @compiled
 def _keep_small(hashes, limit, seen, kept, count):
-    """Keep hashes up to the limit, but for those that were seen lately; how many are kept then."""
+    """Append hashes up to the limit to ``kept``, except for recent ones; return the new number of hashes."""
     for t in range(hashes.size):
         h = hashes[t]
         if h <= limit:
-            spot = np.int64(h & np.uint64(seen.size - 1))
-            if seen[spot] != h:
-                seen[spot] = h
+            slot = np.int64(h & np.uint64(seen.size - 1))
+            if seen[slot] != h:
+                seen[slot] = h
                 kept[count] = h
                 count += 1
     return count
@@ -98,36 +98,36 @@ def _keep_small(hashes, limit, seen, kept, count):
 
 @compiled
 def _cross(C, columns, table, intercept, action, P):
-    """Features table[a] (x) (1, x) of rows whose contexts are the first rows of C, to the rows of P."""
+    """Write the features table[a] (x) (1, x) of rows to the rows of P; contexts are the first rows of C."""
     n, width = action.size, columns + intercept
     for i in range(table.shape[1]):
         for t in range(n):
             P[i * width, t] = table[action[t], i]
         for j in range(
             columns - 1, -1, -1
-        ):  # without an intercept the first one takes the place of the table's entry
+        ):  # downwards: without an intercept, j = 0 overwrites the table's entry
             for t in range(n):
                 P[i * width + intercept + j, t] = P[i * width, t] * C[j, t]
 
 
 @compiled
 def _measure(C, origin, reference, n):
-    """Measure the first columns, rows of C, from an origin, or in multiples of the reference; as `origins.measured`."""
+    """Subtract an origin, or its multiples of the reference, from the first rows of C, as `FeatureMap.measured`."""
     for j in range(origin.size):
-        away = origin[j]
+        origin_j = origin[j]
         if reference < 0:
             for t in range(n):
-                C[j, t] = less_product(C[j, t], away, 1.0)
+                C[j, t] = less_product(C[j, t], origin_j, 1.0)
         elif j != reference:
-            ratio, point = away / origin[reference], origin[reference]
+            ratio, point = origin_j / origin[reference], origin[reference]
             for t in range(n):
-                far = less_product(C[reference, t], point, 1.0)
-                C[j, t] = less_product(less_product(C[j, t], away, 1.0), far, ratio)
+                reference_value = less_product(C[reference, t], point, 1.0)
+                C[j, t] = less_product(less_product(C[j, t], origin_j, 1.0), reference_value, ratio)
 
 
 @compiled
-def _less_known(Z, known, n):
-    """Take what the coefficients ``known`` of (phi, 1) give off the rewards, which stand behind phi in Z."""
+def _subtract_known(Z, known, n):
+    """Subtract the prediction by the coefficients ``known`` of (phi, 1) from the rewards, the row after phi in Z."""
     last = known.size - 1
     for j in range(last):
         if known[j] != 0.0:
@@ -149,13 +149,13 @@ def _update(code, start, rows, ahead_to, sums, left, right, weight):
     for t in range(rows):
         ahead = start + t + _AHEAD
         if ahead < ahead_to:
-            place = sums.base + code[ahead] * size
+            address = sums.base + code[ahead] * size
             for line in range(lines):
-                fetch_ahead(place + LINE * line)
+                fetch_ahead(address + LINE * line)
         if weight.size and weight[t] == 0.0:
             continue
-        place, row = sums.base + code[start + t] * size, t * sums.row
-        add_circulant(place, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
+        address, row = sums.base + code[start + t] * size, t * sums.row
+        add_circulant(address, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
 
 
 @compiled
@@ -166,7 +166,7 @@ def _add_laid(code, start, rows, ahead_to, sums, work, weight):
 
 @compiled
 def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, block, work):
-    """Add rows from number ``start`` on until one of them, or the sketch, needs a look; returns its number.
+    """Add rows from number ``start`` on up to a bad one, or until the sketch is full; return the next row.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
     columns : (k, 3) int
         Address, kind and row of ``block.C`` of each column. The first are hashed: the reward, then the contexts.
     limits : (k, 2) float
-        What values may be.
+        Least and largest value.
     code, action : (n,) int
-        Whose sums each row goes to; its action, or empty.
+        Code of the sums of each row; its action, or empty.
     phi, sketch, sums, heaps, block, work : Phi, Hashing, Sums, Heaps, Block, Work
     """
     n = code.size
@@ -184,7 +184,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
     contexts = phi.columns
     while start < n:
         m = min(BLOCK, n - start)
-        own = action[start : start + m] if action.size else action
+        block_action = action[start : start + m] if action.size else action
         hashes = block.hashes[:m]
         hashes[:] = 0
         power, good = _ODD, True  # of all rows of the block, so that none is added twice
@@ -197,16 +197,16 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
             power *= _ODD
         if not good or sketch.state[0] + BLOCK > sketch.kept.size:
             return start
-        _finish_hashes(sketch.marks, own, hashes)
+        _finish_hashes(sketch.marks, block_action, hashes)
         sketch.state[0] = _keep_small(hashes, sketch.limit, sketch.seen, sketch.kept, sketch.state[0])
         _measure(C, phi.origin, phi.reference, m)
         Z = C
         if phi.table.size:
             Z = block.P
-            _cross(C, contexts, phi.table, phi.intercept, own, Z)
+            _cross(C, contexts, phi.table, phi.intercept, block_action, Z)
             _copy(C[contexts], Z[sums.entries - 2, :m])
         if phi.known.size:
-            _less_known(Z, phi.known, m)
+            _subtract_known(Z, phi.known, m)
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
         if heaps.room:
             buffer_rows(code, start, m, Z, weight, heaps, sums, work)
@@ -230,7 +230,7 @@ def add_matrix(code, phi, reward, weight, sums, work):
     right, left = work.right, work.left
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        own = weight[start : start + m] if weight.size else weight
+        block_weight = weight[start : start + m] if weight.size else weight
         for t in range(m):
             row = t * sums.row
             for j in range(d):
@@ -239,45 +239,45 @@ def add_matrix(code, phi, reward, weight, sums, work):
             right[row + d + 1] = 1.0
             for j in range(sums.again):
                 right[row + z + j] = right[row + j]
-            if own.size:
+            if block_weight.size:
                 for j in range(z):
-                    left[row + j] = own[t] * right[row + j]
-        _add_laid(code, start, m, n, sums, work, own)
+                    left[row + j] = block_weight[t] * right[row + j]
+        _add_laid(code, start, m, n, sums, work, block_weight)
 
 
 @compiled
 def _fetch_row(row):
-    """Ask for a row of a table."""
-    place = row.ctypes.data
+    """Prefetch a row of a table."""
+    address = row.ctypes.data
     for line in range(min(8 * row.size // LINE + 1, MOST)):
-        fetch_ahead(place + LINE * line)
+        fetch_ahead(address + LINE * line)
 
 
 @compiled
 def move_sums(address, length, first, count, rows, source, target, table, back):
-    """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table; ``back`` puts them there.
+    """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table.
 
-    Entry ``source[a, e]`` of the sums of place s, action a is entry ``table[rows[s], target[a, e]]``. Returns whether
-    all entries that were added to are finite.
+    Entry ``source[a, e]`` of the sums of slot s, action a is entry ``table[rows[s], target[a, e]]``; with ``back`` it
+    is copied from there. Returns True if all changed entries are finite.
     """
-    each, finite = len(source), True
-    s, a = first // each, first % each
+    blocks, finite = len(source), True
+    s, a = first // blocks, first % blocks
     for k in range(count):
-        later = s + _AHEAD // each
+        later = s + _AHEAD // blocks
         if later < rows.size:
             _fetch_row(table[rows[later]])
         sums = numba.carray(pointer(address + 8 * length * k, float64), (length,))
-        row, here, there = table[rows[s]], source[a], target[a]
+        row, in_sums, in_table = table[rows[s]], source[a], target[a]
         if back:
-            for e in range(here.size):
-                sums[np.uint64(here[e])] = row[np.uint64(there[e])]
+            for e in range(in_sums.size):
+                sums[np.uint64(in_sums[e])] = row[np.uint64(in_table[e])]
         else:
-            for e in range(here.size):
-                total = row[np.uint64(there[e])] + sums[np.uint64(here[e])]
-                row[np.uint64(there[e])] = total
+            for e in range(in_sums.size):
+                total = row[np.uint64(in_table[e])] + sums[np.uint64(in_sums[e])]
+                row[np.uint64(in_table[e])] = total
                 finite &= abs(total) <= _LARGEST
         a += 1
-        if a == each:
+        if a == blocks:
             s, a = s + 1, 0
     return finite
 
@@ -286,16 +286,16 @@ def move_sums(address, length, first, count, rows, source, target, table, back):
 def pack_sums(address, length, count, source):
     """Move entries ``source`` (q,) of each of ``count`` sums together, q <= length, in the order of the codes.
 
-    Returns whether all of them are finite.
+    Returns True if all of them are finite.
     """
-    q, held, finite = source.size, np.empty(length), True
+    q, copy, finite = source.size, np.empty(length), True
     for s in range(count):
         sums = numba.carray(pointer(address + 8 * length * s, float64), (length,))
         packed = numba.carray(pointer(address + 8 * q * s, float64), (q,))
         for e in range(length):
-            held[e] = sums[e]
+            copy[e] = sums[e]
         for e in range(q):
-            packed[e] = held[np.uint64(source[e])]
+            packed[e] = copy[np.uint64(source[e])]
         for e in range(q):
             finite &= abs(packed[e]) <= _LARGEST
     return finite
@@ -303,12 +303,15 @@ def pack_sums(address, length, count, source):
 
 @compiled
 def clean_blocks(columns, limits, n):
-    """Rows before the first block with a value out of its limits; columns (k, 2) address and kind, limits (k, 2)."""
-    values, hashes, none = np.empty(BLOCK), np.zeros(BLOCK, dtype=np.uint64), np.uint64(0)
+    """Return the rows before the first block with a value out of its limits.
+
+    columns (k, 2) address and kind, limits (k, 2).
+    """
+    values, hashes, no_power = np.empty(BLOCK), np.zeros(BLOCK, dtype=np.uint64), np.uint64(0)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         for k in range(len(columns)):
             address, kind = columns[k, 0], columns[k, 1]
-            if not _read(address, kind, start, limits[k, 0], limits[k, 1], none, values[:m], hashes[:m]):
+            if not _read(address, kind, start, limits[k, 0], limits[k, 1], no_power, values[:m], hashes[:m]):
                 return start
     return n

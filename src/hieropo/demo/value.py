@@ -1,13 +1,13 @@
 """Values of policies on held-out rows with their standard errors, and sentences about them.
 
-With w = 1{action = the policy's} / propensity, the self-normalised estimate and what each row contributes to
+With w = 1{action = the policy's} / propensity, the self-normalised estimate and the influence of each row on
 its error are::
 
     V = sum w r / sum w        influence of a row = w (r - V) / sum w
 
 The standard error of an estimate, of a difference of two, and of their average over splits is the root of the
 sum of squared influences, averaged first over the splits in which the row was held out. So it does not shrink
-with the number of splits. It takes the fitted policies as given.
+with the number of splits. The fitted policies are taken as fixed.
 """
 
 import math
@@ -23,8 +23,8 @@ from hieropo.errors import InputError
 from hieropo.evaluation.parts.claims import Verdict
 
 SIGNIFICANT = 1.96  # standard errors: a two-sided test at 5 %
-ENOUGH_TASKS = 30  # below, a standard error over tasks says little
-ENOUGH_EVENTS = 10  # matched rewards other than zero; below, a normal interval is not to be trusted
+ENOUGH_TASKS = 30  # below, a standard error over tasks is too uncertain
+ENOUGH_EVENTS = 10  # matched rewards other than zero; below, a normal interval is not reliable
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class Estimate:
     @staticmethod
     def average(estimates: Sequence["Estimate"]) -> "Estimate":
         """Return the mean of estimates from the same log."""
-        value = float(np.mean([each.value for each in estimates]))
-        return Estimate(value, np.mean([each.influence for each in estimates], axis=0))
+        value = float(np.mean([estimate.value for estimate in estimates]))
+        return Estimate(value, np.mean([estimate.influence for estimate in estimates], axis=0))
 
 
 def snips(reward: Array, weight: Array) -> Estimate:
@@ -113,11 +113,11 @@ class Judgement:
         return self.enough and abs(self.difference) > SIGNIFICANT * self.widest
 
 
-def judge(name: str, value: Estimate, other: Estimate, tasks: Codes, events: float) -> Judgement:
-    """Compare two estimates made from the same log, whose rows belong to ``tasks`` (n,)."""
-    difference = value - other
-    many = int(tasks.max()) + 1 >= ENOUGH_TASKS
-    over_tasks = difference.se_over(tasks) if many else None
+def judge(name: str, value: Estimate, reference: Estimate, tasks: Codes, events: float) -> Judgement:
+    """Return the comparison of two estimates from the same log, with rows of the ``tasks`` (n,)."""
+    difference = value - reference
+    enough_tasks = int(tasks.max()) + 1 >= ENOUGH_TASKS
+    over_tasks = difference.se_over(tasks) if enough_tasks else None
     return Judgement(name, value.value, value.se, difference.value, difference.se, over_tasks, events)
 
 
@@ -130,7 +130,7 @@ class Findings:
     scenario : Scenario
     rows, tasks, splits, seed : int
     incumbent, incumbent_se : float
-        Its value on held-out rows, and the standard error over rows.
+        Value on held-out rows, and its standard error over rows.
     policies : tuple of Judgement
         Against the incumbent; HierOPO first.
     rivals : tuple of Judgement
@@ -211,12 +211,12 @@ class Findings:
 
 
 def _to_dict(judgement: Judgement, *left_out: str) -> dict[str, Any]:
-    found = {name: value for name, value in asdict(judgement).items() if name not in left_out}
-    return {**found, "shown": judgement.shown}
+    fields = {name: value for name, value in asdict(judgement).items() if name not in left_out}
+    return {**fields, "shown": judgement.shown}
 
 
 def _listed(judgements: Sequence[Judgement]) -> str:
-    texts = [_with_numbers(each) for each in judgements]
+    texts = [_with_numbers(judgement) for judgement in judgements]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.ties import ROUNDING
 
-_PIECE = 2**15  # doubles of products that are made at once
+_PIECE = 2**15  # products computed at once
 
 
 def score(
@@ -73,44 +73,44 @@ def choose_one(
         :, 0
     ].tolist()
     allowed = eligible.tolist() if eligible.size else [True] * len(bounds)
-    best = -1  # no loop over rows: these are the candidates of one request
-    for k, (value, some) in enumerate(zip(bounds, allowed, strict=True)):
-        if some and not isfinite(value):
+    best = -1
+    for k, (value, is_allowed) in enumerate(zip(bounds, allowed, strict=True)):
+        if is_allowed and not isfinite(value):
             return -1, value, means[k], sds[k]
-        if some and (best < 0 or not value <= bounds[best] + ROUNDING * (abs(value) + abs(means[k]))):
+        if is_allowed and (best < 0 or not value <= bounds[best] + ROUNDING * (abs(value) + abs(means[k]))):
             best = k
     return (best, bounds[best], means[best], sds[best]) if best >= 0 else (-1, -np.inf, np.nan, np.nan)
 
 
 def count_wins(thetas: Array, phi: Array, eligible: Mask, wins: Codes) -> bool:
-    """Add up for how many thetas (S, d) each eligible row of ``phi`` (K, d) has the largest product.
+    """Add to ``wins`` the number of thetas (S, d) for which each eligible row of ``phi`` (K, d) is best.
 
-    Ties go to the first. Returns whether every theta had a winner and every product was finite.
+    Ties go to the first. Returns True if every theta had a winner and every product was finite.
     """
-    places = np.flatnonzero(eligible)
+    candidates = np.flatnonzero(eligible)
     with np.errstate(all="ignore"):
-        values = np.zeros((len(thetas), places.size))
-        for theta, x in zip(thetas.T, phi[places].T, strict=True):
+        values = np.zeros((len(thetas), candidates.size))
+        for theta, x in zip(thetas.T, phi[candidates].T, strict=True):
             values += theta[:, None] * x
     if not values.size:
         return not len(thetas)
     if not np.isfinite(values).all():
         return False
-    wins += np.bincount(places[values.argmax(axis=1)], minlength=wins.size)
+    wins += np.bincount(candidates[values.argmax(axis=1)], minlength=wins.size)
     return True
 
 
 def _rows_of(table: Array, rows: Codes, prior: Array) -> Array:
     if not len(table):
         return np.repeat(prior, rows.size, axis=0)
-    found = table[rows]
-    found[rows < 0] = prior
-    return found
+    result = table[rows]
+    result[rows < 0] = prior
+    return result
 
 
 @np.errstate(all="ignore")
 def _scores(means: Array, covs: Array, phi: Array, pessimism: float) -> Array:
-    """Return bounds, means and sds (3, n, K); NaN is the bound where a score is not finite.
+    """Return bounds, means and sds (3, n, K); the bound is NaN where a score is not finite.
 
     means (n, d) or (n, K, d), covs (n, q) or (n, K, q), phi (n, J, d).
     """
@@ -137,21 +137,21 @@ def _rank(scores: Array, allowed: Mask, index: Codes, out: tuple[Array, Array, A
     top = min(index.shape[1], K)
     requests = np.arange(n)
     value = np.full((n, top + 1), np.nan)
-    place = np.full((n, top + 1), -1)
+    ranked = np.full((n, top + 1), -1)
     room = ROUNDING * (np.abs(scores[0]) + np.abs(scores[1]))
     for k in range(K):
-        better = ~(
-            scores[0, :, k, None] <= value[:, :top] + room[:, k, None]
-        )  # NaN stands where nothing is yet
-        # the first entry from which on all are exceeded
-        kept = top - np.logical_and.accumulate(better[:, ::-1], axis=1).sum(axis=1)
-        inserted = allowed[:, k] & (kept < top)
-        at = np.arange(top)
-        for table, new in ((value, scores[0, :, k]), (place, np.full(n, k))):
-            shifted = np.where(at < kept[:, None], table[:, :top], np.roll(table, 1, axis=1)[:, :top])
-            shifted[requests, np.minimum(kept, top - 1)] = new
+        better = ~(scores[0, :, k, None] <= value[:, :top] + room[:, k, None])  # empty ranks are NaN
+        # the first rank from which on all are exceeded
+        rank = top - np.logical_and.accumulate(better[:, ::-1], axis=1).sum(axis=1)
+        inserted = allowed[:, k] & (rank < top)
+        position = np.arange(top)
+        for table, new in ((value, scores[0, :, k]), (ranked, np.full(n, k))):
+            shifted = np.where(position < rank[:, None], table[:, :top], np.roll(table, 1, axis=1)[:, :top])
+            shifted[requests, np.minimum(rank, top - 1)] = new
             table[:, :top] = np.where(inserted[:, None], shifted, table[:, :top])
-    place = place[:, :top]
-    index[:, :top] = place
-    for table, found in zip(scores, out, strict=True):
-        found[:, :top] = np.where(place >= 0, np.take_along_axis(table, np.maximum(place, 0), axis=1), np.nan)
+    ranked = ranked[:, :top]
+    index[:, :top] = ranked
+    for table, result in zip(scores, out, strict=True):
+        result[:, :top] = np.where(
+            ranked >= 0, np.take_along_axis(table, np.maximum(ranked, 0), axis=1), np.nan
+        )

@@ -16,45 +16,45 @@ def find_texts(
     ends: Codes,
     which: Codes,
     slots: Hashes,
-    own: Bytes,
-    own_ends: Codes,
+    stored: Bytes,
+    stored_ends: Codes,
     count: int,
     out: Codes,
 ) -> int:
-    """Number of each of the texts ``which`` (k,), new ones after ``count``; return how many there are then.
+    """Write the number of each of the texts ``which`` (k,), new ones from ``count`` on; return the new count.
 
-    Text i is ``data[ends[i] : ends[i + 1]]``, and those known are kept in ``own`` and ``own_ends`` alike, which have
-    room for all. ``slots`` (a power of 2,) finds them: half a hash, and the number from 1 on; 0 is free.
+    Text i is ``data[ends[i] : ends[i + 1]]``; known texts are stored in ``stored`` and ``stored_ends`` alike, with
+    room for all. ``slots`` (a power of 2,) is a hash table of half a hash and the number from 1 on; 0 is free.
     """
     start, size = ends[which], ends[which + 1] - ends[which]
     hashes = _hashed(data, start, size)
-    out[:] = _known(data, start, size, hashes, slots, own, own_ends)
-    fresh: dict[bytes, int] = {}
+    out[:] = _known(data, start, size, hashes, slots, stored, stored_ends)
+    new: dict[bytes, int] = {}
     missing = np.flatnonzero(out < 0)
     firsts = []
     for t in missing.tolist():
         text = data[start[t] : start[t] + size[t]].tobytes()
-        if text not in fresh:
-            fresh[text] = count + len(fresh)
+        if text not in new:
+            new[text] = count + len(new)
             firsts.append(t)
-        out[t] = fresh[text]
-    whole = np.frombuffer(b"".join(fresh), dtype=np.uint8)
-    begin, total = int(own_ends[count]), count + len(fresh)
-    own[begin : begin + whole.size] = whole
-    own_ends[count + 1 : total + 1] = begin + np.cumsum(size[firsts])
+        out[t] = new[text]
+    joined = np.frombuffer(b"".join(new), dtype=np.uint8)
+    begin, total = int(stored_ends[count]), count + len(new)
+    stored[begin : begin + joined.size] = joined
+    stored_ends[count + 1 : total + 1] = begin + np.cumsum(size[firsts])
     _enter((hashes[firsts] << _S32) | np.arange(count + 1, total + 1, dtype=np.uint64), slots)
     return total
 
 
 def spread_slots(old: Hashes, slots: Hashes) -> None:
-    """Put texts into more slots."""
+    """Enter the texts of old slots in a larger table of slots."""
     _enter(old[old != 0], slots)
 
 
 def find_numbers(numbers: NDArray[np.integer], table: NDArray[np.int32], out: Codes, fresh: Codes) -> int:
-    """Set ``out[t] = table[numbers[t]]``; return how many distinct numbers have no entry, -1: they go to ``fresh``.
+    """Set ``out[t] = table[numbers[t]]``; return how many distinct ones have no entry (-1); ``fresh`` gets them.
 
-    They are marked by -2 until the caller enters them, and calls :func:`enter_numbers`.
+    These have the entry -2 until the caller enters them and calls :func:`enter_numbers`.
     """
     out[:] = table[numbers]
     missing = numbers[out == -1]
@@ -67,26 +67,26 @@ def find_numbers(numbers: NDArray[np.integer], table: NDArray[np.int32], out: Co
 
 
 def enter_numbers(numbers: NDArray[np.integer], table: NDArray[np.int32], out: Codes) -> None:
-    """Put what is in the table now where it had no entry."""
+    """Fill in entries of the table that were missing in ``out``."""
     missing = out < 0
     out[missing] = table[numbers[missing]]
 
 
 def _words(data: Bytes) -> Hashes:
-    """Return the 8 bytes from each place on, as a number; at the end of the data fewer places."""
+    """Return the 8 bytes from each position on, as a number; the last 7 positions have none."""
     return np.ndarray(max(data.size - 7, 0), dtype=np.uint64, buffer=data, strides=(1,))
 
 
 def _last_word(data: Bytes, start: Codes, size: Codes) -> Hashes:
     """Return the last 8 bytes of each text, or all of a shorter one."""
-    found = np.zeros(size.size, dtype=np.uint64)
+    words = np.zeros(size.size, dtype=np.uint64)
     long = size >= 8
     if long.any():
-        found[long] = _words(data)[start[long] + size[long] - 8]
+        words[long] = _words(data)[start[long] + size[long] - 8]
     for k in range(int(size[~long].max(initial=0))):
-        at = np.flatnonzero(~long & (size > k))
-        found[at] = (found[at] << _S8) | data[start[at] + k].astype(np.uint64)
-    return found
+        rows = np.flatnonzero(~long & (size > k))
+        words[rows] = (words[rows] << _S8) | data[start[rows] + k].astype(np.uint64)
+    return words
 
 
 @np.errstate(over="ignore")
@@ -94,51 +94,53 @@ def _hashed(data: Bytes, start: Codes, size: Codes) -> Hashes:
     """Return 32 bits from the bytes of each text."""
     h = size.astype(np.uint64) * _ODD
     for k in range(0, int(size.max(initial=0)) - 8, 8):
-        at = np.flatnonzero(size - 8 > k)
-        h[at] = (h[at] ^ _words(data)[start[at] + k]) * _MIX
-        h[at] ^= h[at] >> _S32
+        rows = np.flatnonzero(size - 8 > k)
+        h[rows] = (h[rows] ^ _words(data)[start[rows] + k]) * _MIX
+        h[rows] ^= h[rows] >> _S32
     h = (h ^ _last_word(data, start, size)) * _MIX
     h = (h ^ (h >> _S32)) * _ODD
     return h >> _S32
 
 
-def _equal(one: Bytes, one_start: Codes, two: Bytes, two_start: Codes, size: Codes) -> Mask:
-    """Say which texts of one size are the same."""
-    found: Mask = _last_word(one, one_start, size) == _last_word(two, two_start, size)
+def _equal(first: Bytes, first_start: Codes, second: Bytes, second_start: Codes, size: Codes) -> Mask:
+    """Return True for each pair of texts of one size that are equal."""
+    equal: Mask = _last_word(first, first_start, size) == _last_word(second, second_start, size)
     for k in range(0, int(size.max(initial=0)) - 8, 8):
-        at = np.flatnonzero(found & (size - 8 > k))
-        found[at] = _words(one)[one_start[at] + k] == _words(two)[two_start[at] + k]
-    return found
+        rows = np.flatnonzero(equal & (size - 8 > k))
+        equal[rows] = _words(first)[first_start[rows] + k] == _words(second)[second_start[rows] + k]
+    return equal
 
 
 def _known(
-    data: Bytes, start: Codes, size: Codes, hashes: Hashes, slots: Hashes, own: Bytes, own_ends: Codes
+    data: Bytes, start: Codes, size: Codes, hashes: Hashes, slots: Hashes, stored: Bytes, stored_ends: Codes
 ) -> Codes:
-    """Return the number of each text, -1 where it has none: it is looked for until a slot is free."""
-    found = np.full(start.size, -1)
+    """Return the number of each text, -1 where none of its slots up to a free one has it."""
+    numbers = np.full(start.size, -1)
     mask = slots.size - 1
-    spot, at = hashes.astype(np.int64) & mask, np.arange(start.size)
-    while at.size:
-        held = slots[spot[at]]
-        at, held = at[held != 0], held[held != 0]
-        number = (held & _LOW).astype(np.int64) - 1
-        same = (held >> _S32 == hashes[at]) & (own_ends[number + 1] - own_ends[number] == size[at])
-        maybe = np.flatnonzero(same)
-        same[maybe] = _equal(data, start[at[maybe]], own, own_ends[number[maybe]], size[at[maybe]])
-        found[at[same]] = number[same]
-        at = at[~same]
-        spot[at] = (spot[at] + 1) & mask
-    return found
+    slot, rows = hashes.astype(np.int64) & mask, np.arange(start.size)
+    while rows.size:
+        entry = slots[slot[rows]]
+        rows, entry = rows[entry != 0], entry[entry != 0]
+        number = (entry & _LOW).astype(np.int64) - 1
+        same = (entry >> _S32 == hashes[rows]) & (stored_ends[number + 1] - stored_ends[number] == size[rows])
+        candidates = np.flatnonzero(same)
+        same[candidates] = _equal(
+            data, start[rows[candidates]], stored, stored_ends[number[candidates]], size[rows[candidates]]
+        )
+        numbers[rows[same]] = number[same]
+        rows = rows[~same]
+        slot[rows] = (slot[rows] + 1) & mask
+    return numbers
 
 
 def _enter(entries: Hashes, slots: Hashes) -> None:
-    """Put each entry into the first free slot from its own on."""
+    """Put each entry into the first free slot from that of its hash on."""
     mask = slots.size - 1
-    spot = (entries >> _S32).astype(np.int64) & mask
+    slot = (entries >> _S32).astype(np.int64) & mask
     while entries.size:
-        free, first = np.unique(spot, return_index=True)
+        free, first = np.unique(slot, return_index=True)
         first = first[slots[free] == 0]
-        slots[spot[first]] = entries[first]
-        left = np.ones(entries.size, dtype=np.bool_)
-        left[first] = False
-        entries, spot = entries[left], (spot[left] + 1) & mask
+        slots[slot[first]] = entries[first]
+        remaining = np.ones(entries.size, dtype=np.bool_)
+        remaining[first] = False
+        entries, slot = entries[remaining], (slot[remaining] + 1) & mask

@@ -6,11 +6,11 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size
 
 LANES = 8  # factors of a row of V are padded to a multiple of it
-_PIECE = 2**18  # doubles of products that are made at once
+_PIECE = 2**18  # products computed at once
 
 
 def by_code(code: Codes, other: Codes, value: Array, start: Codes, others: Codes, values: Array) -> None:
-    """Order n triples by their code, those of one code as they came; start (m + 1,) is where each code begins."""
+    """Sort n triples stably by their code; start (m + 1,) receives the first index of each code."""
     order = np.argsort(code, kind="stable")
     start[0] = 0
     np.cumsum(np.bincount(code, minlength=start.size - 1), out=start[1:])

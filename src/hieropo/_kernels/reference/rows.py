@@ -1,7 +1,7 @@
 """The pass over rows in plain numpy: the definition that ``rows`` and ``partition_buffers`` of ``_kernels`` answer to.
 
-The arguments are those of the compiled loops, memory by its address included. What serves speed alone is not used: rows
-do not wait on heaps, and the buffers of a block are left as they are.
+The arguments are those of the compiled loops, addresses of memory included. Arguments that serve speed alone are not
+used: rows are not buffered, and the buffers of a block stay unchanged.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def add_columns(
     block: Any,
     work: Any,
 ) -> int:
-    """Add rows from number ``start`` on until one of them, or the sketch, needs a look; return its number.
+    """Add rows from number ``start`` on up to a bad one, or until the sketch is full; return the next row.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ def add_columns(
         Address, kind and row of a block of each column. The first are hashed: the reward, then the contexts. A weight
         is that of the row ``phi.weight``.
     limits : (k, 2) float
-        What values may be.
+        Least and largest value.
     code, action : (n,) int
-        Whose sums each row goes to; its action, or empty.
+        Code of the sums of each row; its action, or empty.
     phi, sketch, sums : Phi, Hashing, Sums
         As of :mod:`column_pass`.
     heaps, block, work : object
         Not used.
     """
     del heaps, block, work
-    spots, c = columns[:, 2].tolist(), phi.columns
+    block_rows, c = columns[:, 2].tolist(), phi.columns
     while start < code.size:
         room = (sketch.kept.size - int(sketch.state[0])) // BLOCK * BLOCK
         stop = start + min(code.size - start, room, _ROWS)
@@ -57,15 +57,15 @@ def add_columns(
         good = _first_bad(values, limits)
         if good < stop - start:
             good = good // BLOCK * BLOCK
-        own, actions = code[start : start + good], action[start : start + good]
+        codes, actions = code[start : start + good], action[start : start + good]
         if not good:
             return start
         values = values[:, :good]
         _keep(_hashes(values[: c + 1], sketch.marks, actions), sketch)
-        weight = values[spots.index(phi.weight)] if phi.weight >= 0 else np.zeros(0)
+        weight = values[block_rows.index(phi.weight)] if phi.weight >= 0 else np.zeros(0)
         Z = _features(values[1 : c + 1], actions, phi)
-        reward = _less_known(values[0], Z, phi.known)
-        _add(own, np.column_stack([Z, reward, np.ones(good)]), weight, sums)
+        reward = _subtract_known(values[0], Z, phi.known)
+        _add(codes, np.column_stack([Z, reward, np.ones(good)]), weight, sums)
         start += good
         if start < stop:
             return start
@@ -79,7 +79,7 @@ def add_matrix(code: Codes, phi: Array, reward: Array, weight: Array, sums: Any,
 
 
 def empty_heaps(begin: int, end: int, heaps: Any, sums: Any, work: Any) -> None:
-    """Add the rows of some heaps to the sums, those of a code together, in the order in which they came."""
+    """Add the rows of some partition buffers to the sums, in the order in which they came."""
     del work
     size, count = 4 if heaps.narrow else 8, sums.entries
     for k in range(begin, end):
@@ -104,27 +104,27 @@ def move_sums(
     table: Array,
     back: bool,  # noqa: FBT001  # as compiled loops take it
 ) -> bool:
-    """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table; ``back`` puts them there.
+    """Add the sums of ``count`` codes from ``first`` on, which lie at an address, to a table.
 
-    Entry ``source[a, e]`` of the sums of place s, action a is entry ``table[rows[s], target[a, e]]``. Returns whether
-    all entries that were added to are finite.
+    Entry ``source[a, e]`` of the sums of slot s, action a is entry ``table[rows[s], target[a, e]]``; with ``back`` it
+    is copied from there. Returns True if all changed entries are finite.
     """
     sums = at(address, np.dtype("f8"), count * length).reshape(count, length)
     s, a = np.divmod(np.arange(first, first + count), len(source))
-    here, there = (np.arange(count)[:, None], source[a]), rows[s][:, None] * table.shape[1] + target[a]
+    in_sums, in_table = (np.arange(count)[:, None], source[a]), rows[s][:, None] * table.shape[1] + target[a]
     flat = table.reshape(-1)
     if back:
-        sums[here] = flat[there]
+        sums[in_sums] = flat[in_table]
         return True
     with np.errstate(over="ignore", invalid="ignore"):
-        np.add.at(flat, there.ravel(), sums[here].ravel())
-    return bool(np.isfinite(flat[there]).all())
+        np.add.at(flat, in_table.ravel(), sums[in_sums].ravel())
+    return bool(np.isfinite(flat[in_table]).all())
 
 
 def pack_sums(address: int, length: int, count: int, source: Codes) -> bool:
     """Move entries ``source`` (q,) of each of ``count`` sums together, q <= length, in the order of the codes.
 
-    Returns whether all of them are finite.
+    Returns True if all of them are finite.
     """
     sums = at(address, np.dtype("f8"), count * length)
     packed = sums.reshape(count, length)[:, source]
@@ -158,21 +158,21 @@ class _Memory:
 
 
 def at(address: int, kind: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Return numbers in place; whoever owns their memory keeps it as long as they are used."""
+    """Return numbers at an address as an array, without a copy; their owner must keep the memory."""
     return np.asarray(_Memory(address, kind, count)) if count else np.zeros(0, dtype=kind)
 
 
 def _read(columns: Codes, start: int, stop: int) -> Array:
     """Return numbers start to stop of each column, (k, n) as float64."""
-    found = np.empty((len(columns), stop - start))
-    for values, (address, kind) in zip(found, columns[:, :2].tolist(), strict=True):
+    block = np.empty((len(columns), stop - start))
+    for values, (address, kind) in zip(block, columns[:, :2].tolist(), strict=True):
         dtype = np.dtype(KINDS[kind])
         values[:] = at(address + start * dtype.itemsize, dtype, values.size)
-    return found
+    return block
 
 
 def _first_bad(values: Array, limits: Array) -> int:
-    """Return how many rows come before the first with a value out of its limits."""
+    """Return the number of rows before the first with a value out of its limits."""
     good = ((values >= limits[:, :1]) & (values <= limits[:, 1:])).all(axis=0)
     return good.size if good.all() else int(good.argmin())
 
@@ -209,19 +209,19 @@ def _features(contexts: Array, action: Codes, phi: Any) -> Array:
 
 
 def _measured(contexts: Array, origin: Array, reference: int) -> Array:
-    """Measure the first columns from an origin, or in multiples of the reference column."""
-    found = contexts.copy()
-    for j, away in enumerate(origin.tolist()):
+    """Return contexts less the origin, or less its multiples of the reference column."""
+    measured = contexts.copy()
+    for j, origin_j in enumerate(origin.tolist()):
         if reference < 0:
-            found[j] -= away
+            measured[j] -= origin_j
         elif j != reference:
-            ratio = away / origin[reference]
-            found[j] = (found[j] - away) - (contexts[reference] - origin[reference]) * ratio
-    return found
+            ratio = origin_j / origin[reference]
+            measured[j] = (measured[j] - origin_j) - (contexts[reference] - origin[reference]) * ratio
+    return measured
 
 
-def _less_known(reward: Array, Z: Array, known: Array) -> Array:
-    """Take what the coefficients ``known`` of (phi, 1) give off the rewards."""
+def _subtract_known(reward: Array, Z: Array, known: Array) -> Array:
+    """Return the rewards less their prediction by the coefficients ``known`` of (phi, 1)."""
     for j, slope in enumerate(known[:-1].tolist()):
         if slope != 0.0:
             reward = reward - Z[:, j] * slope
@@ -230,6 +230,6 @@ def _less_known(reward: Array, Z: Array, known: Array) -> Array:
 
 def _add(code: Codes, Z: Array, weight: Array, sums: Any) -> None:
     if code.size:
-        held = (int(code.max()) + 1) * sums.length
-        running = at(sums.base, np.dtype("f8"), held).reshape(-1, sums.length)
+        size = (int(code.max()) + 1) * sums.length
+        running = at(sums.base, np.dtype("f8"), size).reshape(-1, sums.length)
         add_products(code, Z, weight, running, CirculantLayout(sums.entries).places())

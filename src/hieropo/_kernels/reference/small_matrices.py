@@ -1,7 +1,7 @@
 """Batches of small matrices, one for each task, with tasks along the last axis of every array.
 
-The order of every sum depends on the size of the matrices alone, and not on how many tasks there are: a task gets the
-same bits alone and among others.
+The order of every sum depends on the size of the matrices alone, and not on the number of tasks: a task gets the same
+bits alone and among others.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ FORMED = 1e4  # up to this size F'GF may be formed: it costs as many units of th
 
 
 def tasks_last(tasks: Array) -> Array:
-    """Make tasks the last axis."""
+    """Return the array with tasks as the last axis."""
     return np.ascontiguousarray(
         tasks.transpose(*range(1, tasks.ndim), 0)
     )  # moveaxis takes longer than a small copy
@@ -40,7 +40,7 @@ def cholesky(N: Array) -> tuple[Array, Array]:
 
 def solve_lower(L: Array, inverse: Array, X: Array) -> Array:
     """Return L^-1 X, for X (d, c, n)."""
-    found = np.empty_like(X)
+    solution = np.empty_like(X)
     for j in range(len(X)):
-        found[j] = (X[j] - product("kn,kcn->cn", L[j, :j], found[:j])) * inverse[j]
-    return found
+        solution[j] = (X[j] - product("kn,kcn->cn", L[j, :j], solution[:j])) * inverse[j]
+    return solution

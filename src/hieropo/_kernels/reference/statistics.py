@@ -5,7 +5,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes, Hashes
 from hieropo._utils.packed import triangle
 
-_PIECE = 2**18  # doubles of products that are made at once
+_PIECE = 2**18  # products computed at once
 ODD, MARK = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MINUS_ZERO = np.uint64(1 << 63)
@@ -19,19 +19,19 @@ def accumulate(code: Codes, phi: Array, reward: Array, weight: Array, sums: Arra
 
 
 @np.errstate(all="ignore")
-def add_products(code: Codes, Z: Array, weight: Array, sums: Array, places: Codes) -> None:
-    """Add ``w z z'`` of rows z (n, k), in their order, to entries ``places`` of the rows of ``sums`` that are named."""
+def add_products(code: Codes, Z: Array, weight: Array, sums: Array, slots: Codes) -> None:
+    """Add ``w z z'`` of rows z (n, k), in their order, to entries ``slots`` of the rows ``code`` of ``sums``."""
     i, j = triangle(Z.shape[1])
     step = max(1, _PIECE // i.size)
     for start in range(0, len(Z), step):
         part = slice(start, start + step)
-        left, right, to = Z[part], Z[part], code[part]
+        left, right, codes = Z[part], Z[part], code[part]
         if weight.size:
-            some = weight[part] != 0.0
-            to, right = to[some], right[some]
-            left = right * weight[part][some, None]
-        at = to[:, None] * sums.shape[1] + places
-        np.add.at(sums.reshape(-1), at.ravel(), (left[:, j] * right[:, i]).ravel())
+            has_weight = weight[part] != 0.0
+            codes, right = codes[has_weight], right[has_weight]
+            left = right * weight[part][has_weight, None]
+        offsets = codes[:, None] * sums.shape[1] + slots
+        np.add.at(sums.reshape(-1), offsets.ravel(), (left[:, j] * right[:, i]).ravel())
 
 
 @np.errstate(over="ignore")

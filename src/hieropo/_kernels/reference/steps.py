@@ -10,7 +10,7 @@ from hieropo._kernels.reference.small_matrices import FORMED, cholesky, product,
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, triangle, unpack
 
-_PIECE = 2**17  # doubles of T that are worked on at once
+_PIECE = 2**17  # numbers of T that are worked on at once
 
 
 @np.errstate(all="ignore")
@@ -46,8 +46,8 @@ def step_up(
             up = _up_formed if formed else _up_large
             message[..., tasks], inverse = up(T[..., tasks], factor, tolerance)
             log_det -= 2.0 * float(np.log(inverse).sum())
-        places = parent[start:stop, None] * i.size + np.arange(i.size)
-        np.add.at(out.reshape(-1), places.ravel(), message[i, j].T.ravel())
+        offsets = parent[start:stop, None] * i.size + np.arange(i.size)
+        np.add.at(out.reshape(-1), offsets.ravel(), message[i, j].T.ravel())
     return log_det
 
 
@@ -79,20 +79,20 @@ def step_down(
     for start, stop in _pieces(first, last, d):
         T = _sums(rows[start:stop], scale, d)
         for tasks, formed in _forms(T, factor):
-            some = np.arange(start, stop)[tasks]
-            m, inner = (tasks_last(table[parent[some]]) for table in parents[:2])
-            outer = tasks_last(parents[2][parent[some]]) if len(parents[2]) else None
+            part = np.arange(start, stop)[tasks]
+            m, inner = (tasks_last(table[parent[part]]) for table in parents[:2])
+            outer = tasks_last(parents[2][parent[part]]) if len(parents[2]) else None
             down = _down_formed if formed else _down_large
             L, inverse, u, GC = down(T[..., tasks], factor, tolerance, m, outer)
-            V = solve_lower(L, inverse, np.repeat(factor.T[:, :, None], some.size, axis=2))
+            V = solve_lower(L, inverse, np.repeat(factor.T[:, :, None], part.size, axis=2))
             MC = product("kan,kbn->abn", V, solve_lower(L, inverse, inner))
             if outer is not None:  # M outer = outer - V'V G outer
                 MC += outer - product("kan,kbn->abn", V, product("kan,abn->kbn", V, GC))
             cov = product("kan,kbn->abn", V, V) + product("akn,bkn->abn", MC, MC)
-            out[0][some] = (m + product("kan,kn->an", V, u)).T
-            out[1][some] = cov[i, j].T
+            out[0][part] = (m + product("kan,kn->an", V, u)).T
+            out[1][part] = cov[i, j].T
             if len(out[2]):
-                out[2][some] = np.moveaxis(MC, 2, 0)
+                out[2][part] = np.moveaxis(MC, 2, 0)
 
 
 def _pieces(first: int, last: int, d: int) -> list[tuple[int, int]]:
@@ -125,12 +125,12 @@ def _up_formed(T: Array, F: Array, _: float) -> tuple[Array, Array]:
 def _up_large(T: Array, F: Array, tolerance: float) -> tuple[Array, Array]:
     """Return X'X + c - |y|^2 and 1 / diag H, with R'R = G, B = R'y, H H' = I + (R F)(R F)' and X = H^-1 [R y]."""
     d = len(F)
-    root, left = _pivoted_root(T, tolerance)
+    root, rest = _pivoted_root(T, tolerance)
     RF = product("kjn,ja->kan", root[:, :d], F)
     H, inverse = cholesky(product("ian,jan->ijn", RF, RF) + np.eye(d)[:, :, None])
     X = solve_lower(H, inverse, root)
     message = product("kan,kbn->abn", X, X)
-    message[d, d] += left
+    message[d, d] += rest
     return message, inverse
 
 
@@ -187,28 +187,30 @@ def _reflected(columns: Array) -> tuple[Array, Array]:
 def _pivoted_root(T: Array, tolerance: float) -> tuple[Array, Array]:
     """Return [R y] (d, d + 1, n) with R'R = G and R'y = B, and c - |y|^2 (n,).
 
-    Pivots are the largest left over in units of their diagonal entry, so that columns may be of any scale; one below
-    ``tolerance`` of it is rounding. Along such a direction B is kept where it is more than rounding, in a row too small
-    to inform.
+    Pivots are the largest remainders in units of their diagonal entry, so that columns may have any scale; one below
+    ``tolerance`` of it is rounding error. In such a direction B stays where it is more than rounding error, in a row
+    too small to have an effect.
     """
     d, n = len(T) - 1, T.shape[2]
     tasks = np.arange(n)
-    whole = T[np.arange(d), np.arange(d)]
-    left, root, c = whole.copy(), np.zeros((d, d + 1, n)), T[d, d].copy()
+    diagonal = T[np.arange(d), np.arange(d)]
+    remaining, root, c = diagonal.copy(), np.zeros((d, d + 1, n)), T[d, d].copy()
     for k in range(d):
-        share = np.where((left >= 0.0) & (whole > 0.0), left / np.where(whole > 0.0, whole, 1.0), -1.0)
+        share = np.where(
+            (remaining >= 0.0) & (diagonal > 0.0), remaining / np.where(diagonal > 0.0, diagonal, 1.0), -1.0
+        )
         best = share.argmax(axis=0)
-        some, seen = share[best, tasks] >= 0.0, share[best, tasks] > tolerance
-        size = whole[best, tasks]
-        pivot = np.sqrt(np.where(seen, left[best, tasks], 1e-2 * tolerance * size))
+        active, informed = share[best, tasks] >= 0.0, share[best, tasks] > tolerance
+        size = diagonal[best, tasks]
+        pivot = np.sqrt(np.where(informed, remaining[best, tasks], 1e-2 * tolerance * size))
         row = T[best, :, tasks].T - product("rn,rin->in", root[:k, best, tasks], root[:k])
-        nothing = ~seen & (np.abs(row[d]) <= tolerance * np.sqrt(size * T[d, d]))
+        uninformed = ~informed & (np.abs(row[d]) <= tolerance * np.sqrt(size * T[d, d]))
         row /= pivot
-        row[d, nothing] = 0.0
-        left[best, tasks] = np.where(some, -1.0, left[best, tasks])
-        row[:d] = np.where(seen & (left >= 0.0), row[:d], 0.0)
-        row[best, tasks] = np.where(nothing, 0.0, pivot)
-        root[k] = np.where(some, row, 0.0)
-        left = np.where(left >= 0.0, np.maximum(left - root[k, :d] ** 2, 0.0), left)
+        row[d, uninformed] = 0.0
+        remaining[best, tasks] = np.where(active, -1.0, remaining[best, tasks])
+        row[:d] = np.where(informed & (remaining >= 0.0), row[:d], 0.0)
+        row[best, tasks] = np.where(uninformed, 0.0, pivot)
+        root[k] = np.where(active, row, 0.0)
+        remaining = np.where(remaining >= 0.0, np.maximum(remaining - root[k, :d] ** 2, 0.0), remaining)
         c -= root[k, d] ** 2
     return root, c

@@ -64,7 +64,7 @@ class NamelessError(ExampleError, SchemaError):
 
 @dataclass(slots=True)
 class Candidate:
-    """An action that could be taken: its tag and its features."""
+    """An eligible action: its tag and its features."""
 
     tag: str | None
     features: Features
@@ -77,21 +77,21 @@ class Example:
     Attributes
     ----------
     line : int
-        Its first line, from 1.
+        First line, from 1.
     shared : Features
         Features that do not depend on the action.
     candidates : list of Candidate
         None in the form ``cb``, whose actions have numbers only.
     taken : int or str
         Number of the action from 1; in the form ``cb`` its label, a number or a text.
-    listed : list, optional
-        The actions that could be taken, in the form ``cb``.
+    cb_eligible : list, optional
+        The eligible actions, in the form ``cb``.
     id, time, sampling_weight
         As the columns of these names.
     action : id
-        Id of the action taken, from the column that names actions.
+        Id of the logged action, from the column that names actions.
     eligible : list, optional
-        Ids of the actions that could be taken.
+        Ids of the eligible actions.
     """
 
     line: int
@@ -113,11 +113,11 @@ class Skipped:
     """An example that is no row of the log, and the reason."""
 
     line: int
-    why: str
+    reason: str
 
 
 def read_or_error(read: Callable[[], Example | Skipped]) -> Example | Skipped | ExampleError:
-    """Return an example, or the error that says why it cannot be read."""
+    """Return an example, or the error of one that cannot be read."""
     try:
         return read()
     except ExampleError as error:
@@ -148,7 +148,7 @@ class ColumnNames:
 
 @dataclass(slots=True)
 class FeatureCollector:
-    """Features of one line, combined as by Vowpal Wabbit: the values of a feature that comes twice are summed."""
+    """Features of one line, combined as by Vowpal Wabbit: repeated values of a feature are summed."""
 
     names: ColumnNames
     place: Place
@@ -197,12 +197,12 @@ class FeatureCollector:
 
 
 def number(text: str, place: Place, subject: str, column: str) -> float:
-    """Return the finite number that a text holds: an int where it is written as a whole number of 64 bits.
+    """Return a text as a finite number: an int where it is a whole number of 64 bits.
 
     Raises
     ------
     ExampleError
-        It is no finite number; ``subject`` names the quantity in the message.
+        The text is no finite number; ``subject`` names the quantity in the message.
     """
     try:
         whole = int(text) if text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS else None
@@ -460,15 +460,15 @@ def read_adf(
 ) -> Iterator[Example | Skipped | ExampleError]:
     """Yield examples of several lines, ended by an empty one: an optional shared line, then a line for each action."""
     reader = _Reader(name, unquote if quoted else str, names)
-    held: list[tuple[int, str]] = []
+    block: list[tuple[int, str]] = []
     for line, text in lines:
         if text.strip():
-            held.append((line, text))
-        elif held:
-            yield read_or_error(partial(_adf, held, reader))
-            held = []
-    if held:
-        yield read_or_error(partial(_adf, held, reader))
+            block.append((line, text))
+        elif block:
+            yield read_or_error(partial(_adf, block, reader))
+            block = []
+    if block:
+        yield read_or_error(partial(_adf, block, reader))
 
 
 def _adf(lines: list[tuple[int, str]], reader: _Reader) -> Example | Skipped:
@@ -543,7 +543,7 @@ def _cost(word: str, place: Place) -> tuple[int | str, float | None, float]:
 def _observed(
     costs: list[tuple[int | str, float | None, float]], place: Place
 ) -> tuple[int | str, float, float] | None:
-    """Find the action that was taken: the one with a cost and a probability."""
+    """Return the logged action, its cost and probability: the only action that has both; None where there is none."""
     observed = [(action, cost, p) for action, cost, p in costs if cost is not None and p > 0]
     if len(observed) > 1:
         raise ExampleError(

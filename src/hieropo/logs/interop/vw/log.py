@@ -1,4 +1,4 @@
-"""Files of Vowpal Wabbit as a source of rows: a first reading, the rows, and examples that cannot be read."""
+"""Files of Vowpal Wabbit as a source of rows: a first pass, the rows, and examples that cannot be read."""
 
 import gzip
 import os
@@ -42,8 +42,8 @@ class SetAside:
     Parameters
     ----------
     lenient : bool
-        True where a file with such examples may be used without them. Otherwise the file is still read to its end, so
-        that all of them are found.
+        True to use a file without such examples. Otherwise the file is still read to its end, to count and list all of
+        them.
     file : path, optional
         A .parquet or .csv file in which they are listed.
 
@@ -63,7 +63,7 @@ class SetAside:
         self._waiting: list[dict[str, Any]] = []
 
     def add(self, error: ExampleError, path: str) -> None:
-        """Count one example, and list it where a listing was asked for."""
+        """Count one example, and list it if there is a listing."""
         self._rows += 1
         key = error.column, error.reason
         reason, before = Reason(*key, 1, error.line, error.value, unit="line"), self._reasons.get(key)
@@ -82,8 +82,8 @@ class SetAside:
             self._listing.take(table, self._waiting[0]["line"])
             self._waiting = []
 
-    def finish(self, kept: int) -> Rejected:
-        """Write the listing and return the counts of examples set aside; ``kept`` others can be used.
+    def finish(self, usable: int) -> Rejected:
+        """Write the listing and return the counts of examples set aside; ``usable`` others can be used.
 
         Raises
         ------
@@ -93,13 +93,13 @@ class SetAside:
         Warns
         -----
         HieropoWarning
-            Examples were set aside: how many, and why.
+            Examples were set aside; the warning has their number and the reasons.
         """
         self._list()
         if self._listing is not None:
             self._listing.write()
         file = None if self._file is None else str(self._file)
-        rejected = Rejected(kept + self._rows, self._rows, tuple(self._reasons.values()), file=file)
+        rejected = Rejected(usable + self._rows, self._rows, tuple(self._reasons.values()), file=file)
         rejected.check(lenient=self._lenient, cause="Is it the right form, and is the file whole?")
         if rejected.rows:
             warn(f"{rejected.counted()} were set aside.{rejected.listed}")
@@ -142,20 +142,20 @@ class Columns:
 
 @dataclass(slots=True)
 class FirstPass:
-    """The result of one reading of a file.
+    """The result of a first pass over a file.
 
     Attributes
     ----------
     rows : int
     skipped : Counter
-        Examples that are no rows, by reason.
-    shared, own : Columns
-        Features that do not depend on the action, and those of the actions taken.
+        Number of examples that are no rows, by reason.
+    shared, of_action : Columns
+        Features that do not depend on the action, and those of the logged actions.
     ids : dict
         Distinct ids of actions, in order of appearance.
-    listed : bool
-        True where an example lists the actions that could be taken.
-    extras : set of str
+    lists_eligible : bool
+        True where an example lists its eligible actions.
+    optional : set of str
         Columns beside action, reward and pscore that some example has.
     """
 
@@ -168,7 +168,7 @@ class FirstPass:
     optional: set[str] = field(default_factory=set)
 
     def action_column(self, name: str) -> str:
-        """Return the column of a feature of the action taken."""
+        """Return the column of a feature of the logged action."""
         return f"action.{name}" if name in self.shared.kinds else name
 
     def kinds(self) -> dict[str, str]:
@@ -184,7 +184,7 @@ class FirstPass:
         }
 
     def has_rows_without(self, name: str) -> bool:
-        """Return whether some row has no text in a column of text."""
+        """Return True where some row has no text in a column of text."""
         return self.rows > (
             self.shared.rows
             | {self.action_column(column): rows for column, rows in self.of_action.rows.items()}
@@ -212,7 +212,7 @@ def first_pass(examples: Iterable[Example | Skipped], path: object) -> FirstPass
     result = FirstPass()
     for example in examples:
         if isinstance(example, Skipped):
-            result.skipped[example.why] += 1
+            result.skipped[example.reason] += 1
             continue
         result.rows += 1
         result.shared.note(example.shared, example.line, path)
@@ -262,7 +262,8 @@ def from_vw(
         Named as the options of Vowpal Wabbit that read it.
     action : str, optional
         Where actions have features: the column that names them, such as ``"Action.article"``, or ``"tag"``. Default
-        their number in the example, from 1, which names an action only where the same ones come in the same order.
+        their number in the example, from 1, which identifies an action only if all examples list the same actions in
+        the same order.
     columns : sequence of str, optional
         Columns of features to read. Default all; of more than 1,000 some must be chosen.
     one_hot : sequence of str
@@ -298,7 +299,7 @@ def from_vw(
     Warns
     -----
     HieropoWarning
-        Examples are left out, having no label, or were set aside: how many, and why.
+        Examples without a label are left out, or examples were set aside; the warning has their number and the reasons.
     """
     if form not in get_args(Form):
         raise InputError(f"form={form!r} is none of {', '.join(map(repr, get_args(Form)))}.")
@@ -501,7 +502,7 @@ class VWLog:
 
 
 def _left_out_text(skipped: dict[str, int]) -> str:
-    return "".join(f", {number:,} {why} are left out" for why, number in skipped.items())
+    return "".join(f", {number:,} {reason} are left out" for reason, number in skipped.items())
 
 
 def _stamp(path: Path) -> tuple[int, int]:
