@@ -19,8 +19,8 @@ and with two on the unit circle, tasks that differ little or much, and few rows;
 from isotropic (condition number 10^4) and tasks look along one direction much more than along others, so that the
 paper's proof fails there.
 
-What is "exact" has sqrt of the chi-squared quantile in alpha's place. A seed gives the same figures with any number of
-processes.
+"Exact" bounds have the root of the chi-squared quantile in place of alpha. A seed gives the same figures with any
+number of processes.
 """
 
 import os
@@ -69,24 +69,24 @@ TIGHTER = 50.0
 TAKEN = ("alpha", f"{PESSIMISM:g}")
 
 INTRODUCTION = """\
-Whether Theorem 2 of arXiv 2212.04720 bounds what a policy loses, how tightly, and what is tighter. The problem is
-explained at the head of `experiments/bounds.py`, the bounds at that of
-`src/hieropo/evaluation/by_posterior/bounds.py`. The hierarchy is
-known in all runs. The seed is {seed}. After ± stands one Monte Carlo standard error. "Smallest" is no reading of the
-theorem that somebody with a log could take; it shows how much of the theorem's size is its gamma. Where the bound of
-FlatOPO, for each task alone, is below theorem 2, the theorem does not show what the hierarchy brings; "apart" does.
+Tests of Theorem 2 of arXiv 2212.04720 as a bound on the loss of a policy, its tightness, and tighter bounds. The
+problem is explained at the head of `experiments/bounds.py`, the bounds at that of
+`src/hieropo/evaluation/by_posterior/bounds.py`. The hierarchy is known in all runs.
+The seed is {seed}. After ± stands one Monte Carlo standard error. "Smallest" cannot be computed from a log; it
+shows the part of gamma in the size of the theorem's bound. Where the bound of FlatOPO, for each task alone, is below
+theorem 2, the theorem does not show the benefit of the hierarchy; "apart" does.
 """
 
 FAILURES = """\
-How many tasks lose more than a bound and, in parentheses, the largest loss over the bound, with delta = 1/e, 0.1, 0.05
-and 0.01; the policy takes off alpha sds.
+Number of tasks that lose more than a bound and, in parentheses, the largest ratio of loss to bound, with delta = 1/e,
+0.1, 0.05 and 0.01; the pessimism of the policy is alpha.
 """
 STEPS = """\
-Tasks with a spectral norm of Sigma~_s Sigma_0^-1 above 1, which the proof excludes, and tasks where what it concludes
-from that is wrong for some G_*.
+Tasks with a spectral norm of Sigma~_s Sigma_0^-1 above 1, which the proof excludes, and tasks where its conclusion
+is wrong for some G_*.
 """
 CONSTANTS = """\
-alpha = sqrt(5 d log 1/delta) over the exact simultaneous constant, and up to which delta alpha is not too small.
+alpha = sqrt(5 d log 1/delta) over the exact simultaneous constant; the largest delta for which alpha is large enough.
 """
 
 
@@ -204,7 +204,7 @@ class Run:
 
 @dataclass(frozen=True)
 class World:
-    """What was drawn: parameters (m, d), what each may choose from (m, E, K, d), and what the log says."""
+    """The draws of a run: parameters (m, d), candidates (m, E, K, d), and the posterior given the log."""
 
     theta: Array
     candidates: Array
@@ -218,7 +218,7 @@ class World:
         return np.einsum("sei,sej->sij", phi, phi) / phi.shape[1]
 
     def chosen(self, pessimism: float) -> NDArray[np.int64]:
-        """What a policy does in each context, (m, E)."""
+        """Actions of a policy in each context, (m, E)."""
         m, d = len(self.candidates), self.candidates.shape[-1]
         policy = LCBPolicy(self.posterior, pessimism=pessimism)
         tasks = np.repeat(self.posterior.moments.tasks, CONTEXTS)
@@ -309,7 +309,7 @@ def over(runs: list[Run], name: str, policy: int) -> tuple[float, float, float]:
 
 
 def goals(results: dict[Setting, list[Run]]) -> str:
-    """What was to be reached, and what came out."""
+    """A goal and its result."""
     lines = []
     for words, settings in (
         ("the paper's settings", PAPER),
@@ -423,7 +423,7 @@ def main() -> None:
         "## Goals\n",
         goals(results),
         *tight(results),
-        "## How often a task loses more than a bound\n",
+        "## Tasks that lose more than a bound\n",
         FAILURES,
         failures(results),
         "## Where the proof of theorem 2 fails\n",

@@ -320,7 +320,7 @@ def main() -> None:
     columns = list(rows[0])
     body = table(columns, [[each[column] for column in columns] for each in rows])
     write(chosen.out, [
-        "# Claims of the default learner, and what it gains", INTRODUCTION.format(seed=SEED), body,
+        "# Claims and gains of the default learner", INTRODUCTION.format(seed=SEED), body,
         provenance(chosen.command),
     ])  # fmt: skip
 

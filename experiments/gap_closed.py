@@ -185,7 +185,7 @@ def goal_table(runs: list[Run]) -> str:
 
 
 def cost_table(runs: list[Run]) -> str:
-    """What each part costs that has to be learned."""
+    """Table of the cost of learning each part."""
     loss = losses(runs)
     rows = [
         ["mu, with its true hyper-prior", KNOWN],
@@ -256,12 +256,12 @@ def report(runs: dict[Setting, list[Run]], command: str) -> list[str]:
         provenance(command),
         "## The setting of the goal",
         goal_table(goal),
-        "## What learning costs",
-        "HierOPO in the same runs, where only the parts named are learned and the others are true.",
+        "## The cost of learning",
+        "HierOPO in the same runs, where only the named parts are learned and the others are true.",
         cost_table(goal),
         "## Other settings",
         (
-            "The shape is the one that the default chose; the warnings, too, are its. A fit that was refused "
+            "The shape and the warnings are those of the default. A fit that was refused "
             '(`NumericalError`) was made with `task_cov="diag"` or `"isotropic"` instead, as the message advises.'
         ),
         side_table(runs),

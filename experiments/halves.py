@@ -224,8 +224,8 @@ def verdict(results: Results, studies: dict[str, Study]) -> str:
     low = [f"{name} ({part:g})" for (name, part), claim in found.items() if claim.below]
     high = [f"{name} ({part:g})" for (name, part), claim in found.items() if claim.above]
     return (
-        "The claim: the learned hierarchy is nowhere more than one standard error (the corrected one, here after ±) "
-        "below the better of complete pooling and separate policies, and more than one above both somewhere.\n\n"
+        "The claim: the learned hierarchy is never more than one standard error (the corrected one, here after ±) "
+        "below the better of complete pooling and separate policies, and in some log more than one above both.\n\n"
         f"- Below: {', '.join(low) or 'nowhere'}.\n- Above both: {', '.join(high) or 'nowhere'}.\n"
     )
 
@@ -236,7 +236,7 @@ def report(results: Results, studies: dict[str, Study], command: str) -> list[st
     text = [
         "# Halves of real experiments",
         (
-            f"Policies learned on one half of a randomised experiment and judged on the other: {count} halves, "
+            f"Policies learned on one half of a randomised experiment and evaluated on the other: {count} halves, "
             f"seed {SEED}. Method and standard errors are explained at the head of `experiments/halves.py`, the logs "
             "in `experiments/studies.py`. The data are not part of the repository."
         ),

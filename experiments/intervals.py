@@ -67,15 +67,14 @@ WORDS = {
 
 
 INTRODUCTION = """\
-How often an interval `mean ± 1.96 sd` holds the truth, for what `learn` makes of a log: with the estimate taken as
-known ("plug-in"), corrected to first order, integrated over the hierarchies that the log leaves possible, and as it
-chooses by itself ("auto"). The problem is explained at the head of `experiments/intervals.py`. The seed is {seed}.
+Coverage of the interval `mean ± 1.96 sd` of posteriors that `learn` gives: with the estimate taken as known
+("plug-in"), corrected to first order, integrated over the posterior of the hyper-parameters, and by its own choice of
+these ("auto"). The problem is explained at the head of `experiments/intervals.py`. The seed is {seed}.
 After ± stands one Monte Carlo standard error.
 
 The exponents in the priors of the integrated method were set in the worlds "paper" and "correlated" with 10 to 100
-tasks, on logs of other seeds. The world "intercept" was not looked at for that. It did show that 400 tasks are not
-always many: corrected to first order, its new tasks were covered to 0.895, and "auto" has integrated since where the
-log leaves a variance open.
+tasks, on logs of other seeds, without the world "intercept". That world later showed that 400 tasks can be too few for
+the first order: the coverage of its new tasks was 0.895. Since then "auto" integrates where a variance is uncertain.
 """
 
 
@@ -167,7 +166,7 @@ def summary(runs: list[Run]) -> tuple[Array, Array]:
 
 
 def goals(results: dict[Setting, list[Run]]) -> str:
-    """What was to be reached by "auto", and what came out."""
+    """A goal of "auto" and its result."""
     wanted = {10: (0.94, 1.0, None), 30: (None, None, (0.93, 0.97)), 100: (0.945, 1.0, (0.93, 0.97))}
     lines = []
     for setting, runs in results.items():
@@ -198,7 +197,7 @@ def chapter(setting: Setting, runs: list[Run]) -> list[str]:
     return [
         f"## {setting.world}, m = {setting.tasks}, n = {setting.rows}\n",
         table(("method", *COLUMNS), lines),
-        f"{len(runs)} runs. Shape of the estimate: {counts}. What auto did: {did}.\n",
+        f"{len(runs)} runs. Shape of the estimate: {counts}. Methods of auto: {did}.\n",
     ]
 
 

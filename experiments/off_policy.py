@@ -51,7 +51,7 @@ class World:
     reward : {"normal", "binary", "spend"}
         Scores are means; or logits of a 1, or of spending a log-normal amount.
     uneven : bool
-        Whether some tasks have many times the rows of others.
+        True where some tasks have many times the rows of others.
     """
 
     words: str
@@ -82,22 +82,22 @@ FIRST = "rare tasks"
 _CONTEXTS = 300  # over which the value of one task is taken
 
 INTRODUCTION = """\
-How often a 95 % interval holds the truth: of the policy's value, and of its gain over the incumbent. The problem is
+Coverage of 95 % intervals of the policy's value, and of its gain over the incumbent. The problem is
 explained at the head of `experiments/off_policy.py`. The seed is {seed}. After ± stands one Monte Carlo standard error.
 Coverage is given over all runs whose log had an effective sample size of at least 200, and over those of them in which
 the estimate was not withheld ("trusted"); the share of these is in the column of that name. The last column compares
-root mean squared errors. LS has lower ends alone, which are to hold in 97.5 % at least. DM claims no interval.
+root mean squared errors. LS has lower ends alone; the goal for them is at least 97.5 %. DM has no interval.
 
-The world "sharp" was used to choose what is done about large weights: that an end of an interval is the farther of t's
-and the bootstrap's, and that the interval of IPS holds that of SNIPS. By t alone IPS covered to 0.88 there, and to 0.91
-in "rarer". Some of the settings of "tasks" and "rare tasks" showed that a task's own variance must not weigh it: single
-tasks were then covered to less than 0.2 where rewards were rare.
+The treatment of large weights was chosen in the world "sharp": an end of an interval is the farther of those by t and
+by the bootstrap, and the interval of IPS contains that of SNIPS. By t alone the coverage of IPS was 0.88 there, and
+0.91 in "rarer". Some settings of "tasks" and "rare tasks" showed that a task must not be weighted by its own variance:
+the coverage of single tasks was then below 0.2 where rewards were rare.
 """
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What policies do and earn in some rows, (n, K)."""
+    """Probabilities of actions and expected rewards in some rows, (n, K)."""
 
     incumbent: Array
     policy: Array
@@ -119,7 +119,7 @@ def mean_reward(world: World, scores: Array) -> Array:
 
 
 def rows_of(world: World, context: Array, effects: Array) -> Rows:
-    """What happens in contexts (..., 2) of tasks with effects (..., K)."""
+    """Return the rows of contexts (..., 2) of tasks with effects (..., K)."""
     k = np.arange(world.actions)
     known = context @ (0.5 * np.stack([np.cos(k), np.sin(2 * k)])) + 0.3 * k / world.actions
     logits = world.sharp * (context @ np.stack([np.sin(k), np.cos(3 * k)]))
@@ -254,7 +254,7 @@ def summaries(runs: list[Run]) -> dict[str, Summary]:
 
 
 def goals(results: dict[str, list[Run]]) -> str:
-    """What was to be reached, and what came out."""
+    """A goal and its result."""
     lines = []
     for world, runs in results.items():
         for name in ("IPS", "DR"):

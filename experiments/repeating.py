@@ -1,4 +1,4 @@
-"""What programs that repeat runs share: their options, and runs in processes."""
+"""Options of programs that repeat runs, and runs in processes."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Options(NamedTuple):
-    """What was asked for on the command line, and the command that asks for it again."""
+    """Options of a command line, and the command that repeats it."""
 
     share: float
     out: Path

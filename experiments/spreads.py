@@ -34,10 +34,10 @@ SEED = 20261128
 WANTED = 0.93
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "spreads.md"
 INTRODUCTION = """\
-How often 95 % intervals of standard deviations between tasks (and regions) hold the truth, and how many begin at 0. The
-logs are explained at the head of `experiments/spreads.py`; noise has an sd of 1. The seed is {seed}. After ± stands one
-Monte Carlo standard error. Wanted is {wanted} in every line; {met} of {lines} have it within two standard errors, and
-the least is {least}.
+Coverage of 95 % intervals of standard deviations between tasks (and regions), and the share of them that begin at 0.
+The logs are explained at the head of `experiments/spreads.py`; noise has an sd of 1. The seed is {seed}. After ± stands
+one Monte Carlo standard error. The goal is {wanted} in every line; {met} of {lines} have it within two standard
+errors, and the least is {least}.
 """
 
 

@@ -28,7 +28,7 @@ class Study:
     ----------
     task : (n,) ids
     unit : (n,) codes
-        What is drawn into one half or the other, with all its rows.
+        Units that are drawn into one half or the other, with all their rows.
     actions : tuple of str
         The K actions.
     action : (n,) codes into ``actions``
@@ -95,8 +95,8 @@ def star(folder: Path) -> Study:
 
     A row is a pupil in a grade; its scores, of reading and mathematics, are in standard deviations of the grade.
     Classes were randomised within school and grade, the strata. A pupil with all grades goes to one half. Pupils of
-    both halves sat in the same classes, so that teachers are part of what is learned; and the pupils of a class have
-    its luck in common, which a model of the school takes for evidence many times over.
+    both halves were in the same classes, so that effects of teachers are part of the coefficients; and the pupils of a
+    class share its effect, which a model of the school counts as independent evidence.
     """
     found = _Table(folder, "star_aer")
     parts = []
@@ -126,7 +126,7 @@ def star_grades(folder: Path) -> Study:
 
 
 def thornton(folder: Path) -> Study:
-    """Thornton (2008): a cash incentive in 119 villages; reward = whether the person collected the result.
+    """Thornton (2008): a cash incentive in 119 villages; reward = 1 if the person collected the result.
 
     The incentive is cut at 0.01, 1.2 and 2.2 dollars; the strata are the villages.
     """
@@ -144,8 +144,8 @@ def thornton(folder: Path) -> Study:
 def kenya(folder: Path) -> Study:
     """Voter registration in Kenya: six arms in blocks of six polling stations; reward = new voters per old one.
 
-    Each arm comes once in a block, so that what can be chosen for the held-out stations are the arms that the learner
-    did not see there: a block's own rows can help only by way of other arms.
+    Each arm comes once in a block, so that the arms to choose from for the held-out stations have no rows of that block
+    in the learned half: rows of a block inform only through its other arms.
     """
     found = _Table(folder, "kenya_voter_reg")
     arm, rate = found["treatment"], found["reg_byrv13"]

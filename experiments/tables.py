@@ -1,4 +1,4 @@
-"""What the programs of this folder share: figures with their errors, Markdown tables, where a table comes from."""
+"""Figures with their errors, Markdown tables, and the provenance of a table."""
 
 from collections.abc import Iterable
 from pathlib import Path

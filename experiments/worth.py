@@ -1,4 +1,4 @@
-"""What a policy is worth: how often what the posterior says of values, harm and certificates holds.
+"""Calibration of values, probabilities of harm and certificates.
 
     python experiments/worth.py                # writes docs/results/worth.md; some minutes on two processors
     python experiments/worth.py --share 0.05 --out /tmp/worth.md
@@ -62,25 +62,24 @@ POINTS = 3
 FIRST = 3  # runs of each setting that are shown one by one, for a test to make again
 
 INTRODUCTION = """\
-How often what the posterior says of a policy's worth holds: the value of the policy in each task, chosen from the same
-log, the value of the fleet, its difference to an incumbent, the certificate, and the probability of harm. The problem
-is explained at the head of `experiments/worth.py`. The seed is {seed}. After ± stands one Monte Carlo standard error:
-with a learned hierarchy a run costs so much more that the shares of fleets, one yes or no a run, are known to 1.3 to 4
-points only, where everything else is known to a fraction of a point.
+Calibration of the posterior of a policy that was learned from the same log: its value in each task, the value of the
+fleet, its difference to an incumbent, the certificate, and the probability of harm. The problem is explained at the
+head of `experiments/worth.py`. The seed is {seed}. After ± stands one Monte Carlo standard error. Runs with a learned
+hierarchy are slow and few, so that coverage of fleets, one interval a run, has errors of 1.3 to 4 points;
+all other errors are a fraction of a point.
 """
 
 READING = """\
-With the hierarchy known every goal is met. Learned by "auto", one thing is off by more than chance: in the world
-"intercept" with 30 tasks the posterior promises a gain over "pooled" of 0.052 where it is 0.036, and more tasks are
-harmed than P(harm) says, by 8 points in the worst tenth and by 4 in the mean of all. What decides between actions there
-are slopes with sds of 0.3 and 0.1 between tasks under noise of sd 1. 20 rows a task hardly tell that they are so small,
-and the hierarchies that stay possible have larger ones on average, probably by their prior: intervals and certificates
-get too wide, but the means of tasks are shrunk too little, and the gain of a policy that acts on them is too large. The
-plug-in promises 0.044 for 0.037, and in its first tenth 6 in a hundred for 12. With 100 and 400 tasks "auto" promises
-0.044 for 0.041 and 0.041 for 0.040. So a gate at P(harm) 0.05 on a log of few tasks that differ little lets through
-somewhat more harm than it says. The other misses are within two standard errors. The plug-in interval of a fleet's
-difference, which covers 0.79 to 0.88 in six of the nine settings, should not be used; nor should tasks be taken as
-independent.
+With the hierarchy known every goal is met. Learned by "auto", one result is off by more than chance: in the world
+"intercept" with 30 tasks the posterior gain over "pooled" is 0.052 where the true one is 0.036, and P(harm) is too low,
+by 8 points in the worst tenth and by 4 in the mean of all. There the actions differ by slopes with sds of 0.3 and 0.1
+between tasks under noise of sd 1. 20 rows a task hardly show that these sds are so small, and their posterior means are
+larger, probably because of the prior: intervals and certificates are too wide, the means of tasks are shrunk too
+little, and the gain of a policy that is chosen by them is too large. The plug-in gain is 0.044 for a true 0.037, and in
+its first tenth P(harm) is 6 in a hundred for 12. With 100 and 400 tasks "auto" has 0.044 for 0.041 and 0.041 for 0.040.
+So a gate at P(harm) 0.05 on a log of few tasks that differ little passes somewhat more harm than 5 %. The other misses
+are within two standard errors. The plug-in interval of a fleet's difference, which covers 0.79 to 0.88 in six of the
+nine settings, should not be used; nor should tasks be taken as independent.
 """
 
 
@@ -119,7 +118,7 @@ class Run:
 
 @dataclass(frozen=True)
 class World:
-    """What was drawn, and what all methods are judged by."""
+    """The draws of a run, by which all methods are evaluated."""
 
     truth: TrueTasks
     log: SimulatedLog
@@ -198,7 +197,7 @@ def judge(
 
 
 def within(law: Any, column: int, truth: float) -> float:
-    """Whether the truth is in the equal-tailed interval of one sum."""
+    """True where the truth is in the equal-tailed interval of one sum."""
     spread = np.sqrt(law.covs[:, column, column])
     low, high = (
         normal_mixture_quantile(law.weights, law.means[:, column], spread, q) for q in (0.025, 0.975)
@@ -349,9 +348,9 @@ def plans(found: Array) -> list[str]:
     low, middle, high = (f"{value:.0f}" for value in np.quantile(needed, [0.1, 0.5, 0.9]))
     words = (
         f"In {len(found)} runs of the world {PLANS.world} with the hierarchy known, m = {PLANS.tasks} and n = "
-        f"{PLANS.rows}, the rows that one task needs until its certificate is expected at half of what it is "
-        f"(tenth, median, ninth tenth: {low}, {middle}, {high}) were then drawn. The certificate with them, over the "
-        f"half that was expected, is {ratio_by} in the mean."
+        f"{PLANS.rows}, one task then got the rows after which its expected certificate is half of the present one "
+        f"(tenth, median, ninth tenth: {low}, {middle}, {high}). The mean ratio of the certificate with them to that "
+        f"half is {ratio_by}."
     )
     return ["## Rows needed\n", words + "\n"]
 
@@ -370,7 +369,7 @@ def main() -> None:
         planned = np.array(list(pool.map(one_plan, range(count), chunksize=5)))
     reached = goals(results)
     parts = [
-        "# What a policy is worth, and whom it would harm: how often it holds\n",
+        "# Calibration of values, certificates and probabilities of harm\n",
         INTRODUCTION.format(seed=SEED),
         provenance(chosen.command),
         "## Goals\n",

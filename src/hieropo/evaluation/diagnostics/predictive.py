@@ -318,7 +318,7 @@ class _Rows(NamedTuple):
     number: Codes
 
     def some(self, rows: Codes) -> "_Rows":
-        return _Rows(*(column[rows] for column in self))
+        return _Rows(self.task[rows], self.action[rows], self.scaled[rows], self.number[rows])
 
 
 def _left_out(residual: Array, variance: Array, counts: Array, noise: Array) -> tuple[Array, Array, Array]:
