@@ -181,7 +181,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     batches = [batch for part in parts_of(log.source, log.roles.columns)[:groups] for batch in part.batches()]
     rows = sum(batch.num_rows for batch in batches)
     total = Accumulator(d)
-    numbering = DictionaryCodes(total.running.places.rows_of_texts, total.running.places.rows_of_ids)
+    numbering = DictionaryCodes(total.running.keys.rows_of_texts, total.running.keys.rows_of_ids)
     found = [in_place(batch, log.roles) for batch in batches]
     codes = [numbering.codes(*each.task) for each in found if each is not None]
     tasks = len(total)
@@ -189,7 +189,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     def run(which: list[Any], cache: int, known: int) -> float:
         column_pass._CACHE = cache
         sums = Accumulator(d)
-        sums.running.places.rows_of_ids(np.arange(known))
+        sums.running.keys.rows_of_ids(np.arange(known))
         sketcher = RowSketcher(None)
         way = column_pass.ColumnPass(log.features, sums.running, sketcher)
         sums.running.running()  # takes the memory

@@ -51,7 +51,7 @@ def _columns() -> None:
     sums, sketcher = UnitAccumulator(per_action(["a", "b"], ["x"])), RowSketcher(["a", "b"])
     running = sums.running
     features = per_action(["a", "b"], ["x"])
-    running.places.rows_of_ids(r.task)
+    running.keys.rows_of_ids(r.task)
     columns = [
         Column.of(r.reward.ctypes.data, "f8", "reward"),
         Column.of(r.ones.ctypes.data, "f8", "context"),
@@ -59,7 +59,7 @@ def _columns() -> None:
     rows = ColumnPass(features, running, sketcher)
     rows.add(columns, r.task * running.blocks + r.action, r.action, weighted=False)
     plain = Accumulator(1)
-    plain.running.places.rows_of_ids(r.task)
+    plain.running.keys.rows_of_ids(r.task)
     ColumnPass(Columns(("x",)), plain.running, RowSketcher()).add(columns, r.task, None, weighted=False)
     work = Work.of(plain.running.layout)
     backend.heaps().empty_heaps(0, 0, PartitionBuffers.none(), plain.running.running(), work)

@@ -68,14 +68,14 @@ class RunningSums:
     dim: int
     blocks: int
     offset: Array | None
-    places: GrowingKeys
+    keys: GrowingKeys
     layout: CirculantLayout
 
     def __init__(
-        self, dim: int, blocks: int = 1, places: GrowingKeys | None = None, offset: Array | None = None
+        self, dim: int, blocks: int = 1, keys: GrowingKeys | None = None, offset: Array | None = None
     ) -> None:
         self.dim, self.blocks, self.offset = dim, blocks, offset
-        self.places = GrowingKeys() if places is None else places
+        self.keys = GrowingKeys() if keys is None else keys
         self.layout = CirculantLayout(dim + 2)
         self.squares: RunningSums | None = None
         self._sums = Region(self.layout.length)
@@ -83,7 +83,7 @@ class RunningSums:
         self._work: Work | None = None
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.keys)
 
     def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, in_block: Any = 0) -> None:
         """Add checked rows (n,) to the tasks in the slots ``place`` (n,), in their blocks ``in_block`` (n,)."""
@@ -95,7 +95,7 @@ class RunningSums:
         self._add(code, phi, reward, weights.factors())
         if weights.sampling_weight is not None:
             if self.squares is None:
-                self.squares = RunningSums(self.dim, self.blocks, self.places)
+                self.squares = RunningSums(self.dim, self.blocks, self.keys)
             self.squares._add(code, phi, reward, weights.squared())
 
     def _add(self, code: Codes, phi: Array, reward: Array, factors: Array) -> None:
@@ -189,10 +189,10 @@ class RunningSums:
     def start(self, keys: Keys, table: Array, squares: Array | None, slots: Slots, pairs: Array) -> None:
         """Continue from sums and counts in the form of :meth:`add_sums` and :meth:`add_counts`."""
         rows = np.arange(len(keys))
-        self.places = GrowingKeys.after(keys)
+        self.keys = GrowingKeys.after(keys)
         self._sums.take(table, rows, slots)
         if squares is not None:
-            self.squares = RunningSums(self.dim, self.blocks, self.places)
+            self.squares = RunningSums(self.dim, self.blocks, self.keys)
             self.squares._sums.take(squares, rows, slots)
         counts = np.zeros_like(pairs)
         self.add_counts(counts, rows)
@@ -228,8 +228,8 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
     drop : bool
         Free the sums of the workers meanwhile, so that little more memory than theirs is used.
     """
-    first = workers[0].places if drop else GrowingKeys.after(workers[0].places.keys())
-    rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.places) for worker in workers[1:])]
+    first = workers[0].keys if drop else GrowingKeys.after(workers[0].keys.keys())
+    rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.keys) for worker in workers[1:])]
     keys, blocks = first.keys(), workers[0].blocks
     pairs = np.zeros((len(keys), 2 * blocks))
     for worker, task_rows in zip(workers, rows, strict=True):
@@ -297,7 +297,7 @@ class Accumulator:
                 f"accumulator of {self._dim} features: phi ({values.size}, {self._dim}) and one task id a row are "
                 "needed."
             )
-        place = self.running.places.rows_of_ids(tasks)
+        place = self.running.keys.rows_of_ids(tasks)
         self.running.add(place, table, values, weights)
         return place
 

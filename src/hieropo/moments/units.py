@@ -359,7 +359,7 @@ class UnitAccumulator:
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
         x = phi[:, int(self._row.intercept) :]
         table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
-        place = self.running.places.rows_of_ids(tasks)
+        place = self.running.keys.rows_of_ids(tasks)
         self.running.add(place, table, values, weights, in_block=actions)
         return place
 

@@ -109,8 +109,8 @@ class Worker:
             self._total = _resumed(features, start.moments)
             self._task_levels = start.task_levels.copy()
             self._sketcher = RowSketcher(features.actions, start.sketch)
-        self._places = self._total.running.places
-        self._tasks = DictionaryCodes(self._places.rows_of_texts, self._places.rows_of_ids)
+        self._keys = self._total.running.keys
+        self._tasks = DictionaryCodes(self._keys.rows_of_texts, self._keys.rows_of_ids)
         self._actions = ActionNumbers(features, joining)
         self._rows, self._expected = 0, expected
         self._columns: ColumnPass | None = None
@@ -143,7 +143,7 @@ class Worker:
             row += batch.num_rows
             del batch  # before the next one is decoded
         for reducer in reducers:
-            reducer.finish(self._places.ids_at, self._actions.ids)
+            reducer.finish(self._keys.ids_at, self._actions.ids)
 
     def _add_in_place(self, batch: Any, row: int) -> CheckedRows | None:
         """Add the first rows of a record batch in place, up to the first bad value, and return them."""
@@ -174,7 +174,7 @@ class Worker:
             except UnknownActionError:
                 return None
         task = self._tasks.codes(*rows.task)
-        self._refuse_too_large(lambda: len(self._places))
+        self._refuse_too_large(lambda: len(self._keys))
         return task, action
 
     @property

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", str: "text", tuple: "a list", dict: "a table"}
 
 
-def read(cls: type[T], table: Any, place: str) -> T:
+def read(cls: type[T], table: Any, location: str) -> T:
     """Return the dataclass ``cls`` with the values of ``table``, which is at ``place`` in the file.
 
     Raises
@@ -25,24 +25,24 @@ def read(cls: type[T], table: Any, place: str) -> T:
         A key is missing or unknown, or a value is of another type; names key and place.
     """
     if not isinstance(table, Mapping):
-        raise InputError(f"{place} is {table!r}; a table is needed.")
+        raise InputError(f"{location} is {table!r}; a table is needed.")
     types = get_type_hints(cls)
     known_fields = {setting.name: setting for setting in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     unknown = [key for key in table if key not in known_fields]
     if unknown:
         raise InputError(
-            f"{place} has the unknown setting {unknown[0]!r}; it may have {', '.join(sorted(known_fields))}. Is it "
+            f"{location} has the unknown setting {unknown[0]!r}; it may have {', '.join(sorted(known_fields))}. Is it "
             "misspelt?"
         )
     missing = [name for name, setting in known_fields.items() if name not in table and not _optional(setting)]
     if missing:
         raise InputError(
-            f"{place} lacks the setting {missing[0]!r}. Take it from the file that comes with hieropo."
+            f"{location} lacks the setting {missing[0]!r}. Take it from the file that comes with hieropo."
         )
-    return cls(**{key: _value(types[key], value, f"{place}.{key}") for key, value in table.items()})
+    return cls(**{key: _value(types[key], value, f"{location}.{key}") for key, value in table.items()})
 
 
-def with_changes(value: T, table: Mapping[str, Any], place: str) -> T:
+def with_changes(value: T, table: Mapping[str, Any], location: str) -> T:
     """Return ``value``, a dataclass of optional settings, with the settings of ``table`` replaced.
 
     Raises
@@ -50,7 +50,7 @@ def with_changes(value: T, table: Mapping[str, Any], place: str) -> T:
     InputError
         As :func:`read`.
     """
-    changes = read(type(value), table, place)
+    changes = read(type(value), table, location)
     return replace(value, **{key: getattr(changes, key) for key in table})  # type: ignore[type-var]  # a dataclass
 
 
@@ -58,32 +58,32 @@ def _optional(setting: Any) -> bool:
     return setting.default is not MISSING or setting.default_factory is not MISSING
 
 
-def _value(type_: Any, value: Any, place: str) -> Any:
+def _value(type_: Any, value: Any, location: str) -> Any:
     """Return ``value`` as ``type_``, one of the types of settings."""
     if is_dataclass(type_):
-        return read(type_, value, place)  # type: ignore[arg-type]  # a class, not an instance
+        return read(type_, value, location)  # type: ignore[arg-type]  # a class, not an instance
     origin, inner = get_origin(type_), get_args(type_)
     if origin is Literal:
         if value not in inner:
-            raise InputError(f"{place} is {value!r}; one of {', '.join(map(repr, inner))} is needed.")
+            raise InputError(f"{location} is {value!r}; one of {', '.join(map(repr, inner))} is needed.")
         return value
     if origin in (Union, UnionType):
-        return _one_of(inner, value, place)
+        return _one_of(inner, value, location)
     expected = origin or type_
     accepted = {float: (int, float), tuple: (list, tuple), dict: (Mapping,)}.get(expected, (expected,))
     if not isinstance(value, accepted) or isinstance(value, bool):
-        raise InputError(f"{place} is {value!r}; {_WORDS[expected]} is needed.")
+        raise InputError(f"{location} is {value!r}; {_WORDS[expected]} is needed.")
     if expected is tuple:
-        return tuple(_value(inner[0], item, f"{place}[{k}]") for k, item in enumerate(value))
+        return tuple(_value(inner[0], item, f"{location}[{k}]") for k, item in enumerate(value))
     if expected is dict:
-        return {key: _value(inner[1], item, f"{place}.{key}") for key, item in value.items()}
+        return {key: _value(inner[1], item, f"{location}.{key}") for key, item in value.items()}
     return expected(value)
 
 
-def _one_of(types: tuple[Any, ...], value: Any, place: str) -> Any:
+def _one_of(types: tuple[Any, ...], value: Any, location: str) -> Any:
     for type_ in types:
         try:
-            return _value(type_, value, place)
+            return _value(type_, value, location)
         except InputError as error:
             last = error
     raise last
@@ -114,7 +114,7 @@ class MovieLensOpen:
     evaluation_contexts: int = 100
     rows_of_tasks: Literal["drawn", "even"] = "drawn"
 
-    def check(self, place: str) -> None:
+    def check(self, location: str) -> None:
         """Refuse numbers that are not finite."""
         if (
             min(self.starts, self.evaluation_contexts) < 1
@@ -122,7 +122,7 @@ class MovieLensOpen:
             or not self.tolerance > 0
         ):
             raise InputError(
-                f"{place} has starts, evaluation_contexts, unrated_movies, tolerance of {self.starts}, "
+                f"{location} has starts, evaluation_contexts, unrated_movies, tolerance of {self.starts}, "
                 f"{self.evaluation_contexts}, {self.unrated_movies}, {self.tolerance}; at least 1, 1, 0 and a positive "
                 "number are needed."
             )
@@ -212,17 +212,17 @@ class Open:
     rows_of_tasks: Literal["drawn", "even"] = "drawn"
     averaged_over: Literal["tasks", "rows"] = "tasks"
 
-    def check(self, place: str) -> None:
+    def check(self, location: str) -> None:
         """Refuse numbers that are not finite, and choices that contradict each other."""
         if self.contexts < 0 or self.evaluation_contexts < 1:
             raise InputError(
-                f"{place} has {self.contexts} contexts and {self.evaluation_contexts} evaluation_contexts; at least 0 "
-                "and 1 are needed."
+                f"{location} has {self.contexts} contexts and {self.evaluation_contexts} evaluation_contexts; at least "
+                "0 and 1 are needed."
             )
         if self.evaluated_on == "logged" and not self.contexts:
             raise InputError(
-                f"{place} judges in the contexts of the log, of which each row has its own: say how many `contexts` "
-                "the log draws from."
+                f"{location} evaluates in the contexts of the log, where each row has a context of its own. Set `contexts`, "
+                "the number of contexts from which the log draws."
             )
 
 
@@ -301,11 +301,11 @@ class Settings:
         repeated = {name for name in names if names.count(name) > 1}
         if not names or repeated:
             raise InputError(f"Algorithms need names of their own; there are {names}.")
-        for place, experiment in (("synthetic", self.synthetic), ("movielens", self.movielens)):
+        for location, experiment in (("synthetic", self.synthetic), ("movielens", self.movielens)):
             unknown = set(experiment.alternatives.algorithms) - set(names)
             if unknown:
                 raise InputError(
-                    f"{place}.alternatives names {min(unknown)!r}, which is no algorithm: {names}."
+                    f"{location}.alternatives names {min(unknown)!r}, which is no algorithm: {names}."
                 )
             experiment.check()
         self.beyond.check()

@@ -21,7 +21,7 @@ Features = dict[str, Any]  # a number or a text, by the name of the column
 RESERVED = ("action", "reward", "pscore", "eligible", "id", "time", "sampling_weight")
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A line of a file, from 1."""
 
     file: str
@@ -36,9 +36,9 @@ class ExampleError(LogError):
 
     Parameters
     ----------
-    place : Place
+    location : Location
     text : str
-        The message, without the place.
+        The message, without the location.
     column : str
         Column that cannot be used; empty where it is the whole line.
     reason : str
@@ -52,9 +52,9 @@ class ExampleError(LogError):
     reason: str
     value: str | None
 
-    def __init__(self, place: Place, text: str, column: str, reason: str, value: object = None) -> None:
-        super().__init__(f"{place}: {text}")
-        self.line, self.column, self.reason = place.line, column, reason
+    def __init__(self, location: Location, text: str, column: str, reason: str, value: object = None) -> None:
+        super().__init__(f"{location}: {text}")
+        self.line, self.column, self.reason = location.line, column, reason
         self.value = None if value is None else str(value)
 
 
@@ -131,7 +131,7 @@ class ColumnNames:
         self._columns: dict[tuple[str, str], str] = {}
         self._owners: dict[str, tuple[str, str]] = {}
 
-    def column(self, namespace: str, name: str, place: Place) -> str:
+    def column(self, namespace: str, name: str, location: Location) -> str:
         """Return the column of a feature: ``namespace.name``, or the name alone where there is no namespace."""
         key = namespace, name
         column = self._columns.get(key)
@@ -140,7 +140,7 @@ class ColumnNames:
             column = f".{column}" if column in RESERVED else column
             if self._owners.setdefault(column, key) != key:
                 raise LogError(
-                    f"{place}: two features would both become the column {column!r}. Rename one of them."
+                    f"{location}: two features would both become the column {column!r}. Rename one of them."
                 )
             self._columns[key] = column
         return column
@@ -151,7 +151,7 @@ class FeatureCollector:
     """Features of one line, combined as by Vowpal Wabbit: repeated values of a feature are summed."""
 
     names: ColumnNames
-    place: Place
+    location: Location
     features: Features = field(default_factory=dict)
     _anonymous: dict[str, int] = field(default_factory=dict)
 
@@ -165,7 +165,7 @@ class FeatureCollector:
         if sign > 0 and value == 1:
             self.add_text(namespace, name[:sign], name[sign + 1 :])
             return
-        column = self.names.column(namespace, name, self.place)
+        column = self.names.column(namespace, name, self.location)
         total = self.features.get(column, 0)
         if isinstance(total, str):
             raise self._type_conflict(column)
@@ -173,13 +173,13 @@ class FeatureCollector:
 
     def add_text(self, namespace: str, name: str, text: str) -> None:
         """Add a feature with a text."""
-        column = self.names.column(namespace, name, self.place)
+        column = self.names.column(namespace, name, self.location)
         value = self.features.setdefault(column, text)
         if not isinstance(value, str):
             raise self._type_conflict(column)
         if value != text:
             raise ExampleError(
-                self.place,
+                self.location,
                 f"{column!r} is {value!r} and {text!r}. A column has one value in a row; give the features names of "
                 "their own, or numbers.",
                 column,
@@ -189,14 +189,14 @@ class FeatureCollector:
 
     def _type_conflict(self, column: str) -> ExampleError:
         return ExampleError(
-            self.place,
+            self.location,
             f"{column!r} is a number and a text in one example. Rename one of them.",
             column,
             "a number and a text",
         )
 
 
-def number(text: str, place: Place, subject: str, column: str) -> float:
+def number(text: str, location: Location, subject: str, column: str) -> float:
     """Return a text as a finite number: an int where it is a whole number of 64 bits.
 
     Raises
@@ -205,13 +205,13 @@ def number(text: str, place: Place, subject: str, column: str) -> float:
         The text is no finite number; ``subject`` names the quantity in the message.
     """
     try:
-        whole = int(text) if text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS else None
-        value = float(text) if whole is None or not -(2**63) <= whole < 2**63 else whole
+        integer = int(text) if text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS else None
+        value = float(text) if integer is None or not -(2**63) <= integer < 2**63 else integer
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise ExampleError(
-            place,
+            location,
             f"{subject} {text!r} is not a finite number. Is the line torn, or of another form?",
             column,
             NO_NUMBER,
@@ -233,72 +233,72 @@ def read_dsjson(lines: Lines, name: str, names: ColumnNames) -> Iterator[Example
     """Yield the decisions of a dsjson file; the action taken is the one at ``_labelIndex``, as in Vowpal Wabbit."""
     for line, text in lines:
         if text.strip():
-            yield read_or_error(partial(_decision, text, Place(name, line), names))
+            yield read_or_error(partial(_decision, text, Location(name, line), names))
 
 
-def _parse(text: str, place: Place) -> Mapping[str, Any]:
+def _parse(text: str, location: Location) -> Mapping[str, Any]:
     try:
         event = json.loads(text)
     except ValueError as error:
         message = f"not JSON ({error}). Is the line torn, or the file of another form?"
-        raise ExampleError(place, message, "", "no JSON", text) from error
+        raise ExampleError(location, message, "", "no JSON", text) from error
     if not isinstance(event, dict):
         message = f"a JSON {type(event).__name__}; dsjson has one object in each line."
-        raise ExampleError(place, message, "", "no JSON object", text)
+        raise ExampleError(location, message, "", "no JSON object", text)
     for prefix, subject in (("_outcomes", "decisions of several slots"), ("_label_ca", "continuous actions")):
         if any(key.startswith(prefix) for key in event):
             message = f"{prefix} belongs to {subject}, which a row of a log cannot hold."
-            raise ExampleError(place, message, prefix, subject)
+            raise ExampleError(location, message, prefix, subject)
     return event
 
 
-def _decision(text: str, place: Place, names: ColumnNames) -> Example | Skipped:
-    event = _parse(text, place)
+def _decision(text: str, location: Location, names: ColumnNames) -> Example | Skipped:
+    event = _parse(text, location)
     if "c" not in event:
         if "_multi" in event or "_label_cost" in event:
             message = "no context 'c'. Is it Vowpal Wabbit's json rather than its dsjson?"
-            raise ExampleError(place, message, "c", "missing")
-        return Skipped(place.line, DANGLING)
+            raise ExampleError(location, message, "c", "missing")
+        return Skipped(location.line, DANGLING)
     if event.get("_skipLearn"):
-        return Skipped(place.line, SKIPPED)
+        return Skipped(location.line, SKIPPED)
     if event.get("_label_cost") is None:
-        return Skipped(place.line, NO_LABEL)
+        return Skipped(location.line, NO_LABEL)
     context = event["c"]
     if not isinstance(context, dict):
-        raise ExampleError(place, "the context 'c' is no object.", "c", "no JSON object", context)
+        raise ExampleError(location, "the context 'c' is no object.", "c", "no JSON object", context)
     candidates = [
-        Candidate(_tag(candidate), _features_of(candidate, names, place))
-        for candidate in _candidates(context, place)
+        Candidate(_tag(candidate), _features_of(candidate, names, location))
+        for candidate in _candidates(context, location)
     ]
     event_id = event.get("EventId")
     return Example(
-        place.line, _features_of(context, names, place), candidates, _action(event, len(candidates), place),
-        reward_of(_number(event, "_label_cost", place)), float(_number(event, "_label_probability", place)),
-        id=None if event_id is None else str(event_id), time=_time(event, place),
-        sampling_weight=1.0 / (1.0 - _drop_probability(event, place)),
+        location.line, _features_of(context, names, location), candidates, _action(event, len(candidates), location),
+        reward_of(_number(event, "_label_cost", location)), float(_number(event, "_label_probability", location)),
+        id=None if event_id is None else str(event_id), time=_time(event, location),
+        sampling_weight=1.0 / (1.0 - _drop_probability(event, location)),
     )  # fmt: skip
 
 
-def _candidates(context: Mapping[str, Any], place: Place) -> list[dict[str, Any]]:
+def _candidates(context: Mapping[str, Any], location: Location) -> list[dict[str, Any]]:
     actions = context.get("_multi", [])
     if not isinstance(actions, list):
-        raise ExampleError(place, "_multi is no list of actions.", "_multi", "no list", actions)
+        raise ExampleError(location, "_multi is no list of actions.", "_multi", "no list", actions)
     return [candidate for candidate in actions if isinstance(candidate, dict)]
 
 
-def _drop_probability(event: Mapping[str, Any], place: Place) -> float:
+def _drop_probability(event: Mapping[str, Any], location: Location) -> float:
     """Return the probability with which the example would have been dropped from the file."""
-    drop = _number(event, "pdrop", place) if event.get("pdrop") else 0.0
+    drop = _number(event, "pdrop", location) if event.get("pdrop") else 0.0
     if not 0.0 <= drop < 1.0:
         message = (
             f"pdrop {drop} is no probability below 1, so the row cannot be weighted by 1 / (1 - pdrop). Correct it, or "
             "set such examples aside: lenient=True, on the command line --lenient."
         )
-        raise ExampleError(place, message, "pdrop", "no probability below 1", drop)
+        raise ExampleError(location, message, "pdrop", "no probability below 1", drop)
     return drop
 
 
-def _time(event: Mapping[str, Any], place: Place) -> datetime | None:
+def _time(event: Mapping[str, Any], location: Location) -> datetime | None:
     text = event.get("Timestamp")
     if text is None:
         return None
@@ -308,17 +308,19 @@ def _time(event: Mapping[str, Any], place: Place) -> datetime | None:
         time = None
     if time is None or time.tzinfo is None:
         message = f"a Timestamp that is no time with a zone: {text!r}. Write it as 2026-01-31T12:00:00Z."
-        raise ExampleError(place, message, "Timestamp", "no time with a zone", text)
+        raise ExampleError(location, message, "Timestamp", "no time with a zone", text)
     return time
 
 
-def _number(event: Mapping[str, Any], key: str, place: Place) -> float:
+def _number(event: Mapping[str, Any], key: str, location: Location) -> float:
     if event.get(key) is None:
-        raise ExampleError(place, f"{key} is missing. Is the line torn, or of another form?", key, "missing")
-    return number(str(event[key]), place, key, key)
+        raise ExampleError(
+            location, f"{key} is missing. Is the line torn, or of another form?", key, "missing"
+        )
+    return number(str(event[key]), location, key, key)
 
 
-def _action(event: Mapping[str, Any], count: int, place: Place) -> int:
+def _action(event: Mapping[str, Any], count: int, location: Location) -> int:
     """Return the number of the action taken, from 1."""
     numbers = {
         key: event[key] + (key == "_labelIndex") if type(event[key]) is int else event[key]
@@ -332,11 +334,11 @@ def _action(event: Mapping[str, Any], count: int, place: Place) -> int:
             f"_labelIndex {index} counts from 0 and _label_Action {action} from 1; they name different actions. "
             "Correct one, or set such examples aside: lenient=True, on the command line --lenient."
         )
-        raise ExampleError(place, message, "_label_Action", "another action than _labelIndex", action)
+        raise ExampleError(location, message, "_label_Action", "another action than _labelIndex", action)
     if type(taken) is not int or taken < 1 or (count and taken > count):
         message = f"the action {taken} is not between 1 and {count}, the number of actions in _multi."
         raise ExampleError(
-            place, message, next(iter(numbers), "_labelIndex"), "an action that is not there", taken
+            location, message, next(iter(numbers), "_labelIndex"), "an action that is not there", taken
         )
     return taken
 
@@ -346,8 +348,8 @@ def _tag(candidate: Mapping[str, Any]) -> str | None:
     return None if tag is None else str(tag)
 
 
-def _features_of(context: Mapping[str, Any], names: ColumnNames, place: Place) -> dict[str, Any]:
-    collector = FeatureCollector(names, place)
+def _features_of(context: Mapping[str, Any], names: ColumnNames, location: Location) -> dict[str, Any]:
+    collector = FeatureCollector(names, location)
     _add_object(context, "", collector)
     return collector.features
 
@@ -356,7 +358,7 @@ def _add_object(context: Mapping[str, Any], namespace: str, collector: FeatureCo
     for key, value in context.items():
         if key == "_text":
             message = "free text in _text is not read. Leave it out, or give it as features."
-            raise ExampleError(collector.place, message, "_text", "free text", value)
+            raise ExampleError(collector.location, message, "_text", "free text", value)
         if key.startswith("_") or value is None:
             continue  # no feature for Vowpal Wabbit either
         path = f"{namespace}.{key}" if namespace else key
@@ -367,7 +369,7 @@ def _add_object(context: Mapping[str, Any], namespace: str, collector: FeatureCo
         elif isinstance(value, str):
             collector.add_text(namespace, key, value)
         else:
-            collector.add_number(namespace, key, _amount(value, key, collector.place))
+            collector.add_number(namespace, key, _amount(value, key, collector.location))
 
 
 def _add_list(values: list[Any], namespace: str, collector: FeatureCollector) -> None:
@@ -379,14 +381,14 @@ def _add_list(values: list[Any], namespace: str, collector: FeatureCollector) ->
                 f"the list {namespace!r} contains {value!r}; only numbers and objects can be read in lists."
             )
             raise ExampleError(
-                collector.place, message, namespace, "a list of other than numbers or objects", value
+                collector.location, message, namespace, "a list of other than numbers or objects", value
             )
         elif value is not None:
-            collector.add_number(namespace, "", _amount(value, namespace, collector.place))
+            collector.add_number(namespace, "", _amount(value, namespace, collector.location))
 
 
-def _amount(value: float, key: str, place: Place) -> float:
-    return int(value) if isinstance(value, bool) else number(repr(value), place, key, key)
+def _amount(value: float, key: str, location: Location) -> float:
+    return int(value) if isinstance(value, bool) else number(repr(value), location, key, key)
 
 
 NO_LABEL, LABEL = "without a label", "label"
@@ -400,24 +402,24 @@ class _Reader:
     decode: Callable[[str], str]
     names: ColumnNames
 
-    def split(self, line: int, text: str) -> tuple[list[str], str | None, dict[str, float | str], Place]:
-        """Return the words of the label, the tag, the features and the place of a line."""
-        place = Place(self.name, line)
-        words, tag, features = _split(text, place)
-        return words, self.decode(tag) if tag else None, self.features(features, place), place
+    def split(self, line: int, text: str) -> tuple[list[str], str | None, dict[str, float | str], Location]:
+        """Return the words of the label, the tag, the features and the location of a line."""
+        location = Location(self.name, line)
+        words, tag, features = _split(text, location)
+        return words, self.decode(tag) if tag else None, self.features(features, location), location
 
-    def features(self, text: str, place: Place) -> dict[str, float | str]:
-        collector = FeatureCollector(self.names, place)
+    def features(self, text: str, location: Location) -> dict[str, float | str]:
+        collector = FeatureCollector(self.names, location)
         for part in text.split("|"):
             words = part.split()
             namespace, scale = "", 1.0
             if words and not part[0].isspace():
                 namespace, has_value, factor = words.pop(0).partition(":")
                 subject = f"the weight of the namespace {namespace!r},"
-                scale = number(factor, place, subject, namespace) if has_value else 1.0
+                scale = number(factor, location, subject, namespace) if has_value else 1.0
             for word in words:
                 feature, has_value, value = word.partition(":")
-                amount = number(value, place, f"the value of {feature!r},", feature) if has_value else 1
+                amount = number(value, location, f"the value of {feature!r},", feature) if has_value else 1
                 collector.add_number(
                     self.decode(namespace), self.decode(feature), amount if scale == 1 else amount * scale
                 )
@@ -441,14 +443,14 @@ def read_cb(
 
 
 def _cb(line: int, text: str, reader: _Reader) -> Example | Skipped:
-    words, tag, features, place = reader.split(line, text)
+    words, tag, features, location = reader.split(line, text)
     if "shared" in words:
         raise LogError(
-            f"{place}: 'shared' belongs to files of the form cb_adf, so this one cannot be read as cb. Read it by "
+            f"{location}: 'shared' belongs to files of the form cb_adf, so this one cannot be read as cb. Read it by "
             "form='cb_adf'."
         )
-    costs = [_cost(word, place) for word in words]
-    taken = _observed(costs, place)
+    costs = [_cost(word, location) for word in words]
+    taken = _observed(costs, location)
     if taken is None:
         return Skipped(line, NO_LABEL)
     cb_eligible = [action for action, *_ in costs] if len(costs) > 1 else None
@@ -477,22 +479,22 @@ def _adf(lines: list[tuple[int, str]], reader: _Reader) -> Example | Skipped:
     candidates: list[Candidate] = []
     label: tuple[int, float, float] | None = None
     for position, (line, text) in enumerate(lines):
-        words, line_tag, features, place = reader.split(line, text)
+        words, line_tag, features, location = reader.split(line, text)
         if words[:1] == ["shared"]:
             if position:
                 raise ExampleError(
-                    place,
+                    location,
                     "a shared line inside an example. Is the empty line before it missing?",
                     "",
                     "a shared line inside",
                 )
             shared, tag = features, line_tag
             continue
-        observed = _observed([_cost(word, place) for word in words], place)
+        observed = _observed([_cost(word, location) for word in words], location)
         candidates.append(Candidate(line_tag, features))
         if observed is not None and label is not None:
             raise ExampleError(
-                place,
+                location,
                 "a second action of one example has a cost. Is the empty line before it missing?",
                 LABEL,
                 "a second cost",
@@ -506,7 +508,7 @@ def _adf(lines: list[tuple[int, str]], reader: _Reader) -> Example | Skipped:
     return Example(lines[0][0], shared, candidates, action, reward_of(cost), float(pscore), None, tag)
 
 
-def _split(text: str, place: Place) -> tuple[list[str], str, str]:
+def _split(text: str, location: Location) -> tuple[list[str], str, str]:
     """Return the words of the label, the tag, and the features after the first bar, split as by Vowpal Wabbit."""
     label, has_bar, features = text.partition("|")
     words, tag = label.split(), ""
@@ -514,7 +516,7 @@ def _split(text: str, place: Place) -> tuple[list[str], str, str]:
         tag = words.pop().removeprefix("'")
         if tag.count(":") == 2 and not words:
             raise ExampleError(
-                place,
+                location,
                 f"{tag!r} touches the bar, so that Vowpal Wabbit takes it for a tag and the example has no label. Put "
                 "a space before the bar.",
                 LABEL,
@@ -524,37 +526,37 @@ def _split(text: str, place: Place) -> tuple[list[str], str, str]:
     return words, tag, features
 
 
-def _cost(word: str, place: Place) -> tuple[int | str, float | None, float]:
+def _cost(word: str, location: Location) -> tuple[int | str, float | None, float]:
     """Return action, cost and probability from one word of a label."""
     action, *rest = word.split(":")
     if len(rest) > 2 or not action:
         raise ExampleError(
-            place,
+            location,
             f"the label {word!r} is not action:cost:probability. Is the line of another form?",
             LABEL,
             "no action:cost:probability",
             word,
         )
-    cost = number(rest[0], place, "the cost", "cost") if rest else None
-    pscore = number(rest[1], place, "the probability", "probability") if len(rest) > 1 else 0.0
+    cost = number(rest[0], location, "the cost", "cost") if rest else None
+    pscore = number(rest[1], location, "the probability", "probability") if len(rest) > 1 else 0.0
     return int(action) if action.isdecimal() else action, cost, pscore
 
 
 def _observed(
-    costs: list[tuple[int | str, float | None, float]], place: Place
+    costs: list[tuple[int | str, float | None, float]], location: Location
 ) -> tuple[int | str, float, float] | None:
     """Return the logged action, its cost and probability: the only action that has both; None where there is none."""
     observed = [(action, cost, p) for action, cost, p in costs if cost is not None and p > 0]
     if len(observed) > 1:
         raise ExampleError(
-            place,
+            location,
             f"{len(observed)} actions have a cost and a probability, but only one was taken.",
             LABEL,
             "a second cost",
         )
     if not observed and any(cost is not None for _, cost, _ in costs):
         raise ExampleError(
-            place,
+            location,
             "a cost without a probability above 0, which Vowpal Wabbit would not learn from. Write "
             "action:cost:probability for the action that was taken.",
             LABEL,

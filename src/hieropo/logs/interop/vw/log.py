@@ -23,8 +23,8 @@ from hieropo.logs.interop.vw.example import (
     Example,
     ExampleError,
     Features,
+    Location,
     NamelessError,
-    Place,
     Skipped,
     read_adf,
     read_cb,
@@ -426,11 +426,11 @@ class VWLog:
         """Return an example with the ids of the action taken and of the eligible actions."""
         if not example.candidates:
             return replace(example, action=example.taken, eligible=example.cb_eligible)
-        place = Place(str(self._path), example.line)
-        ids = [self._id(candidate, k, place) for k, candidate in enumerate(example.candidates, 1)]
+        location = Location(str(self._path), example.line)
+        ids = [self._id(candidate, k, location) for k, candidate in enumerate(example.candidates, 1)]
         if len(set(ids)) != len(ids):
             raise ExampleError(
-                place,
+                location,
                 f"two actions of the example have the same {self._action!r}, {abbreviate(ids, 8)}. Name a column that "
                 "tells them apart.",
                 str(self._action),
@@ -439,14 +439,14 @@ class VWLog:
             )
         return replace(example, action=ids[example.taken - 1], eligible=ids)
 
-    def _id(self, candidate: Candidate, number: int, place: Place) -> Any:
+    def _id(self, candidate: Candidate, number: int, location: Location) -> Any:
         if self._action is None:
             return number
         action_id = candidate.tag if self._action == "tag" else candidate.features.get(self._action)
         if action_id is None:
             available = ["tag"] * (candidate.tag is not None) + list(candidate.features)
             raise NamelessError(
-                place,
+                location,
                 f"action {number} has no {self._action!r}, which names actions; it has "
                 f"{abbreviate(available, 20) or 'nothing'}. Choose another column, action='...'.",
                 self._action,
