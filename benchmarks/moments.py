@@ -223,7 +223,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     bandwidth = 2 * large.nbytes / min(timed(lambda: np.copyto(copy, large))[0] for _ in range(5))
     stride = 4 * 4 * -(-z // 4)
     length = 8 * total.running.layout.length
-    heaped = max(column_pass._WAITING, column_pass._SHARE * length / stride)
+    heaped = max(column_pass._ROWS_OF_CODE, column_pass._SHARE * length / stride)
     moved = 4 * (d + 1) + 8 + 3 * stride + 2 * length / heaped
     return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9,
             "bytes": moved, "byte_ns": moved / bandwidth * 1e9}  # fmt: skip

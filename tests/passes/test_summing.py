@@ -450,8 +450,8 @@ def small_buffers(monkeypatch):
     for name, value in {
         "_CACHE": 1000,
         "_BUFFER": 3000,
-        "_LEAST_BUFFERED": 30_000,
-        "_MOST_BUFFERED": 30_000,
+        "_MIN_BUFFERED": 30_000,
+        "_MAX_BUFFERED": 30_000,
     }.items():
         monkeypatch.setattr(f"hieropo.moments.column_pass.{name}", value)
 

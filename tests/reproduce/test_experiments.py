@@ -121,7 +121,7 @@ def test_the_shipped_settings_are_the_papers(shipped_settings: Settings) -> None
         ('name = "learned"', 'name = "HierOPO"', "names of their own"),
         ('algorithms = ["HierOPO"]', 'algorithms = ["Other"]', "'Other', which is no algorithm"),
         ('rows_of_tasks = "even"', 'rows_of_task = "even"', "unknown setting 'rows_of_task'"),
-        ('rows_of_tasks = "even"', 'evaluated_on = "logged"', "Set `contexts`"),
+        ('rows_of_tasks = "even"', 'evaluated_on = "logged"', "Set `contexts`, the number"),
         ('rows_of_tasks = "even"', "evaluation_contexts = 0", "at least 0 and 1"),
         ("ridge = 1.0", "ridge = 0.0", "its ridge or noise_sd is not positive"),
         ("added_rows = 5.0", "added_rows = 0.0", "added_rows that are not positive"),

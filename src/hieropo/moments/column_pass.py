@@ -17,12 +17,12 @@ from hieropo.rows.columns import HUGE
 
 _CACHE = 2**24  # bytes of sums up to which they are added to at once
 _BUFFER = 2**20  # bytes of a partition buffer, about: the cache of one core
-_MOST_CODES = 14  # power of 2 of the codes of a buffer
-_LEAST_MORE, _MOST_MORE = 1.25, 4.0  # codes that buffers are made for, in units of the codes so far
-_WAITING = 5  # rows of a code in the buffers, as a mean,
-_SHARE = 0.2  # or more of them: their bytes, as a share of those of the code's sums
-_LEAST_BUFFERED, _MOST_BUFFERED = 2**23, 2**28  # bytes of all buffers
-_KEPT, _SEEN = 8192, 4096  # hashes that wait for the sketch; recent hashes that need not wait again
+_MAX_LOG_CODES = 14  # power of 2 of the codes of a buffer
+_MIN_REACH, _MAX_REACH = 1.25, 4.0  # codes for which there are buffers, in units of the codes so far
+# mean rows of a code in the buffers; or more of them, with this share of the bytes of the code's sums
+_ROWS_OF_CODE, _SHARE = 5, 0.2
+_MIN_BUFFERED, _MAX_BUFFERED = 2**23, 2**28  # bytes of all buffers
+_KEPT, _SEEN = 8192, 4096  # hashes stored for the sketch; recent hashes, which are not stored twice
 _EXACT = 2.0**53 - 1.0  # whole numbers up to here are exact in float64, and no larger one is rounded to them
 _LARGEST = float(np.finfo(np.float64).max)
 LIMITS = {
@@ -35,7 +35,7 @@ LIMITS = {
 
 
 class Column(NamedTuple):
-    """A contiguous column of numbers: its address, its kind among `turns.KINDS`, and the range of allowed values."""
+    """A contiguous column of numbers: its address, its kind among `circulant.KINDS`, and the range of its values."""
 
     address: int
     kind: str
@@ -52,7 +52,7 @@ class Column(NamedTuple):
 
 
 class Phi(NamedTuple):
-    """A feature map as compiled loops take it: table[a] (x) (1, x - origin); an empty table stands for 1.
+    """A feature map for compiled loops: table[a] (x) (1, x - origin); an empty table stands for 1.
 
     ``known`` has the coefficients of (phi, 1) that are subtracted from the rewards, or nothing.
     """
@@ -67,7 +67,7 @@ class Phi(NamedTuple):
 
 
 class Hashing(NamedTuple):
-    """Buffers of hashes of rows: hashes up to a limit are kept until the sketch takes them."""
+    """Buffers of hashes of rows: hashes up to a limit are stored until the sketch takes them."""
 
     marks: Codes
     limit: np.uint64
@@ -77,7 +77,7 @@ class Hashing(NamedTuple):
 
 
 class PartitionBuffers(NamedTuple):
-    """Rows that wait to be added: buffer k has rows of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
+    """Buffered rows: buffer k has rows of codes from ``k << shift`` on, ``fill[k]`` of at most ``room``.
 
     Row i of buffer k lies at ``rows + (k room + i) stride``: z, as float32 where that is exact, with the code, a whole
     number, in place of its 1, at ``last`` bytes from there. ``ends``, ``code`` and ``order`` are for sorting.
@@ -148,7 +148,7 @@ class ColumnPass:
         self._kept, self._state = np.zeros(_KEPT, dtype=np.uint64), np.zeros(1, dtype=np.int64)
 
     def add(self, columns: Sequence[Column], code: Codes, action: Codes | None, *, weighted: bool) -> int:
-        """Add rows (n,) up to the first block that has a value out of its limits; return how many were added.
+        """Add rows (n,) up to the first block that has a value out of its limits; return the number of added rows.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class ColumnPass:
         self._make_buffers(columns, weighted=weighted)
         assert self._work is not None
         phi = self._phi._replace(weight=self._phi.columns + 2) if weighted else self._phi
-        where, limits = self._described(columns)
+        described, limits = self._described(columns)
         sums = self._running.running()
         codes, action_codes = (
             normalised(code),
@@ -176,7 +176,7 @@ class ColumnPass:
             hashing = Hashing(self._sketcher.marks, self._sketcher.limit, self._seen, self._kept, self._state)
             end = loops.add_columns(
                 done,
-                where,
+                described,
                 limits,
                 codes,
                 action_codes,
@@ -187,10 +187,10 @@ class ColumnPass:
                 self._block,
                 self._work,
             )
-            kept = int(self._state[0])
-            self._sketcher.take(self._kept[:kept], end - done)
+            n_hashes = int(self._state[0])
+            self._sketcher.take(self._kept[:n_hashes], end - done)
             self._state[0], done = 0, end
-            more = end < code.size and kept + BLOCK > _KEPT
+            more = end < code.size and n_hashes + BLOCK > _KEPT
         return done
 
     def finish(self) -> None:
@@ -206,7 +206,7 @@ class ColumnPass:
         self._buffers, self._rows = PartitionBuffers.none(), self._rows[:0].copy()
 
     def _make_buffers(self, columns: Sequence[Column], *, weighted: bool) -> None:
-        """Make buffers where they help, and new ones where codes came that they do not reach."""
+        """Make buffers where they make the pass faster, and new ones for codes beyond their range."""
         codes = len(self._running) * self._running.blocks
         if self._work is None:
             self._work = Work.of(self._running.layout)
@@ -222,9 +222,7 @@ class ColumnPass:
             self._running.in_large_pages()
             return
         size = 4 if narrow else 8
-        self._rows = np.empty(
-            (buffers * room + 1) * stride, dtype=np.uint8
-        )  # one more for rows that are not kept
+        self._rows = np.empty((buffers * room + 1) * stride, dtype=np.uint8)  # one more for unused rows
         self._buffers = PartitionBuffers(
             self._rows.ctypes.data, stride, size * (self._running.layout.count - 1), int(narrow),
             np.empty(buffers * room if weighted else 0), int(weighted), np.zeros(buffers, dtype=np.int64), room, shift,
@@ -234,15 +232,15 @@ class ColumnPass:
     def _plan(self, codes: int, row: int) -> tuple[int, int, int]:
         """Return the number of buffers, the codes of each as a power of 2, and its room in rows of ``row`` bytes.
 
-        There are buffers for more codes than so far: their memory is taken when rows come.
+        There are buffers for more codes than so far; the system provides their memory when rows are written.
         """
-        bytes_a_code = max(_WAITING * row, int(_SHARE * 8 * self._running.layout.length))
+        bytes_a_code = max(_ROWS_OF_CODE * row, int(_SHARE * 8 * self._running.layout.length))
 
         def memory(reach: int) -> int:
-            return min(max(_LEAST_BUFFERED, bytes_a_code * reach), _MOST_BUFFERED)
+            return min(max(_MIN_BUFFERED, bytes_a_code * reach), _MAX_BUFFERED)
 
-        reach = int(codes * min(max(_MOST_BUFFERED / memory(codes), _LEAST_MORE), _MOST_MORE))
-        shift = min(max(0, int(np.log2(_BUFFER * reach / memory(reach)))), _MOST_CODES)
+        reach = int(codes * min(max(_MAX_BUFFERED / memory(codes), _MIN_REACH), _MAX_REACH))
+        shift = min(max(0, int(np.log2(_BUFFER * reach / memory(reach)))), _MAX_LOG_CODES)
         buffers = (reach >> shift) + 1
         return buffers, shift, memory(reach) // row // buffers
 
@@ -265,6 +263,6 @@ class ColumnPass:
 
 def clean_rows(columns: Sequence[Column], n: int) -> int:
     """Return the number of rows before the first block with a value out of its limits."""
-    where = np.array([(column.address, KINDS.index(column.kind)) for column in columns], dtype=np.int64)
+    described = np.array([(column.address, KINDS.index(column.kind)) for column in columns], dtype=np.int64)
     limits = np.array([(column.low, column.high) for column in columns])
-    return int(backend.columns().clean_blocks(where, limits, n))
+    return int(backend.columns().clean_blocks(described, limits, n))

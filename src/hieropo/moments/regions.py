@@ -87,7 +87,7 @@ class _Memory:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def in_large_pages(self) -> None:
-        """Ask the system for large pages, which speed random access up."""
+        """Ask the system for large pages, which make random access faster."""
         if self._map is not None and hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
 
@@ -111,7 +111,7 @@ class Region:
         return int(self._memory.doubles().ctypes.data)
 
     def reach(self, codes: int, *, fill: bool = False) -> None:
-        """Make room for so many codes; ``fill`` requests their memory at once, for codes that will all be written."""
+        """Make room for ``codes`` codes; ``fill`` requests their memory at once, for codes that will all be written."""
         need = max(8 * self.length * codes, 1)
         if need > self._memory.size:
             self._memory.grow(-(-max(need, 2 * self._memory.size, _LEAST) // _LEAST) * _LEAST)
@@ -144,9 +144,9 @@ class Region:
     def add_to(
         self, table: Array, rows: Codes, slots: Slots, *, threads: int = 1, drop: bool = False
     ) -> bool:
-        """Add the sums of the task in slot s to ``table[rows[s]]``; return whether the results are finite.
+        """Add the sums of the task in slot s to ``table[rows[s]]``; return True if all results are finite.
 
-        ``drop`` releases their memory on the way.
+        ``drop`` releases their memory meanwhile.
         """
         pieces = self._pieces(rows.size * len(slots.source))
 
@@ -172,14 +172,17 @@ class Region:
     def _move(self, piece: tuple[int, int], table: Array, rows: Codes, slots: Slots, *, back: bool) -> bool:
         first, count = piece
         loops = backend.rows(count * self.length)
-        place, source, target = normalised(rows), normalised(slots.source), normalised(slots.target)
+        table_rows, source, target = normalised(rows), normalised(slots.source), normalised(slots.target)
         address = self.address + 8 * self.length * first
-        return bool(loops.move_sums(address, self.length, first, count, place, source, target, table, back))
+        return bool(
+            loops.move_sums(address, self.length, first, count, table_rows, source, target, table, back)
+        )
 
-    def packed(self, source: Codes, codes: int, wanted: int) -> tuple[Array, bool]:
-        """Turn the region into a table (wanted, q): its first ``codes`` rows are entries ``source`` (q,) of each code.
+    def packed(self, source: Codes, codes: int, n_rows: int) -> tuple[Array, bool]:
+        """Turn the region into a table (n_rows, q), with entries ``source`` (q,) of each code in its first rows.
 
-        The table takes over the memory of the sums, and the region is used up. Also returns True if all are finite.
+        The table takes over the memory of the sums, and the region is empty afterwards. Also returns True if all are
+        finite.
         """
         q = source.size
         self.reach(codes)
@@ -187,13 +190,13 @@ class Region:
             self.address, self.length, codes, normalised(source)
         )
         self._memory.release(8 * q * codes, self._memory.size)
-        if 8 * q * wanted > self._memory.size:
-            self._memory.grow(8 * q * wanted)
+        if 8 * q * n_rows > self._memory.size:
+            self._memory.grow(8 * q * n_rows)
         doubles = self._memory.doubles()
-        doubles[q * codes : min(q * wanted, self.length * codes)] = 0.0
+        doubles[q * codes : min(q * n_rows, self.length * codes)] = 0.0
         self._memory = _Memory()
-        return doubles[: q * wanted].reshape(wanted, q), bool(finite)
+        return doubles[: q * n_rows].reshape(n_rows, q), bool(finite)
 
     def in_large_pages(self) -> None:
-        """Ask the system for large pages, which speed random access up."""
+        """Ask the system for large pages, which make random access faster."""
         self._memory.in_large_pages()

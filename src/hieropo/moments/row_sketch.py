@@ -44,8 +44,8 @@ class RowSketch:
     def __post_init__(self) -> None:
         if self.hashes.size >= SIZE:
             object.__setattr__(self, "limit", min(self.limit, int(self.hashes[SIZE - 1])))
-        kept = int(np.searchsorted(self.hashes, np.uint64(self.limit), side="right"))
-        object.__setattr__(self, "hashes", self.hashes[: min(kept, SIZE)])
+        count = int(np.searchsorted(self.hashes, np.uint64(self.limit), side="right"))
+        object.__setattr__(self, "hashes", self.hashes[: min(count, SIZE)])
 
     @classmethod
     def none(cls) -> Self:
@@ -84,10 +84,10 @@ class RowSketch:
         for sketch in (self, other):
             if not sketch.rows or sketch.distinct < _INFORMATIVE * sketch.rows:
                 return None
-        mine = self.hashes[self.hashes <= np.uint64(min(self.limit, other.limit))]
-        if mine.size < _FEW:
+        comparable = self.hashes[self.hashes <= np.uint64(min(self.limit, other.limit))]
+        if comparable.size < _FEW:
             return None
-        return float(np.isin(mine, other.hashes).mean())
+        return float(np.isin(comparable, other.hashes).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
@@ -113,7 +113,7 @@ def action_marks(actions: Iterable[Any] | None) -> Codes | None:
 
 
 class RowSketcher:
-    """A sketch in the making, from batches of rows.
+    """Makes a sketch from batches of rows.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class RowSketcher:
 
     @property
     def limit(self) -> np.uint64:
-        """The largest hash that can enter the sketch; other rows only count."""
+        """The largest hash that can enter the sketch; other rows are only counted."""
         return np.uint64(self._sketch.limit)
 
     def take(self, hashes: Hashes, rows: int) -> None:

@@ -6,8 +6,8 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.moments.statistics import Moments
 
-_ROUNDING = 1e-13  # share of a sum of squares that is the rounding of it
-_CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding
+_ROUNDING = 1e-13  # rounding error of a sum of squares, relative
+_CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding error
 
 
 def about_mean(moments: Moments) -> float:
@@ -17,8 +17,8 @@ def about_mean(moments: Moments) -> float:
     square, first, weight = float(total[d]), float(total[2 * d + 1]), float(total[2 * d + 2])
     if n <= 0 or weight <= 0:
         return 0.0
-    spread = square - first * first / weight
-    return (spread if spread > _ROUNDING * square else square) / n
+    sum_of_squares = square - first * first / weight
+    return (sum_of_squares if sum_of_squares > _ROUNDING * square else square) / n
 
 
 def mean_reward(moments: Moments) -> float:
@@ -54,8 +54,8 @@ def constant(moments: Moments) -> Array | None:
     first, weight = joint[:d, d + 1] / size, float(joint[d + 1, d + 1])
     gram = joint[:d, :d] / np.outer(size, size)
     v = np.linalg.lstsq(gram, first, rcond=1e-12)[0]
-    away = weight - 2 * float(first @ v) + float(v @ gram @ v)
-    return v / size if weight > 0 and away <= _CONSTANT * weight else None
+    residual = weight - 2 * float(first @ v) + float(v @ gram @ v)
+    return v / size if weight > 0 and residual <= _CONSTANT * weight else None
 
 
 def sizes(gram: Array) -> Array:

@@ -221,8 +221,8 @@ class Open:
             )
         if self.evaluated_on == "logged" and not self.contexts:
             raise InputError(
-                f"{location} evaluates in the contexts of the log, where each row has a context of its own. Set `contexts`, "
-                "the number of contexts from which the log draws."
+                f"{location} evaluates in the contexts of the log, where each row has a context of its own. Set "
+                "`contexts`, the number of contexts from which the log draws."
             )
 
 
