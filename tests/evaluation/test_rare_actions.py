@@ -108,7 +108,7 @@ def test_policies_of_folds_are_those_of_a_log_without_the_action() -> None:
     parts = fold_moments(read(log, roles), learner.features_, FOLDS, 0, per_action=False)
     counts = np.array([0, 0, 0, 1])
     found = cross_fit(subject_of(learner), parts, counts)
-    assert found.lost == (3,)
+    assert found.missing == (3,)
     fold = fold_of(0, ROWS, FOLDS, 0)
     for k, policy in enumerate(found.policies):
         kept = (fold != k) & (log["offer"].to_numpy(zero_copy_only=False) != "z")

@@ -135,8 +135,8 @@ class DemoLog:
         if condition is None:
             return np.ones(len(self.tasks), dtype=np.bool_)
         column, value = condition
-        found: Mask = np.array(self.rows.column(column).to_pylist(), dtype=np.str_) == value
-        return found
+        mask: Mask = np.array(self.rows.column(column).to_pylist(), dtype=np.str_) == value
+        return mask
 
     def __len__(self) -> int:
         return len(self.tasks)

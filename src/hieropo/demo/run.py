@@ -109,8 +109,8 @@ def _findings(
     events: dict[str, list[int]],
 ) -> Findings:
     base = Estimate.average(incumbent)
-    mean = {name: Estimate.average(found) for name, found in values.items()}
-    count = {name: float(np.mean(found)) for name, found in events.items()}
+    mean = {name: Estimate.average(estimates) for name, estimates in values.items()}
+    count = {name: float(np.mean(counts)) for name, counts in events.items()}
     first = next(iter(mean))
     return Findings(
         scenario=log.scenario,
@@ -144,8 +144,8 @@ def leave_behind(scenario: Scenario, folder: Path) -> Left:
     learner.save(left["policy"], provenance={"log": str(left["log"])})
     eligible = "eligible" if scenario.eligible else None
     write_tables(left["requests"], [_requests(log, learner)])
-    found = decide(learner.policy_, left["requests"], task=scenario.roles.task, eligible=eligible)
-    n = write_tables(left["decisions"], (part.table for part in found))
+    decisions = decide(learner.policy_, left["requests"], task=scenario.roles.task, eligible=eligible)
+    n = write_tables(left["decisions"], (part.table for part in decisions))
     return Left(**left, n_decisions=n, task=log.keys.values[0], report=_report(log, learner, left["log"]))
 
 

@@ -182,7 +182,9 @@ def evaluate(
         sums.shift = ActionFeatures(features, len(first.keys)) if len(judges) > 1 else None
         comparing = _comparing(subject, options, named, first, sampler.sample(), fitted)
         fitted = replace(fitted, rests=())  # free the sums of all tasks
-        weighing = Weighing(terms, propensities.of, judges, options.seed, fitted.lost, sums.shift, comparing)
+        weighing = Weighing(
+            terms, propensities.of, judges, options.seed, fitted.missing, sums.shift, comparing
+        )
         readers.append(weighing)
     judge(batches(), subject.policy, first.keys, readers)
 

@@ -129,8 +129,8 @@ class Evaluation:
     @property
     def changed(self) -> Mask:
         """Tasks (m,) in which the policy does anything else than the incumbent."""
-        found: Mask = (self.model.delta != 0).any(axis=1)
-        return found
+        changed: Mask = (self.model.delta != 0).any(axis=1)
+        return changed
 
     @property
     def passed(self) -> Mask:
@@ -159,11 +159,11 @@ class Evaluation:
         InputError
             There is none of that name.
         """
-        for each in self.estimates:
-            if each.name == name:
-                return each
+        for estimate in self.estimates:
+            if estimate.name == name:
+                return estimate
         raise InputError(
-            f"There is no estimate {name!r}; there are {[each.name for each in self.estimates]}."
+            f"There is no estimate {name!r}; there are {[estimate.name for estimate in self.estimates]}."
             + (f" {self.refused}" if self.refused else "")
         )
 
@@ -193,8 +193,8 @@ class Evaluation:
         if tasks is None:
             order = ordered(-np.nan_to_num(self.model.certificate, nan=-1.0))
             tasks = self.keys.values[order[:_TEN]]
-        found = self.model.rows_needed(tasks, epsilon, np.random.default_rng(seed))
-        return dict(zip([plain(task) for task in tasks], found.tolist(), strict=True))
+        numbers = self.model.rows_needed(tasks, epsilon, np.random.default_rng(seed))
+        return dict(zip([plain(task) for task in tasks], numbers.tolist(), strict=True))
 
     def gate(self, max_harm: float | None = None, *, incumbent: Any = None) -> GatedPolicy:
         """Return the policy with a gate: it acts where the probability of harm is at most ``max_harm``.
@@ -258,14 +258,14 @@ class Evaluation:
             "verdict": self.verdict,
             "claim": self.claim.to_dict(),
             "randomisation": self.randomisation.to_dict(),
-            "compared": [each.to_dict() for each in self.comparisons],
+            "compared": [comparison.to_dict() for comparison in self.comparisons],
             "by_model": {
                 "value": model.new.to_dict(),
                 "incumbent": model.incumbent.to_dict(),
                 "gain": model.difference.to_dict(),
                 "gain_after_gate": gated.to_dict(),
             },
-            "by_weights": [each.to_dict() for each in self.estimates],
+            "by_weights": [estimate.to_dict() for estimate in self.estimates],
             "refused": self.refused,
             "ips_for_any_n": None if self.any_n is None else {"value": self.any_n[0], "gain": self.any_n[1]},
             "propensities": self.propensities,
@@ -468,7 +468,7 @@ def _randomisation(evaluation: Evaluation) -> str:
     if tests.refused is not None:
         return ""
     alpha, sentences = 1 - evaluation.model.level, []
-    for p, refuted, kept in (
+    for p, refuted, not_refuted in (
         (tests.no_effect, "Actions have an effect", "The log does not show that actions have any effect"),
         (
             tests.tasks_alike,
@@ -479,7 +479,7 @@ def _randomisation(evaluation: Evaluation) -> str:
         ),
     ):
         if p is not None:
-            sentences.append(f"{refuted if p <= alpha else kept} (p = {p:.3g}).")
+            sentences.append(f"{refuted if p <= alpha else not_refuted} (p = {p:.3g}).")
     if not sentences:
         return paragraph("Randomisation tests of an effect of actions are not possible on this log.")
     rows = "" if tests.rows >= evaluation.rows else f" and {tests.rows:,} of the rows"

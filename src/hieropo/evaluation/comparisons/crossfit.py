@@ -22,10 +22,10 @@ from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
-_SHOWN = 5
+_MAX_NAMED = 5
 _PIECE = 2048  # tasks marginalised at once
 _ROUNDING = 1e-9  # rounding error of the scaled sums of squares of an action in a task
-CURE = "Leave rare actions out, merge them, use task_cov='crossed', or evaluate on later rows."
+REMEDY = "Leave rare actions out, merge them, use task_cov='crossed', or evaluate on later rows."
 
 
 class Judge:
@@ -44,50 +44,47 @@ class Judge:
         assert policy.features is not None
         keys: Any = policy.table.keys  # of a table with ids
         self.policy = policy
-        self._at = np.asarray(keys.require(log.values))
+        self._table_rows = np.asarray(keys.require(log.values))
         self._predictions = Predictions(np.asarray(policy.table.means), policy.features)
-        self._kept: Codes | None = None
+        self._known_codes: Codes | None = None
         if policy.features.fingerprint != features.fingerprint:
-            self._kept = features.action_codes(policy.features.actions)
-            self._own = np.full(len(features.actions or ()), -1)
-            self._own[self._kept] = np.arange(self._kept.size)
+            self._known_codes = features.action_codes(policy.features.actions)
+            self._policy_codes = np.full(len(features.actions or ()), -1)
+            self._policy_codes[self._known_codes] = np.arange(self._known_codes.size)
 
     def choose(self, tasks: Any, context: Array, mask: Mask | None) -> Codes:
         """Return the chosen actions (n,); the first eligible one in rows where the policy has no eligible action."""
-        if self._kept is None:
+        if self._known_codes is None:
             return np.asarray(self.policy.choose_many(tasks, context, eligible=mask).index[:, 0])
         if mask is None:
-            return np.asarray(self._kept[self.policy.choose_many(tasks, context).index[:, 0]])
-        mask_of_known = mask[:, self._kept]
+            return np.asarray(self._known_codes[self.policy.choose_many(tasks, context).index[:, 0]])
+        mask_of_known = mask[:, self._known_codes]
         chosen: Codes = mask.argmax(axis=1)
         rows = np.flatnonzero(mask_of_known.any(axis=1))
         if rows.size:
             best = self.policy.choose_many(tasks[rows], context[rows], eligible=mask_of_known[rows]).index[
                 :, 0
             ]
-            chosen[rows] = self._kept[best]
+            chosen[rows] = self._known_codes[best]
         return chosen
 
-    def predict(self, place: Codes, context: Array, codes: Codes) -> Array:
-        """Predict the rewards of actions (n,) in contexts (n, c) of the log's tasks at ``place`` (n,).
+    def predict(self, task: Codes, context: Array, codes: Codes) -> Array:
+        """Predict the rewards of actions (n,) in contexts (n, c) of the tasks ``task`` (n,) of the log.
 
         An action that the policy lacks gets the mean prediction of all others.
         """
-        table_rows = self._at[place]
-        if self._kept is None:
+        table_rows = self._table_rows[task]
+        if self._known_codes is None:
             return self._predictions.of(table_rows, context, codes)
-        codes_of_policy = self._own[codes]
-        predictions, missing = (
-            self._predictions.of(table_rows, context, np.maximum(codes_of_policy, 0)),
-            np.flatnonzero(codes_of_policy < 0),
-        )
-        if missing.size:
-            known_codes = range(self._kept.size)
+        codes_of_policy = self._policy_codes[codes]
+        predictions = self._predictions.of(table_rows, context, np.maximum(codes_of_policy, 0))
+        unknown = np.flatnonzero(codes_of_policy < 0)
+        if unknown.size:
             others = [
-                self._predictions.of(table_rows[missing], context[missing], np.full(missing.size, k))
-                for k in known_codes
+                self._predictions.of(table_rows[unknown], context[unknown], np.full(unknown.size, k))
+                for k in range(self._known_codes.size)
             ]
-            predictions[missing] = np.mean(others, axis=0)
+            predictions[unknown] = np.mean(others, axis=0)
         return predictions
 
 
@@ -99,7 +96,7 @@ class CrossFit:
     ----------
     policies : tuple of LCBPolicy
         One for each fold; none where they could not be learned.
-    lost : tuple of int
+    missing : tuple of int
         Codes of actions that no policy has, since the rows outside some fold do not identify their coefficients.
     refused : str or None
         Reason why there are no policies.
@@ -108,30 +105,31 @@ class CrossFit:
     """
 
     policies: tuple[LCBPolicy, ...]
-    lost: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
     refused: str | None = None
     rests: tuple[AnyMoments, ...] = ()
 
     def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
-        """Return sentences about lost actions, of which the log has ``counts`` (K,) rows."""
-        if not self.lost or self.refused is not None:
+        """Return sentences about missing actions, of which the log has ``counts`` (K,) rows."""
+        if not self.missing or self.refused is not None:
             return ()
         text = (
-            f"Without a fifth of the rows the coefficients of {named(features, self.lost, counts)} are not identified: "
-            f"importance-weighted estimates are of policies that were learned without {self._them}. {CURE}"
+            f"Without a fifth of the rows the coefficients of {named(features, self.missing, counts)} are not "
+            "identified: importance-weighted estimates are of policies that were learned without "
+            f"{self._them}. {REMEDY}"
         )
         return (text,)
 
     def withheld(self, features: FeatureMap, counts: Codes, rows: int) -> str:
-        """Return the reason to withhold estimates of a policy that takes lost actions in ``rows`` rows."""
+        """Return the reason to withhold estimates of a policy that takes missing actions in ``rows`` rows."""
         return (
-            f"in {counted(rows, 'row')} the policy takes {named(features, self.lost, counts)}, and policies that were "
-            f"learned without a fifth of the rows cannot take {self._them}"
+            f"in {counted(rows, 'row')} the policy takes {named(features, self.missing, counts)}, and policies that "
+            f"were learned without a fifth of the rows cannot take {self._them}"
         )
 
     @property
     def _them(self) -> str:
-        return "it" if len(self.lost) == 1 else "them"
+        return "it" if len(self.missing) == 1 else "them"
 
 
 def cross_fit(
@@ -154,19 +152,19 @@ def cross_fit(
     features = subject.features
     rests: list[Any] = [all_moments - part for part in parts]
     without_fold = tuple(rests)
-    lost: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
     try:
         if not all_moments.per_action:
             size = sizes(gram_blocks(all_moments, features))
-            lost = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
-            if lost:
-                rests, features = _without(rests, subject, lost, size)
+            missing = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
+            if missing:
+                rests, features = _without(rests, subject, missing, size)
         learned = (
             _learned(subject, rest, features) for rest in steps(rests, "Learning without fold", len(rests))
         )
-        return CrossFit(tuple(learned), lost, rests=without_fold)
+        return CrossFit(tuple(learned), missing, rests=without_fold)
     except NumericalError as error:
-        return CrossFit((), lost, _refusal(subject.features, lost, counts, error))
+        return CrossFit((), missing, _refusal(subject.features, missing, counts, error))
 
 
 def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPolicy:
@@ -177,26 +175,26 @@ def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPol
 
 
 def _without(
-    rests: list[Any], subject: Subject, lost: tuple[int, ...], size: Array
+    rests: list[Any], subject: Subject, missing: tuple[int, ...], size: Array
 ) -> tuple[list[Moments], FeatureMap]:
     features = subject.features
     assert isinstance(features, Crossed)
     if not subject.by_words:
         raise NumericalError("Settings that are arrays over features need all actions.")
-    if len(lost) == len(features.actions):
+    if len(missing) == len(features.actions):
         raise NumericalError("No action has enough rows.")
-    fewer = [without_actions(rest, features, lost, size) for rest in rests]
-    return [moments for moments, _ in fewer], fewer[0][1]
+    reduced = [without_actions(rest, features, missing, size) for rest in rests]
+    return [moments for moments, _ in reduced], reduced[0][1]
 
 
-def _refusal(features: FeatureMap, lost: tuple[int, ...], counts: Codes, error: NumericalError) -> str:
+def _refusal(features: FeatureMap, missing: tuple[int, ...], counts: Codes, error: NumericalError) -> str:
     needed = (
         "Importance-weighted estimates on rows that the policy was learned from need cross-fitted policies"
     )
-    if lost:
+    if missing:
         return (
-            f"{needed}, and without a fifth of the rows the coefficients of {named(features, lost, counts)} are not "
-            f"identified. {error} {CURE}"
+            f"{needed}, and without a fifth of the rows the coefficients of {named(features, missing, counts)} are not "
+            f"identified. {error} {REMEDY}"
         )
     return f"{needed}, and without a fifth of the rows none could be learned. {error}"
 
@@ -204,8 +202,8 @@ def _refusal(features: FeatureMap, lost: tuple[int, ...], counts: Codes, error: 
 def named(features: FeatureMap, codes: tuple[int, ...], counts: Codes) -> str:
     """Return the names of actions, each with its number of rows, as text."""
     actions = features.actions or ()
-    texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_SHOWN]]
-    more = f", ... ({len(codes) - _SHOWN} more)" if len(codes) > _SHOWN else ""
+    texts = [f"{plain(actions[k])!r} ({counted(int(counts[k]), 'row')})" for k in codes[:_MAX_NAMED]]
+    more = f", ... ({len(codes) - _MAX_NAMED} more)" if len(codes) > _MAX_NAMED else ""
     return f"the action{'s' * (len(codes) > 1)} {', '.join(texts)}{more}"
 
 
@@ -228,9 +226,9 @@ def without_actions(
         Roots of the sums of squares of each action's features in a log with these rows, as the scale for rounding.
     """
     count, d = len(features.actions), moments.dim
-    p, kept = d // count, np.setdiff1d(np.arange(count), actions)
-    fewer = replace(features, actions=tuple(features.actions[k] for k in kept))
-    positions = np.append((kept[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
+    p, remaining_actions = d // count, np.setdiff1d(np.arange(count), actions)
+    fewer = replace(features, actions=tuple(features.actions[k] for k in remaining_actions))
+    positions = np.append((remaining_actions[:, None] * p + np.arange(p)).reshape(-1), [d, d + 1])
     sums, rows = np.empty((len(moments), packed_size(fewer.dim + 2))), moments.rows.copy()
     for start in range(0, len(moments), _PIECE):
         part = slice(start, start + _PIECE)

@@ -20,10 +20,10 @@ from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.keys import Keys
 
-_TASKS = 2_000  # tasks that get certificates
+_TASKS = 2_000  # that get certificates
 _DRAWS = 1_000
-_SAME = 1e-12
-_NUMBERS = 1e7  # of vectors of all tasks that are held at once
+_SAME = 1e-12  # relative difference of features that is rounding error
+_NUMBERS = 1e7  # in vectors of all tasks that are made at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ByModel:
         return f"ByModel({counted(len(self.gain), 'task')}, gain {gain.mean:.4g} +- {gain.sd:.2g})"
 
     def rows_needed(self, tasks: Any, epsilon: float, rng: np.random.Generator) -> Array:
-        """Return how many more rows each task needs until its expected certificate is below ``epsilon``.
+        """Return the number of further rows of each task after which its expected certificate is below ``epsilon``.
 
         Rows are like the task's own, as in :func:`certificates.rows_needed`; infinite where no number is enough.
 
@@ -103,11 +103,11 @@ class ByModel:
         UnknownTaskError
             A task is not in the log.
         """
-        place, context, _, weight, mask = self._contexts.collected()
+        task_rows, context, _, weight, mask = self._contexts.collected()
         rows = np.asarray(self.keys.require(tasks))
-        of_tasks = np.isin(place, rows)
+        of_tasks = np.isin(task_rows, rows)
         answered, values = rows_needed(
-            self._posterior, self._rows[place[of_tasks]], self._features.candidates(context[of_tasks]), epsilon,
+            self._posterior, self._rows[task_rows[of_tasks]], self._features.candidates(context[of_tasks]), epsilon,
             mask=None if mask is None else mask[of_tasks], weight=weight[of_tasks], level=self.level,
             pessimism=self._pessimism, rng=rng,
         )  # fmt: skip
@@ -192,7 +192,7 @@ def by_model(
     weight = sums.weight
     share = weight[:, None]
     new, logged = sums.new / share, sums.old / share
-    changed = np.abs(new - logged) > _SAME * np.abs(logged)  # by more than rounding
+    changed = np.abs(new - logged) > _SAME * np.abs(logged)
     delta = np.where(changed, new - logged, 0.0)
     part = (weight / weight.sum())[:, None]
     rows = np.asarray(posterior.moments.keys.require(keys.values))
@@ -258,12 +258,12 @@ def _certificates(
     rng: np.random.Generator,
 ) -> Array:
     table = np.full(len(rows), np.nan)
-    place, context, index, weight, mask = contexts.collected()
+    task_rows, context, index, weight, mask = contexts.collected()
     drawn = np.arange(len(rows)) if len(rows) <= _TASKS else np.sort(rng.permutation(len(rows))[:_TASKS])
-    of_drawn = np.isin(place, drawn)
+    of_drawn = np.isin(task_rows, drawn)
     phi = features.candidates(context[of_drawn])
     tasks, values = certificates(
-        posterior, rows[place[of_drawn]], phi, index[of_drawn], mask=None if mask is None else mask[of_drawn],
+        posterior, rows[task_rows[of_drawn]], phi, index[of_drawn], mask=None if mask is None else mask[of_drawn],
         weight=weight[of_drawn],
         level=level, rng=rng, n_samples=_DRAWS,
     )  # fmt: skip

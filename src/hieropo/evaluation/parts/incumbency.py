@@ -12,8 +12,8 @@ from hieropo.evaluation.passes.subject import Subject
 from hieropo.logging_policy.incumbents import KNEW, Reactions, crossed_knowledge, knowledge
 
 _REACTED = 3.5  # standard errors
-_SCALE = 2.0  # that the noise may have changed by
-_ENOUGH = 50  # rows that tell it
+_MAX_RATIO = 2.0  # of the noise sd of these rows to that of the fit
+_MIN_ROWS = 50  # effective, for an estimate of the noise sd
 
 
 class Reacted(NamedTuple):
@@ -22,13 +22,13 @@ class Reacted(NamedTuple):
     Parameters
     ----------
     z : float or None
-        About standard normal where they do not; None where the order of rows is not known to be that of time.
-    untold : str
-        Reason why it is not.
+        Approximately standard normal if they do not; None where the order of rows may differ from that of time.
+    no_order : str
+        Reason why the order is unknown.
     """
 
     z: float | None
-    untold: str = ""
+    no_order: str = ""
 
 
 class Reacting:
@@ -63,8 +63,8 @@ class Reacting:
     def reacted(self) -> Reacted:
         """Return the test of all rows so far."""
         timeline = self._times.timeline()
-        untold = "no time column is named" if timeline is None else timeline.disorder()
-        return Reacted(self._reactions.reaction().z) if untold is None else Reacted(None, untold)
+        no_order = "no time column is named" if timeline is None else timeline.disorder()
+        return Reacted(self._reactions.reaction().z) if no_order is None else Reacted(None, no_order)
 
     def misfit(self, noise_sd: float, sd: float) -> str | None:
         """Return a finding where rewards are on another scale than those that the policy was learned from.
@@ -77,18 +77,16 @@ class Reacting:
             Of the mean of all predictions, given what was learned.
         """
         mean, effective = self._sum / self._rows, self._rows**2 / self._kish
-        spread = max(self._squares / self._rows - mean**2, 0.0) ** 0.5
-        if abs(mean) > 6 * (sd**2 + max(spread, noise_sd) ** 2 / effective) ** 0.5 + 0.1 * noise_sd:
+        residual_sd = max(self._squares / self._rows - mean**2, 0.0) ** 0.5
+        if abs(mean) > 6 * (sd**2 + max(residual_sd, noise_sd) ** 2 / effective) ** 0.5 + 0.1 * noise_sd:
             return (
                 f"The mean reward differs from its prediction by {mean:+.4g}. Are rewards in another unit, or have "
-                "they "
-                "changed over time? The model describes the rewards that it was learned from."
+                "they changed over time? The model describes the rewards that it was learned from."
             )
-        if effective >= _ENOUGH and not noise_sd / _SCALE < spread < _SCALE * noise_sd:
+        if effective >= _MIN_ROWS and not noise_sd / _MAX_RATIO < residual_sd < _MAX_RATIO * noise_sd:
             return (
-                f"The residual sd of rewards is {spread:.4g}, and was {noise_sd:.4g} in the rows that the model was "
-                "learned "
-                "from. Are rewards in another unit?"
+                f"The residual sd of rewards is {residual_sd:.4g}, and was {noise_sd:.4g} in the rows that the model "
+                "was learned from. Are rewards in another unit?"
             )
         return None
 
@@ -118,22 +116,18 @@ def finding(subject: Subject, test: Reacted) -> str | None:
     if reacted:
         return (
             f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and more often after high "
-            "rewards "
-            f"(z = {z:.1f}): the incumbent seems to have learned from these rows, which does not bias the model. Fit "
-            "with logging='adaptive'."
+            f"rewards (z = {z:.1f}): the incumbent seems to have learned from these rows, which does not bias the "
+            "model. Fit with logging='adaptive'."
         )
     if test.z is None:
         return (
             f"Actions were taken more often in tasks where they pay (z = {knew:.1f}): the incumbent knew something "
-            "about "
-            "the tasks, or learned from these rows. The log does not tell which: "
-            f"{test.untold}. In the first case the model overstates rare actions: fit with logging='frozen', which "
-            "uses "
-            "the shares of actions as evidence. In the second case fit with logging='adaptive'."
+            f"about the tasks, or learned from these rows. The log does not tell which: {test.no_order}. In the first "
+            "case the model overstates rare actions: fit with logging='frozen', which uses the shares of actions as "
+            "evidence. In the second case fit with logging='adaptive'."
         )
     return (
         f"Actions were taken more often in tasks where they pay (z = {knew:.1f}), and do not react to rewards: the "
         "incumbent knew something about the tasks that the log does not hold, and the model overstates rare actions. "
-        "Fit "
-        "with logging='frozen', which uses the shares of actions as evidence."
+        "Fit with logging='frozen', which uses the shares of actions as evidence."
     )
