@@ -417,9 +417,9 @@ def test_matrices_agree(d: int, weighted) -> None:
         for loops in (kernels_rows, reference_rows):
             memory = np.zeros(m * turns.length)
             loops.add_matrix(code, phi, reward, weight, running(memory, d + 2), Work.of(turns))
-            packed.append(memory.reshape(m, -1)[:, turns.places()])
+            packed.append(memory.reshape(m, -1)[:, turns.offsets()])
             before = packed[-1].copy()
-            assert loops.pack_sums(memory.ctypes.data, turns.length, m, turns.places())
+            assert loops.pack_sums(memory.ctypes.data, turns.length, m, turns.offsets())
             np.testing.assert_array_equal(memory[: before.size], before.ravel())
         near(*packed)
 
@@ -473,7 +473,7 @@ def add_in_place(
         start, where, limits, case["code"][:n], case["action"][:n], phi, hashing, running(memory, entries),
         PartitionBuffers.none(), block, Work.of(turns),
     )  # fmt: skip
-    return stopped, memory.reshape(6, -1)[:, turns.places()], np.unique(kept[: state[0]])
+    return stopped, memory.reshape(6, -1)[:, turns.offsets()], np.unique(kept[: state[0]])
 
 
 @pytest.mark.parametrize("kinds", [["f8", "f8", "f4", "f8"], ["i4", "f4", "i8", "f4"]])
@@ -543,7 +543,7 @@ def test_heaps_that_compiled_code_filled_are_emptied_alike(narrow: int, weighted
         memory = np.zeros(8 * turns.length)
         loops.empty_heaps(0, 2, heaps, running(memory, count), Work.of(turns))
         assert not heaps.fill.any()
-        found.append(memory.reshape(8, -1)[:, turns.places()])
+        found.append(memory.reshape(8, -1)[:, turns.offsets()])
     near(*found)
     i, j = triangle(count)
     rows_ = np.column_stack([Z[:, :-1], np.ones(len(Z))])[: room + 17]

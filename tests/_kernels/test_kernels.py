@@ -167,5 +167,5 @@ def test_rows_of_a_run_give_the_same_bits_as_rows_one_by_one(count) -> None:
             sizes = turns.count, turns.whole, turns.width, turns.last
             way(sums.ctypes.data, left.reshape(-1), right.reshape(-1), rows, turns.row, sizes)
         assert (found[0] == found[1]).all()
-        added = (found[0] - start)[turns.places()]
+        added = (found[0] - start)[turns.offsets()]
         np.testing.assert_allclose(added, (weight * Z[:, i] * Z[:, j]).sum(axis=0), rtol=1e-12, atol=1e-13)

@@ -224,7 +224,7 @@ def test_a_row_that_alone_speaks_of_its_features_checks_nothing() -> None:
     np.testing.assert_allclose(found.by_task.sd, [0.5, 0.5])  # 1 apart, each N(other, 1 + 1 + 1 + 1)
     alone = Checks(condition(moments, Hierarchy(None, np.eye(2), 1.0)), features, learned_from=True)
     alone.add([0], [1], None, [5.0])
-    with pytest.raises(InputError, match="only one that speaks of its features"):
+    with pytest.raises(InputError, match="no other row has the features"):
         alone.checks()
 
 

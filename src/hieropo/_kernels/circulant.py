@@ -1,7 +1,7 @@
-"""How the running sums of one task lie in memory while rows are added: as turns, in whole vectors and cache lines.
+"""The memory layout of the running sums of a task while rows are added: turns, in whole vectors and cache lines.
 
 Of z with n entries, turn k holds ``w z_i z_{i + k mod n}`` for i = 0 .. n - 1. Turns 0 .. n / 2 hold each pair once;
-where n is even, the last of them needs only its first half. With z written down one and a half times, each turn is a
+where n is even, the last of them needs only its first half. With z stored one and a half times, each turn is a
 product of z with the same memory from entry k on, so that a row is added without masks or shuffles, and two rows of one
 task write the same vectors.
 """
@@ -15,7 +15,7 @@ from hieropo._utils.packed import triangle
 
 LANES = 4  # doubles of a vector
 LINE = 8  # doubles of a cache line
-BLOCK = 128  # rows that go through the pass together
+BLOCK = 128  # rows that the pass processes together
 KINDS = ("f4", "f8", "i4", "i8")  # types of columns that are read in place, by their number
 
 
@@ -48,7 +48,7 @@ class CirculantLayout:
 
     @property
     def again(self) -> int:
-        """Entries of z that are written down again behind it."""
+        """Entries of z that are repeated after it."""
         return (self.count - 1) // 2
 
     @property
@@ -58,11 +58,11 @@ class CirculantLayout:
 
     @property
     def row(self) -> int:
-        """Doubles of a row of z as it is written down, with what vectors read and write beyond."""
+        """Doubles of a stored row of z, with padding for whole vectors."""
         return -(-(self.count + self.count // 2 + 2 * LANES) // LINE) * LINE
 
-    def places(self) -> NDArray[np.int64]:
-        """Where the entries of the packed triangle of z z' lie."""
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the offsets of the entries of the packed triangle of z z'."""
         i, j = triangle(self.count)
         k = j - i
         short = 2 * k <= self.count

@@ -33,8 +33,8 @@ def _add_to(builder, sums, offset, left, right):
     )
 
 
-def _places(count):
-    """Where the sums of ``count`` entries lie, and the factors of each: three constants for each vector."""
+def _offsets(count):
+    """Return the offsets of the sums of ``count`` entries and of their factors: three constants for each vector."""
     turns = CirculantLayout(count)
     return [
         (number(LANES * (k * turns.width + v)), LANES * v, number(k + LANES * v))
@@ -44,9 +44,9 @@ def _places(count):
 
 
 def _few_entries(builder, sums, left, right, count):
-    held = [load(builder, left, number(LANES * v), LANES) for v in range(CirculantLayout(count).width)]
-    for to, v, k in _places(count):
-        _add_to(builder, sums, to, held[v // LANES], load(builder, right, k, LANES))
+    vectors = [load(builder, left, number(LANES * v), LANES) for v in range(CirculantLayout(count).width)]
+    for to, v, k in _offsets(count):
+        _add_to(builder, sums, to, vectors[v // LANES], load(builder, right, k, LANES))
 
 
 def _whole_turns(builder, sums, left, right, turns, width, few, first):
@@ -127,7 +127,7 @@ def _run_of_many(builder, sums, left, right, rows, stride, turns, width, last):
 def _run(builder, sums, left, right, rows, stride, entries, turns, width, last):
     chosen(
         builder, entries, 2, _WRITTEN_OUT,
-        lambda count: _tile(builder, sums, left, right, rows, stride, _places(count)),
+        lambda count: _tile(builder, sums, left, right, rows, stride, _offsets(count)),
         lambda: _run_of_many(builder, sums, left, right, rows, stride, turns, width, last),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 from hieropo._kernels.jit import compiled
 from hieropo._kernels.simd.pointers import fetch_ahead, pointer, word_at
 
-_AT_ONCE = 32  # texts that are looked for together, so that memory is waited for once
+_AT_ONCE = 32  # texts that are found together, so that their memory is fetched in parallel
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _S32, _S8 = np.uint64(32), np.uint64(8)
@@ -18,7 +18,7 @@ _NEW = -1
 
 @compiled
 def _last_word(base, start, stop):
-    """The last 8 bytes of a text, or all of a shorter one."""
+    """Return the last 8 bytes of a text, or all of a shorter one."""
     if stop - start >= 8:
         return word_at(base + stop - 8)
     bytes_of = numba.carray(pointer(base + start, numba.uint8), (stop - start,))
@@ -30,19 +30,19 @@ def _last_word(base, start, stop):
 
 @compiled
 def _hashed(base, start, stop):
-    """32 bits from the bytes of a text."""
+    """Return 32 bits from the bytes of a text."""
     h = np.uint64(stop - start) * _ODD
     for t in range(start, stop - 8, 8):
         h = (h ^ word_at(base + t)) * _MIX
         h ^= h >> _S32
     h = (h ^ _last_word(base, start, stop)) * _MIX
-    h = (h ^ (h >> _S32)) * _ODD  # all bits come down before they go up again
+    h = (h ^ (h >> _S32)) * _ODD  # every bit affects the low bits before the last product
     return h >> _S32
 
 
 @compiled
 def _equal(left, right, size):
-    """Whether two texts of one size, at these addresses, are the same."""
+    """Return True if two texts of one size, at these addresses, are equal."""
     for k in range(0, size - 8, 8):
         if word_at(left + k) != word_at(right + k):
             return False
@@ -51,24 +51,24 @@ def _equal(left, right, size):
 
 @compiled
 def _find(base, start, stop, h, slots, known, ends):
-    """Number of a text, or the slot that it would go to, s, as -1 - s."""
+    """Return the number of a text, or -1 - s for a new text and its slot s."""
     mask, size = slots.size - 1, stop - start
-    spot = np.int64(h) & mask
-    while slots[spot]:
-        number = np.int64(slots[spot] & _LOW) - 1
+    slot = np.int64(h) & mask
+    while slots[slot]:
+        number = np.int64(slots[slot] & _LOW) - 1
         if (
-            slots[spot] >> _S32 == h
+            slots[slot] >> _S32 == h
             and ends[number + 1] - ends[number] == size
             and _equal(base + start, known + ends[number], size)
         ):
             return number
-        spot = (spot + 1) & mask
-    return _NEW - spot
+        slot = (slot + 1) & mask
+    return _NEW - slot
 
 
 @compiled
 def _fetch(hashes, m, slots, known, ends):
-    """Ask for what will be looked at: the slots, then the ends of their texts, then the texts."""
+    """Prefetch the slots, then the ends of their texts, then the texts."""
     mask = slots.size - 1
     for i in range(m):
         fetch_ahead(slots.ctypes.data + 8 * (np.int64(hashes[i]) & mask))
@@ -81,59 +81,59 @@ def _fetch(hashes, m, slots, known, ends):
 
 
 @compiled
-def find_texts(data, ends, which, slots, own, own_ends, count, out):
-    """Number of each of the texts ``which`` (k,), new ones after ``count``; how many there are then.
+def find_texts(data, ends, which, slots, stored, stored_ends, count, out):
+    """Write the number of each of the texts ``which`` (k,), new ones from ``count`` on; return the new count.
 
-    Text i is ``data[ends[i] : ends[i + 1]]``, and those known are kept in ``own`` and ``own_ends`` alike, which have
-    room for all. ``slots`` (a power of 2,) finds them: half a hash, and the number from 1 on; 0 is free.
+    Text i is ``data[ends[i] : ends[i + 1]]``; known texts are stored in ``stored`` and ``stored_ends`` alike, with
+    room for all. ``slots`` (a power of 2,) is a hash table of half a hash and the number from 1 on; 0 is free.
     """
     hashes = np.empty(_AT_ONCE, dtype=np.uint64)
-    base, known = data.ctypes.data, own.ctypes.data
+    base, known = data.ctypes.data, stored.ctypes.data
     for begin in range(0, out.size, _AT_ONCE):
         m = min(_AT_ONCE, out.size - begin)
         for i in range(m):
             text = which[begin + i]
             hashes[i] = _hashed(base, ends[text], ends[text + 1])
-        _fetch(hashes, m, slots, known, own_ends)
+        _fetch(hashes, m, slots, known, stored_ends)
         for i in range(m):
             text = which[begin + i]
             start, stop = ends[text], ends[text + 1]
-            number = _find(base, start, stop, hashes[i], slots, known, own_ends)
+            number = _find(base, start, stop, hashes[i], slots, known, stored_ends)
             if number < 0:
                 slots[_NEW - number] = (hashes[i] << _S32) | np.uint64(count + 1)
-                number, first = count, own_ends[count]
+                number, first = count, stored_ends[count]
                 for k in range(stop - start):
-                    own[first + k] = data[start + k]
+                    stored[first + k] = data[start + k]
                 count += 1
-                own_ends[count] = first + stop - start
+                stored_ends[count] = first + stop - start
             out[begin + i] = number
     return count
 
 
 @compiled
 def spread_slots(old, slots):
-    """Put texts into more slots."""
+    """Enter the texts of old slots in a larger table of slots."""
     mask = slots.size - 1
     for i in range(old.size):
         if old[i]:
-            spot = np.int64(old[i] >> _S32) & mask
-            while slots[spot]:
-                spot = (spot + 1) & mask
-            slots[spot] = old[i]
+            slot = np.int64(old[i] >> _S32) & mask
+            while slots[slot]:
+                slot = (slot + 1) & mask
+            slots[slot] = old[i]
 
 
 @compiled
 def find_numbers(numbers, table, out, fresh):
-    """``out[t] = table[numbers[t]]``; how many distinct numbers have no entry, -1, and are put into ``fresh``.
+    """Set ``out[t] = table[numbers[t]]``; return how many distinct ones have no entry (-1); ``fresh`` gets them.
 
-    They are marked by -2 until the caller enters them, and calls :func:`enter_numbers`.
+    These have the entry -2 until the caller enters them and calls :func:`enter_numbers`.
     """
     count = 0
     for t in range(numbers.size):
         number = np.uint64(numbers[t])
-        place = table[number]
-        out[t] = place
-        if place == -1:
+        entry = table[number]
+        out[t] = entry
+        if entry == -1:
             table[number] = -2
             fresh[count] = numbers[t]
             count += 1
@@ -142,7 +142,7 @@ def find_numbers(numbers, table, out, fresh):
 
 @compiled
 def enter_numbers(numbers, table, out):
-    """Put what is in the table now where it had no entry."""
+    """Fill in entries of the table that were missing in ``out``."""
     for t in range(numbers.size):
         if out[t] < 0:
             out[t] = table[np.uint64(numbers[t])]

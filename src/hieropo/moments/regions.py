@@ -31,7 +31,7 @@ class Slots(NamedTuple):
 
 def packed_slots(count: int) -> Slots:
     """Return the slots of the packed triangle of z z', z with ``count`` entries, one block a task."""
-    source = CirculantLayout(count).places()
+    source = CirculantLayout(count).offsets()
     return Slots(source[None], np.arange(source.size)[None])
 
 

@@ -232,4 +232,4 @@ def _add(code: Codes, Z: Array, weight: Array, sums: Any) -> None:
     if code.size:
         size = (int(code.max()) + 1) * sums.length
         running = at(sums.base, np.dtype("f8"), size).reshape(-1, sums.length)
-        add_products(code, Z, weight, running, CirculantLayout(sums.entries).places())
+        add_products(code, Z, weight, running, CirculantLayout(sums.entries).offsets())

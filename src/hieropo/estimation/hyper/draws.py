@@ -11,14 +11,14 @@ deviations of a covariance, v_j = (sd_j / s_j)^2 and T = v_1 + ... + v_k, about 
     T / (1 + T)          Beta(k + 1, 3)
     v_1 / T, ..., v_k / T  Dirichlet(2, ..., 2)
     correlations         LKJ with exponent 4: density ~ |R|^3 (Lewandowski, Kurowicka and Joe 2009)
-    log(sigma^2 / s^2)   N(0, 3^2); where the log does not tell sigma^2, sigma^2 / s^2 has the density 2 / (1 + x)^3
+    log(sigma^2 / s^2)   N(0, 3^2); if the log does not identify it, sigma^2 / s^2 has the density 2 / (1 + x)^3
     mu                   as the hierarchy has it, flat by default
 
-A prior that is flat in an sd, or in its log, is too fond of small ones: with a variance that the log hardly shows,
-intervals of theta cover less than they say at any fixed variance. One that is flat in a single variance does not
-(Morris and Tang, Statistical Science 26, 2011); with several, of which one is soon too low, it has to rise a little.
-One that is about flat in log sigma^2 makes noise small where nothing but the prior tells it; one that is flat in
-sigma^2 takes any split of the variance of rewards as equally likely.
+A prior that is flat in an sd, or in its log, favours small ones: where the log hardly identifies a variance, intervals
+of theta have too small a coverage at any fixed variance. One that is flat in a single variance has not (Morris and Tang,
+Statistical Science 26, 2011); with several variances it has to increase a little. One that is about flat in log sigma^2
+gives a small noise where only the prior determines it; one that is flat in sigma^2 takes any split of the variance of
+rewards as equally likely.
 The exponents 2, 3 and 4 were set by simulation of 10 to 100 tasks of four features (docs/results/coverage.md).
 """
 
@@ -117,13 +117,13 @@ class Family:
 
 def _roots(z: Array, d: int) -> Array:
     """Return C (H, d, d) upper triangular, C C' a correlation matrix, from canonical partial correlations tanh z."""
-    lower, left = np.zeros((len(z), d, d)), np.ones((len(z), d))
+    lower, remaining = np.zeros((len(z), d, d)), np.ones((len(z), d))
     first = 0
     for j in range(d):
         part = z[:, first : first + d - 1 - j]
-        lower[:, j, j] = left[:, j]
-        lower[:, j + 1 :, j] = np.tanh(part) * left[:, j + 1 :]
-        left[:, j + 1 :] /= np.cosh(part)
+        lower[:, j, j] = remaining[:, j]
+        lower[:, j + 1 :, j] = np.tanh(part) * remaining[:, j + 1 :]
+        remaining[:, j + 1 :] /= np.cosh(part)
         first += d - 1 - j
     return lower[:, ::-1, ::-1]
 
@@ -131,10 +131,10 @@ def _roots(z: Array, d: int) -> Array:
 def _partial(correlation: Array) -> Array:
     """Undo :func:`_roots` for one regular matrix (d, d)."""
     lower = np.linalg.cholesky(correlation[::-1, ::-1])
-    left, partials = np.ones(len(lower)), [np.zeros(0)]
+    remaining, partials = np.ones(len(lower)), [np.zeros(0)]
     for j in range(len(lower)):
-        partials.append(np.arctanh(lower[j + 1 :, j] / left[j + 1 :]))
-        left[j + 1 :] /= np.cosh(partials[-1])
+        partials.append(np.arctanh(lower[j + 1 :, j] / remaining[j + 1 :]))
+        remaining[j + 1 :] /= np.cosh(partials[-1])
     return np.concatenate(partials)
 
 
@@ -329,7 +329,7 @@ def draw_hierarchies(
     factors, noise_vars = space.split(points)
     scale = space.families[0].scale
     size = ((factors[0] / np.where(scale > 0, scale, 1.0)[:, None]) ** 2).sum(axis=(1, 2))
-    rows, kept = resampled(weights, np.argsort(size, kind="stable"), _DRAWS)
+    rows, kept_weights = resampled(weights, np.argsort(size, kind="stable"), _DRAWS)
     covs = [f[rows] @ np.swapaxes(f[rows], 1, 2) for f in factors]
     levels = np.moveaxis(np.array(covs[1:]).reshape(-1, *covs[0].shape), 0, 1)
-    return HyperDraws(kept, covs[0], noise_vars[rows], levels), diagnosis
+    return HyperDraws(kept_weights, covs[0], noise_vars[rows], levels), diagnosis

@@ -134,7 +134,7 @@ def error_intervals(
 def with_ends(
     intervals: Sequence[HyperInterval], ends: Mapping[tuple[int, int], Ends], hierarchy: Hierarchy
 ) -> list[HyperInterval]:
-    """Put the ends of :func:`profile_intervals` on standard deviations, and drop those that have none there.
+    """Return intervals with the ends of :func:`profile_intervals`, without standard deviations that have none.
 
     Where the prior moves an estimate beyond an end, the interval ends at the estimate.
     """

@@ -61,7 +61,7 @@ class Checks:
     posterior : a posterior
         With all tasks of the log (a task that was not learned from is one without rows). Rows that were learned from
         are left out under the central hierarchy of a mixture, and under the uncorrected one of a correction; rows that
-        were not are judged by mean and covariance of the mixture.
+        were not are predicted by mean and covariance of the mixture.
     features : FeatureMap
         The map that the posterior was learned with.
     learned_from : bool
@@ -281,11 +281,7 @@ class Checks:
         if not self._tasks[0].any():
             raise InputError(
                 f"None of {self._seen} rows can be checked"
-                + (
-                    ": each is the only one that speaks of its features."
-                    if self._alone
-                    else ". Add rows first."
-                )
+                + (": no other row has the features of any of them." if self._alone else ". Add rows first.")
             )
         keys = self._posterior.moments.keys
         return PredictiveChecks(
