@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.text import counted
-from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.errors import InputError, LogError, MismatchError, SchemaError
 
 HUGE = 1e70  # fourth powers of smaller values, and sums of many of them, fit a float64
 
@@ -315,6 +315,26 @@ def check_rows(
         values,
         RowWeights(*(_check_weights(values_of_role, role, values.shape) for role, values_of_role in by_role)),
     )
+
+
+def check_codes(values: ArrayLike, shape: tuple[int, ...], below: int, name: str) -> Codes:
+    """Return integers of this shape in 0 .. ``below`` - 1.
+
+    Raises
+    ------
+    MismatchError, InputError
+        They have another shape or type; one is out of range.
+    """
+    codes = np.asarray(values)
+    if codes.shape != shape or (codes.size and codes.dtype.kind not in "iu"):
+        raise MismatchError(
+            f"{name} has shape {codes.shape} and type {codes.dtype}; integers of shape {shape} are needed."
+        )
+    bad = (codes < 0) | (codes >= below)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(f"{name}[{row}] is {codes[row]}; it must be in 0 .. {below - 1}.")
+    return codes.astype(np.int64, copy=False)
 
 
 def _check_weights(values: ArrayLike | None, role: str, shape: tuple[int, ...]) -> Array | None:

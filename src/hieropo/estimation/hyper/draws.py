@@ -11,14 +11,14 @@ deviations of a covariance, v_j = (sd_j / s_j)^2 and T = v_1 + ... + v_k, about 
     T / (1 + T)          Beta(k + 1, 3)
     v_1 / T, ..., v_k / T  Dirichlet(2, ..., 2)
     correlations         LKJ with exponent 4: density ~ |R|^3 (Lewandowski, Kurowicka and Joe 2009)
-    log(sigma^2 / s^2)   N(0, 3^2); if the log does not identify it, sigma^2 / s^2 has the density 2 / (1 + x)^3
+    log(sigma^2 / s^2)   N(0, 3^2); without identification sigma^2 / s^2 has the density 2 / (1 + x)^3
     mu                   as the hierarchy has it, flat by default
 
 A prior that is flat in an sd, or in its log, favours small ones: where the log hardly identifies a variance, intervals
-of theta have too small a coverage at any fixed variance. One that is flat in a single variance has not (Morris and Tang,
-Statistical Science 26, 2011); with several variances it has to increase a little. One that is about flat in log sigma^2
-gives a small noise where only the prior determines it; one that is flat in sigma^2 takes any split of the variance of
-rewards as equally likely.
+of theta have too small a coverage at any fixed variance. One that is flat in a single variance has not (Morris and
+Tang, Statistical Science 26, 2011); with several variances it has to increase a little. One that is about flat in log
+sigma^2 gives a small noise where only the prior determines it; one that is flat in sigma^2 takes any split of the
+variance of rewards as equally likely.
 The exponents 2, 3 and 4 were set by simulation of 10 to 100 tasks of four features (docs/results/coverage.md).
 """
 

@@ -38,14 +38,13 @@ Sources: arXiv 2212.04720, sections 4 and 5 and its appendix; Laurent and Massar
 1, for the constant. "Repaired", "apart", "posterior", the constants beyond alpha and other L and p are derived here.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, pieces
 from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import agreeing, counted
@@ -59,7 +58,6 @@ from hieropo.rows.keys import Keys
 
 PROVED = float(np.exp(-1.0))  # largest delta for which the paper's alpha is proved
 
-_PIECE = 16_384  # tasks worked on at once
 _OUTSIDE = 1e-7  # share of a root that may lie outside a range, by rounding
 
 
@@ -146,7 +144,7 @@ def coverage(
     target = best_moments(moments, length, best)
     gamma = np.full(len(moments), np.inf)
     weight = moments.sums[:, -1]
-    for part in pieces(len(moments)):
+    for part in pieces(len(moments), moments.dim**2):
         has_rows = weight[part] > 0
         sums = unpack(moments.sums[part][has_rows], moments.dim)
         task_target = target[part][has_rows] if target.ndim == 3 else target
@@ -183,7 +181,7 @@ def proof_step(posterior: Posterior) -> ProofStep:
     refuse_deeper(posterior)
     d, cov, m = posterior.dim, posterior.hyper.cov, len(posterior.moments)
     largest, norm, ratio = widest(cov), np.empty(m), np.zeros(m)
-    for part in pieces(m):
+    for part in pieces(m, d * d):
         M = posterior.tree_levels[0].given_parents(part)[1]
         norm[part] = np.sqrt(np.maximum(largest_eigenvalue(M @ M.swapaxes(1, 2)), 0.0))
         if largest > 0:
@@ -383,11 +381,6 @@ def best_moments(moments: Moments, length: float, best: ArrayLike | None) -> Arr
     return np.array(matrices).reshape(target.shape)
 
 
-def pieces(m: int) -> Iterator[slice]:
-    """Return slices of m tasks that fit into memory."""
-    return (slice(start, min(start + _PIECE, m)) for start in range(0, m, _PIECE))
-
-
 def widest(cov: Array) -> float:
     """Return lambda_1 of a covariance (d, d)."""
     return max(0.0, float(largest_eigenvalue(cov)))
@@ -430,7 +423,10 @@ def not_diagonal(posterior: Posterior, target: Array) -> list[str]:
     if prior is not None:
         matrices_by_name["Sigma_q"] = prior.cov[None]
     wrong = [name for name, matrices in matrices_by_name.items() if _is_not_diagonal(matrices).any()]
-    sums = sum(int(_is_not_diagonal(unpack(moments.sums[part], d)).sum()) for part in pieces(len(moments)))
+    sums = sum(
+        int(_is_not_diagonal(unpack(moments.sums[part], d)).sum())
+        for part in pieces(len(moments), moments.dim**2)
+    )
     return [*wrong, f"sums of phi phi' of {counted(sums, 'task')}"] if sums else wrong
 
 
@@ -627,9 +623,9 @@ def _largest_eigenvalues(posterior: Posterior) -> tuple[Array, Array]:
     np.cumsum(messages, axis=0, out=others[1:])
     others[: m - 1] += np.cumsum(messages[:0:-1], axis=0)[::-1]
     of_others, of_task = np.empty(m + 1), np.empty(m + 1)
-    for part in pieces(m + 1):
+    for part in pieces(m + 1, d * d):
         of_others[part] = _largest_of_prior(posterior, unpack(others[part], d))
-    for part in pieces(m):
+    for part in pieces(m, d * d):
         of_task[part] = largest_eigenvalue(unpack(table.covs[part], d))
     of_task[m] = widest(table.prior.cov)
     return of_others, np.maximum(of_task, 0.0)

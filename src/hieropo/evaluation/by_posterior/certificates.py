@@ -35,6 +35,7 @@ from hieropo.evaluation.by_posterior.value_distributions import (
 )
 from hieropo.model.protocol import TaskPosterior
 from hieropo.model.steps import pivoted_roots, square_roots
+from hieropo.rows.columns import check_codes
 
 __all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", "value_distributions"]
 
@@ -105,7 +106,7 @@ def certificates(  # noqa: PLR0913 - posterior, contexts, policy and draws
     """
     contexts = _Contexts.of(posterior, rows, phi, mask, weight)
     rank = _rank(level, n_samples)
-    codes = _codes(chosen, contexts.rows.shape, contexts.phi.shape[1], "chosen")
+    codes = check_codes(chosen, contexts.rows.shape, contexts.phi.shape[1], "chosen")
     ineligible = np.flatnonzero(~contexts.mask[np.arange(codes.size), codes])
     if ineligible.size:
         raise InputError(
@@ -236,7 +237,7 @@ class _Contexts:
                 "each of n contexts."
             )
         n, K, _ = features.shape
-        task_rows = _codes(rows, (n,), len(posterior.moments.keys), "rows")
+        task_rows = check_codes(rows, (n,), len(posterior.moments.keys), "rows")
         allowed = np.ones((n, K), dtype=np.bool_) if mask is None else np.asarray(mask, dtype=np.bool_)
         counts = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
         if allowed.shape != (n, K) or counts.shape != (n,):
@@ -262,20 +263,6 @@ class _Contexts:
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(tasks.size + 1))
         return cls(task_rows, features, allowed, counts / sums[codes], order, tasks.astype(np.int64), starts)
-
-
-def _codes(values: ArrayLike, shape: tuple[int, ...], below: int, name: str) -> Codes:
-    codes = np.asarray(values)
-    if codes.shape != shape or (codes.size and codes.dtype.kind not in "iu"):
-        raise MismatchError(
-            f"{name} has shape {codes.shape} and type {codes.dtype}; {shape[0]} integers, one a context, are needed."
-        )
-    bad = (codes < 0) | (codes >= below)
-    if bad.any():
-        raise InputError(
-            f"{name}[{int(bad.argmax())}] is {codes[bad.argmax()]}; it must be in 0 .. {below - 1}."
-        )
-    return codes.astype(np.int64)
 
 
 def _rank(level: float, n_samples: int) -> int:

@@ -39,7 +39,7 @@ from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
 from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import SinglePosterior, TaskPosterior
 from hieropo.moments.units import one_action
-from hieropo.rows.columns import RowWeights, check_rows, contexts
+from hieropo.rows.columns import RowWeights, check_codes, check_rows, contexts
 
 __all__ = ["Bend", "Checks", "Misfit", "Outlier", "PredictiveChecks"]
 
@@ -146,13 +146,13 @@ class Checks:
             Lengths differ; there is no such task or action; a value is missing or not finite.
         """
         _, r, weights = check_rows(np.zeros((np.size(reward), 0)), reward, weight, precision)
-        rows = _codes(task, r.shape, self._tasks.shape[1], "task")
+        rows = check_codes(task, r.shape, self._tasks.shape[1], "task")
         if (action is None) != (self._features.actions is None):
             raise InputError(
                 "Actions go with a feature map that lists them, and this one "
                 + ("does: pass their codes." if action is None else "lists none: leave them out.")
             )
-        codes = None if action is None else _codes(action, r.shape, self._count, "action")
+        codes = None if action is None else check_codes(action, r.shape, self._count, "action")
         x = contexts(context, self._features.columns, rows=r.size)
         if len(x) != r.size:
             raise InputError(
@@ -346,17 +346,3 @@ def _tables(posterior: TaskPosterior, blocks: int) -> tuple[Array, Array]:
 
 def _outliers(rows: Sequence[tuple[float, int, int]], tasks: NDArray[np.generic]) -> tuple[Outlier, ...]:
     return tuple(Outlier(number, tasks[s : s + 1].tolist()[0], z) for z, number, s in rows)
-
-
-def _codes(values: ArrayLike, shape: tuple[int, ...], below: int, name: str) -> Codes:
-    codes = np.asarray(values)
-    if codes.shape != shape or len(shape) != 1 or (codes.size and codes.dtype.kind not in "iu"):
-        raise InputError(
-            f"{name} has shape {codes.shape} and type {codes.dtype}; integers are needed, one for each of the rewards "
-            f"of shape {shape}."
-        )
-    bad = (codes < 0) | (codes >= below)
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputError(f"{name}[{row}] is {codes[row]}; it must be in 0 .. {below - 1}.")
-    return codes.astype(np.int64, copy=False)
