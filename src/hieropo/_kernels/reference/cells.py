@@ -1,4 +1,4 @@
-"""Sums of tasks and actions, row after row, in plain numpy: the definition that ``_kernels.cells`` answers to."""
+"""Sums of tasks and actions, row after row, in plain numpy: the reference for ``_kernels.cells``."""
 
 import numpy as np
 from numpy.typing import NDArray

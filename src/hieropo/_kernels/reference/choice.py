@@ -1,4 +1,4 @@
-"""Score candidates and choose among them in plain numpy: the definition that ``_kernels.choice`` answers to.
+"""Score candidates and choose among them in plain numpy: the reference for ``_kernels.choice``.
 
 Scores are summed feature after feature, candidates side by side: equal candidates get equal bits, alone or in a batch,
 so that ties are ties, and features that are 0 change no bit.

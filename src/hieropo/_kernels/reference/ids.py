@@ -1,4 +1,4 @@
-"""Ids found again in plain numpy: the definition that ``_kernels.ids`` answers to, with the same hashes and slots."""
+"""Ids of texts and numbers in plain numpy: the reference for ``_kernels.ids``, with the same hashes and slots."""
 
 import numpy as np
 from numpy.typing import NDArray

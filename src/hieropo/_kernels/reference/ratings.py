@@ -1,4 +1,4 @@
-"""The sums of a factorisation in plain numpy: the definition that ``_kernels.ratings`` answers to."""
+"""The sums of a factorisation in plain numpy: the reference for ``_kernels.ratings``."""
 
 import numpy as np
 

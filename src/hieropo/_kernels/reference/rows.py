@@ -1,4 +1,4 @@
-"""The pass over rows in plain numpy: the definition that ``rows`` and ``partition_buffers`` of ``_kernels`` answer to.
+"""The pass over rows in plain numpy: the reference for ``rows`` and ``partition_buffers`` of ``_kernels``.
 
 The arguments are those of the compiled loops, addresses of memory included. Arguments that serve speed alone are not
 used: rows are not buffered, and the buffers of a block stay unchanged.

@@ -1,4 +1,4 @@
-"""Sums and hashes of rows in plain numpy: the definition that ``_kernels.statistics`` answers to."""
+"""Sums and hashes of rows in plain numpy: the reference for ``_kernels.statistics``."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One step up and one step down for some rows in plain numpy: the definition that compiled loops answer to.
+"""One step up and one step down for some rows in plain numpy: the reference for compiled loops.
 
 The derivation is in :mod:`steps`. Tasks are the last axis of every array, so that a line is the formula
 for one task: ``T`` (d + 1, d + 1, n) is [[G, B], [B', c]] of n tasks, features first.
