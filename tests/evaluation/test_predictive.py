@@ -422,7 +422,7 @@ def test_a_missing_feature_of_new_rows_counts_what_is_not_known_yet() -> None:
 def test_missing_features_of_many_tasks_are_tested_on_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log("two levels")
     monkeypatch.setattr(faults, "_MAX_SUMS", 3 * K * packed_size(5))  # three of five tasks: every second
-    monkeypatch.setattr(faults, "_VECTORS", 4 * M * 6)
+    monkeypatch.setattr(faults, "_MAX_VECTORS", 4 * M * 6)
     posterior = log.learn(EVERY)
     found = log.checks(posterior, EVERY, learned_from=True).bends
     inverse = np.linalg.solve(joint_cov(log, log.hyper.cov), np.eye(N))
@@ -475,7 +475,7 @@ def test_equal_noise_is_not_called_unequal(rows: int, freedom: float) -> None:
         z = rng.standard_t(freedom, codes.size) if np.isfinite(freedom) else rng.standard_normal(codes.size)
         test = noise_between(groups(z, codes), np.ones(count))
         if test is not None:
-            found.append((test.p, count * test.each.min()))
+            found.append((test.p, count * test.p_by_group.min()))
     assert len(found) == worlds
     for p in np.array(found).T:
         assert np.mean(p <= 0.05) <= 0.05 + 4 * np.sqrt(0.05 / worlds)
