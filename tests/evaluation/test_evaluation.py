@@ -312,7 +312,7 @@ def test_lists_of_eligible_actions_bound_what_is_judged(learner: HierOPO) -> Non
         (lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, np.nan, 0.3))), LogError, r"row 7"),
         (
             lambda t: t.set_column(4, "p", pa.array(np.where(np.arange(3000) == 7, 1e-300, 0.3))),
-            LogError, r"row 7: 1e-300 .* outweigh every other",
+            LogError, r"row 7: 1e-300 .* outweigh all others",
         ),
         (lambda t: t.drop_columns(["p"]), SchemaError, r"'p'"),
         (lambda t: t.drop_columns(["x"]), SchemaError, r"'x'"),

@@ -705,7 +705,7 @@ def test_what_does_not_fit_is_refused() -> None:
         checks.add([0, 1], [3, 0], [[0.0], [0.0]], [1.0, 1.0])
     with pytest.raises(InputError, match="task has shape"):
         checks.add([0.0, 1.0], [0, 0], [[0.0], [0.0]], [1.0, 1.0])
-    with pytest.raises(InputError, match="hand in their codes"):
+    with pytest.raises(InputError, match="pass their codes"):
         checks.add([0], None, [[0.0]], [1.0])
     with pytest.raises(InputError, match="1 contexts do not fit 2"):
         checks.add([0, 1], [0, 0], [[0.0]], [1.0, 1.0])
