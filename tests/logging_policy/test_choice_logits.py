@@ -119,5 +119,5 @@ def test_tasks_of_no_row_one_row_and_one_action_are_finite_and_near_the_others()
 def test_pieces_do_not_matter(monkeypatch) -> None:
     _, x, action = drawn(7, 11, 20, 2)
     whole = choice_logits(*sums_of(x, action))
-    monkeypatch.setattr(import_module("hieropo.logging_policy.choice_logits"), "_ROOM", 1)
+    monkeypatch.setattr(import_module("hieropo.logging_policy.choice_logits"), "_MAX_NUMBERS", 1)
     np.testing.assert_allclose(choice_logits(*sums_of(x, action)), whole, atol=1e-12)

@@ -168,12 +168,12 @@ def test_a_large_log_keeps_the_same_rows_however_it_is_cut() -> None:
             at = np.arange(start, start + n)
             batch = Batch(at, at % 4, at.astype(float), at[:, None].astype(float), first_row=start)
             keeper.add(batch, at, at % 4, None)
-        return keeper.kept()
+        return keeper.sample()
 
     one, many = kept(1000), kept(7)
-    assert 60 < one.place.size <= 100
-    assert np.array_equal(one.place, many.place)
-    assert (one.reward == one.place).all()
+    assert 60 < one.task.size <= 100
+    assert np.array_equal(one.task, many.task)
+    assert (one.reward == one.task).all()
 
 
 def test_one_row_of_each_action_in_each_task_does_not_tell_differences_between_tasks_from_noise() -> None:
