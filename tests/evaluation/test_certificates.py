@@ -262,7 +262,11 @@ def _set(name: str, at: Any, value: object) -> Callable[[dict[str, Any]], dict[s
         (_set("rows", 3, M), InputError, r"rows\[3\] is 6; it must be in 0 .. 5"),
         (_set("rows", 3, -1), InputError, r"rows\[3\] is -1"),
         (_set("chosen", 2, K), InputError, r"chosen\[2\] is 4; it must be in 0 .. 3"),
-        (lambda asked: {**asked, "rows": asked["rows"] + 0.0}, MismatchError, r"type float64; integers of shape \(40,\)"),
+        (
+            lambda asked: {**asked, "rows": asked["rows"] + 0.0},
+            MismatchError,
+            r"type float64; integers of shape \(40,\)",
+        ),
         (lambda asked: {**asked, "phi": asked["phi"][..., :2]}, MismatchError, r"\(n, K, 3\) is needed"),
         (lambda asked: {**asked, "mask": asked["mask"][:, :2]}, MismatchError, r"mask of shape \(40, 2\)"),
         (_set("phi", (4, 1, 2), np.nan), InputError, "Context 4 has features that are not finite"),
