@@ -95,12 +95,14 @@ def _distance(messages: ParentMessages, d: int) -> tuple[Codes, Array]:
     free, distances = _by_cholesky(scaled, b, means, roots)
     others = np.flatnonzero(free < d)
     if others.size:
-        free[others], distances[:, others] = _by_eigenvectors(scaled[others], b[others], means[others], roots[others])
+        free[others], distances[:, others] = _by_eigenvectors(
+            scaled[others], b[others], means[others], roots[others]
+        )
     return free, distances
 
 
 def _by_cholesky(P: Array, b: Array, means: Array, roots: Array) -> tuple[Codes, Array]:
-    """Return the same as :func:`_by_eigenvectors` for tasks with d degrees of freedom; 0 where a triangle is nearly singular."""
+    """Return the same as :func:`_by_eigenvectors` for tasks with d degrees of freedom, 0 where nearly singular."""
     from scipy.linalg.lapack import dpotrf, dtrtrs
 
     n, d = b.shape
@@ -136,5 +138,8 @@ def _by_eigenvectors(P: Array, b: Array, means: Array, roots: Array) -> tuple[Co
     projected = np.einsum("nij,ni->nj", W, residual)
     square = np.where(free, projected * projected / np.where(free, eigenvalues, 1.0), 0.0).sum(axis=1)
     count = informed.sum(axis=1) - (~free).sum(axis=1)
-    fitted, expected = np.square(residual).sum(axis=1), (eigenvalues * free).sum(axis=1) - (~informed).sum(axis=1)
+    fitted, expected = (
+        np.square(residual).sum(axis=1),
+        (eigenvalues * free).sum(axis=1) - (~informed).sum(axis=1),
+    )
     return np.maximum(count, 0).astype(np.int64), np.stack([square, fitted, np.maximum(expected, 0.0)])
