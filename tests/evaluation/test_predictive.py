@@ -318,7 +318,7 @@ def test_many_columns_have_the_distances_that_eigenvectors_have(monkeypatch: pyt
     same = task_distances(posterior)
     np.testing.assert_array_equal(found.free, same.free)
     assert (found.free[2], found.free[3], found.free[4]) == (4, d - 1, d)
-    for name in ("square", "kept", "expected"):
+    for name in ("square", "fitted", "expected"):
         np.testing.assert_allclose(getattr(found, name), getattr(same, name), rtol=1e-9, atol=1e-10)
 
 
