@@ -482,10 +482,11 @@ class TestInspect:
         assert "--at is the context of one task. Give --task" in refuses(
             2, "inspect", policy, "--at", "visits=1"
         )
-        for at in ("visits", "visits=x", "visits=nan"):
+        assert "is not NAME=VALUE" in refuses(2, "inspect", policy, "--task", "1", "--at", "visits")
+        for at in ("visits=x", "visits=nan"):
             assert "is not NAME=NUMBER" in refuses(2, "inspect", policy, "--task", "1", "--at", at)
         assert "reads the context columns ['visits']" in refuses(
-            1, "inspect", policy, "--task", "1", "--at", "x=1"
+            2, "inspect", policy, "--task", "1", "--at", "x=1"
         )
 
     def test_a_policy_that_is_not_there_or_is_damaged(self, shop: Path, tmp_path: Path) -> None:

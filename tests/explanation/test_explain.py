@@ -23,6 +23,7 @@ from hieropo import (
 )
 from hieropo.errors import InputError
 from hieropo.explanation import Explanation, explain
+from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import attribution
 from hieropo.policies.gating import GatedPolicy
 
@@ -122,9 +123,11 @@ def test_text_in_the_context_is_explained_without_turns() -> None:
     device = np.where(np.asarray(log()["visits"]) > 3, "phone", "web")
     rows = log().append_column("device", pa.array(device))
     fitted = HierOPO(logging="random").fit(rows, **{**COLUMNS, "context": ["device"]})
-    found = fitted.explain(2, {"device": "phone"})
-    assert found.choice.action == fitted.policy_.choose(2, list(found.context.values())).action
-    assert found.turns == ()
+    explanation = fitted.explain(2, {"device": "phone"})
+    design = encoded_rows(fitted.features_, [{"device": "phone"}])[0]
+    assert explanation.choice.action == fitted.policy_.choose(2, design).action
+    assert explanation.context == {"device": "phone"}
+    assert explanation.turns == ()
 
 
 def test_candidates_that_columns_describe_are_compared() -> None:
@@ -178,7 +181,7 @@ def test_the_command_gives_the_same(tmp_path: Path) -> None:
         == learner().explain(2).context
     )
     assert "not among the 8 tasks" in refuses(1, "explain", policy, "--task", "nope")
-    assert "Give --at once" in refuses(
+    assert "Give visits once" in refuses(
         2, "explain", policy, "--task", 2, "--at", "visits=1", "--at", "visits=2"
     )
 
@@ -200,3 +203,24 @@ def test_a_policy_without_moments_takes_them_from_elsewhere(tmp_path: Path) -> N
         assert answers("explain", folder, "--task", 2, "--moments", given) == want
     bare = save_policy(fitted.policy_, tmp_path / "bare")
     assert "without its hierarchy" in refuses(1, "explain", bare, "--task", 2)
+
+
+def test_a_context_of_text_is_told_by_the_columns_of_the_user(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    n = 400
+    device = rng.choice(["phone", "desktop"], n)
+    rows = pa.table(
+        {
+            "store": rng.integers(8, size=n), "offer": rng.choice(["a", "b"], n), "device": device,
+            "price": rng.gamma(2.0, 3.0, n), "sales": rng.standard_normal(n) + (device == "phone"),
+        }
+    )  # fmt: skip
+    fitted = HierOPO().fit(rows, task="store", action="offer", reward="sales", context=["device", "price"])
+    explanation = fitted.explain(3, {"device": "phone", "price": 2})
+    assert "at device = phone, price = 2 the choice is" in " ".join(str(explanation).split())
+    policy = fitted.save(tmp_path / "policy")
+    printed = answers("explain", policy, "--task", 3, "--at", "device=phone", "--at", "price=2")
+    assert printed.split() == str(explanation).split()
+    assert "reads the context columns ['device', 'price']" in refuses(
+        2, "explain", policy, "--task", 3, "--at", "device=phone"
+    )

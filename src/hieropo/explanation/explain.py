@@ -86,7 +86,7 @@ def explain(
         rows=float(counts[row]),
         other_tasks=float(np.count_nonzero(seen)),
         other_rows=float(seen.sum()),
-        context={} if x.ndim > 1 else dict(zip(features.columns, x.tolist(), strict=True)),
+        context=_named(features, x, context),
         actions=actions,
         pessimism=acting.pessimism,
         better=_better(posterior, row, vectors[:2]) if len(actions) > 1 else None,
@@ -110,6 +110,16 @@ def _row_of(keys: Any, task: Any) -> int:
             "of its own to explain."
         )
     return row
+
+
+def _named(features: FeatureMap, x: Array, context: Any) -> dict[str, Any]:
+    """Return the context by the names that the user gave it, else by those of the columns of the map."""
+    if x.ndim > 1:
+        return {}
+    if isinstance(context, Mapping):
+        plain = (bool, int, float, str)
+        return {name: value if isinstance(value, plain) else str(value) for name, value in context.items()}
+    return dict(zip(features.columns, x.tolist(), strict=True))
 
 
 def _context(moments: Any, features: FeatureMap, row: int, context: Context) -> Array:

@@ -105,8 +105,9 @@ class Explanation:
         Rows of the task in the log, by their weights.
     other_tasks, other_rows : float
         Number of all other tasks with rows, and their rows.
-    context : mapping of str to float
-        The context; empty without context columns, or where candidates are described by columns.
+    context : mapping of str to value
+        The context, by the columns in which it was given; empty without context columns, or where candidates are
+        described by columns.
     actions : tuple of ActionValue
         All candidates, the choice first and its rival next.
     pessimism : float
@@ -134,7 +135,7 @@ class Explanation:
     rows: float
     other_tasks: float
     other_rows: float
-    context: Mapping[str, float]
+    context: Mapping[str, Any]
     actions: tuple[ActionValue, ...]
     pessimism: float
     better: float | None
@@ -170,7 +171,7 @@ class Explanation:
 
     def _choice(self) -> str:
         choice, rival = self.choice, self.rival
-        at = ", ".join(f"{column} = {value:.4g}" for column, value in self.context.items())
+        at = ", ".join(f"{column} = {_value(value)}" for column, value in self.context.items())
         begin = f"In task {self.task}{f' at {at}' if at else ''} the choice is {choice.action}"
         held = " The gate of the policy leaves this task to the incumbent, so that the choice is not taken."
         text = f"{begin}: its expected reward is {_n(choice.mean)}, give or take {_n(choice.sd)}."
@@ -304,6 +305,11 @@ def _sources(what: str, shares: Shares, of: Explanation) -> str:
         f"{what} is the sum of {prior}{_n(shares.own)} from the task's own {own} and {_n(shares.others)} from "
         f"{others} of {tasks}."
     )
+
+
+def _value(value: Any) -> str:
+    """Return a value of a context column in words."""
+    return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def _n(value: float) -> str:

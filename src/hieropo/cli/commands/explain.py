@@ -1,5 +1,6 @@
 """``hieropo explain``: say why a policy chooses an action in a task."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -24,8 +25,8 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
 )  # fmt: skip
 @click.option(
     "--at", metavar="A=1,B=2", callback=context_values, multiple=True,
-    help="The context. Default: the mean context of the task's rows. Where the policy has no list of actions, give "
-    "--at once for each candidate.",
+    help="The context: all columns that the policy reads, in one --at or several. Default: the mean context of the "
+    "task's rows. Where the policy has no list of actions, each --at is a candidate.",
 )  # fmt: skip
 @click.option(
     "--moments", metavar="PATH",
@@ -54,32 +55,47 @@ def explain_command(
 
     stored, posterior = load_posterior(directory, moments)
     row_id = find_task(stored.policy.table.keys, task)[0]
-    found = explain(posterior, stored.policy, row_id, _context(stored.features, at))
+    features: Any = stored.features
+    candidates = _candidates(features, at)
+    explanation = explain(posterior, stored.policy, row_id, _context(features, candidates))
+    if candidates and features.actions is not None:
+        explanation = replace(explanation, context=candidates[0])
     if html is not None:
-        write_page(found.document(), html)
+        write_page(explanation.document(), html)
     if as_json:
-        print_json({"policy": directory, **found.to_dict(), "written": html})
+        print_json({"policy": directory, **explanation.to_dict(), "written": html})
         return
-    click.echo(str(found))
+    click.echo(str(explanation))
     if html is not None:
         click.echo(f"\n{html} holds the explanation. Open it in a browser.")
 
 
-def _context(features: Any, given: tuple[dict[str, str], ...]) -> Any:
+def _candidates(features: Any, given: tuple[dict[str, str], ...]) -> tuple[dict[str, str], ...]:
+    """Return one context where the policy has a list of actions, given by one --at or several; else all of them."""
+    if features.actions is None or not given:
+        return given
+    context: dict[str, str] = {}
+    for values in given:
+        for name, value in values.items():
+            if context.setdefault(name, value) != value:
+                usage_error(
+                    f"--at gives {name} the values {context[name]!r} and {value!r}. This policy has a list of actions, "
+                    f"so that a choice has one context. Give {name} once."
+                )
+    return (context,)
+
+
+def _context(features: Any, candidates: tuple[dict[str, str], ...]) -> Any:
     """Return the context, or one row for each candidate; None where --at is not given."""
-    if not given:
+    if not candidates:
         return None
-    at = tuple(numbers_at(features, one) for one in given)
+    numbers = tuple(numbers_at(features, one) for one in candidates)
     if features.actions is not None:
-        if len(at) > 1:
-            usage_error(
-                "This policy has a list of actions, so that a choice has one context. Give --at once."
-            )
-        return at[0]
+        return numbers[0]
     columns = list(features.columns)
-    for candidate in at:
+    for candidate in numbers:
         if set(candidate) != set(columns):
             usage_error(
                 f"--at names {sorted(candidate)}, and a candidate has the columns {columns}. Give each of these."
             )
-    return [[candidate[column] for column in columns] for candidate in at]
+    return [[candidate[column] for column in columns] for candidate in numbers]

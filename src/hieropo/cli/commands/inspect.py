@@ -35,7 +35,7 @@ def _values_by_name(value: str) -> dict[str, str]:
     for part in value.split(","):
         name, equals, text = part.partition("=")
         if not equals:
-            raise click.BadParameter(f"{part!r} is not NAME=NUMBER. Write a=1,b=2, for example.")
+            raise click.BadParameter(f"{part!r} is not NAME=VALUE. Write a=1,b=phone, for example.")
         values[name.strip()] = text
     return values
 
@@ -47,6 +47,12 @@ def numbers_at(features: Any, at: dict[str, str]) -> dict[str, float]:
         from hieropo.logs.encoding import encoded_texts
 
         return dict(zip(features.columns, encoded_texts(features, at).tolist(), strict=True))
+    columns = list(features.columns if terms is None else terms.sources)
+    if features.actions is not None and set(at) != set(columns) and set(at) != set(features.columns):
+        usage_error(
+            f"--at names {sorted(at)}, and this policy reads the context columns {columns}. Give a value for each of "
+            "these; without --at the mean context of the task's rows is taken."
+        )
     return {name: _finite(name, text) for name, text in at.items()}
 
 
