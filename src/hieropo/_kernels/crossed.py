@@ -61,6 +61,21 @@ def tiles(columns: int, d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 @inlined
+def work_arrays(work, F, inner, outer, d, e):
+    """Empty the sixteen work arrays of one call and return them; 6 to 8 hold F, inner and outer in every lane."""
+    work[:] = 0.0
+    if F.size:
+        broadcast(F, d, e, work[6])
+        broadcast(inner, d, e, work[7])
+    if outer.size:
+        broadcast(outer, d, e, work[8])
+    return (
+        work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7],
+        work[8], work[9], work[10], work[11], work[12], work[13], work[14], work[15],
+    )  # fmt: skip
+
+
+@inlined
 def lay_sums(S, starts, start, count, spots, R):
     """Sums of the packed rows of each of ``count`` tasks in R; the largest number of rows of a task."""
     R[:] = 0.0
@@ -90,7 +105,7 @@ def mirror(R, d, e):
 
 
 @inlined
-def gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, seen, d, e, outer, VY):
+def shrinkage_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, seen, d, e, outer, VY):
     """V = L^-1 F', L^-1 F'B in row d of L, and M = (I + Sigma G)^-1 in MC; from W = F'[B G] and L = I + F'GF.
 
     C1 and C2 split the identity: I = F C1 + C2, the latter only where F is singular.
@@ -118,23 +133,7 @@ def sum_tasks(
     each task, of all actions side by side where ``dense``. Returns sum log|I + Q L| and the number of blocks left out.
     """
     e = row_length(d)
-    work[:] = 0.0
-    R, W, L, V, Y, MC, F8, C1, C2 = (
-        work[0],
-        work[1],
-        work[2],
-        work[3],
-        work[4],
-        work[5],
-        work[6],
-        work[7],
-        work[8],
-    )
-    inverse, T, P, own, A, H, room = work[9], work[10], work[11], work[12], work[13], work[14], work[15]
-    broadcast(F, d, e, F8)
-    broadcast(inner, d, e, C1)
-    if outer.size:
-        broadcast(outer, d, e, C2)
+    R, W, L, V, Y, MC, F8, C1, C2, inverse, T, P, own, A, H, room = work_arrays(work, F, inner, outer, d, e)
     size = whole(d) * e * LANES
     log_det = 0.0
     held = -1
@@ -150,7 +149,7 @@ def sum_tasks(
         if held >= 0 and not (alike and group[start] == group[held]):
             deposit(A, spots, level, group, held, 0)
             held = -1
-        gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
+        shrinkage_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
         solve(L, inverse, d, e, W, d + 1, False)
         for j in range(d):
             for i in range(j + 2):
@@ -199,23 +198,7 @@ def give_levels(S, starts, action, d, F, inner, outer, spots, shift, roots, give
     Returns the number of blocks left out.
     """
     e = row_length(d)
-    work[:] = 0.0
-    R, W, L, V, Y, MC, F8, C1, C2 = (
-        work[0],
-        work[1],
-        work[2],
-        work[3],
-        work[4],
-        work[5],
-        work[6],
-        work[7],
-        work[8],
-    )
-    inverse, T, P, own, H, room = work[9], work[10], work[11], work[12], work[14], work[15]
-    broadcast(F, d, e, F8)
-    broadcast(inner, d, e, C1)
-    if outer.size:
-        broadcast(outer, d, e, C2)
+    R, W, L, V, Y, MC, F8, C1, C2, inverse, T, P, own, _, H, room = work_arrays(work, F, inner, outer, d, e)
     size = whole(d) * e * LANES
     left_out = 0
     for start in range(0, starts.size - 1, LANES):
@@ -225,7 +208,7 @@ def give_levels(S, starts, action, d, F, inner, outer, spots, shift, roots, give
             late[left_out] = start
             left_out += 1
             continue
-        gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
+        shrinkage_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
         H[: whole(d) * LANES] = 0.0
         add_tv(H, 0, V, 0, L, d * e, d, d, e, 1.0)
         for lane in range(count):
@@ -266,26 +249,11 @@ def give_units(
     0. Task s is written to row ``rows[s]`` of ``mean`` and ``cov``. Returns the number of blocks left out.
     """
     e = row_length(d)
-    work[:] = 0.0
     B[:] = 0.0
-    R, W, L, V, Y, MC, F8, C1, C2 = (
-        work[0],
-        work[1],
-        work[2],
-        work[3],
-        work[4],
-        work[5],
-        work[6],
-        work[7],
-        work[8],
+    R, W, L, V, Y, MC, F8, C1, C2, inverse, T, m, out, part, U, room = work_arrays(
+        work, F, inner, outer, d, e
     )
-    inverse, T, m, out, part, U, room = work[9], work[10], work[11], work[12], work[13], work[14], work[15]
-    apart = F.size > 0
-    if apart:
-        broadcast(F, d, e, F8)
-        broadcast(inner, d, e, C1)
-    if outer.size:
-        broadcast(outer, d, e, C2)
+    interacting = F.size > 0
     wide, D, size = whole(d), shared.shape[2] - 1, whole(d) * e * LANES
     for j in range(d):
         store(MC, j * e + j, constant(1.0))
@@ -300,14 +268,14 @@ def give_units(
                 for c in range(D):
                     B[((c // wide * wide + j) * e + c % wide) * LANES + lane] = shared[s, j, 1 + c]
         for a in range(effects.shape[0]):
-            if apart:
+            if interacting:
                 for lane in range(LANES):
                     lay_unit(S, units[start + lane, a] if lane < count else -1, lane, spots, R)
                 if not information(R, F8, d, e, W, L) <= FORMED:
                     late[left_out] = start
                     left_out += 1
                     break
-                gains_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
+                shrinkage_of(R, W, L, V, Y, MC, C1, C2, F8, inverse, T, room, d, e, outer.size > 0, work[3:5])
                 for lane in range(count):
                     if units[start + lane, a] < 0:
                         for j in range(d):
@@ -318,7 +286,7 @@ def give_units(
                     m[j * LANES + lane] = level[start + lane, j] + effects[a, j]
             out[:] = 0.0
             add_nv(out, d * e, MC, 0, m, 0, d, d, e, 1.0)
-            if apart:
+            if interacting:
                 add_tv(out, d * e, V, 0, L, d * e, d, d, e, 1.0)
                 for k in range(0, d, 4):
                     add_tn(out, k * e, V, k * e + k, V, k * e, 4, k + 4, d - k, e, 1.0)
