@@ -115,21 +115,24 @@ def certificates(  # noqa: PLR0913 - posterior, contexts, policy and draws
         )
     w, values = posterior.weights, []
     root_of = square_roots if posterior.dim <= _FEW_COLUMNS else pivoted_roots
+    n_actions = contexts.phi.shape[1]
     for means, covs, task_contexts in _by_task(posterior, contexts):
         counts = rng.multinomial(n_samples, w / w.sum())
-        theta = rng.standard_normal((n_samples, means.shape[1]))
-        roots, end = root_of(covs), np.cumsum(counts)
-        for mean, root, last, count in zip(means, roots, end, counts, strict=True):
-            theta[last - count : last] = mean + theta[last - count : last] @ root.T
+        normals = rng.standard_normal((n_samples, means.shape[1]))
+        roots, ends = root_of(covs), np.append(0, np.cumsum(counts))
         losses = np.zeros(n_samples)
-        for part in _pieces_of(task_contexts, contexts.phi.shape[1] * n_samples):
-            # an action that is not eligible has no advantage over the chosen one
-            differences = contexts.phi[part] - contexts.phi[part, codes[part]][:, None]
-            differences[~contexts.mask[part]] = 0.0
-            advantage = (differences.reshape(-1, theta.shape[1]) @ theta.T).reshape(
-                *differences.shape[:2], n_samples
-            )
-            losses += contexts.weight[part] @ advantage.max(axis=1)
+        for part in _pieces_of(task_contexts, n_actions * n_samples):
+            # the chosen action has no advantage over itself, and neither has an action that is not eligible
+            others = (codes[part, None] + np.arange(1, n_actions)) % n_actions
+            differences = contexts.phi[part[:, None], others] - contexts.phi[part, codes[part]][:, None]
+            differences[~contexts.mask[part[:, None], others]] = 0.0
+            flat = differences.reshape(-1, means.shape[1])
+            advantage = np.empty((len(flat), n_samples))
+            for mean, root, first, last in zip(means, roots, ends, ends[1:], strict=False):
+                np.matmul(flat @ root, normals[first:last].T, out=advantage[:, first:last])
+                advantage[:, first:last] += (flat @ mean)[:, None]
+            by_action = advantage.reshape(*others.shape, n_samples)
+            losses += contexts.weight[part] @ by_action.max(axis=1, initial=0.0)
         values.append(np.partition(losses, rank)[rank])
     return Certificates(contexts.tasks, np.array(values, dtype=np.float64))
 
