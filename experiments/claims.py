@@ -21,7 +21,7 @@ processes.
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,7 +126,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """A log with its truth: coefficients (m, K, p), shares of actions (K,), and how much each task counts (m,)."""
+    """A log with its truth: coefficients (m, K, p), shares of actions (K,), and how much each task counts (m,).
+
+    ``noise_var`` (K,) are the noise variances of the actions where rewards are their means and normal noise.
+    """
 
     theta: Array
     shares: Array
@@ -136,6 +139,7 @@ class Log:
     x: Array
     reward: Array
     link: str
+    noise_var: Array
 
     def table(self, reward: Array | None = None) -> pa.Table:
         """Return the log, or the same with other rewards, as a learner reads it."""
@@ -179,29 +183,33 @@ def drawn(world: World, rng: np.random.Generator) -> Log:
         task = np.repeat(np.arange(m), 2 + rng.multinomial(n - 2 * m, rng.dirichlet(np.full(m, 2.0))))
     action, x = rng.choice(count, n, p=shares), rng.standard_normal((n, world.columns))
     weight = np.bincount(task, minlength=m) / n
-    log = Log(theta, shares, weight, task, action, x, np.zeros(n), world.reward)
+    log = Log(theta, shares, weight, task, action, x, np.zeros(n), world.reward, np.ones(count))
     mean = log.means(x, task)[np.arange(n), action]
-    return Log(theta, shares, weight, task, action, x, rewards(world, mean, action, task, rng), world.reward)
+    reward, noise_var = rewards(world, mean, action, task, rng)
+    return replace(log, reward=reward, noise_var=noise_var)
 
 
-def rewards(world: World, mean: Array, action: Codes, task: Codes, rng: np.random.Generator) -> Array:
-    """Draw rewards around their means (n,)."""
-    n = mean.size
+def rewards(
+    world: World, mean: Array, action: Codes, task: Codes, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Draw rewards around their means (n,); noise variances of the actions (K,)."""
+    n, noise_var = mean.size, np.ones(world.actions)
     if world.reward == "binary":
-        return (rng.random(n) < mean).astype(np.float64)
+        return (rng.random(n) < mean).astype(np.float64), noise_var
     if world.reward == "count":
-        return rng.poisson(mean).astype(np.float64)
+        return rng.poisson(mean).astype(np.float64), noise_var
     noise = rng.standard_normal(n)
     if world.reward == "t3":
         noise = rng.standard_t(3, n) / np.sqrt(3)
     elif world.reward == "skewed":
         noise = rng.exponential(1.0, n) - 1.0
     elif world.reward == "noisy":
-        noise = noise * np.where(action == rng.integers(world.actions), np.sqrt(10), 1.0)
+        noise_var[rng.integers(world.actions)] = 10.0
+        noise = noise * np.sqrt(noise_var[action])
     elif world.reward == "drift":
         first = np.searchsorted(task, task)
         noise = noise + 0.03 * (np.arange(n) - first)
-    return np.asarray(mean + noise)
+    return np.asarray(mean + noise), noise_var
 
 
 def james_stein(log: Log) -> Codes:

@@ -342,3 +342,13 @@ def test_the_first_run_of_an_incumbent_that_knew_is_the_committed_one(load, labe
     gains = found.columns[:2, 1]
     assert gains == pytest.approx([float(stored["plain"]), float(stored["informed"])], abs=2e-3)
     assert found.knew == pytest.approx(float(stored["z knew"]), abs=0.02)
+
+
+def test_the_default_loses_hardly_anything_to_the_true_hierarchy(load) -> None:
+    ceiling = load("ceiling")
+    row = next(row for row in committed(load, "ceiling.md", "# ") if row["world"].startswith("noise 10 x"))
+    runs = [ceiling.one_run("noisy", seed) for seed in range(8)]
+    share = 100 * sum(run.bayes - run.default for run in runs) / sum(run.best for run in runs)
+    lost, error = (float(number) for number in row["lost"].split(" ± "))
+    assert abs(share - lost) < 4 * error * np.sqrt(int(row["runs"]) / len(runs))
+    assert all(run.bayes <= run.best for run in runs)
