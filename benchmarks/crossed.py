@@ -1,12 +1,12 @@
 """The crossed prior: learned, conditioned and read, beside the dense model by name, in one run.
 
-    python benchmarks/crossed.py [--tasks 10000] [--actions 5] [--width 8] [--rows 100] [--dense]
+    python benchmarks/crossed.py [--tasks 10000] [--actions 5] [--width 8] [--rows 100] [--groups 0] [--dense]
 
 Starts from the moments of a drawn log. CPU seconds of the whole process, the least of three where they take less than
 five: relative sizes of columns and noise (`learn_shapes`), common standard deviations (`integrate_crossed`), the table
 of all units, and three sums over all tasks with their covariances, as an evaluation asks for. "One way up" is that of
-one hierarchy, with its stages. With --dense, the diagonal covariance of all coefficients and its table stand beside it.
-Compiled loops are loaded before.
+one hierarchy, with its stages. With --groups, tasks are in so many groups. With --dense, the diagonal covariance of all
+coefficients and its table stand beside it. Compiled loops are loaded before.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from hieropo.estimation.crossed.shapes import learn_shapes, part_of_tasks
 from hieropo.estimation.hyper.uncertainty import learn
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.model.crossed.steps import ActionProfile, ObservedUnits, RootSums, UnitMessages
+from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
 from hieropo.moments.units import UnitAccumulator
 
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--actions", type=int, default=5)
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--groups", type=int, default=0)
     parser.add_argument("--dense", action="store_true")
     options = parser.parse_args()
     m, K, p = options.tasks, options.actions, options.width
@@ -79,11 +81,12 @@ def main() -> None:
     print(f"{m:,} tasks, {K} actions of {p} columns, {m * options.rows:,} rows; CPU seconds")
     some = part_of_tasks(moments, max(4_000 // p, 500))
     shapes, first = least(lambda: learn_shapes(some))
-    found, second = least(lambda: integrate_crossed(moments, shapes))
+    levels = (Grouping({s: s % options.groups for s in range(m)}, "group"),) if options.groups else ()
+    found, second = least(lambda: integrate_crossed(moments, shapes, levels=levels))
     _, third = least(lambda: condition_hierarchies(moments, found).table())
     vectors = np.random.default_rng(0).standard_normal((3, m, K * p)) / m
     _, fourth = least(lambda: total(condition_hierarchies(moments, found), vectors))
-    kept = int(np.count_nonzero(found.conditioned))
+    kept = max(int(np.count_nonzero(found.conditioned)), 1)
     print(f"  relative sizes {first:.2f}, common sizes {second:.2f} ({len(found)} hierarchies kept)")
     print(f"  table {third:.2f}, three sums {fourth:.2f} ({kept} hierarchies conditioned)")
     print(

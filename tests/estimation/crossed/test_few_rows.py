@@ -5,6 +5,7 @@ import pytest
 
 from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.estimation.crossed.shapes import Pattern, Scaling, _negative
+from hieropo.model.crossed.steps import ObservedUnits, RootSums, UnitMessages
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
@@ -42,6 +43,22 @@ def test_value_and_slope_are_those_by_sums(m: int, K: int, p: int, n: int) -> No
         value_by_rows, slope_by_rows = _negative(moments, scaling, pattern, x, rows)
         assert value_by_rows == pytest.approx(value, rel=1e-9)
         np.testing.assert_allclose(slope_by_rows, slope, rtol=0, atol=1e-7 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize(("m", "K", "p", "n"), [(6, 3, 18, 90), (30, 2, 17, 120)])
+def test_messages_to_the_root_are_those_by_sums(m: int, K: int, p: int, n: int) -> None:
+    moments = made(m, K, p, n, seed=p)
+    rng, ratio = np.random.default_rng(1), np.geomspace(0.5, 2.0, K)
+    level, interaction = (root @ root.T for root in 0.3 * rng.standard_normal((2, p, p)))
+    root_sums = FewRows.of(moments, np.eye(p)).way_up(level, interaction, ratio)
+    for level_var, interaction_var in ((0.4, 0.2), (3.0, 0.0)):
+        got = root_sums(level_var, interaction_var)
+        messages = UnitMessages(ObservedUnits.of(moments, ratio), interaction_var * interaction)
+        right = RootSums.of(messages, level_var * level)
+        for name in RootSums._fields:
+            expected = np.asarray(getattr(right, name))
+            close = 1e-9 * max(float(np.abs(expected).max()), 1e-300)
+            np.testing.assert_allclose(getattr(got, name), expected, rtol=0, atol=close)
 
 
 def test_it_is_taken_where_units_have_few_rows_and_many_columns() -> None:

@@ -261,6 +261,33 @@ def test_a_log_that_is_not_similar_is_searched_as_without() -> None:
     np.testing.assert_array_equal(one.interaction_sd, two.interaction_sd)
 
 
+def test_a_cross_fit_that_tells_its_hierarchy_is_conditioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = world(3, 1500, 60, (4.0, 0.7, 1.0), np.full(20, 0.05)).moments()
+    shapes = Shapes.equal(moments)
+    similar = integrate_crossed(moments, shapes)
+    assert not similar.determined  # sums over tasks need all
+    once = integrate_crossed(moments, shapes, similar=similar)
+    assert once.determined
+    assert CrossedHierarchies.from_dict(once.to_dict()).determined
+    monkeypatch.setattr("hieropo.estimation.crossed.grid._DETERMINED", 0.0)
+    averaged = integrate_crossed(moments, shapes, similar=similar)
+    assert not averaged.determined
+    one, two = (condition_hierarchies(moments, hierarchies) for hierarchies in (once, averaged))
+    assert one.weights.tolist() == [1.0]
+    sd = np.sqrt(two.table().covs[:, :, 0])
+    assert (np.abs(one.table().means - two.table().means)[:, :, 0] / sd).max() < 0.01
+    np.testing.assert_allclose(np.sqrt(one.table().covs[:, :, 0]), sd, rtol=0.01)
+    np.testing.assert_allclose(one.action(0).cov, two.action(0).cov, rtol=0.01)
+
+
+def test_a_cross_fit_that_hardly_tells_its_hierarchy_is_averaged() -> None:
+    """Differences between four actions hardly tell how large effects of actions are."""
+    moments = world(3, 1500, 60, (4.0, 0.7, 1.0)).moments()
+    shapes = Shapes.equal(moments)
+    similar = integrate_crossed(moments, shapes)
+    assert not integrate_crossed(moments, shapes, similar=similar).determined
+
+
 def test_the_part_of_the_tasks_does_not_hang_on_their_order() -> None:
     log = world(7, 50, 12, (0.3, 0.7, 0.2))
     kept = np.random.default_rng(0).random(log.task.size) < 0.7

@@ -14,6 +14,7 @@ l = H^-1 R_s e_j, r = H^-1 (y - Z (alpha, beta)); and so for M with the rows of 
 and for A by the variances and means of z.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import unpack
 from hieropo.errors import NumericalError
-from hieropo.model.crossed.steps import ObservedUnits, pivoted_root
+from hieropo.model.crossed.steps import ObservedUnits, RootSums, pivoted_root
 from hieropo.moments.units import UnitMoments
 
 _WIDE = 16  # columns from which it may pay
@@ -68,8 +69,8 @@ class FewRows(NamedTuple):
         """Take roots of the information of each unit; ``transform`` is T."""
         K, p = moments.n_actions, moments.unit_dim
         units = ObservedUnits.of(moments, np.ones(K))
-        whole = unpack(units.rows, p + 1)
-        parts = [pivoted_root(one[:p, :p], one[:p, p], float(one[p, p])) for one in whole]
+        sums = unpack(units.rows, p + 1)
+        parts = [pivoted_root(one[:p, :p], one[:p, p], float(one[p, p])) for one in sums]
         ranks = np.array([len(root) for root, *_ in parts], dtype=np.int64)
         left = np.array([max(part[3], 0.0) for part in parts])
         log_size = float(np.linalg.slogdet(transform)[1])
@@ -98,7 +99,10 @@ class FewRows(NamedTuple):
 
         (action, level, interaction), (K, p) = log_sds, (self.rest.size, self.rows.shape[1])
         ratio, d = np.exp(log_noise), self.rest.size * self.rows.shape[1]
-        whitened, X, v, log_det = self._whitened(np.exp(2 * level), np.exp(2 * interaction), ratio)
+        of_level = self._covariances(np.diag(np.exp(2 * level)), within_action=False)
+        of_interaction = self._covariances(np.diag(np.exp(2 * interaction)), within_action=True)
+        covs = [one + other for one, other in zip(of_level, of_interaction, strict=True)]
+        whitened, X, v, log_det = self._whitened(covs, ratio)
         X[:, :d] *= np.tile(np.exp(action), K)
         information = X.T @ X
         information[np.arange(d), np.arange(d)] += 1.0
@@ -129,28 +133,65 @@ class FewRows(NamedTuple):
     def _tasks(self) -> list[slice]:
         return [slice(first, last) for first, last in zip(self.starts, self.starts[1:], strict=False)]
 
-    def _whitened(
-        self, level: Array, interaction: Array, ratio: Array
-    ) -> tuple[list[Array], Array, Array, float]:
-        """H^-1 of each task, H^-1 Z (N, (K + 1) p), H^-1 y, and sum log|V_s|."""
+    def _covariances(self, cov: Array, *, within_action: bool) -> list[Array]:
+        """R_s cov R_s' of the rows of each task, 0 between actions where ``within_action``."""
+        covs = []
+        for part in self._tasks():
+            R, code = self.rows[part], self.action[part]
+            of_rows = (R @ cov) @ R.T
+            covs.append(of_rows * (code[:, None] == code) if within_action else of_rows)
+        return covs
+
+    def _whitened(self, covs: list[Array], ratio: Array) -> tuple[list[Array], Array, Array, float]:
+        """H^-1 of each task, H^-1 Z (N, (K + 1) p), H^-1 y, and sum log|V_s|; ``covs`` are V_s without noise."""
         from scipy.linalg.lapack import dtrtri
 
         K, p = ratio.size, self.rows.shape[1]
         whitened, X, log_det = [], np.zeros((len(self.rows), (K + 1) * p)), 0.0
         v = np.empty(len(self.rows))
-        for part in self._tasks():
+        for part, cov in zip(self._tasks(), covs, strict=True):
             R, code = self.rows[part], self.action[part]
-            own = (R * interaction) @ R.T * (code[:, None] == code)
-            root = np.linalg.cholesky((R * level) @ R.T + own + np.diag(ratio[code]))
+            root = np.linalg.cholesky(cov + np.diag(ratio[code]))
             log_det += 2.0 * float(np.log(np.diagonal(root)).sum())
             inverse = dtrtri(root, lower=1)[0]
             for a in np.unique(code).tolist():
-                at = np.flatnonzero(code == a)
-                X[part, a * p : a * p + p] = inverse[:, at] @ R[at]
+                members = np.flatnonzero(code == a)
+                X[part, a * p : a * p + p] = inverse[:, members] @ R[members]
             X[part, K * p :] = inverse @ R
             v[part] = inverse @ self.rewards[part]
             whitened.append(inverse)
         return whitened, X, v, log_det
+
+    def way_up(
+        self, level_cov: Array, interaction_cov: Array, noise_ratio: Array
+    ) -> Callable[[float, float], RootSums]:
+        """Return the function from l^2 and m^2 to the messages of all tasks to the root, where L = l^2 ``level_cov``.
+
+        M = m^2 ``interaction_cov``. The covariances are in the coordinates of ``rows``.
+        """
+        of_level = self._covariances(level_cov, within_action=False)
+        of_interaction = self._covariances(interaction_cov, within_action=True)
+        K, p = self.rest.size, self.rows.shape[1]
+        d = K * p
+        log_noise = float(np.log(noise_ratio[self.action]).sum())
+        rest = float((self.rest / noise_ratio).sum())
+
+        def root_sums(level_var: float, interaction_var: float) -> RootSums:
+            covs = [
+                level_var * one + interaction_var * other
+                for one, other in zip(of_level, of_interaction, strict=True)
+            ]
+            _, X, v, log_det = self._whitened(covs, noise_ratio)
+            information, score = X.T @ X, X.T @ v
+            level = np.empty((p + 1, p + 1))
+            level[:p, :p], level[:p, p], level[p, :p] = information[d:, d:], score[d:], score[d:]
+            level[p, p] = float(v @ v) + rest
+            return RootSums(
+                level, information[d:, :d].reshape(p, K, p), information[:d, :d].reshape(K, p, K, p),
+                score[:d].reshape(K, p), log_det - log_noise,
+            )  # fmt: skip
+
+        return root_sums
 
     def _sums(
         self, whitened: list[Array], X: Array, shared: Array, r: Array, scale: float, ratio: Array
@@ -158,13 +199,13 @@ class FewRows(NamedTuple):
         """Sums over tasks of -|l|^2 + |l'shared|^2 + scale (l'r)^2 for each column l of X, and slopes along w."""
         along, per_row = np.zeros(X.shape[1]), np.empty(len(X))
         for inverse, part in zip(whitened, self._tasks(), strict=True):
-            own, common, away = X[part], shared[part], r[part]
-            seen = np.flatnonzero(own.any(axis=0))
-            own = own[:, seen]
-            along[seen] += np.square(own.T @ common).sum(axis=1) - np.square(own).sum(axis=0)
-            along[seen] += scale * np.square(own.T @ away)
-            back = inverse.T @ common
+            columns, projected, residual = X[part], shared[part], r[part]
+            seen = np.flatnonzero(columns.any(axis=0))
+            columns = columns[:, seen]
+            along[seen] += np.square(columns.T @ projected).sum(axis=1) - np.square(columns).sum(axis=0)
+            along[seen] += scale * np.square(columns.T @ residual)
+            back = inverse.T @ projected
             per_row[part] = np.square(back).sum(axis=1) - np.square(inverse).sum(axis=0)
-            per_row[part] += scale * np.square(inverse.T @ away)
+            per_row[part] += scale * np.square(inverse.T @ residual)
         noise = 0.5 * ratio * np.bincount(self.action, per_row, ratio.size)
         return along, noise

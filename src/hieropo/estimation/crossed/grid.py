@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.estimation.crossed.shapes import (
     START,
     Shapes,
@@ -24,7 +25,7 @@ from hieropo.estimation.crossed.shapes import (
     part_of_tasks,
     refuse_explained,
 )
-from hieropo.model.crossed.steps import ActionProfile, GroupSums, RootSums, UnitMessages
+from hieropo.model.crossed.steps import ActionProfile, GroupSums, Root, RootSums, UnitMessages, solve_root
 from hieropo.model.crossed.tree import Ladder
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
@@ -41,6 +42,10 @@ _DEGREE = (
 )
 _DECIMALS = 4  # of log weights, where conditioned nodes are chosen
 _NARROW = 0.02  # sd of a log standard deviation below which its mean is enough
+_DETERMINED = (
+    0.01  # change of a posterior, in its standard deviations, up to which a standard deviation is told
+)
+_ROUGHLY = 0.25  # sd of log a up to which the mean of a is enough for actions that are new
 _PILOT = 500  # observed units of the first part of the tasks
 _ROWS = 4  # rows for each coefficient that a part has at least
 _MORE = 6  # times as many units the next part has, until it is all tasks
@@ -112,8 +117,8 @@ class Groups(NamedTuple):
         """(L_g, M_g) of each level at s = 1, with m_1 = 1."""
         sds = np.append(1.0, self.interaction_sds[1:]) if self.levels else self.interaction_sds
         return [
-            (level**2 * shapes.level, own**2 * shapes.interaction)
-            for level, own in zip(self.level_sds, sds, strict=True)
+            (level**2 * shapes.level, interaction**2 * shapes.interaction)
+            for level, interaction in zip(self.level_sds, sds, strict=True)
         ]
 
 
@@ -129,16 +134,16 @@ def group_sds(moments: UnitMoments, shapes: Shapes, levels: tuple[Grouping, ...]
     sds = np.full(2 + 2 * q, START)  # l, m, and l_g and m_g of each level
 
     def log_evidence(changed: int, u: float) -> float:
-        some = sds.copy()
-        some[changed] = np.tan(np.pi / 2 * u)
-        groups = Groups(levels, some[2::2], some[3::2])
-        axes = a, Axis(some[:1], fixed), Axis(some[1:2], fixed), Axis(some[3:4], fixed)
+        trial_sds = sds.copy()
+        trial_sds[changed] = np.tan(np.pi / 2 * u)
+        groups = Groups(levels, trial_sds[2::2], trial_sds[3::2])
+        axes = a, Axis(trial_sds[:1], fixed), Axis(trial_sds[1:2], fixed), Axis(trial_sds[3:4], fixed)
         values = search._replace(groups=groups).log_weights(axes)[0].ravel()
         return float(np.logaddexp.reduce(values))
 
     for _ in range(_SWEEPS):
-        for at in range(sds.size):
-            sds[at] = _mode(lambda u, at=at: log_evidence(at, u), zero=at % 2 == 1)  # type: ignore[misc]
+        for index in range(sds.size):
+            sds[index] = _mode(lambda u, index=index: log_evidence(index, u), zero=index % 2 == 1)  # type: ignore[misc]
     return Groups(levels, sds[2::2].copy(), sds[3::2].copy())
 
 
@@ -152,11 +157,11 @@ def _mode(log_evidence: Callable[[float], float], *, zero: bool) -> float:
         return 0.0
     best = int(values.argmax())
     ends = np.concatenate([[0.0], spots, [0.99]])
-    found = minimize_scalar(
+    solution = minimize_scalar(
         lambda u: -log_evidence(float(u)), bounds=(ends[best], ends[best + 2]), method="bounded",
         options={"xatol": 5e-3},
     )  # fmt: skip
-    return float(np.tan(np.pi / 2 * found.x))
+    return float(np.tan(np.pi / 2 * solution.x))
 
 
 Axes = tuple[Axis, Axis, Axis, Axis]
@@ -195,22 +200,22 @@ def grid(
         resolved = _grid_in(similar, moments, tasks.part(_MORE * _PILOT), shapes, groups)
         if resolved is not None:
             return resolved
-    units, some = _PILOT, tasks.part(_PILOT)
+    units, part = _PILOT, tasks.part(_PILOT)
     windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window(), Window(nodes=_LEVEL_NODES)
     level, varied = None, False
     while True:
-        while some is not moments and some.n_rows < _ROWS * moments.unit_dim:
+        while part is not moments and part.n_rows < _ROWS * moments.unit_dim:
             units *= _MORE
-            some = tasks.part(units)
-        search = _Search.of(some, shapes, groups)._replace(varied=varied)
+            part = tasks.part(units)
+        search = _Search.of(part, shapes, groups)._replace(varied=varied)
         windows, axes, weights, squares = search.resolved(windows, level)
-        if some is moments:
+        if part is moments:
             return axes, weights, squares
         varied = float(weights[:, :, 0].sum()) < _CERTAIN
         if level is None and units >= _LEVEL_UNITS:
             level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
         units *= _MORE
-        some = tasks.part(units)
+        part = tasks.part(units)
 
 
 def _grid_in(
@@ -249,8 +254,12 @@ class _WayUp(NamedTuple):
     tasks: Callable[[float, float], RootSums | GroupSums]
 
     @classmethod
-    def of(cls, ladder: Ladder, shapes: Shapes) -> Self:
-        """Take the steps on some ladder."""
+    def of(cls, moments: UnitMoments, ladder: Ladder, shapes: Shapes) -> Self:
+        """Take the steps on some ladder, or, without groups, from few rows of many columns."""
+        if ladder.tree is None and FewRows.pays(moments):
+            rows = FewRows.of(moments, np.eye(moments.unit_dim))
+            root_sums = rows.way_up(shapes.level, shapes.interaction, shapes.noise_ratio)
+            return cls(lambda m, level: root_sums(level**2 * (1 + m**2), m**2))
 
         @lru_cache(maxsize=1)
         def from_units(m: float) -> UnitMessages:
@@ -280,7 +289,9 @@ class _Search(NamedTuple):
         ladder = Ladder.of(moments, groups.levels, shapes.noise_ratio)
         factor = upper_factor(shapes.action)[0]
         dof = moments.n_rows - moments.unit_dim
-        return cls(ladder, _WayUp.of(ladder, shapes), shapes, factor, dof, least_noise(moments), groups)
+        return cls(
+            ladder, _WayUp.of(moments, ladder, shapes), shapes, factor, dof, least_noise(moments), groups
+        )
 
     def resolved(self, windows: Windows, level: float | None) -> tuple[Windows, Axes, Array, Array]:
         """Windows, axes, weights and squares of a grid with several nodes of each sd; ``level`` is l."""
@@ -315,8 +326,8 @@ class _Search(NamedTuple):
     def _axes(self, windows: Windows, level: float | None) -> Axes:
         first, second, third, fourth = windows
         middle = second.axis(zero=False) if level is None else Axis(np.array([level]), np.zeros(1))
-        own = fourth.axis(zero=True) if self.groups.levels else Axis(np.zeros(1), np.zeros(1))
-        return first.axis(zero=True), middle, third.axis(zero=True), own
+        of_groups = fourth.axis(zero=True) if self.groups.levels else Axis(np.zeros(1), np.zeros(1))
+        return first.axis(zero=True), middle, third.axis(zero=True), of_groups
 
     def to_root(self, m: float, level: float, first_sds: Array) -> list[RootSums]:
         """Return the messages to the root at some m and l, for each m_1."""
@@ -400,15 +411,50 @@ def _resolved(weight: Array) -> bool:
     return total == 0.0 or total**2 >= _ENOUGH * float((weight**2).sum())
 
 
+def determined(moments: UnitMoments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
+    """Say that posteriors of units at the mean standard deviations are those of all nodes (a, l, m), by their weights.
+
+    None is 0, and l and m are known to a hundredth of themselves. a, which differences between few actions tell, may
+    be known to a quarter, where what actions do hardly depends on it: means of beta + alpha_a move by less than a
+    hundredth of their posterior standard deviations, and these by less than a hundredth, if a is one standard
+    deviation off.
+    """
+    logs = [np.log(sd) for sd in sds[:3] if sd.min() > 0]
+    if len(logs) < 3 or sds[3].any():
+        return False
+    means = [_mean(values, weights) for values in logs]
+    a_sd, *others = (
+        _mean(np.square(values - mean), weights) ** 0.5 for values, mean in zip(logs, means, strict=True)
+    )
+    if max(others) > _DETERMINED or a_sd > _ROUGHLY:
+        return False
+    a, level, m = np.exp(means)
+    messages = Ladder.of(moments, (), shapes.noise_ratio).from_units(m**2 * shapes.interaction)
+    sums = RootSums.of(messages, level**2 * (1 + m**2) * shapes.level)
+    low, high = (
+        solve_root(sums, (a * factor) ** 2 * shapes.action) for factor in (np.exp(-a_sd), np.exp(a_sd))
+    )
+    (low_mean, low_sd), (high_mean, high_sd) = (_of_actions(root) for root in (low, high))
+    noise_sd = (low.square / max(moments.n_rows - moments.unit_dim, 1.0)) ** 0.5
+    change = np.abs(high_mean - low_mean) / (2 * noise_sd * low_sd)
+    return bool(change.max() < _DETERMINED and np.abs(np.log(high_sd / low_sd)).max() < 2 * _DETERMINED)
+
+
+def _of_actions(root: Root) -> tuple[Array, Array]:
+    """Posterior means and standard deviations (K, p) of beta + alpha_a, at s = 1."""
+    sd = np.sqrt(np.square(root.cov_root + root.effect_roots).sum(axis=2))
+    return root.mean + root.effects, np.maximum(sd, np.finfo(np.float64).tiny)
+
+
 def compressed(weights: Array, sds: tuple[Array, ...]) -> Array:
     """Weights (H,), most of them 0, with the total and the moments of ``weights`` within each pattern of zeros."""
-    found = np.zeros(weights.size)
+    few = np.zeros(weights.size)
     pattern = 4 * (sds[0] > 0) + 2 * (sds[2] > 0) + (sds[3] > 0)
     for k in np.unique(pattern):
-        at = np.flatnonzero(pattern == k)
-        moving = [sd[at] for sd in sds if np.ptp(sd[at]) > 0]
-        found[at] = _tchakaloff(weights[at], moving)
-    return np.asarray(found / found.sum(), dtype=np.float64)
+        members = np.flatnonzero(pattern == k)
+        moving = [sd[members] for sd in sds if np.ptp(sd[members]) > 0]
+        few[members] = _tchakaloff(weights[members], moving)
+    return np.asarray(few / few.sum(), dtype=np.float64)
 
 
 def _tchakaloff(weights: Array, sds: list[Array]) -> Array:

@@ -33,7 +33,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import triangle
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
-from hieropo.estimation.crossed.grid import compressed, grid, group_sds, windows_around
+from hieropo.estimation.crossed.grid import compressed, determined, grid, group_sds, windows_around
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -75,7 +75,8 @@ class CrossedHierarchies:
     noise_var : (H,) array
         E[s^2 | log] of each.
     conditioned : (H,) array
-        Weights of those that posteriors are made of; 0 for most.
+        Weights of those that posteriors are made of; 0 for most, and for all where the log tells the standard
+        deviations so well that the :meth:`central` hierarchy stands for all.
     shapes : Shapes
         Covariances at a = l = m = s = 1, and noise variances over s^2.
     group_level_sd, group_interaction_sd : (H, q) array
@@ -116,6 +117,8 @@ class CrossedHierarchies:
             )
         for name in ("weights", "conditioned"):
             values = getattr(self, name)
+            if name == "conditioned" and self.determined:
+                continue
             if not (values >= 0).all() or abs(float(values.sum()) - 1.0) > 1e-6:
                 raise InputError(
                     f"The least of {name} is {values.min():.3g} and all add to {values.sum():.6g}; weights of at "
@@ -146,6 +149,11 @@ class CrossedHierarchies:
     def n_actions(self) -> int:
         """K."""
         return int(self.shapes.noise_ratio.size)
+
+    @property
+    def determined(self) -> bool:
+        """True where posteriors are those of the central hierarchy, since the log leaves hardly any other."""
+        return not self.conditioned.any()
 
     @property
     def no_effect(self) -> float:
@@ -193,8 +201,13 @@ class CrossedHierarchies:
     ) -> CrossedHierarchy:
         s = self.shapes
         levels = tuple(
-            CrossedLevel(own * noise * s.level, other * noise * s.interaction, grouping.parent, grouping.name)
-            for grouping, own, other in zip(self.levels, *groups, strict=True)
+            CrossedLevel(
+                level_var * noise * s.level,
+                interaction_var * noise * s.interaction,
+                grouping.parent,
+                grouping.name,
+            )
+            for grouping, level_var, interaction_var in zip(self.levels, *groups, strict=True)
         )
         return CrossedHierarchy(
             action * noise * s.action, level * noise * s.level, interaction * noise * s.interaction,
@@ -244,8 +257,8 @@ class CrossedMixture:
     def __init__(self, moments: UnitMoments, hierarchies: CrossedHierarchies) -> None:
         self.moments = moments
         self.hierarchy = hierarchies
-        self._nodes = np.flatnonzero(hierarchies.conditioned)
-        self.weights = hierarchies.conditioned[self._nodes]
+        self._nodes = [int(node) for node in np.flatnonzero(hierarchies.conditioned)]
+        self.weights = np.ones(1) if hierarchies.determined else hierarchies.conditioned[self._nodes]
 
     @property
     def dim(self) -> int:
@@ -285,7 +298,7 @@ class CrossedMixture:
         if self._doubles * self.weights.size <= _KEPT:
             yield from self._kept
             return
-        yield from (self._part(int(node)) for node in self._nodes)
+        yield from self._conditioned()
 
     @property
     def _doubles(self) -> int:
@@ -300,10 +313,15 @@ class CrossedMixture:
 
     @cached_property
     def _kept(self) -> list[AnyCrossed]:
-        return [self._part(int(node)) for node in self._nodes]
+        return list(self._conditioned())
 
-    def _part(self, node: int) -> AnyCrossed:
-        return self._prepared.condition(self.hierarchy.hierarchy(node), float(self.hierarchy.noise_var[node]))
+    def _conditioned(self) -> Iterator[AnyCrossed]:
+        hierarchies = self.hierarchy
+        if hierarchies.determined:
+            noise = float(hierarchies.weights @ hierarchies.noise_var)
+            yield self._prepared.condition(self.central_hierarchy, noise)
+        for node in self._nodes:
+            yield self._prepared.condition(hierarchies.hierarchy(node), float(hierarchies.noise_var[node]))
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -432,8 +450,10 @@ def integrate_crossed(
     metadata : Metadata, optional
         Known of every task of the log.
     similar : CrossedHierarchies, optional
-        Those of a log that shares most rows: the grid spans their standard deviations, and a little more. Where that is
-        not enough, it is searched for as without them. Nothing else is taken from them.
+        Those of a log that shares most rows: relative sizes are searched from theirs, and the grid spans their standard
+        deviations, and a little more. Where that is not enough, it is searched for as without them. What is learned is
+        for choices and predictions in single tasks: where the log tells the standard deviations well enough for these,
+        one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
 
     Raises
     ------
@@ -454,7 +474,8 @@ def integrate_crossed(
         )
     _warn_of_few(moments)
     if shapes is None:
-        shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern)
+        start = None if similar is None else similar.central()
+        shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern, start)
         shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)
     windows = None if similar is None else windows_around(similar.action_sd, similar.interaction_sd)
@@ -466,14 +487,16 @@ def integrate_crossed(
             "below that of the rewards."
         )
     kept = weights > _SMALLEST * weights.max()
-    a, level, m, own = (sds[kept] for sds in np.meshgrid(*(axis.nodes for axis in axes), indexing="ij"))
+    a, level, m, group_m = (sds[kept] for sds in np.meshgrid(*(axis.nodes for axis in axes), indexing="ij"))
     level_sd = level * np.sqrt(1 + m**2)
     share = weights[kept] / weights[kept].sum()
     s2 = squares[kept] / max(dof - 2, 1.0)
     of_groups = np.tile(groups.level_sds, (share.size, 1)), np.tile(groups.interaction_sds, (share.size, 1))
     if levels:
-        of_groups[1][:, 0] = own
-    few = compressed(share, (a, level, m, own))
+        of_groups[1][:, 0] = group_m
+    sds = a, level, m, group_m
+    once = similar is not None and determined(moments, shapes, share, sds)
+    few = np.zeros(share.size) if once else compressed(share, sds)
     return CrossedHierarchies(share, a, level_sd, m, s2, few, shapes, *of_groups, levels, metadata)
 
 

@@ -45,7 +45,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
-from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
+from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy, typical_noise
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
 from hieropo.moments.spread import about_fit
 from hieropo.moments.units import UnitMoments
@@ -228,8 +228,12 @@ def with_untold_noise(shapes: Shapes, moments: UnitMoments) -> Shapes:
     return shapes._replace(noise_ratio=np.where(single, UNTOLD, shapes.noise_ratio))
 
 
-def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes:
+def learn_shapes(
+    moments: UnitMoments, pattern: Pattern | None = None, similar: CrossedHierarchy | None = None
+) -> Shapes:
     """Return relative variances of columns and of the noise of actions, and correlations, at their mode.
+
+    ``similar`` is a hierarchy of a log that shares most rows, from which the search for the mode starts.
 
     Raises
     ------
@@ -238,7 +242,7 @@ def learn_shapes(moments: UnitMoments, pattern: Pattern | None = None) -> Shapes
     """
     p, most = moments.unit_dim, np.log(_LOUDEST)
     scaling, columns = Scaling.of(moments), pattern or Pattern.of(p)
-    mode = _mode(moments, scaling, columns, most)
+    mode = _mode(moments, scaling, columns, most, similar)
     if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
         mode = _mode(moments, scaling, columns, 0.0)
     *log_sds, log_noise = _split(mode, p)
@@ -351,12 +355,35 @@ def _along_root(root: Array, square: Array, count: float) -> Array:
     return np.asarray(solve_triangular(root, white, lower=True, trans="T"))
 
 
-def _mode(moments: UnitMoments, scaling: Scaling, pattern: Pattern, farthest: float) -> Array:
+def _start(scaling: Scaling, pattern: Pattern, similar: CrossedHierarchy, farthest: float) -> Array:
+    """Return (t_A, t_L, t_M, w) of a hierarchy, as far as the search goes at most; START where a column has none."""
+    noise = typical_noise(similar.noise_var)
+    log_sds = []
+    covs = similar.action_cov, similar.level_cov, similar.interaction_cov
+    for cov, free in zip(covs, pattern.parts, strict=True):
+        variances = np.diagonal(scaling.inverse.T @ (cov / noise) @ scaling.inverse)
+        positive = free & (variances > np.exp(-2 * _FARTHEST))
+        log_sds.append(np.where(positive, np.log(np.where(positive, variances, 1.0)) / 2, np.log(START)))
+    log_noise = np.log(similar.noise_var / noise)
+    return np.append(
+        np.clip(np.concatenate(log_sds), -_FARTHEST, _FARTHEST), np.clip(log_noise, -farthest, farthest)
+    )
+
+
+def _mode(
+    moments: UnitMoments,
+    scaling: Scaling,
+    pattern: Pattern,
+    farthest: float,
+    similar: CrossedHierarchy | None = None,
+) -> Array:
     """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``."""
     from scipy.optimize import minimize
 
     p, K = moments.unit_dim, moments.n_actions
     start = np.append(np.full(3 * p, np.log(START)), np.zeros(K))
+    if similar is not None:
+        start = _start(scaling, pattern, similar, farthest)
     tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
     information = np.repeat(2.0 * np.array([K, tasks, units]), p) + 1.0 / TAU**2
     unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))

@@ -84,9 +84,9 @@ class DescribedPosterior(OneHierarchy):
     def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return the law of theta_sa, in R^p; errors as :meth:`CrossedPosterior.unit`."""
         self.inner.action(action)  # checks the code
-        whole, p = self.task(task, unseen=unseen), self.moments.unit_dim
-        at = slice(action * p, action * p + p)
-        return Gaussian.trusted(whole.mean[at].copy(), whole.cov[at, at].copy())
+        law, p = self.task(task, unseen=unseen), self.moments.unit_dim
+        block = slice(action * p, action * p + p)
+        return Gaussian.trusted(law.mean[block].copy(), law.cov[block, block].copy())
 
     def new_task(
         self, parent: object = None, *, level: int = 0, metadata: ArrayLike | None = None
@@ -131,8 +131,8 @@ class DescribedPosterior(OneHierarchy):
             raise InputError(f"There is no level {level}: this hierarchy has 0 above tasks.")
         law = self.inner.node(level, node)
         p, K = self.moments.unit_dim, self.moments.n_actions
-        at = (np.arange(K)[:, None] * self._designs.unit_dim + np.arange(p)).reshape(-1)
-        return Gaussian.trusted(law.mean[at].copy(), law.cov[np.ix_(at, at)].copy())
+        columns = (np.arange(K)[:, None] * self._designs.unit_dim + np.arange(p)).reshape(-1)
+        return Gaussian.trusted(law.mean[columns].copy(), law.cov[np.ix_(columns, columns)].copy())
 
     @cached_property
     def _table(self) -> UnitTable:
@@ -185,8 +185,8 @@ class DescribedPosterior(OneHierarchy):
         """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
         means, covs = self.inner.joint(rows)
         Z = sides(self._designs.of_tasks(rows), self.moments.n_actions)
-        own = np.einsum("nij,nj->ni", Z, plus(means, minus(self._inner_offset)))
-        return plus(own, self.moments.offset), Z @ covs @ Z.swapaxes(1, 2)
+        unit_means = np.einsum("nij,nj->ni", Z, plus(means, minus(self._inner_offset)))
+        return plus(unit_means, self.moments.offset), Z @ covs @ Z.swapaxes(1, 2)
 
     def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
         """Yield the messages of all tasks to their groups, or the root, ``step`` tasks at a time."""

@@ -43,8 +43,8 @@ class BlockMarginals(NamedTuple):
         u, p = len(units.rows), units.dim
         if not interaction_cov.any():
             return cls(np.zeros((u, p)), np.zeros((u, packed_size(p))), np.broadcast_to(np.eye(p), (u, p, p)))
-        nodes, every = TreeLevel.of(units.rows, 1.0, interaction_cov), slice(0, u)
-        return cls(*nodes.given(np.zeros((u, p)), every), nodes.shrinkage(every))
+        nodes, all_units = TreeLevel.of(units.rows, 1.0, interaction_cov), slice(0, u)
+        return cls(*nodes.given(np.zeros((u, p)), all_units), nodes.shrinkage(all_units))
 
 
 class AboveTasks(NamedTuple):
@@ -123,7 +123,7 @@ class TaskBlock(NamedTuple):
         return np.asarray(roots.reshape(n, K * p, -1))
 
     def along(self, vectors: Array) -> tuple[Array, Array, Array]:
-        """Means (n, J), own (n, J, J) and shared (n, J, D) parts of v_js' theta_s, for vectors (n, J, d)."""
+        """Means (n, J), within (n, J, J) and shared (n, J, D) parts of v_js' theta_s, for vectors (n, J, d)."""
         n, J, d = vectors.shape
         weights = vectors.reshape(n, J, *self.shift.shape[1:])
         turned, level = turned_weights(self.shrinkage, weights)
@@ -138,8 +138,8 @@ class TaskBlock(NamedTuple):
             mean += np.einsum("njak,nak->nj", turned, effects)
             shared += turned.reshape(n, J, d) @ effect_roots.reshape(n, d, -1)
         spread = np.einsum("njak,nakl->njal", weights, self.cov).reshape(n, J, d)
-        own = spread @ vectors.swapaxes(1, 2) + level @ self.level_cov @ level.swapaxes(1, 2)
-        return mean, own, shared
+        within = spread @ vectors.swapaxes(1, 2) + level @ self.level_cov @ level.swapaxes(1, 2)
+        return mean, within, shared
 
 
 class TaskLaws:
@@ -228,15 +228,15 @@ class TaskLaws:
         """As :meth:`CrossedPosterior.along`."""
         n, J, _ = vectors.shape
         offset = self.moments.units.offset
-        mean, own = np.empty((n, J)), np.empty((n, J, J))
+        mean, within = np.empty((n, J)), np.empty((n, J, J))
         shared = np.empty((n, J, self.above.cov_root.shape[2]))
         for rows in self.pieces(np.arange(part.start, part.stop)):
             some = slice(int(rows[0]) - part.start, int(rows[-1]) + 1 - part.start)
-            mean[some], own[some], shared[some] = self.block(rows).along(vectors[some])
+            mean[some], within[some], shared[some] = self.block(rows).along(vectors[some])
             if offset is not None:
                 weights = vectors[some].reshape(len(rows), J, self.moments.n_actions, -1)
                 mean[some] += weight_sums(weights) @ offset
-        return mean, own, shared
+        return mean, within, shared
 
     def along_all(self, vectors: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Rows of some tasks, and what :meth:`along` gives of them, until all are through; vectors (J, m, d).

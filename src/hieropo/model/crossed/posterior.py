@@ -146,13 +146,13 @@ class OneHierarchy(Protocol):
         """Return cov(v_j' theta_row, w_zl' theta_z | log) (J, n, L), v (J, d), w (n, L, d), tasks z of ``part``."""
         J, alone = len(vectors), slice(row, row + 1)
         shared = self.along(np.ascontiguousarray(vectors[None]), alone)[2][0]
-        found = np.einsum(
+        covariance = np.einsum(
             "jk,nlk->jnl", shared, self.along(others, part)[2] * self.common_columns(row, part)[:, None]
         )
         if part.start <= row < part.stop:
             both = np.concatenate([vectors, others[row - part.start]])
-            found[:, row - part.start] += self.along(both[None], alone)[1][0][:J, J:]
-        return np.asarray(found)
+            covariance[:, row - part.start] += self.along(both[None], alone)[1][0][:J, J:]
+        return np.asarray(covariance)
 
     def common_columns(self, row: int, part: slice) -> Array:  # noqa: ARG002 - of the interface of all posteriors
         """Return 1 for columns of ``shared`` common to tasks of ``part`` and the task at a row, (n, D) or (1, 1)."""
@@ -164,8 +164,8 @@ class OneHierarchy(Protocol):
         mean, variance = np.empty((n, J)), np.empty((n, J))
         for some in pieces(n, J * (2 * d + J)):
             rows = slice(part.start + some.start, part.start + some.stop)
-            mean[some], own, shared = self.along(vectors[some], rows)
-            variance[some] = np.einsum("njj->nj", own) + np.square(shared).sum(axis=2)
+            mean[some], within, shared = self.along(vectors[some], rows)
+            variance[some] = np.einsum("njj->nj", within) + np.square(shared).sum(axis=2)
         return mean, variance
 
 
@@ -246,9 +246,9 @@ class CrossedPosterior(OneHierarchy):
     def unit_new_action(self, task: object) -> Gaussian:
         """Return the law of theta_sa of a task and an action that the map does not have; errors as :meth:`unit`."""
         block = self._tasks.block(self._rows(task))
-        own = self.hierarchy.action_cov + self.hierarchy.interaction_cov
+        prior_cov = self.hierarchy.action_cov + self.hierarchy.interaction_cov
         root = block.level_root[0]
-        cov = own + block.level_cov[0] + root @ root.T
+        cov = prior_cov + block.level_cov[0] + root @ root.T
         return _gaussian(block.level[0], cov).plus(self.moments.units.offset)
 
     def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
@@ -300,9 +300,9 @@ class CrossedPosterior(OneHierarchy):
         return self._table
 
     def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
-        """Means (n, J) and covariances (n, J, J) = own + shared shared' of v_js' theta_s, of some rows of the table.
+        """Means (n, J) and covariances (n, J, J) = within + shared shared' of v_js' theta_s, of some rows of the table.
 
-        ``vectors`` is (n, J, d); ``own`` is (n, J, J), and ``shared`` (n, J, D) is common to tasks: for s != z, the
+        ``vectors`` is (n, J, d); ``within`` is (n, J, J), and ``shared`` (n, J, D) is common to tasks: for s != z, the
         covariance of v_js' theta_s and v_lz' theta_z is shared_sj' shared_zl. All are exactly 0 for differences between
         policies (vectors that add to 0 over the actions of a task) where A = M = 0.
         """
@@ -315,9 +315,9 @@ class CrossedPosterior(OneHierarchy):
         """
         J = len(vectors)
         mean, cov, common = np.zeros(J), np.zeros((J, J)), np.zeros((J, self._root.cov_root.shape[1]))
-        for _, means, own, shared in self._tasks.along_all(vectors):
+        for _, means, within, shared in self._tasks.along_all(vectors):
             mean += means.sum(axis=0)
-            cov += own.sum(axis=0)
+            cov += within.sum(axis=0)
             common += shared.sum(axis=0)
         return mean, cov + common @ common.T
 
@@ -368,11 +368,11 @@ class CrossedPosterior(OneHierarchy):
             interaction += (cov + change @ parent_cov @ change.swapaxes(1, 2)).sum(
                 axis=0
             ) + scale * mean.T @ mean
-            theta, whole = mean + parent, cov + gains @ parent_cov @ gains.swapaxes(1, 2)
+            theta, theta_cov = mean + parent, cov + gains @ parent_cov @ gains.swapaxes(1, 2)
             sums = unpack(units.rows[part], p + 1)
             G, B, c = sums[:, :p, :p], sums[:, :p, p], sums[:, p, p]
             square = c + np.einsum("ui,ui->u", theta, np.einsum("uij,uj->ui", G, theta) - 2 * B)
-            residual = scale * np.maximum(square, 0.0) + np.einsum("uij,uij->u", G, whole)
+            residual = scale * np.maximum(square, 0.0) + np.einsum("uij,uij->u", G, theta_cov)
             noise += np.bincount(code, residual, K)
         return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
 
@@ -430,9 +430,11 @@ def parent_messages(
     for start in range(0, len(moments.keys), step):
         part = slice(start, min(start + step, len(moments.keys)))
         n = part.stop - part.start
-        some = moments.at(part)
-        scaled = (some.sums / hierarchy.noise_var[:, None]).reshape(some.units.sums.shape)
-        sums = replace(some, units=replace(some.units, sums=scaled)).dense().sums
+        moments_of_part = moments.at(part)
+        scaled = (moments_of_part.sums / hierarchy.noise_var[:, None]).reshape(
+            moments_of_part.units.sums.shape
+        )
+        sums = replace(moments_of_part, units=replace(moments_of_part.units, sums=scaled)).dense().sums
         rows, _ = up(sums, 1.0, factor, np.arange(n), n)
         yield part, ParentMessages(rows, *parents(np.arange(part.start, part.stop)))
 

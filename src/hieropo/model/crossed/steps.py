@@ -76,14 +76,14 @@ class ObservedUnits:
     def of(cls, moments: UnitMoments, noise_var: Array) -> "ObservedUnits":
         """Divide the sums of each unit that has rows by its noise variance (K,)."""
         K, p = moments.n_actions, moments.unit_dim
-        at = np.flatnonzero(moments.units.rows)
-        task = at // K
-        action = at - task * K
-        sums = moments.units.sums if at.size == len(moments.units) else moments.units.sums[at]
+        observed = np.flatnonzero(moments.units.rows)
+        task = observed // K
+        action = observed - task * K
+        sums = moments.units.sums if observed.size == len(moments.units) else moments.units.sums[observed]
         rows = sums[:, : packed_size(p + 1)] / noise_var[action, None]
-        starts = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: at.size])
-        place = np.repeat(np.arange(starts.size), np.diff(np.append(starts, at.size)))
-        return cls(rows, action, place, task[starts], np.append(starts, at.size), K, p)
+        starts = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: observed.size])
+        place = np.repeat(np.arange(starts.size), np.diff(np.append(starts, observed.size)))
+        return cls(rows, action, place, task[starts], np.append(starts, observed.size), K, p)
 
     def by_task(self, values: Array) -> Array:
         """Sums over the units of each observed task, of values (u, ...)."""
@@ -95,10 +95,10 @@ class ObservedUnits:
         """Return the units of some of the observed tasks."""
         counts = np.diff(self.starts)[tasks]
         starts = np.append(0, np.cumsum(counts))
-        at = np.repeat(self.starts[tasks] - starts[:-1], counts) + np.arange(starts[-1])
+        rows = np.repeat(self.starts[tasks] - starts[:-1], counts) + np.arange(starts[-1])
         place = np.repeat(np.arange(len(tasks)), counts)
         return ObservedUnits(
-            self.rows[at], self.action[at], place, self.tasks[tasks], starts, self.n_actions, self.dim
+            self.rows[rows], self.action[rows], place, self.tasks[tasks], starts, self.n_actions, self.dim
         )
 
     def table(self) -> Codes:
@@ -224,11 +224,11 @@ class RootSums(NamedTuple):
     def of_packed(cls, row: Array, n_actions: int, p: int, log_det: float) -> "RootSums":
         """Read a message about (lambda, e) as :meth:`GroupSums.packed` lays it out."""
         K, d = n_actions, (n_actions + 1) * p
-        whole = unpack(row[None], d + 1)[0]
+        joint = unpack(row[None], d + 1)[0]
         ends = np.append(np.arange(p), d)
         return cls(
-            whole[np.ix_(ends, ends)].copy(), whole[:p, p:d].reshape(p, K, p).copy(),
-            whole[p:d, p:d].reshape(K, p, K, p).copy(), whole[p:d, d].reshape(K, p).copy(), log_det,
+            joint[np.ix_(ends, ends)].copy(), joint[:p, p:d].reshape(p, K, p).copy(),
+            joint[p:d, p:d].reshape(K, p, K, p).copy(), joint[p:d, d].reshape(K, p).copy(), log_det,
         )  # fmt: skip
 
 
@@ -316,13 +316,13 @@ class GroupSums(NamedTuple):
         """Messages about (lambda, e) of each group, packed rows of (K + 1) p columns and the rewards."""
         G, K, p = self.score.shape
         d = (K + 1) * p
-        whole = np.zeros((G, d + 1, d + 1))
-        whole[:, :p, :p], whole[:, :p, d] = self.level[:, :p, :p], self.level[:, :p, p]
-        whole[:, d, d] = self.level[:, p, p]
-        whole[:, :p, p:d] = self.rows.reshape(G, p, K * p)
-        whole[:, p:d, p:d] = self.information.reshape(G, K * p, K * p)
-        whole[:, p:d, d] = self.score.reshape(G, K * p)
-        return pack(whole)
+        joint = np.zeros((G, d + 1, d + 1))
+        joint[:, :p, :p], joint[:, :p, d] = self.level[:, :p, :p], self.level[:, :p, p]
+        joint[:, d, d] = self.level[:, p, p]
+        joint[:, :p, p:d] = self.rows.reshape(G, p, K * p)
+        joint[:, p:d, p:d] = self.information.reshape(G, K * p, K * p)
+        joint[:, p:d, d] = self.score.reshape(G, K * p)
+        return pack(joint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,11 +357,11 @@ class TaskMessages:
         """Take the steps up and down of units."""
         units = messages.units
         p, t = units.dim, len(units.tasks)
-        rows, every = units.by_task(messages.packed), slice(0, t)
+        rows, all_tasks = units.by_task(messages.packed), slice(0, t)
         if level_cov.any():
             nodes = TreeLevel.of(rows, 1.0, level_cov)
-            shift, packed = nodes.given(np.zeros((t, p)), every)
-            cov, shrinkage = unpack(packed, p), nodes.shrinkage(every)
+            shift, packed = nodes.given(np.zeros((t, p)), all_tasks)
+            cov, shrinkage = unpack(packed, p), nodes.shrinkage(all_tasks)
         else:
             shift, cov = np.zeros((t, p)), np.zeros((t, p, p))
             shrinkage = np.broadcast_to(np.eye(p), (t, p, p))
@@ -624,9 +624,9 @@ class ActionProfile(NamedTuple):
 
 def _reference(information: Array) -> int:
     """Action with most information, in units of the most that any has about each coefficient."""
-    own = np.einsum("aiai->ai", information)
-    most = own.max(axis=0)
-    return int(first_largest((own / np.where(most > 0, most, 1.0)).sum(axis=1)))
+    diagonal = np.einsum("aiai->ai", information)
+    most = diagonal.max(axis=0)
+    return int(first_largest((diagonal / np.where(most > 0, most, 1.0)).sum(axis=1)))
 
 
 def _graded(

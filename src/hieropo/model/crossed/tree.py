@@ -98,10 +98,10 @@ class Tree(NamedTuple):
 def group_cov(level_cov: Array, interaction_cov: Array, n_actions: int) -> Array:
     """Covariance of (u_g, gamma_g1, ..., gamma_gK)."""
     p = len(level_cov)
-    whole = np.zeros(((n_actions + 1) * p,) * 2)
-    whole[:p, :p] = level_cov
-    whole[p:, p:] = np.kron(np.eye(n_actions), interaction_cov)
-    return whole
+    cov = np.zeros(((n_actions + 1) * p,) * 2)
+    cov[:p, :p] = level_cov
+    cov[p:, p:] = np.kron(np.eye(n_actions), interaction_cov)
+    return cov
 
 
 def _group_level(rows: Array, level_cov: Array, interaction_cov: Array, n_actions: int) -> TreeLevel:
@@ -379,9 +379,9 @@ class TreePosterior(OneHierarchy):
 
     def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return the law of theta_sa, in R^p; errors as :meth:`CrossedPosterior.unit`."""
-        whole, p = self.task(task, unseen=unseen), self.moments.unit_dim
-        at = slice(self._top._code(action) * p, self._top._code(action) * p + p)
-        return Gaussian.trusted(whole.mean[at].copy(), whole.cov[at, at].copy())
+        law, p = self.task(task, unseen=unseen), self.moments.unit_dim
+        block = slice(self._top._code(action) * p, self._top._code(action) * p + p)
+        return Gaussian.trusted(law.mean[block].copy(), law.cov[block, block].copy())
 
     def new_task(self, parent: object = None, *, level: int = 0) -> Gaussian:
         """Return the joint law of all d coefficients of a task that has no rows.
@@ -466,9 +466,9 @@ class TreePosterior(OneHierarchy):
         J = len(vectors)
         mean, cov = np.zeros(J), np.zeros((J, J))
         sums = np.zeros((len(self._laws[0].means), J, self._laws[0].roots.shape[2]))
-        for part, means, own, shared in self._tasks.along_all(vectors):
+        for part, means, within, shared in self._tasks.along_all(vectors):
             mean += means.sum(axis=0)
-            cov += own.sum(axis=0)
+            cov += within.sum(axis=0)
             np.add.at(sums, self._tree.parents[0][part], shared)
         for parent in self._tree.parents[1:]:
             d = (self.moments.n_actions + 1) * self.moments.unit_dim

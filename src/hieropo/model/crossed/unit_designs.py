@@ -67,28 +67,28 @@ class UnitDesigns:
 
     def average(self) -> tuple[Array, Array]:
         """Mean of Z over tasks (K or 1, p, P), and Z_r (r, ...) with sum Z_r C Z_r' = mean of Z C Z' for any C."""
-        whole = self.of_tasks(slice(None))
-        flat = whole.reshape(len(whole), -1)
+        designs = self.of_tasks(slice(None))
+        flat = designs.reshape(len(designs), -1)
         if self.values.ndim == 2:  # Z is linear in (1, z)
-            ones = np.column_stack([np.ones(len(whole)), self.values]) / np.sqrt(max(len(whole), 1))
+            ones = np.column_stack([np.ones(len(designs)), self.values]) / np.sqrt(max(len(designs), 1))
             root: Array = np.asarray(np.linalg.qr(ones, mode="r"))
             bare = Design(root[:, 1:], self.dim).matrix(slice(None))
             bare[:, :, : self.dim] *= root[:, :1, None]
             roots = bare.reshape(len(root), -1)
         else:
-            roots = np.asarray(np.linalg.qr(flat / np.sqrt(max(len(whole), 1)), mode="r"))
-        shape = whole.shape[1:]
+            roots = np.asarray(np.linalg.qr(flat / np.sqrt(max(len(designs), 1)), mode="r"))
+        shape = designs.shape[1:]
         return flat.mean(axis=0).reshape(shape), roots.reshape(-1, *shape)
 
     def described(self, moments: UnitMoments) -> UnitMoments:
         """Return the moments of all P columns."""
         p, P, K = self.dim, self.unit_dim, self.n_actions
         sums = np.zeros((moments.units.sums.shape[0], packed_size(P + 2)))
-        for at in self._pieces(moments):
-            turn = np.zeros((len(at), p + 2, P + 2))
-            turn[:, :p, :P] = self.of_units(*np.divmod(at, K))
+        for units in self._pieces(moments):
+            turn = np.zeros((len(units), p + 2, P + 2))
+            turn[:, :p, :P] = self.of_units(*np.divmod(units, K))
             turn[:, p, P] = turn[:, p + 1, P + 1] = 1.0
-            sums[at] = pack(turn.swapaxes(1, 2) @ unpack(moments.units.sums[at], p + 2) @ turn)
+            sums[units] = pack(turn.swapaxes(1, 2) @ unpack(moments.units.sums[units], p + 2) @ turn)
         offset = moments.units.offset
         return UnitMoments.of(
             moments.keys, P, sums.reshape(len(moments), K, -1), moments.rows, moments.log_precision,
@@ -119,6 +119,6 @@ def sides(Z: Array, n_actions: int) -> Array:
     """Block-diagonal matrices (..., K p, K P) of Z (..., K or 1, p, P)."""
     *lead, _, p, P = Z.shape
     out = np.zeros((*lead, n_actions, p, n_actions, P))
-    every = np.arange(n_actions)
-    out[..., every, :, every, :] = np.moveaxis(np.broadcast_to(Z, (*lead, n_actions, p, P)), -3, 0)
+    actions = np.arange(n_actions)
+    out[..., actions, :, actions, :] = np.moveaxis(np.broadcast_to(Z, (*lead, n_actions, p, P)), -3, 0)
     return out.reshape(*lead, n_actions * p, n_actions * P)
