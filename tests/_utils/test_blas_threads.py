@@ -245,8 +245,8 @@ def test_a_library_that_is_loaded_inside_is_limited_by_the_next_call() -> None:
 
 
 CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
-    "fit": ("hieropo.learners.hieropo.open_log", lambda _, log: hieropo.HierOPO().fit(log, **COLUMNS)),
-    "partial_fit": ("hieropo.learners.hieropo.open_log", lambda learner, log: learner.partial_fit(log)),
+    "fit": ("hieropo.learners.hieropo.opened_log", lambda _, log: hieropo.HierOPO().fit(log, **COLUMNS)),
+    "partial_fit": ("hieropo.learners.hieropo.opened_requests", lambda learner, log: learner.partial_fit(log)),
     "predict": ("hieropo.learners.fitted.chosen_actions", lambda learner, log: learner.predict(log)),
     "decide": ("hieropo.learners.fitted.decide", lambda learner, log: learner.decide(log)),
     "choose": ("hieropo.learners.fitted.choose", lambda learner, _: learner.choose({})),
@@ -255,7 +255,7 @@ CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "save": ("hieropo.learners.fitted.save_policy", lambda learner, _: learner.save("nowhere")),
     "load_learner": ("hieropo.learners.loading.load_policy", lambda *_: hieropo.load_learner("nowhere")),
     "LogMoments.of": (
-        "hieropo.passes.log_moments.open_log",
+        "hieropo.passes.log_moments.opened_log",
         lambda _, log: hieropo.LogMoments.of(log, **COLUMNS),
     ),
     "verify_policy": (
