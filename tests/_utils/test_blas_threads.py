@@ -246,7 +246,10 @@ def test_a_library_that_is_loaded_inside_is_limited_by_the_next_call() -> None:
 
 CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "fit": ("hieropo.learners.hieropo.opened_log", lambda _, log: hieropo.HierOPO().fit(log, **COLUMNS)),
-    "partial_fit": ("hieropo.learners.hieropo.opened_requests", lambda learner, log: learner.partial_fit(log)),
+    "partial_fit": (
+        "hieropo.learners.hieropo.opened_requests",
+        lambda learner, log: learner.partial_fit(log),
+    ),
     "predict": ("hieropo.learners.fitted.chosen_actions", lambda learner, log: learner.predict(log)),
     "decide": ("hieropo.learners.fitted.decide", lambda learner, log: learner.decide(log)),
     "choose": ("hieropo.learners.fitted.choose", lambda learner, _: learner.choose({})),
