@@ -38,7 +38,9 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):(?=<code>|`)")
 API = {
     "Learners": ("HierOPO", "FlatOPO", "OracleOPO", "PooledOPO", "load_learner"),
-    "Policies": ("LCBPolicy", "SamplingPolicy", "GatedPolicy", "Choice", "Choices", "load_policy", "save_policy"),
+    "Policies": (
+        "LCBPolicy", "SamplingPolicy", "GatedPolicy", "Choice", "Choices", "Decisions", "load_policy", "save_policy",
+    ),
     "Evaluation": ("Evaluation", "assumptions", "bounds"),
     "Logs": ("open_log", "sql", "examine", "Examination", "Finding", "LogMoments"),
     "Features": ("indicator", "per_action", "embedding", "Columns"),
