@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +368,14 @@ def test_columns_of_terms_are_carried_along_as_they_are() -> None:
     assert learner.predict(good).tolist() == decisions["action"].to_pylist()[:2]
     renamed = learner.decide(good.rename_columns(["store", "gadget", "cost"]), context=["gadget", "cost"])
     assert renamed["lower_bound"].equals(decisions["lower_bound"].slice(0, 2))
+
+
+def test_a_value_that_cannot_be_read_has_one_reason() -> None:
+    log = {"store": [1, 2] * 40, "offer": ["a", "a", "b", "b"] * 20, "sales": [0.0, 1.0, 2.0, 0.5, 1.5] * 16}
+    log["at"] = [f"2026-01-{1 + i % 28:02d}T{i % 24:02d}:00:00" for i in range(80)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        roles = {"task": "store", "action": "offer", "reward": "sales", "context": ["at"]}
+        learner = HierOPO(features="cyclic(at, 'day')").fit(pa.table(log), **roles)
+        decisions = learner.decide(pa.table({"store": [1, 2], "at": ["2026-01-01T00:00:00", "soon"]}))
+    assert decisions.table["reason"].to_pylist() == [None, "at: not a time"]

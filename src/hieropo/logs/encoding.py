@@ -301,7 +301,7 @@ class Encoder:
         with self._lock:
             for name, rows in encoded.unknown.items():
                 self.unknown[name] = self.unknown.get(name, 0) + int(np.count_nonzero(rows))
-        return encoded.columns, [*refused, *encoded.refused], encoded.unknown
+        return encoded.columns, _first_of_each([*refused, *encoded.refused]), encoded.unknown
 
     def refuse(self, refused: Sequence[Refusal], batch: pa.RecordBatch, first_row: int) -> None:
         """Raise LogError for the first refused row, if any."""
@@ -320,6 +320,18 @@ class Encoder:
         count = int(np.count_nonzero(first.rows))
         more = f" (and {count - 1:,} more in this batch of {batch.num_rows:,} rows)" if count > 1 else ""
         raise LogError(f"Column {column!r}, row {first_row + row}{more}: {why}")
+
+
+def _first_of_each(refused: Sequence[Refusal]) -> list[Refusal]:
+    """Return the refusals, each row of a column with its first reason alone: an unreadable value is missing, too."""
+    before: dict[str, Mask] = {}
+    kept = []
+    for refusal in refused:
+        rows = refusal.rows & ~before.get(refusal.column, np.zeros_like(refusal.rows))
+        before[refusal.column] = refusal.rows | before.get(refusal.column, refusal.rows)
+        if rows.any():
+            kept.append(refusal._replace(rows=rows))
+    return kept
 
 
 class EncodedSource(WrappedSource):

@@ -68,7 +68,7 @@ class Reason:
 
     def __str__(self) -> str:
         reason = _IN_WORDS.get(self.reason, self.reason)
-        fault = reason if reason == NO_NUMBER else f"with {reason}"
+        fault = reason if reason.startswith("not ") else f"with {reason}"
         place = f" in {self.column!r}" if self.column else ""
         value = "" if self.value is None or self.reason in MISSING_REASONS else f": {_shortened(self.value)}"
         return f"{self.rows:,} {fault}{place} (first in {self.unit} {self.first_row:,}{value})"
