@@ -130,8 +130,10 @@ def relinked(text: str, source: Path, place: Path, places: dict[Path, Path]) -> 
 def executed(page: Path) -> None:
     """Run the blocks of a page in one namespace and an empty folder; write their output and figures behind them."""
     import matplotlib as mpl
+    from matplotlib import pyplot as plt
 
     mpl.use("Agg")
+    plt.close("all")  # figures of other pages
     mpl.rcParams.update({"svg.hashsalt": "hieropo", "figure.figsize": (7, 4), "svg.fonttype": "none"})
     text, namespace, folder = page.read_text(encoding="utf-8"), {"__name__": "tutorial"}, page.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)

@@ -96,12 +96,12 @@ def a_log(rng: Rng) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def of_usable_rows(table: pa.Table, roles: Roles) -> LogStatistics | None:
-    """The statistics of a pass that sets unusable rows aside; None without context, or where no row is usable."""
+    """The statistics of a pass that sets unusable rows aside; None without numeric context, or usable rows."""
     source = open_log(table, lenient=True)
     statistics = PassStatistics(source, roles, most=150)
     with suppress(hieropo.LogError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if roles.context:
+        if roles.context and set(roles.context) <= set(table.column_names):
             rejects = Rejects(lenient=True)
             sums(source, Columns(roles.context), roles, rejects=rejects, reducers=[statistics])
     return statistics.collected()

@@ -190,14 +190,14 @@ def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices()
 
 @pytest.mark.slow
 def test_permuted_rewards_show_nothing() -> None:
-    """Rewards permuted within tasks: at most 5 % of logs may show anything; of 60 logs, 7 are too many at 2.5 %."""
+    """Rewards permuted within tasks: at most 5 % of logs may show anything; of 40 logs, 6 are too many at 2 %."""
     shown = []
-    for seed in range(60):
+    for seed in range(40):
         table = permuted(log(seed, tasks=40), seed)
         learner = HierOPO(logging="random", task_cov="isotropic").fit(table, **COLUMNS)
         shown.append(learner.evaluate(table).verdict)
-    assert sum(verdict != "not shown" for verdict in shown) <= 6
-    assert sum(verdict == "shown" for verdict in shown) <= 4
+    assert sum(verdict != "not shown" for verdict in shown) <= 5
+    assert sum(verdict == "shown" for verdict in shown) <= 3
 
 
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")

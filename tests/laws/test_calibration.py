@@ -28,7 +28,7 @@ from hieropo.reproduce.synthetic.simulation import (
 
 pytestmark = pytest.mark.slow
 
-WORLDS, DRAWS, CONTEXTS, ACTIONS, ROWS = 4000, 19, 20, 4, 24
+WORLDS, DRAWS, CONTEXTS, ACTIONS, ROWS = 2000, 19, 20, 4, 24
 TASKS = ["a", "b", "c", "d"]
 Z = stats.norm.ppf(0.975)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -203,3 +204,9 @@ def test_a_map_without_actions_takes_actions_of_any_type() -> None:
     table = log_table().set_column(1, "offer", nanoseconds)
     learner = HierOPO("columns").fit(table, **NAMED)
     assert learner.features_ == Columns(("age",))
+
+
+def test_missing_actions_of_a_polars_frame_are_refused_with_their_place() -> None:
+    frame = pl.DataFrame({"task": ["a", "b"], "action": [None, "x"], "reward": [1.0, 2.0]})
+    with pytest.raises(LogError, match="Column 'action', row 0"):
+        LogMoments.of(frame, task="task", action="action", reward="reward")

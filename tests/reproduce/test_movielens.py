@@ -545,7 +545,7 @@ def test_a_download_is_checked_before_it_is_kept(server: tuple[str, bytes], tmp_
     url, content = server
     target = tmp_path / "cache" / "ml-1m.zip"
     known = hashlib.sha256(content).hexdigest()
-    with pytest.raises(InputError, match="not MovieLens 1M as it is known: 13,000 bytes"):
+    with pytest.raises(InputError, match="is not the known MovieLens 1M: 13,000 bytes"):
         grouplens.download(target, url=f"{url}/file")
     with pytest.raises(InputError, match="404"):
         grouplens.download(target, url=f"{url}/other")

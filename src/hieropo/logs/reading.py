@@ -255,7 +255,7 @@ class FirstRows:
         """Return the distinct ids of a column, without values that cannot be used; none where no row can be used."""
         if self.batch is None:
             return ()
-        values = self.batch.column(column).drop_null()
+        values = without_views(self.batch.select([column])).column(0).drop_null()
         try:
             return _distinct([ids(values, column, 0)]) if len(values) else ()
         except (LogError, InputError):

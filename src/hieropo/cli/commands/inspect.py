@@ -47,8 +47,13 @@ def numbers_at(features: Any, at: dict[str, str]) -> dict[str, float]:
         from hieropo.logs.encoding import encoded_texts
 
         return dict(zip(features.columns, encoded_texts(features, at).tolist(), strict=True))
-    columns = list(features.columns if terms is None else terms.sources)
-    if features.actions is not None and set(at) != set(columns) and set(at) != set(features.columns):
+    columns = [] if features is None else list(features.columns if terms is None else terms.sources)
+    if (
+        features is not None
+        and features.actions is not None
+        and set(at) != set(columns)
+        and set(at) != set(features.columns)
+    ):
         usage_error(
             f"--at names {sorted(at)}, and this policy reads the context columns {columns}. Give a value for each of "
             "these; without --at the mean context of the task's rows is taken."
