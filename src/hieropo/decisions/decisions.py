@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from hieropo._utils.text import counted
-from hieropo.errors import InputError
+from hieropo.logs.arrow.result_table import frame_package, html_table
 from hieropo.logs.bad_rows.rejects import Reason
 
 _SHOWN = 10  # rows in a notebook
@@ -158,7 +157,7 @@ class Decisions:
         InputError
             pandas is not installed.
         """
-        _import("pandas")
+        frame_package("pandas")
         return self.table.to_pandas(integer_object_nulls=True)
 
     def to_polars(self) -> Any:
@@ -169,38 +168,19 @@ class Decisions:
         InputError
             polars is not installed.
         """
-        return _import("polars").from_arrow(self.table)
+        return frame_package("polars").from_arrow(self.table)
 
     def __repr__(self) -> str:
         parts = [f"{counted(len(self), 'row')} for {counted(self.requests, 'request')}", *self.counts.parts()]
         return f"Decisions(<{', '.join(parts)}>, columns={self.table.column_names})"
 
     def _repr_html_(self) -> str:
-        names, rows = self.table.column_names, self.table.slice(0, _SHOWN).to_pylist()
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_shown(row[name]))}</td>" for name in names) + "</tr>"
-            for row in rows
-        )
-        caption = escape(repr(self).partition(", columns=")[0].removeprefix("Decisions(<").removesuffix(">"))
-        return (
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        rows = [[_shown(value) for value in row.values()] for row in self.table.slice(0, _SHOWN).to_pylist()]
+        caption = repr(self).partition(", columns=")[0].removeprefix("Decisions(<").removesuffix(">")
+        return html_table(self.table.column_names, rows, caption)
 
 
 def _shown(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _import(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"to_{name}() needs {name}, which is not installed. Install it (pip install {name}), or use .table, an "
-            "Arrow table."
-        ) from error

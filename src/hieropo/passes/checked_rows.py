@@ -82,7 +82,7 @@ def _as_floats(time: Any) -> Array:
 
 
 class PartReducer(Protocol):
-    """What a reducer makes of one part of a log."""
+    """Statistics that a reducer collects of one part of a log."""
 
     def add(self, rows: CheckedRows) -> None:
         """Add the next rows of the part."""

@@ -265,11 +265,15 @@ def _correlations(
     p = moments.unit_dim
     action = level = interaction = np.eye(p)
     some_noise = least_noise(moments) > np.finfo(np.float64).tiny
-    if some_noise and p <= _MOST_CORRELATED and not FewRows.pays(moments):
+    if some_noise and 1 < p <= _MOST_CORRELATED and not FewRows.pays(moments):
         search = _CorrelationSearch(moments, scaling, pattern, log_sds, log_noise)
-        interaction = search.learned(2, (action, level, interaction))  # most coefficients first
-        level = search.learned(1, (action, level, interaction))
-        action = search.learned(0, (action, level, interaction))
+        factors = action, level, interaction
+        start = search.evidence(factors, shares=True)
+        for part in (2, 1, 0):  # most coefficients first
+            learned = search.learned(part, factors, start)
+            if learned is not factors:
+                factors, start = learned, search.evidence(learned, shares=True)
+        return factors
     return action, level, interaction
 
 
@@ -282,31 +286,33 @@ class _CorrelationSearch(NamedTuple):
     log_sds: list[Array]
     log_noise: Array
 
-    def learned(self, part: int, factors: Factors) -> Array:
-        """Return C of A (part 0), L or M: that of the mode, or I where the Bayes factor is below 10."""
+    def learned(self, part: int, factors: Factors, start: "_Evidence") -> Factors:
+        """Return the factors with C of A (part 0), L or M at its mode; unchanged where the Bayes factor is below 10.
+
+        ``start`` is the evidence of ``factors``, with shares.
+        """
         from scipy.optimize import minimize
 
         free = np.flatnonzero(self.pattern.parts[part])
         i, j = np.tril_indices(free.size, -1)
         if not i.size:
-            return factors[part]
-        start = self._evidence(factors, shares=True)
+            return factors
         share = np.clip(start.shares[part][free], 0.0, 1.0)
         prior = 2 * _SHAPE - 1 + free.size
         information = start.counts[part] * share[i] * share[j]
         if information.mean() < _INFORMED * prior:
-            return factors[part]
+            return factors
         information *= 2.0
         least = _ODDS + 0.5 * float(np.log1p(information / prior).sum())
         score = start.squares[part][np.ix_(free, free)][i, j]
         if (
             0.5 * float((score**2 / (information + 1.0)).sum()) <= 0.5 * least
         ):  # the gain that a Newton step expects
-            return factors[part]
+            return factors
 
         def negative(z: Array) -> tuple[float, Array]:
             root, length = _root_of_correlations(z, free.size)
-            evidence = self._evidence(_with_part(factors, part, root, free))
+            evidence = self.evidence(_with_part(factors, part, root, free))
             square = evidence.squares[part][np.ix_(free, free)]
             diagonal = np.diagonal(root)
             value = evidence.value - start.value + 2 * (_SHAPE - 1) * float(np.log(diagonal).sum())
@@ -321,10 +327,10 @@ class _CorrelationSearch(NamedTuple):
             options={"maxfun": _EVALUATIONS, "ftol": 1e-7},
         )  # fmt: skip
         if -solved.fun <= least:
-            return factors[part]
-        return _with_part(factors, part, _root_of_correlations(solved.x, free.size)[0], free)[part]
+            return factors
+        return _with_part(factors, part, _root_of_correlations(solved.x, free.size)[0], free)
 
-    def _evidence(self, factors: Factors, *, shares: bool = False) -> "_Evidence":
+    def evidence(self, factors: Factors, *, shares: bool = False) -> "_Evidence":
         return _Evidence.of(
             self.moments, self.scaling, self.pattern, self.log_sds, self.log_noise, factors, shares=shares
         )

@@ -1,6 +1,6 @@
 """A table of results: Arrow inside, a frame of any kind outside."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
@@ -78,7 +78,7 @@ class ResultTable:
         InputError
             pandas is not installed.
         """
-        _package("pandas")
+        frame_package("pandas")
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
@@ -89,7 +89,7 @@ class ResultTable:
         InputError
             polars is not installed.
         """
-        return _package("polars").from_arrow(self.table)
+        return frame_package("polars").from_arrow(self.table)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return each column as a list, by name; nulls are None."""
@@ -106,13 +106,16 @@ class ResultTable:
         return f"{size}\n{table([list(self.columns), *self._first_rows()])}{more}"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        rows = ("".join(f"<td>{escape(text)}</td>" for text in row) for row in self._first_rows())
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
         caption = f"{counted(len(self), 'row')}" + (f", the first {_SHOWN}" if len(self) > _SHOWN else "")
-        return (
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        return html_table(self.columns, self._first_rows(), caption)
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
+    """Return a table of texts as HTML, escaped."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+    caption = escape(caption)
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _text(value: Any) -> str:
@@ -121,7 +124,8 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _package(name: str) -> Any:
+def frame_package(name: str) -> Any:
+    """Return the package of a kind of data frame; InputError where it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:
