@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 from command_line import answers, refuses
 
 from hieropo import (
     Columns,
+    Hierarchy,
     HierOPO,
+    HieropoWarning,
     LCBPolicy,
+    LogError,
     LogMoments,
     MismatchError,
     UnknownActionError,
@@ -22,6 +28,7 @@ from hieropo import (
     save_policy,
 )
 from hieropo.errors import InputError
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.explanation import Explanation, explain
 from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import attribution
@@ -143,8 +150,10 @@ def test_candidates_that_columns_describe_are_compared() -> None:
 
 
 def test_what_cannot_be_explained_is_refused() -> None:
-    with pytest.raises(UnknownTaskError, match="answer of the population"):
-        learner().explain(99)
+    with pytest.raises(UnknownTaskError, match="of type str"):
+        learner().explain("2")
+    with pytest.raises(UnknownTaskError, match=r"moments\.covering"):
+        explain(learner().posterior_, learner().policy_, 99)
     with pytest.raises(InputError, match="reads the context columns"):
         learner().explain(2, {"price": 1.0})
     with pytest.raises(InputError, match="has shape"):
@@ -156,6 +165,123 @@ def test_what_cannot_be_explained_is_refused() -> None:
         explain(other.posterior_, learner().policy_, 2)
     with pytest.raises(InputError, match="no feature map"):
         explain(learner().posterior_, LCBPolicy(learner().posterior_), 2)
+
+
+def test_a_task_without_rows_is_explained_by_the_others() -> None:
+    new, choice = learner().explain(99, {"visits": 4.0}), learner().policy_.choose(99, [4.0])
+    assert (new.choice.action, new.choice.mean) == (choice.action, pytest.approx(choice.mean, rel=1e-9))
+    assert (new.rows, new.other_rows, new.mean.own, new.own.share) == (0.0, 600.0, 0.0, 0.0)
+    assert new.mean.others == pytest.approx(new.mean.mean, rel=1e-10)
+    assert str(new).startswith("Task 99 has no rows in the log. It gets the answer of a new task")
+    assert "own 0 rows" not in str(new)
+    rows = log().append_column("region", pa.array([f"r{k % 2}" for k in log()["store"].to_pylist()]))
+    grouped = HierOPO(logging="random").fit(rows, **COLUMNS, levels=["region"])
+    with pytest.raises(UnknownTaskError, match="groups or metadata"):
+        grouped.explain(99, {"visits": 4.0})
+
+
+@pytest.mark.parametrize("settings", [{}, {"task_cov": "diag", "uncertainty": "first-order"}])
+def test_influential_rows_are_those_without_which_a_posterior_differs_most(settings: dict[str, Any]) -> None:
+    fitted = learner(**settings)
+    explanation = fitted.explain(2, {"visits": 4.0}, log=log())
+    assert (explanation.rows_read, explanation.tasks_read) == (600, 8)
+    one, *_ = explanation.influential_rows
+    changes = [abs(row.change) for row in explanation.influential_rows]
+    assert changes == sorted(changes, reverse=True)
+    values = log().slice(one.row, 1).to_pylist()[0]
+    assert (one.task, one.action, one.reward) == (values["store"], values["offer"], values["profit"])
+    rest = pa.concat_tables([log().slice(0, one.row), log().slice(one.row + 1)])
+    moments = LogMoments.of(rest, features=fitted.features_, **COLUMNS).for_learning(
+        per_action=fitted.moments_.per_action
+    )
+    posterior = condition_learned(
+        moments.around(fitted.moments_.offset), fitted.hierarchy_, fitted._hyper_uncertainty
+    )
+    choice, rival = (action.action for action in explanation.actions[:2])
+    actions, phi = list(fitted.features_.actions or ()), fitted.features_.candidates(np.array([[4.0]]))[0]
+    mean = sum(
+        weight * part.central().means(slice(2, 3))[0]
+        for weight, part in zip(posterior.weights, posterior.parts(), strict=True)
+    )
+    means = dict(zip(actions, phi @ mean, strict=True))
+    assert one.mean == pytest.approx(means[choice], rel=1e-9)
+    lead = explanation.actions[0].mean - explanation.actions[1].mean
+    assert one.change == pytest.approx(means[choice] - means[rival] - lead, rel=1e-6)
+    assert f"{one.row:,}  " in str(explanation)
+
+
+def test_a_single_row_can_turn_the_choice() -> None:
+    few = pa.table(
+        {"store": [0, 0, 1, 1, 1], "offer": ["a", "b", "a", "b", "b"], "profit": [9.0, 5.0, 1.0, 2.0, 3.0]}
+    )
+    columns = {"task": "store", "action": "offer", "reward": "profit"}
+    known = Hierarchy(None, 4.0 * np.eye(2), 0.1)
+    fitted = HierOPO(known=known, logging="random", pessimism=0.1).fit(few, **columns)
+    explanation = fitted.explain(0, log=few)
+    assert explanation.choice.action == "a"
+    assert (explanation.influential_rows[0].row, explanation.influential_rows[0].choice) == (0, "b")
+    assert "Without row 0 of the log (task 0, a, reward 9) the choice would be b." in " ".join(
+        explanation.turning()
+    )
+
+
+def weighed() -> pa.Table:
+    rng = np.random.default_rng(8)
+    table = log().append_column("n", pa.array(rng.integers(0, 4, 600)))
+    return table.append_column("sure", pa.array(rng.uniform(1, 3, 600)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("roles", "task_cov"),
+    [
+        ({"weight": "n", "precision": "sure"}, "block"),
+        ({"weight": "n", "precision": "sure"}, None),
+        ({"sampling_weight": "sure"}, "block"),
+        ({"sampling_weight": "sure"}, None),
+    ],
+)
+def test_rows_that_are_weighed_are_left_out_with_their_weight(roles: dict[str, str], task_cov: Any) -> None:
+    settings: dict[str, Any] = {} if task_cov is None else {"task_cov": task_cov, "uncertainty": "plug-in"}
+    fitted = HierOPO(logging="random", **settings).fit(weighed(), **COLUMNS, **roles)
+    explanation = fitted.explain(2, {"visits": 4.0}, log=weighed())
+    assert explanation.rows_read == int(np.count_nonzero(weighed()["n"])) if "weight" in roles else 600
+    assert np.isfinite([row.lead for row in explanation.influential_rows]).all()
+
+
+@pytest.mark.slow
+def test_rows_of_terms_and_of_candidates_are_left_out(tmp_path: Path) -> None:
+    device = np.where(np.asarray(log()["visits"]) > 3, "phone", "web")
+    rows = log().append_column("device", pa.array(device))
+    path = tmp_path / "log.csv"
+    pa_csv.write_csv(rows, path)
+    with path.open("a") as file:
+        file.write("1,gift,3,n/a,web\n")
+    with pytest.warns(HieropoWarning, match="was set aside"):
+        fitted = HierOPO(logging="random").fit(path, **{**COLUMNS, "context": ["device"]}, lenient=True)
+    explanation = fitted.explain(2, {"device": "phone"}, log=path, lenient=True)
+    assert (explanation.rows_read, len(explanation.influential_rows)) == (600, 5)
+    with pytest.raises(LogError, match="row 600"):
+        fitted.explain(2, {"device": "phone"}, log=path)
+    described = HierOPO(Columns(("visits",)), logging="random", uncertainty="first-order").fit(
+        rows, task="store", reward="profit"
+    )
+    assert described.explain(2, [[4.0], [1.0]], log=rows).influential_rows[0].action is None
+
+
+def test_rows_of_another_log_are_refused() -> None:
+    with pytest.raises(
+        MismatchError, match="The rows of task 7 in this log are not those of the fit: the log has 2"
+    ):
+        learner().explain(2, {"visits": 4.0}, log=log().slice(10))
+    other = log().set_column(3, "profit", pc.add(log()["profit"], 1.0))
+    with pytest.raises(MismatchError, match="they have other values"):
+        learner().explain(2, {"visits": 4.0}, log=other)
+    tasks = log()["store"].to_pylist()
+    tasks[3] = 50
+    unknown = log().set_column(0, "store", pa.array(tasks))
+    with pytest.raises(MismatchError, match="Row 3 of this log is of task 50"):
+        learner().explain(2, {"visits": 4.0}, log=unknown)
 
 
 def test_names_are_escaped_in_html() -> None:
@@ -180,6 +306,14 @@ def test_the_command_gives_the_same(tmp_path: Path) -> None:
         json.loads(answers("explain", policy, "--task", 2, "--json"))["context"]
         == learner().explain(2).context
     )
+    pq.write_table(log(), tmp_path / "log.parquet")
+    of_rows = answers(
+        "explain", policy, "--task", 2, "--at", "visits=4", "--log", tmp_path / "log.parquet", "--json"
+    )
+    want = learner().explain(2, {"visits": 4.0}, log=log()).to_dict()
+    assert json.loads(of_rows)["influential_rows"] == want["influential_rows"]
+    assert "Give --log" in refuses(2, "explain", policy, "--task", 2, "--filter", "visits > 2")
+    assert answers("explain", policy, "--task", 99).startswith("Task 99 has no rows")
     assert "not among the 8 tasks" in refuses(1, "explain", policy, "--task", "nope")
     assert "Give visits once" in refuses(
         2, "explain", policy, "--task", 2, "--at", "visits=1", "--at", "visits=2"
@@ -195,8 +329,6 @@ def test_a_policy_without_moments_takes_them_from_elsewhere(tmp_path: Path) -> N
     assert load_policy(folder).moments() is None
     assert "Give the moments" in refuses(1, "explain", folder, "--task", 2)
     LogMoments.of(log(), **COLUMNS).save(tmp_path / "moments")
-    import pyarrow.parquet as pq
-
     pq.write_table(log(), rows)
     want = answers("explain", fitted.save(tmp_path / "whole"), "--task", 2)
     for given in (tmp_path / "moments", rows):

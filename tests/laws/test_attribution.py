@@ -183,7 +183,7 @@ def test_a_share_is_what_rewards_of_that_task_add(name: str) -> None:
 def test_leaving_a_task_out_is_a_posterior_without_its_rows(name: str) -> None:
     make, hierarchy = GIVEN[name]
     posterior, row, vectors = posterior_of(name), 2, np.eye(posterior_of(name).dim)
-    others = np.array([1, 2, 3, 5])
+    others = np.array([1, 2, 3, 5])  # the last has no rows in some moments
     means, covs = without_tasks(posterior, row, vectors, others)
     change = attribution(posterior, row, vectors).changes
     for mean, cov, other in zip(means, covs, others, strict=True):

@@ -238,8 +238,30 @@ def find_task(keys: Any, texts: tuple[str, ...]) -> tuple[Any, int]:
         row = keys.find(parts if len(parts) > 1 else parts[0])
         if row >= 0:
             return keys.id_of(row), row
+    raise _unknown(keys, text)
+
+
+def task_or_new(keys: Any, texts: tuple[str, ...]) -> Any:
+    """Return the task id that reads as the texts of its columns: one of the log, else a new one of the same types."""
+    try:
+        return find_task(keys, texts)[0]
+    except UnknownTaskError:
+        like = keys.id_of(0) if len(keys) else texts[0]
+        likes = like if isinstance(like, tuple) else (like,)
+        if len(likes) != len(texts):
+            raise
+        parts = [
+            next((part for part in (text, *typed_readings(text)) if type(part) is type(_plain(known))), None)
+            for text, known in zip(texts, likes, strict=True)
+        ]
+        if None in parts:
+            raise
+        return tuple(parts) if isinstance(like, tuple) else parts[0]
+
+
+def _unknown(keys: Any, text: Any) -> UnknownTaskError:
     first = ", ".join(str(_plain(keys.id_of(row))) for row in range(min(3, len(keys))))
-    raise UnknownTaskError(
+    return UnknownTaskError(
         f"Task {text!r} is not among the {counted(len(keys), 'task')} of this policy (such as {first}). Check its "
         "spelling. A task that is not in the log has the prior of the population, which inspect shows without --task."
     )

@@ -9,8 +9,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
-from hieropo.estimation.crossed.mixture import condition_with_crossed
-from hieropo.estimation.hyper.uncertainty import condition_with
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.comparisons.rivals import (
@@ -63,7 +62,6 @@ from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
 from hieropo.model.crossed.hierarchy import typical_noise
-from hieropo.model.hierarchy import Hierarchy
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
 from hieropo.ope.value_estimates import ValueEstimate, bernstein, task_gains, values
@@ -393,16 +391,11 @@ def subject_of(learner: Any) -> Subject:
     """Return the policy of a fitted learner, with functions that learn it again."""
     hierarchy, hyper_uncertainty = learner.hierarchy_, learner._hyper_uncertainty
 
-    def condition(moments: Any) -> Any:
-        if isinstance(hierarchy, Hierarchy):
-            return condition_with(moments, hierarchy, hyper_uncertainty)
-        return condition_with_crossed(moments, hierarchy)
-
     return Subject(
         policy=learner.policy_,
         moments=learner.moments_,
         posterior=learner.posterior_,
-        condition=condition,
+        condition=lambda moments: condition_learned(moments, hierarchy, hyper_uncertainty),
         relearn=lambda moments, features: (
             learner.learned_from(moments, features, learner._task_levels, hierarchy).posterior
         ),

@@ -5,5 +5,6 @@ May import ``report``, ``policies``, ``model`` and below.
 
 from hieropo.explanation.explain import explain
 from hieropo.explanation.explanation import Explanation
+from hieropo.explanation.row_influences import LogOfFit
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "LogOfFit", "explain"]

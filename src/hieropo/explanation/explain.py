@@ -11,7 +11,8 @@ from hieropo._utils.ties import first_largest, ordered
 from hieropo.errors import InputError, MismatchError, UnknownTaskError
 from hieropo.estimation.hyper.mixed import normal_mixture_below
 from hieropo.explanation.contexts import context_spread, mean_context
-from hieropo.explanation.explanation import ActionValue, Explanation, Influence, Shares, Turn
+from hieropo.explanation.explanation import ActionValue, Explanation, Influence, RowInfluence, Shares, Turn
+from hieropo.explanation.row_influences import LogOfFit, most_influential_rows
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import Attribution, attribution, without_tasks
@@ -34,6 +35,7 @@ def explain(
     context: Context = None,
     *,
     eligible: Sequence[Any] | None = None,
+    log: LogOfFit | None = None,
 ) -> Explanation:
     """Explain the choice of a policy in one task and context.
 
@@ -48,17 +50,23 @@ def explain(
         for each candidate.
     eligible : sequence of action ids, optional
         Default all.
+    log : LogOfFit, optional
+        The rows that the policy was learned from. Then the explanation has the rows that change the answer most, each
+        with the answer without it.
 
     Raises
     ------
     UnknownTaskError
-        The task is not in the log.
+        The task is not among those of the moments. A task without rows is one of them in the posterior given
+        ``moments.covering``.
     InputError
         The policy has no feature map; the context does not fit its columns; there is no context to take by default.
     UnknownActionError, LogError
         As :meth:`LCBPolicy.choose`.
     MismatchError
-        The policy was not made of this posterior.
+        The policy was not made of this posterior, or the posterior not learned from ``log``.
+    SchemaError
+        A column of ``log`` is missing or cannot play its role.
     """
     acting = policy.policy if isinstance(policy, GatedPolicy) else policy
     features, moments = acting.features, posterior.moments
@@ -99,6 +107,7 @@ def explain(
         **_influences(posterior, acting, row, phi[index], actions, split, counts),
         turns=_turns(acting, task, x, moments, eligible, actions[0].action),
         hierarchies=len(posterior.weights),
+        **_rows(posterior, acting, row, vectors, phi[index], actions, split, log),
     )
 
 
@@ -106,8 +115,8 @@ def _row_of(keys: Any, task: Any) -> int:
     row = int(keys.find(task))
     if row < 0:
         raise UnknownTaskError(
-            f"{keys.unknown_message(task)} A task without rows has the answer of the population, which has no rows "
-            "of its own to explain."
+            f"{keys.unknown_message(task)} To explain a task without rows, condition on moments that cover it, "
+            "moments.covering."
         )
     return row
 
@@ -222,7 +231,7 @@ def _influences(
     bounds = means - policy.pessimism * sds
     ids, found = posterior.moments.keys.values, []
     for i, k in enumerate([row, *tried]):
-        left = None if np.isnan(bounds[i]).any() else actions[int(first_largest(bounds[i]))].action
+        left = _chosen(bounds[i], actions)
         lead = float(bounds[i, 0] - bounds[i, 1]) if len(actions) > 1 else float("nan")
         shares = float(split.tasks[0, k]), float(split.tasks[j, k]) if len(actions) > 1 else float("nan")
         found.append(Influence(shown_id(ids[k]), float(counts[k]), *shares, left, float(means[i, 0]), lead))
@@ -231,6 +240,52 @@ def _influences(
     )
     kept = ordered(-np.abs(np.where(np.isnan(effect[1:]), np.inf, effect[1:])))[:_SHOWN]
     return {"own": found[0], "influential": tuple(found[1 + k] for k in kept.tolist())}
+
+
+def _rows(
+    posterior: TaskPosterior,
+    policy: LCBPolicy,
+    row: int,
+    vectors: Array,
+    phi: Array,
+    actions: tuple[ActionValue, ...],
+    split: Attribution,
+    log: LogOfFit | None,
+) -> dict[str, Any]:
+    """Return the answers without the rows of the log that change the lead most; nothing without a log."""
+    if log is None:
+        return {}
+    assert policy.features is not None
+    j = min(1, len(actions) - 1)
+    left = most_influential_rows(
+        posterior, policy.features, row, vectors[j], phi, split.changes[j], log, n=_TRIED
+    )
+    sds = np.sqrt(np.maximum(np.einsum("nkk->nk", left.covs), 0.0))
+    bounds = left.means - policy.pessimism * sds
+    tasks, names = posterior.moments.keys, policy.features.actions
+    influences = [
+        RowInfluence(
+            row=int(left.number[i]),
+            task=shown_id(tasks.id_of(int(left.rows.task[i]))),
+            action=None if names is None else shown_id(names[int(left.rows.action[i])]),
+            reward=float(left.rows.reward[i]),
+            change=float(left.change[i]),
+            choice=_chosen(bounds[i], actions),
+            mean=float(left.means[i, 0]),
+            lead=float(bounds[i, 0] - bounds[i, 1]) if len(actions) > 1 else float("nan"),
+        )
+        for i in range(len(left.number))
+    ]
+    return {
+        "influential_rows": tuple(influences[:_SHOWN]),
+        "rows_read": left.n_rows,
+        "tasks_read": left.n_tasks,
+    }
+
+
+def _chosen(bounds: Array, actions: tuple[ActionValue, ...]) -> Any:
+    """Return the action with the largest lower bound (J,); None where it is open."""
+    return None if np.isnan(bounds).any() else actions[int(first_largest(bounds))].action
 
 
 def _turns(

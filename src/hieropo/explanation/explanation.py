@@ -75,6 +75,38 @@ class Influence(Report):
 
 
 @dataclass(frozen=True, slots=True)
+class RowInfluence(Report):
+    """One row of the log, and the answer without it.
+
+    Attributes
+    ----------
+    row : int
+        Its number in the log, from 0.
+    task, action : id
+        ``action`` is None where candidates are described by columns.
+    reward : float
+    change : float
+        Change of the lead of the choice over the rival, in means, without the row; of the mean of the choice where
+        there is no rival. NaN where the other rows leave it open.
+    choice : id or None
+        The action that the policy would take without the row. None where the other rows leave that open.
+    mean : float
+        Expected reward of the present choice without the row.
+    lead : float
+        Lead of the present choice over the present rival without the row, in lower bounds.
+    """
+
+    row: int
+    task: Any
+    action: Any
+    reward: float
+    change: float
+    choice: Any
+    mean: float
+    lead: float
+
+
+@dataclass(frozen=True, slots=True)
 class Turn(Report):
     """A value of one context column at which the choice changes, all other columns as they are.
 
@@ -129,6 +161,10 @@ class Explanation:
         The nearest values of context columns at which the choice changes, within three standard deviations of the mean.
     hierarchies : int
         Number of hierarchies over which means and shares are averaged.
+    influential_rows : tuple of RowInfluence
+        Rows of the log that change the lead most, the most influential first; empty without the log.
+    rows_read, tasks_read : int
+        Rows of the log, and the tasks whose rows were compared: all, or those that change the lead most.
     """
 
     task: Any
@@ -147,6 +183,9 @@ class Explanation:
     influential: tuple[Influence, ...]
     turns: tuple[Turn, ...]
     hierarchies: int
+    influential_rows: tuple[RowInfluence, ...] = ()
+    rows_read: int = 0
+    tasks_read: int = 0
 
     @property
     def choice(self) -> ActionValue:
@@ -166,7 +205,7 @@ class Explanation:
             "lead": ""
             if self.lead is None
             else _sources(f"Its lead of {_n(self.lead.mean)} in means", self.lead, self),
-            "own": self._own(),
+            "own": self._own() if self.rows else "",
         }
 
     def _choice(self) -> str:
@@ -174,7 +213,8 @@ class Explanation:
         at = ", ".join(f"{column} = {_value(value)}" for column, value in self.context.items())
         begin = f"In task {self.task}{f' at {at}' if at else ''} the choice is {choice.action}"
         held = " The gate of the policy leaves this task to the incumbent, so that the choice is not taken."
-        text = f"{begin}: its expected reward is {_n(choice.mean)}, give or take {_n(choice.sd)}."
+        new = "" if self.rows else f"{self._own()} "
+        text = f"{new}{begin}: its expected reward is {_n(choice.mean)}, give or take {_n(choice.sd)}."
         if rival is None:
             return text + (held if self.kept else "")
         lead, better = _n(choice.lower_bound - rival.lower_bound), _p(self.better)
@@ -199,12 +239,26 @@ class Explanation:
         lines += [f"Without the rows of task {one.task} the choice would be {one.choice}." for one in turned]
         if not turned and self.influential:
             lines.append("None of the other tasks that change the lead most turns the choice alone.")
-        return tuple(lines)
+        return (*lines, *self._turning_rows())
+
+    def _turning_rows(self) -> Iterator[str]:
+        turned = [one for one in self.influential_rows if one.choice not in (None, self.choice.action)]
+        for one in turned:
+            action = "" if one.action is None else f", {one.action}"
+            yield (
+                f"Without row {one.row:,} of the log (task {one.task}{action}, reward {_n(one.reward)}) the choice "
+                f"would be {one.choice}."
+            )
+        if self.influential_rows and not turned:
+            yield "None of the rows that change the lead most turns the choice alone."
 
     def _own(self) -> str:
         own = self.own
         if not own.rows:
-            return "The task has no rows of its own: the answer is that of the other tasks."
+            return (
+                f"Task {self.task} has no rows in the log. It gets the answer of a new task, learned from the "
+                f"{counted(self.other_rows, 'row')} of {counted(self.other_tasks, 'other task')}."
+            )
         without = f"Without its own {counted(own.rows, 'row')}"
         if own.choice is None:
             return f"{without} the task's answer is open."
@@ -226,6 +280,22 @@ class Explanation:
             lines.append((str(one.task), f"{one.rows:,.4g}", _n(one.share), _n(one.mean), _n(one.lead), left))
         return tuple(lines)
 
+    def _influential_rows(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            (
+                f"{one.row:,}", str(one.task), "" if one.action is None else str(one.action), _n(one.reward),
+                _n(one.mean), _n(one.lead), "open" if one.choice is None else str(one.choice),
+            )
+            for one in self.influential_rows
+        )  # fmt: skip
+
+    def _rows_title(self) -> str:
+        tasks = int(self.other_tasks) + bool(self.rows)
+        of = (
+            "" if self.tasks_read >= tasks else f" in the {self.tasks_read:,} tasks that change the lead most"
+        )
+        return f"The most influential of {counted(self.rows_read, 'row')}{of}"
+
     def _coefficients(self) -> tuple[tuple[str, ...], ...]:
         return tuple(
             (one.name, *map(_n, (one.mean, one.prior, one.own, one.others)))
@@ -244,6 +314,8 @@ class Explanation:
             parts.append("\n".join(["What would turn it:", *(paragraph(f"- {line}") for line in turning)]))
         if self.influential:
             parts.append(table([_INFLUENCES, *self._influences()]))
+        if self.influential_rows:
+            parts += [f"{self._rows_title()}:", table([_ROWS, *self._influential_rows()])]
         parts += [table([_COEFFICIENTS, *self._coefficients()]), paragraph(_NOTE)]
         return "\n\n".join(parts)
 
@@ -270,6 +342,8 @@ class Explanation:
             yield Items(self.turning())
         if self.influential:
             yield Grid(_INFLUENCES, self._influences(), "The most influential other tasks")
+        if self.influential_rows:
+            yield Grid(_ROWS, self._influential_rows(), self._rows_title())
         yield Grid(_COEFFICIENTS, self._coefficients(), "Shares of each coefficient")
         yield Text(_NOTE)
 
@@ -284,6 +358,7 @@ class Explanation:
 
 
 _INFLUENCES = ("task", "rows", "adds to the mean", "mean without", "lead without", "choice without")
+_ROWS = ("row", "task", "action", "reward", "mean without", "lead without", "choice without")
 _COEFFICIENTS = ("coefficient", "mean", "prior", "own rows", "other tasks")
 _NOTE = (
     "Shares add to the mean exactly. They count rewards from 0; the effect of a task on the choice is the answer "
@@ -298,13 +373,15 @@ def _values(actions: tuple[ActionValue, ...]) -> list[list[str]]:
 
 
 def _sources(what: str, shares: Shares, of: Explanation) -> str:
-    own, others = counted(of.rows, "row"), counted(of.other_rows, "row")
-    tasks = counted(of.other_tasks, "other task")
-    prior = f"{_n(shares.prior)} from the prior, " if shares.prior else ""
-    return (
-        f"{what} is the sum of {prior}{_n(shares.own)} from the task's own {own} and {_n(shares.others)} from "
-        f"{others} of {tasks}."
-    )
+    others = f"{counted(of.other_rows, 'row')} of {counted(of.other_tasks, 'other task')}"
+    terms = [
+        *([f"{_n(shares.prior)} from the prior"] if shares.prior else []),
+        *([f"{_n(shares.own)} from the task's own {counted(of.rows, 'row')}"] if of.rows else []),
+        f"{_n(shares.others)} from {others}",
+    ]
+    if len(terms) == 1:
+        return f"{what} comes from {others}."
+    return f"{what} is the sum of {', '.join(terms[:-1])} and {terms[-1]}."
 
 
 def _value(value: Any) -> str:

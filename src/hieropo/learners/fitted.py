@@ -19,6 +19,7 @@ from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import RequestReader
 from hieropo.errors import InputError
+from hieropo.estimation.conditioning import with_task
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
@@ -347,35 +348,51 @@ class Fitted:
         context: Mapping[str, float] | ArrayLike | None = None,
         *,
         eligible: Sequence[Any] | None = None,
+        log: Any = None,
+        lenient: bool = False,
     ) -> "Explanation":
         """Explain the choice of the policy in one task and context. Print the explanation, or read its fields.
 
         It names the rival and the lead, the changes that would turn the choice, and the tasks that matter most. It
         splits posterior means into the shares of the prior, of the task's own rows and of the rows of other tasks,
         ``theta_s = prior + cov(theta_s, theta_s) B_s + sum_z cov(theta_s, theta_z) B_z`` with ``B_z`` the sum of
-        ``w phi r / sigma^2`` over the rows of task z, exactly; see :mod:`hieropo.model.attribution`.
+        ``w phi r / sigma^2`` over the rows of task z, exactly; see :mod:`hieropo.model.attribution`. With the log it
+        names the rows that matter most, each with the exact answer without it; see
+        :mod:`hieropo.model.single_rows`.
 
         Parameters
         ----------
         task : id
-            A task of the log.
-        context : mapping of column to number, or (c,), optional
+            A task that is not in the log is explained as a task without rows, unless tasks have groups or metadata.
+        context : mapping of column to value, or (c,), optional
             Default: the mean context of the task's rows. Where the feature map has no list of actions, (n, c): one row
             for each candidate.
         eligible : sequence of action ids, optional
             The actions that can be taken. Default: all.
+        log : as in :meth:`fit`, optional
+            The log that the policy was learned from, all of it.
+        lenient : bool
+            True where the fit set unusable rows of the log aside.
 
         Raises
         ------
         UnknownTaskError
-            The task is not in the log.
-        InputError, LogError, UnknownActionError
-            The context does not fit the columns, or there is none to take by default; an id is not an action.
+            The task is not in the log, and tasks have groups or metadata; or its id resembles one of the log.
+        MismatchError
+            The rows of ``log`` are not those of the fit.
+        InputError, SchemaError, LogError, UnknownActionError
+            The context does not fit the columns, or there is none to take by default; an id is not an action; a column
+            or row of ``log`` cannot be used.
         """
-        from hieropo.explanation.explain import explain
+        from hieropo.explanation import LogOfFit, explain
 
         policy = self._fitted()
-        return explain(self.posterior_, policy, task, context, eligible=eligible)
+        posterior = with_task(self.posterior_, self.hierarchy_, self._hyper_uncertainty, task)
+        rows = None
+        if log is not None:
+            rejects = rejects_for(log, lenient=lenient, file=None, features=self.features_)
+            rows = LogOfFit(log, self.roles_, rejects)
+        return explain(posterior, policy, task, context, eligible=eligible, log=rows)
 
     def _repr_html_(self) -> str:
         """Return settings and population for a notebook."""

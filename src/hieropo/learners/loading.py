@@ -7,15 +7,12 @@ import numpy as np
 
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.errors import ArtifactError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_with_crossed
-from hieropo.estimation.hyper.uncertainty import condition_with
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
-from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.units import UnitMoments
 from hieropo.passes.log_moments import LogMoments, as_moments
 from hieropo.rows.batches import Roles
 from hieropo.storage.layout import AnyHierarchy
@@ -119,12 +116,8 @@ def _moments_for(stored: StoredPolicy, log: Any) -> Any:
 
 
 def _posterior(stored: StoredPolicy, moments: Any) -> Any:
-    hierarchy = stored.hierarchy
-    if isinstance(moments, UnitMoments):
-        assert isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy)
-        return condition_with_crossed(moments, hierarchy)
-    assert isinstance(hierarchy, Hierarchy)
-    return condition_with(moments, hierarchy, stored.hyper_uncertainty)
+    assert stored.hierarchy is not None
+    return condition_learned(moments, stored.hierarchy, stored.hyper_uncertainty)
 
 
 def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarchy) -> dict[str, Any]:

@@ -18,7 +18,7 @@ exactly, under the same hierarchies with the same weights. To first order in the
 -v' C_sz q_z, which takes no decomposition of each task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo.model.protocol import TaskPosterior
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
-_UNDETERMINED = 1e-9  # eigenvalue of I - R C R' below which a task alone identifies a direction
+UNDETERMINED = 1e-9  # eigenvalue of I - R C R' below which a task alone identifies a direction
 
 
 class Attribution(NamedTuple):
@@ -58,7 +58,7 @@ def attribution(posterior: TaskPosterior, row: int, vectors: Array) -> Attributi
     moments, (J, d) = posterior.moments, vectors.shape
     m = len(moments)
     means, prior, tasks, changes = np.zeros(J), np.zeros(J), np.zeros((J, m)), np.zeros((J, m))
-    for weight, part in _parts(posterior):
+    for weight, part in each_part(posterior):
         noise = part.noise_variances
         means += weight * (vectors @ part.means(slice(row, row + 1))[0])
         prior += weight * (vectors @ part.prior_mean(row))
@@ -81,7 +81,7 @@ def own_shares(posterior: TaskPosterior, rows: Codes, vectors: Array) -> tuple[A
     """
     moments, (n, J, d) = posterior.moments, vectors.shape
     means, prior, own = np.zeros((3, n, J))
-    for weight, part in _parts(posterior):
+    for weight, part in each_part(posterior):
         for i, row in enumerate(np.asarray(rows).tolist()):
             alone = slice(row, row + 1)
             means[i] += weight * (vectors[i] @ part.means(alone)[0])
@@ -102,15 +102,31 @@ def without_tasks(posterior: TaskPosterior, row: int, vectors: Array, others: Co
 
 def without_rows(posterior: TaskPosterior, rows: Codes, vectors: Array, others: Codes) -> tuple[Array, Array]:
     """Return the same for n tasks at ``rows``, vectors (n, J, d), each without the rows of the task in ``others``."""
+    tasks = np.asarray(rows).tolist(), np.asarray(others).tolist()
+
+    def removed(part: Any, i: int) -> tuple[Array, Array]:
+        return _removed(part, posterior.moments, tasks[0][i], vectors[i], tasks[1][i])
+
+    return means_and_covs_without(posterior, rows, vectors, removed)
+
+
+def means_and_covs_without(
+    posterior: TaskPosterior,
+    rows: Codes,
+    vectors: Array,
+    removed: Callable[[Any, int], tuple[Array, Array]],
+) -> tuple[Array, Array]:
+    """Return means (n, J) and covariances (n, J, J) of v_ij' theta of the tasks at ``rows``, each without some rows.
+
+    ``removed(part, i)`` returns the changes of means (J,) and covariances (J, J) under one hierarchy.
+    """
     n, J, _ = vectors.shape
     means, covs, squares = np.zeros((n, J)), np.zeros((n, J, J)), np.zeros((n, J, J))
     centre = np.zeros((n, J))
-    for k, (weight, part) in enumerate(_parts(posterior)):
-        for i, (row, other) in enumerate(
-            zip(np.asarray(rows).tolist(), np.asarray(others).tolist(), strict=True)
-        ):
+    for k, (weight, part) in enumerate(each_part(posterior)):
+        for i, row in enumerate(np.asarray(rows).tolist()):
             mean, cov = part.joint(np.array([row]))
-            change, more = _removed(part, posterior.moments, row, vectors[i], other)
+            change, more = removed(part, i)
             left = vectors[i] @ mean[0] + change
             if k == 0:
                 centre[i] = left  # squares of differences keep their digits
@@ -128,12 +144,14 @@ def _removed(part: Any, moments: Any, row: int, vectors: Array, other: int) -> t
     mean, cov = part.joint(at)
     information = moments.information(at, part.noise_variances)
     seen = np.flatnonzero(np.diagonal(information) > 0)  # coefficients that the rows of the task depend on
+    if not seen.size:
+        return np.zeros(len(vectors)), np.zeros((len(vectors),) * 2)
     score = moments.scores(at, mean, part.noise_variances)[0, seen]
     root, score = _rooted(information[np.ix_(seen, seen)], score)
     units = np.eye(vectors.shape[1])[seen]
     across = part.across(row, vectors, units[None], slice(other, other + 1))[:, 0] @ root.T
     values, axes = np.linalg.eigh(np.eye(len(root)) - root @ cov[0][np.ix_(seen, seen)] @ root.T)
-    if values.size and values[0] < _UNDETERMINED:
+    if values.size and values[0] < UNDETERMINED:
         return np.full(len(vectors), np.nan), np.full((len(vectors),) * 2, np.nan)
     turned = across @ axes / np.sqrt(values)
     return -(turned / np.sqrt(values)) @ (axes.T @ score), turned @ turned.T
@@ -148,7 +166,7 @@ def _rooted(information: Array, score: Array) -> tuple[Array, Array]:
     return (axes * sizes).T * scale, (axes.T @ (score / scale)) / sizes
 
 
-def _parts(posterior: Any) -> Iterator[tuple[float, Any]]:
+def each_part(posterior: Any) -> Iterator[tuple[float, Any]]:
     """Yield the weight of each hierarchy and the posterior under it, taken as known."""
     for weight, part in zip(posterior.weights.tolist(), posterior.parts(), strict=True):
         yield weight, part.central()

@@ -7,6 +7,7 @@ import click
 
 from hieropo.cli.commands.inspect import context_values, numbers_at
 from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.source import Rows, source_options
 
 
 @click.command(
@@ -15,13 +16,15 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
     epilog=example(
         "hieropo explain policy --task 17",
         "hieropo explain policy --task 17 --at visits=3,basket=40",
+        "hieropo explain policy --task 17 --log log.parquet",
         "hieropo explain policy --task 17 --html why.html",
     ),
 )
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--task", metavar="ID", required=True, multiple=True,
-    help="A task of the log. Where several columns name a task, give one ID for each.",
+    help="A task; one that is not in the log is explained as a task without rows. Where several columns name a task, "
+    "give one ID for each.",
 )  # fmt: skip
 @click.option(
     "--at", metavar="A=1,B=2", callback=context_values, multiple=True,
@@ -33,6 +36,15 @@ from hieropo.cli.console import example, print_json, shared_options, usage_error
     help="Moments (`hieropo moments`) or the log that the policy was learned from. Needed where DIR does not hold "
     "them.",
 )  # fmt: skip
+@click.option(
+    "--log", metavar="LOG",
+    help="The log that the policy was learned from, all of it. Names the rows that change the answer most, each with "
+    "the answer without it.",
+)  # fmt: skip
+@click.option(
+    "--lenient", is_flag=True, help="Set unusable rows of LOG aside, as in `hieropo fit --lenient`."
+)
+@source_options
 @click.option("--html", metavar="FILE.html", help="Write the explanation to this file, too.")
 @shared_options
 def explain_command(
@@ -42,22 +54,28 @@ def explain_command(
     moments: str | None,
     html: str | None,
     as_json: bool,  # noqa: FBT001
+    **of_log: Any,
 ) -> None:
     """Say why the policy in DIR chooses its action in one task: the rival, the lead, and what would turn the choice.
 
     The expected reward is split into the shares of the prior, of the task's own rows and of the rows of other tasks,
-    which add to it exactly. For the most influential tasks the answer without their rows is shown.
+    which add to it exactly. For the most influential tasks, and with --log for the most influential rows, the answer
+    without them is shown.
     """
-    from hieropo.cli.summaries import find_task
-    from hieropo.explanation.explain import explain
+    from hieropo.cli.summaries import task_or_new
+    from hieropo.estimation.conditioning import with_task
+    from hieropo.explanation import explain
     from hieropo.learners.loading import load_posterior
     from hieropo.report.page import write_page
 
     stored, posterior = load_posterior(directory, moments)
-    row_id = find_task(stored.policy.table.keys, task)[0]
+    task_id = task_or_new(stored.policy.table.keys, task)
+    assert stored.hierarchy is not None  # load_posterior refuses a policy without
+    posterior = with_task(posterior, stored.hierarchy, stored.hyper_uncertainty, task_id)
     features: Any = stored.features
     candidates = _candidates(features, at)
-    explanation = explain(posterior, stored.policy, row_id, _context(features, candidates))
+    log = _log_of_fit(stored, of_log)
+    explanation = explain(posterior, stored.policy, task_id, _context(features, candidates), log=log)
     if candidates and features.actions is not None:
         explanation = replace(explanation, context=candidates[0])
     if html is not None:
@@ -68,6 +86,30 @@ def explain_command(
     click.echo(str(explanation))
     if html is not None:
         click.echo(f"\n{html} holds the explanation. Open it in a browser.")
+
+
+def _log_of_fit(stored: Any, given: dict[str, Any]) -> Any:
+    """Return the log of the fit with its roles; None without one."""
+    from hieropo.explanation import LogOfFit
+    from hieropo.logs.bad_rows.rejects import rejects_for
+    from hieropo.rows.batches import Roles
+
+    place, lenient = given.pop("log"), given.pop("lenient")
+    if place is None:
+        if lenient or any(given.values()):
+            usage_error(
+                "--lenient, --filter, --sql and --type are for the rows of --log. Give --log, or leave them out."
+            )
+        return None
+    columns = stored.provenance.get("columns")
+    if columns is None:
+        usage_error(
+            f"{stored.path} does not name the columns of its log, so that the rows of --log cannot be read. Fit again "
+            "with `hieropo fit`, or leave --log out."
+        )
+    rejects = rejects_for(place, lenient=lenient, file=None, features=stored.features)
+    source = Rows.of(place, given).open_for(stored.features, lenient=lenient)
+    return LogOfFit(source, Roles(**columns), rejects)
 
 
 def _candidates(features: Any, given: tuple[dict[str, str], ...]) -> tuple[dict[str, str], ...]:
