@@ -11,6 +11,9 @@ DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
 DOCS := $(VENV)/.installed-docs
 
+# Bytecode of sources and tests is kept, also where the environment asks for none: hundreds of tests start a process.
+KEPT := PYTHONDONTWRITEBYTECODE=
+
 # A processor without 512-bit vectors, for all that is compiled and for linear algebra. numba takes the features of this
 # machine as well unless they are set to none.
 OLDER := HIEROPO_BACKEND=compiled OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=
@@ -60,13 +63,13 @@ contracts: $(DEV)  ## the import contracts of ARCHITECTURE.md
 	$(BIN)/lint-imports
 
 pytest: $(DEV) postgresql  ## all tests
-	$(BIN)/python -m pytest -n auto
+	$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal
 
 quick: $(DEV) postgresql  ## the tests without those marked slow
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(KEPT) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 portable: $(DEV)  ## the tests of kernels and laws as an older processor runs them
-	$(OLDER) $(BIN)/python -m pytest -n auto $(patsubst %,tests/%.py,$(LAWS))
+	$(KEPT) $(OLDER) $(BIN)/python -m pytest -n auto --dist worksteal $(patsubst %,tests/%.py,$(LAWS))
 
 format: $(DEV)  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

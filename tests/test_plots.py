@@ -43,6 +43,7 @@ def results(tasks: int = 12, **columns: str) -> tuple[HierOPO, Evaluation]:
     return learner, learner.evaluate(log, compare=False, propensities="auto" if columns else "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "lines"), [(12, 12), (70, 30)])
 def test_a_caterpillar_has_the_gain_of_each_task_or_of_the_ends(tasks: int, lines: int) -> None:
     _, found = results(tasks, pscore="p")
@@ -56,6 +57,7 @@ def test_a_caterpillar_has_the_gain_of_each_task_or_of_the_ends(tasks: int, line
         assert values == pytest.approx(sorted(found.model.gain))
 
 
+@pytest.mark.slow
 def test_every_plot_draws_on_the_axes_that_is_given() -> None:
     learner, found = results(pscore="p")
     draws: list[Any] = [

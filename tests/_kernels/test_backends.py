@@ -581,6 +581,7 @@ def test_sums_of_a_factorisation_agree(k: int) -> None:
 # The commands
 
 
+@pytest.mark.slow
 def test_small_work_neither_compiles_nor_loads_what_compiles(tmp_path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "HIEROPO_BACKEND"}
     environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")

@@ -82,6 +82,7 @@ def public() -> dict[str, Any]:
     return objects()
 
 
+@pytest.mark.slow
 def test_public_objects_have_one_readable_line(public: dict[str, Any]) -> None:
     plain = {name: value for name, value in public.items() if type(value) is not tuple}
     texts = {name: repr(value) for name, value in plain.items()}

@@ -115,6 +115,7 @@ def test_lines_within_a_line_write_to_it(terminal: Terminal) -> None:
     assert text.index("Inner") < text.index("Step 1 of 2") < text.index("Step 2 of 2")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_fits_and_evaluations_in_python_show_their_rows(terminal: Terminal) -> None:
     rng = np.random.default_rng(0)

@@ -110,11 +110,13 @@ class TestHelp:
 
 
 class TestFit:
+    @pytest.mark.slow
     def test_tells_what_it_made_and_what_comes_next(self, shop: Path, tmp_path: Path) -> None:
         text = succeeds("fit", shop / "log.parquet", "-o", tmp_path / "policy", *FIT)
         assert "HierOPO learned from 400 rows of 8 tasks" in text
         assert f"Next: hieropo inspect {tmp_path / 'policy'}" in text
 
+    @pytest.mark.slow
     def test_makes_the_policy_of_the_library(self, shop: Path) -> None:
         stored = hieropo.load_policy(shop / "policy")
         learner = hieropo.HierOPO().fit(
@@ -139,6 +141,7 @@ class TestFit:
         answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--features", tmp_path / "map.json")
         assert hieropo.load_policy(tmp_path / "p").features == features
 
+    @pytest.mark.slow
     def test_a_warning_is_told_and_does_not_fail(self, shop: Path, tmp_path: Path) -> None:
         log = edited(
             shop / "log.parquet",
@@ -150,6 +153,7 @@ class TestFit:
         assert "Warning: The log has one task" in done.stderr
         assert "The log has one task" in json.loads(done.stdout)["warnings"][0]
 
+    @pytest.mark.slow
     def test_columns_with_well_known_names_need_no_options(self, shop: Path, tmp_path: Path) -> None:
         done = hieropo_("fit", shop / "log.parquet", "-o", tmp_path / "p", "--json")
         assert done.returncode == 0, done.stderr
@@ -215,12 +219,14 @@ class TestFit:
         assert re.search(said, error)
         assert str(file) in error
 
+    @pytest.mark.slow
     def test_files_that_are_not_there_or_are_something_else(self, shop: Path, tmp_path: Path) -> None:
         assert "There is no file or folder" in fails(1, "fit", tmp_path / "log", "-o", tmp_path / "p", *FIT)
         (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
         assert "torn.parquet" in fails(1, "fit", tmp_path / "torn.parquet", "-o", tmp_path / "p", *FIT)
         assert "directory with other files" in fails(1, "fit", shop / "log.parquet", "-o", shop, *FIT)
 
+    @pytest.mark.slow
     def test_debug_gives_the_traceback(self, tmp_path: Path) -> None:
         done = hieropo_("fit", tmp_path / "log", "-o", tmp_path / "p", *FIT, "--debug")
         assert done.returncode == 1
@@ -229,6 +235,7 @@ class TestFit:
 
 
 class TestDecide:
+    @pytest.mark.slow
     def test_decides_as_the_library_does(self, shop: Path, tmp_path: Path) -> None:
         out = tmp_path / "decisions.parquet"
         text = succeeds("decide", shop / "policy", shop / "requests.parquet", "-o", out)
@@ -304,6 +311,7 @@ class TestDecide:
         found = decisions(out)
         assert (found["row"], found["request_row"]) == ([0, 1, 2], ["a", "b", "c"])
 
+    @pytest.mark.slow
     def test_tasks_of_another_type_are_warned_about(self, shop: Path, tmp_path: Path) -> None:
         requests = tmp_path / "requests.parquet"
         pq.write_table(pa.table({"store": ["zero", "seven"], "visits": [3.0, 4.0]}), requests)
@@ -350,6 +358,7 @@ class TestDecide:
 class TestCandidates:
     """Policies whose features are columns: each row of the requests is a candidate."""
 
+    @pytest.mark.slow
     def test_rows_of_one_request_compete(self, flights: Path, tmp_path: Path) -> None:
         out = tmp_path / "decisions.parquet"
         text = answers(
@@ -368,6 +377,7 @@ class TestCandidates:
         assert found["row"] == [[0, 2][first.index], [1, 3, 4][second.index]]
         assert found["lower_bound"] == [first.lower_bound, second.lower_bound]
 
+    @pytest.mark.slow
     def test_top_ranks_candidates(self, flights: Path, tmp_path: Path) -> None:
         out = tmp_path / "decisions.parquet"
         words = ("--request", "search", "--top", "9")
@@ -407,6 +417,7 @@ class TestCandidates:
 
 
 class TestInspect:
+    @pytest.mark.slow
     def test_shows_tasks_actions_and_features(self, shop: Path) -> None:
         text = succeeds("inspect", "policy", folder=shop)
         for part in ("HierOPO from log.parquet", "8, such as 0, 1, 2", "coupon, gift, none", "intercept", "visits",
@@ -432,6 +443,7 @@ class TestInspect:
         assert f"The choice here is {choice}" in of_task
         assert "Actions by their lower bound" in of_task
 
+    @pytest.mark.slow
     def test_json_holds_the_hierarchy(self, shop: Path) -> None:
         found = json.loads(succeeds("inspect", "policy", "--json", folder=shop))
         stored = hieropo.load_policy(shop / "policy")
@@ -489,6 +501,7 @@ class TestInspect:
             2, "inspect", policy, "--task", "1", "--at", "x=1"
         )
 
+    @pytest.mark.slow
     def test_a_policy_that_is_not_there_or_is_damaged(self, shop: Path, tmp_path: Path) -> None:
         assert "does not exist" in fails(1, "inspect", tmp_path / "policy")
         assert "does not hold a policy" in fails(1, "inspect", tmp_path)
@@ -656,6 +669,7 @@ class TestInspectHowTasksAreAlike:
 
 
 class TestDemo:
+    @pytest.mark.slow
     def test_prints_a_table_a_verdict_and_the_next_steps(self, tmp_path: Path) -> None:
         text = succeeds("demo", "--splits", "2", folder=tmp_path)
         for part in ("the incentives as drawn", "HierOPO", "PooledOPO", "The log shows a gain", "It does not show",
@@ -666,6 +680,7 @@ class TestDemo:
             assert command.startswith("hieropo ")
             succeeds(*command.split()[1:], folder=tmp_path)
 
+    @pytest.mark.slow
     def test_json(self, tmp_path: Path) -> None:
         found = json.loads(succeeds("demo", "--splits", "1", "--seed", "5", "-o", tmp_path / "x", "--json"))
         assert (found["seed"], found["splits"], found["rows"], found["tasks"]) == (5, 1, 2825, 119)
@@ -678,6 +693,7 @@ class TestDemo:
 
 
 class TestStreams:
+    @pytest.mark.slow
     def test_a_closed_pipe_leaves_no_traceback(self, shop: Path) -> None:
         process = subprocess.Popen(
             [*COMMAND, "inspect", str(shop / "policy"), "--json"],
@@ -690,6 +706,7 @@ class TestStreams:
         assert process.stderr.read() == ""
         process.stderr.close()
 
+    @pytest.mark.slow
     def test_an_interrupt_is_one_line_and_leaves_nothing(self, tmp_path: Path) -> None:
         process = subprocess.Popen(
             [*COMMAND, "demo", "--splits", "1000000"],
@@ -702,6 +719,7 @@ class TestStreams:
         assert err == "\nInterrupted. No partly written file is left.\n"
         assert not list(tmp_path.iterdir())
 
+    @pytest.mark.slow
     def test_a_terminal_sees_progress_and_a_clean_line_at_the_end(self, tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
         program = "from hieropo._utils import progress; progress.PATIENCE = 0.0; from hieropo.cli import main; main()"

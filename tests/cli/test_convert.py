@@ -10,6 +10,7 @@ from command_line import answers, fails, hieropo_, refuses, succeeds
 DATA = Path(__file__).parents[1] / "data"
 
 
+@pytest.mark.slow
 def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
     said = succeeds("convert", DATA / "cb_adf_news.vw", "-o", "log.parquet", "--from", "cb_adf",
                     "--action", "Action.article", "--one-hot", "User.time_of_day", folder=tmp_path)  # fmt: skip
@@ -26,6 +27,7 @@ def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
         assert first[one].to_pylist() == again[other].to_pylist()
 
 
+@pytest.mark.slow
 def test_json_says_what_was_left_out(tmp_path, recwarn):
     done = json.loads(
         succeeds(
@@ -61,6 +63,7 @@ def test_a_missing_file_is_named(tmp_path):
     assert "none.vw cannot be opened" in said
 
 
+@pytest.mark.slow
 def test_examples_that_cannot_be_read_are_set_aside_and_listed(tmp_path):
     good = (DATA / "coffee.dsjson").read_text().splitlines()
     bad = json.dumps(json.loads(good[0]) | {"_label_probability": "oops"})

@@ -88,6 +88,7 @@ def test_a_file_of_tasks_and_a_gated_policy_are_written(shop: Path, tmp_path: Pa
     refuses(2, "decide", tmp_path / "gated", later, "-o", tmp_path / "e.parquet", "--pessimism", "1")
 
 
+@pytest.mark.slow
 def test_the_rows_that_uncertain_tasks_need_are_told(shop: Path) -> None:
     found = told(shop / "policy", shop / "later.parquet", "--epsilon", "0.2")
     assert len(found["rows_needed"]) == 10
@@ -145,6 +146,7 @@ def test_what_makes_no_sense_is_refused(shop: Path, words: tuple[str, ...], code
     assert not (shop / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_says_why_and_leaves_nothing(shop: Path, tmp_path: Path) -> None:
     assert "policy" in fails(1, "evaluate", tmp_path / "none", shop / "log.parquet")
     pq.write_table(log(4).set_column(3, "p", pa.array(np.zeros(1500))), tmp_path / "zero.parquet")
@@ -158,6 +160,7 @@ def test_a_process_that_fails_says_why_and_leaves_nothing(shop: Path, tmp_path: 
     assert "--gate" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_and_the_same_each_time(shop: Path, tmp_path: Path) -> None:
     command = ["report", shop / "policy", shop / "later.parquet", "--title", "Do <we> ship?", "-o"]
     assert "holds the report" in answers(*command, tmp_path / "a.html")

@@ -30,6 +30,7 @@ def words(folder, *more):
     return ["join", *files, *columns, "--window", "10h", *more]
 
 
+@pytest.mark.slow
 def test_a_log_is_written_and_learned_from(folder):
     said = succeeds(*words(folder, "--default", "0", "--until", "1970-01-02T12:00:00Z"))
     assert f"{folder / 'log.parquet'} holds 27 decisions with their rewards." in said

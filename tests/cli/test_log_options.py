@@ -62,6 +62,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LATE = ("--filter", "day >= '2026-01-04'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", ["log.csv.gz", "log.jsonl", "days", "days/*/*.parquet"])
 def test_a_policy_is_that_of_the_same_rows_in_parquet(log: str, shop: Path, tmp_path: Path) -> None:
     words = (*FIT, "--context", "visits", *LATE)

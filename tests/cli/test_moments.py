@@ -46,6 +46,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_days_are_summed_merged_fitted_and_taken_apart(site: Path) -> None:
     for day in ("monday", "tuesday"):
         found = answer("moments", f"{day}.parquet", "-o", day, *NAMED, "--context", "visits")

@@ -64,7 +64,12 @@ SCENARIOS = {
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
 @pytest.mark.parametrize(
     ("make", "scenario"),
-    [(m, s) for s in SCENARIOS for m in ("fit", "moments") if (m, s) != ("moments", "pooled")],
+    [
+        pytest.param(make, scenario, marks=[pytest.mark.slow] if (make, scenario) != ("fit", "plain") else [])
+        for scenario in SCENARIOS
+        for make in ("fit", "moments")
+        if (make, scenario) != ("moments", "pooled")
+    ],
 )
 def test_each_runs(tmp_path, monkeypatch, make, scenario):
     change, options = SCENARIOS[scenario]

@@ -205,6 +205,7 @@ def policy_of(learner: HierOPO, *, gate: bool, known_only: bool) -> Any:
     return GatedPolicy(policy, [0.0, 0.9, 0.0, 0.9, 0.0, 0.9], 0.05, "a") if gate else policy
 
 
+@pytest.mark.slow
 @given(ROWS, st.tuples(st.booleans(), st.booleans(), st.booleans()))
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
@@ -310,6 +311,7 @@ def test_candidates_that_cannot_be_used_stop_their_request_alone() -> None:
         learner.decide(rows)
 
 
+@pytest.mark.slow
 def test_standard_input_and_output(learner: HierOPO, tmp_path: Path) -> None:
     learner.save(tmp_path / "policy")
     good = REQUESTS.take([0, 2, 3])
@@ -330,6 +332,7 @@ def test_standard_input_and_output(learner: HierOPO, tmp_path: Path) -> None:
         assert "Standard output holds 3 decisions for 3 requests." in done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_strict_and_lenient_on_the_command_line(learner: HierOPO, tmp_path: Path) -> None:
     learner.save(tmp_path / "policy")
     rows = "visit,store,price,region\nv0,1,0.5,north\nv1,2,,north\nv2,99,0.1,south\n"

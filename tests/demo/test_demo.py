@@ -134,6 +134,7 @@ def test_two_figures_of_a_standard_error(se: float, digits: int) -> None:
     assert decimals(se) == digits
 
 
+@pytest.mark.slow
 def test_thornton_comes_out_as_an_independent_analysis_said(thornton: Findings) -> None:
     # Numbers of a separate numpy implementation on other random halves: incumbent .606, ridge .66 to .67,
     # pooled .698, hierarchy .695 to .705; its own split-to-split deviation of the mean is about .005.
@@ -165,6 +166,7 @@ def test_gain_is_the_difference_of_the_values(thornton: Findings) -> None:
         assert rival.difference == pytest.approx(hier.value - policy.value, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_everything() -> None:
     one, again, other = (compare(THORNTON, splits=1, seed=seed).to_dict() for seed in (3, 3, 4))
     assert one == again
@@ -189,6 +191,7 @@ def test_obd_shows_nothing_and_says_so() -> None:
     assert second.startswith("It does not show a difference in value between HierOPO and ridge for each task")
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:
     left = leave_behind(THORNTON, tmp_path / "new" / "demo")
     stored = hieropo.load_policy(left.policy)
@@ -201,6 +204,7 @@ def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:
     assert log.predict(left.requests).tolist() == decisions.column("action").to_pylist()
 
 
+@pytest.mark.slow
 def test_leaving_behind_twice_replaces(tmp_path: Path) -> None:
     first = leave_behind(THORNTON, tmp_path)
     assert leave_behind(THORNTON, tmp_path) == first

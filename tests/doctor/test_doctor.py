@@ -269,6 +269,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "severity", "change", "roles"), FINDINGS, ids=[each[0] for each in FINDINGS]
 )
@@ -290,6 +291,7 @@ def moving(log: Columns) -> Columns:
     return {**log, "profit": log["profit"] + np.linspace(0, 1.5, log["x"].size)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
@@ -343,6 +345,7 @@ def few_tasks(n: int, seed: int = 0, **at: float) -> Columns:
     return {"t": rng.integers(6, size=n), "a": action, "r": reward}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 300, 3000])
 @pytest.mark.parametrize("rows", [["r17"], ["r3", "r17", "r39"]])
 def test_a_reward_far_from_all_others_is_named_by_its_row(n: int, rows: list[str]) -> None:
@@ -442,6 +445,7 @@ def menus_by_turns() -> pa.Table:
     return pa.table({**log, "offer": np.array(list("abcd"))[code], "p": np.full(n, 0.5), "menu": menus})
 
 
+@pytest.mark.slow
 def test_propensities_of_menus_that_change_are_right() -> None:
     table = menus_by_turns()
     assert examine(table, **ROLES, eligible="menu", guess=False).findings == ()
@@ -630,6 +634,7 @@ def test_a_fit_says_nothing_of_a_sound_log() -> None:
     assert learner.findings_ == ()
 
 
+@pytest.mark.slow
 def test_a_lenient_fit_examines_the_rows_that_it_learns_from() -> None:
     log = {**learning(sound(), -1.0), "y": sound()["y"]}
     log["profit"][:30] = np.nan
@@ -641,6 +646,7 @@ def test_a_lenient_fit_examines_the_rows_that_it_learns_from() -> None:
     assert learner.findings_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_fit_of_a_file_in_parts_finds_what_the_whole_shows(
     tmp_path: Path, threads: str, monkeypatch: pytest.MonkeyPatch

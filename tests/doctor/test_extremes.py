@@ -103,6 +103,7 @@ SHAPES: dict[str, Callable[[Any, int], np.ndarray]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("n", [10, 30, 300, 3000])
 def test_columns_without_an_error_hardly_ever_have_one(shape: str, n: int) -> None:

@@ -79,6 +79,7 @@ def test_integrated_and_first_order_are_less_sure_of_tasks_than_the_plug_in() ->
     np.testing.assert_array_equal(sds(auto), sds(found["integrated"]))
 
 
+@pytest.mark.slow
 def test_the_crossed_prior_is_taken_where_each_action_has_coefficients_of_its_own() -> None:
     learner = HierOPO().fit(LOG, **COLUMNS)
     named = HierOPO(task_cov="crossed").fit(LOG, **COLUMNS)
@@ -95,6 +96,7 @@ def test_the_crossed_prior_is_taken_where_each_action_has_coefficients_of_its_ow
         assert isinstance(HierOPO(features).fit(LOG, **columns).hierarchy_, CrossedHierarchies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "columns"),
     [
@@ -115,6 +117,7 @@ def test_elsewhere_the_older_hierarchy_is_learned(settings, columns) -> None:
     assert isinstance(learner.moments_, Moments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "columns"),
     [
@@ -186,6 +189,7 @@ def test_a_crossed_prior_moves_with_the_origin_of_a_map() -> None:
     np.testing.assert_allclose(there.mean, means.mean, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_new_actions_join_and_borrow(tmp_path: Path) -> None:
     log = with_rare()
     known = log.filter(pa.compute.not_equal(log["offer"], "rare"))
@@ -284,6 +288,7 @@ def test_an_action_that_hardly_says_how_metadata_matter_is_told_in_words() -> No
     assert "move with the metadata ['size']" in caught.value.__notes__[0]
 
 
+@pytest.mark.slow
 def test_more_rows_equal_one_fit_under_the_crossed_prior() -> None:
     log = with_rare()
     with pytest.warns(HieropoWarning, match="is so rare"):
@@ -296,6 +301,7 @@ def test_more_rows_equal_one_fit_under_the_crossed_prior() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_sums_of_one_form_do_not_go_on_in_the_other() -> None:
     for first, then in (("auto", "block"), ("block", "crossed"), ("diag", "auto")):
         learner = HierOPO(task_cov=first).fit(LOG, **COLUMNS).set_params(task_cov=then)
@@ -306,6 +312,7 @@ def test_the_sums_of_one_form_do_not_go_on_in_the_other() -> None:
         learner.partial_fit(LOG)
 
 
+@pytest.mark.slow
 def test_settings_that_change_leave_nothing_of_the_fit_before() -> None:
     learner = HierOPO(task_cov="block").fit(LOG, **COLUMNS)
     assert learner.learned_.estimate is learner.estimate_
@@ -335,6 +342,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_policy_comes_back_from_disk_and_is_made_again(way: str, tmp_path: Path) -> None:
     settings, columns, kind = WAYS[way]
@@ -380,6 +388,7 @@ def of_hierarchies(name: str, change):
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "change"),
     [
@@ -522,6 +531,7 @@ def fit(log: Path, output: Path, *words: str):
     return CliRunner().invoke(main, [*command, *words], prog_name="hieropo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "settings", "columns"),
     [

@@ -77,6 +77,7 @@ def test_the_slope_is_the_derivative(criterion, n) -> None:
     np.testing.assert_allclose(diagonal.curvature, np.einsum("iijj->ij", full.curvature), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["reml", "ml"])
 def test_the_curvature_is_the_expected_second_derivative(criterion) -> None:
     # at the truth, the variance of the slope is twice the expected curvature (information equality)
@@ -115,6 +116,7 @@ def test_it_gives_the_published_fit_of_sleepstudy(criterion, deviance, sds, nois
     assert found.chosen.evaluations <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["full", "diag", "isotropic"])
 @pytest.mark.parametrize("criterion", ["reml", "ml"])
 @pytest.mark.parametrize(
@@ -220,6 +222,7 @@ def odd(kind: str) -> Moments:
     return Moments.from_arrays(*change[kind]())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     ["two tasks", "all tasks identical", "one row a task", "one enormous task", "more features than rows",
@@ -385,6 +388,7 @@ def batched_deviance(phi: np.ndarray, reward: np.ndarray, ratio: np.ndarray, cri
     return found + (np.linalg.slogdet(P)[1] if criterion == "reml" else 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["reml", "ml"])
 @pytest.mark.parametrize("kind", ["full", "diag"])
 def test_with_many_tasks_the_likelihood_is_the_same(criterion, kind) -> None:
@@ -426,6 +430,7 @@ def regime(d: int, m: int, n: int, *, rank: int | None = None, seed: int = 0, sd
     return Moments.from_arrays(task, phi, (phi * theta[task]).sum(axis=1) + sd * rng.standard_normal(m * n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["reml", "ml"])
 @pytest.mark.parametrize(
     ("d", "m", "n", "rank"),
@@ -504,6 +509,7 @@ def test_a_multiple_of_a_given_matrix_is_the_best_multiple(criterion, shape: np.
         np.testing.assert_allclose(T.T @ turned.matrix(np.ones(1)) @ T, COV, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["reml", "ml"])
 @pytest.mark.parametrize("kind", ["full", "diag", "isotropic", "block", "scaled"])
 def test_the_estimate_tells_how_the_deviance_bends(criterion, kind: str) -> None:

@@ -138,6 +138,7 @@ def test_without_levels_it_is_the_estimate_of_two_levels(shape, criterion) -> No
     assert other.hierarchy.noise_var == pytest.approx(one.hierarchy.noise_var, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["full", "diag", "isotropic"])
 def test_no_other_covariances_are_likelier(shape) -> None:
     log = Log(3, 60, 6)

@@ -265,6 +265,7 @@ def test_what_all_others_say_is_right_where_one_task_says_almost_all() -> None:
 # Laws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition_number", [1.0, 1e2, 1e6])
 @pytest.mark.parametrize("flat", [False, True])
 def test_theorem_two_is_above_what_holds_without_its_proof(condition_number: float, *, flat: bool) -> None:

@@ -176,6 +176,7 @@ def losses(asked: dict[str, Array], row: int, theta: Array) -> Array:
     return total / weights
 
 
+@pytest.mark.slow
 @kinds
 def test_a_certificate_is_the_quantile_of_what_the_best_policy_adds(post: Any) -> None:
     asked = contexts(post.dim)
@@ -214,6 +215,7 @@ def test_where_theta_is_known_it_is_the_loss() -> None:
     np.testing.assert_allclose(found.values, wanted, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_truth_is_above_as_often_as_the_level_says() -> None:
     post, level, draws = KINDS["two levels"](), 0.75, 3  # the largest of 3 draws
     rng = np.random.default_rng(5)
@@ -316,6 +318,7 @@ def expected_of_two(law: Gaussian, info: float, pessimism: float, k: float) -> f
     return float(np.maximum(0.0, Z95 * np.sqrt(then) + np.where(taken, -future, future)).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.25, 0.1, 0.02])
 @pytest.mark.parametrize("reward", [0.1, 1.0])
 @pytest.mark.parametrize(
@@ -410,6 +413,7 @@ def test_a_task_without_rows_is_given_the_fleets_design() -> None:
     assert 2 <= found.values[0] <= 4
 
 
+@pytest.mark.slow
 def test_fewer_rows_are_needed_for_less_and_none_for_what_is_so_now() -> None:
     post, asked = KINDS["mixture"](), contexts(D)
     given = {name: asked[name] for name in ("rows", "phi", "mask", "weight")}

@@ -94,6 +94,7 @@ def test_nothing_is_shown_without_an_estimate_that_can_be_trusted() -> None:
     assert "too few" in withheld.reason
 
 
+@pytest.mark.slow
 def test_the_first_sentence_says_which_of_three_it_is() -> None:
     table = log(1, tasks=40, rows=60, action=0.5)
     learner = HierOPO(logging="random").fit(table, **COLUMNS)
@@ -120,6 +121,7 @@ def test_the_first_sentence_says_which_of_three_it_is() -> None:
     assert told["claim"]["gain"] == found.estimate("DR").gain
 
 
+@pytest.mark.slow
 def test_a_withheld_estimate_shows_nothing_even_where_all_are_asked_for() -> None:
     table = log(3, tasks=4, rows=12)
     found = HierOPO(logging="random").fit(table, **COLUMNS).evaluate(table, show_all=True)
@@ -127,6 +129,7 @@ def test_a_withheld_estimate_shows_nothing_even_where_all_are_asked_for() -> Non
     assert found.verdict is None
 
 
+@pytest.mark.slow
 def test_new_rows_are_said_not_to_update_the_claim_of_the_model() -> None:
     learner = HierOPO(logging="random").fit(log(1), **COLUMNS)
     new, own = learner.evaluate(log(5)), learner.evaluate(log(1))
@@ -161,6 +164,7 @@ def test_the_model_is_compared_with_weights_on_the_same_policies() -> None:
     assert "the policy itself, learned from all rows, gains" in " ".join(str(found).split())
 
 
+@pytest.mark.slow
 def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices() -> None:
     """By hand: the posterior of all rows, applied to what the policy of each fold does in the rows of that fold."""
     from hieropo.evaluation.comparisons.crossfit import cross_fit
@@ -209,6 +213,7 @@ def test_a_log_whose_folds_are_too_small_to_learn_from_is_evaluated_by_the_model
     assert "at least 2 rows are needed" in " ".join(str(found).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("no_effect", "says"), [(0.005, "Their effect differs"), (0.3, "Taken alone, the test")]
 )

@@ -107,6 +107,7 @@ def test_regressions_are_those_of_the_rows() -> None:
             )  # the penalty draws to a mean of offset rewards
 
 
+@pytest.mark.slow
 def test_regressions_of_units_are_those_of_dense_sums_and_maps_of_embeddings_have_them_too() -> None:
     from hieropo.features.maps import embedding
     from hieropo.moments.units import UnitMoments
@@ -178,6 +179,7 @@ def test_few_rows_and_logs_without_weights_tell_nothing(learner: HierOPO) -> Non
     assert "withheld" in str(few)
 
 
+@pytest.mark.slow
 def test_the_command_line_names_what_to_compare_with(tmp_path: Path) -> None:
     pq.write_table(log(1), tmp_path / "log.parquet")
     pq.write_table(

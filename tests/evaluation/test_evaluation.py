@@ -115,6 +115,7 @@ def is_worth(worth: Any, laws: TaskMarginals, vector: np.ndarray) -> None:
         assert below(law, end - 1e-5 * worth.sd) <= level <= below(law, end + 1e-5 * worth.sd)
 
 
+@pytest.mark.slow
 def test_the_model_says_what_brute_force_over_rows_says() -> None:
     learner = HierOPO(logging="random", task_cov="block").fit(log(1), pscore="p", **COLUMNS)
     plain = HierOPO(known=learner.hierarchy_, logging="random").fit(log(1), **COLUMNS)
@@ -196,6 +197,7 @@ def test_rows_that_were_learned_from_do_not_flatter_the_policy() -> None:
     assert np.mean(naive) > np.mean(fitted) + 2 * se
 
 
+@pytest.mark.slow
 def test_a_log_that_has_grown_is_judged_by_policies_of_its_other_rows(learner: HierOPO) -> None:
     grown = pa.concat_tables([log(1), log(7)])
     found = learner.evaluate(grown)
@@ -205,6 +207,7 @@ def test_a_log_that_has_grown_is_judged_by_policies_of_its_other_rows(learner: H
     assert "learned from some of these rows" in str(found)
 
 
+@pytest.mark.slow
 def test_estimated_propensities_do_as_well_as_logged_ones(learner: HierOPO) -> None:
     table = log(2, 20_000)
     logged, estimated = (learner.evaluate(table, propensities=kind) for kind in ("logged", "estimated"))
@@ -215,6 +218,7 @@ def test_estimated_propensities_do_as_well_as_logged_ones(learner: HierOPO) -> N
     assert any("are estimated" in limit for limit in estimated.limits)
 
 
+@pytest.mark.slow
 def test_a_log_without_chance_is_refused_by_weights_and_answered_by_the_model() -> None:
     table = log(5)
     store = table["store"].to_numpy()
@@ -237,6 +241,7 @@ def test_a_log_without_chance_is_refused_by_weights_and_answered_by_the_model() 
     assert "propensity 1" in refused
 
 
+@pytest.mark.slow
 def test_new_tasks_are_judged_as_new_tasks_or_refused(learner: HierOPO) -> None:
     table = log(2, 2000, tasks=TASKS + 5)
     found = learner.evaluate(table)
@@ -260,6 +265,7 @@ def test_new_tasks_are_judged_as_new_tasks_or_refused(learner: HierOPO) -> None:
     assert placed.evaluate(log(2)).new_tasks == 0
 
 
+@pytest.mark.slow
 def test_the_same_rows_under_ids_of_another_type_are_not_taken_out_of_the_tasks_that_they_were_of(
     learner: HierOPO,
 ) -> None:
@@ -270,6 +276,7 @@ def test_the_same_rows_under_ids_of_another_type_are_not_taken_out_of_the_tasks_
     assert (found.learned_from, found.new_tasks) == ("partly", TASKS)
 
 
+@pytest.mark.slow
 def test_a_weight_of_k_is_k_rows() -> None:
     weight = np.random.default_rng(3).integers(1, 4, size=1500)
     plain = {**COLUMNS, "pscore": "p"}
@@ -288,6 +295,7 @@ def test_a_weight_of_k_is_k_rows() -> None:
     assert np.isfinite(light.model.difference.mean)
 
 
+@pytest.mark.slow
 def test_lists_of_eligible_actions_bound_what_is_judged(learner: HierOPO) -> None:
     table = log(2, 4000)
     offer = table["offer"].to_pylist()
@@ -361,6 +369,7 @@ def test_propensities_that_are_not_there_and_policies_without_actions_are_refuse
         HierOPO().evaluate(log(2))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures_and_json_holds_all_of_them(learner: HierOPO) -> None:
     first, second = (learner.evaluate(log(1), seed=3) for _ in range(2))
     told = json.dumps(first.to_dict(), allow_nan=False)
@@ -372,6 +381,7 @@ def test_the_same_seed_gives_the_same_figures_and_json_holds_all_of_them(learner
     assert (columns["certificate"] >= 0).all()
 
 
+@pytest.mark.slow
 def test_the_gate_passes_tasks_by_their_harm_and_is_judged_as_a_whole(learner: HierOPO) -> None:
     found = learner.evaluate(log(2, 6000))
     limit = float(np.median(found.model.harm))
@@ -412,6 +422,7 @@ def test_the_crossed_prior_is_judged_as_blocks_are() -> None:
     assert crossed.evaluate(log(1)).learned_from == "yes"
 
 
+@pytest.mark.slow
 def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> None:
     rng = np.random.default_rng(4)
     m, n = 60, 40
@@ -471,6 +482,7 @@ def test_an_action_is_named_by_its_id_where_propensities_do_not_match() -> None:
     assert named.group(1) in {repr(action) for action in learner.features_.actions}
 
 
+@pytest.mark.slow
 def test_pessimism_can_be_chosen_from_the_log() -> None:
     chosen = HierOPO(pessimism="cv", logging="random").fit(log(1), pscore="p", **COLUMNS)
     choice = chosen.pessimism_
@@ -495,6 +507,7 @@ def test_pessimism_can_be_chosen_from_the_log() -> None:
         HierOPO(pessimism="cv", logging="random").fit(log(5, p=np.ones(3000)), pscore="p", **COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 20])
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_rewards_that_are_mostly_zero_are_judged_on_the_rows_that_were_learned_from(seed: int) -> None:

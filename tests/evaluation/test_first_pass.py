@@ -101,6 +101,7 @@ def test_the_folds_add_up_to_the_log(apart: bool) -> None:  # noqa: FBT001
 NONE = RowSketch.none()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sketched", [False, True])
 @pytest.mark.parametrize("name", MAPS)
 def test_rows_that_were_learned_from_are_recognised_and_others_are_not(name: str, sketched: bool) -> None:  # noqa: FBT001

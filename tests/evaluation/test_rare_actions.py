@@ -48,6 +48,7 @@ def shown(found: Evaluation) -> set[str]:
     return {each.name for each in found.estimates if each.withheld is None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rare", "context"), [(1, ()), (2, ()), (2, ("x",)), (3, ("x",))])
 def test_an_action_that_the_policy_avoids_leaves_weighted_rewards(
     rare: int, context: tuple[str, ...]
@@ -66,6 +67,7 @@ def test_an_action_that_the_policy_avoids_leaves_weighted_rewards(
     assert found.estimate("DR").value == pytest.approx(without.estimate("DR").value, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rare", [1, 2])
 def test_weighted_rewards_of_a_policy_that_takes_it_are_withheld_and_the_model_stays(rare: int) -> None:
     log = logged(rare, worth=20.0)
@@ -90,6 +92,7 @@ def test_weighted_rewards_of_a_policy_that_takes_it_are_withheld_and_the_model_s
     assert len(shown(learner.evaluate(log, show_all=True))) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cov", ["auto", "diag"])
 def test_a_pessimism_is_chosen_all_the_same(cov: Any) -> None:
     with pytest.warns(HieropoWarning, match=r"The action 'z' \(1 row\) of 400 rows is so rare"):
@@ -152,6 +155,7 @@ def test_settings_by_numbers_leave_the_model_alone() -> None:
     assert np.isfinite(found.model.difference.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", [3, 4])
 @pytest.mark.parametrize("means", [(0.0,), (1.0,), (0.0, 1.0), (0.0, 0.3)])
 def test_one_row_does_not_make_an_action_the_choice_of_all_tasks(
@@ -169,6 +173,7 @@ def test_one_row_does_not_make_an_action_the_choice_of_all_tasks(
     assert learner.summary().noise_sd.value == pytest.approx(learner.noise_sd, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cov", ["auto", "diag"])
 def test_a_fit_warns_of_rare_actions(cov: Any) -> None:
     learner = HierOPO(logging="random", task_cov=cov)

@@ -50,12 +50,14 @@ def blocks(found: Evaluation, section: str, **options: Any) -> list[Any]:
     return list(next(one.blocks for one in document.sections if one.name == section))
 
 
+@pytest.mark.slow
 def test_sections_come_in_the_order_of_a_decision() -> None:
     names = [section.name for section in document_of(evaluation(1.0)).sections]
     order = "verdict gain trust harm why alike checks needed actions limits provenance mail"
     assert names == order.split()
 
 
+@pytest.mark.slow
 def test_sentences_are_those_of_the_text_and_numbers_those_of_the_evaluation() -> None:
     found = evaluation(1.0)
     printed = " ".join(str(found).split())
@@ -70,6 +72,7 @@ def test_sentences_are_those_of_the_text_and_numbers_those_of_the_evaluation() -
     assert {f"{rival.name}, DR" for rival in found.comparisons} < set(lines)
 
 
+@pytest.mark.slow
 def test_a_gate_shows_the_gain_of_the_tasks_that_pass() -> None:
     found = evaluation(1.0)
     gates = next(block for block in blocks(found, "harm") if isinstance(block, Gates))
@@ -81,6 +84,7 @@ def test_a_gate_shows_the_gain_of_the_tasks_that_pass() -> None:
     assert [gate.limit for gate in gates.gates] == sorted(gate.limit for gate in gates.gates)
 
 
+@pytest.mark.slow
 def test_all_tasks_are_in_the_table_and_a_line_each_where_they_are_few() -> None:
     found = evaluation(1.0)
     table = next(block for block in blocks(found, "harm") if isinstance(block, TaskTable))
@@ -102,6 +106,7 @@ def test_beyond_sixty_tasks_there_is_a_density() -> None:
     assert len(chart.intervals) <= 30
 
 
+@pytest.mark.slow
 def test_contexts_have_a_curve_for_each_action() -> None:
     found = evaluation(1.0)
     worth, curves = blocks(found, "actions")
@@ -115,6 +120,7 @@ def test_contexts_have_a_curve_for_each_action() -> None:
         )
 
 
+@pytest.mark.slow
 def test_choices_of_the_tasks_at_either_end_are_explained() -> None:
     found = evaluation(1.0)
     _, harmed, improved = blocks(found, "why")
@@ -127,6 +133,7 @@ def test_choices_of_the_tasks_at_either_end_are_explained() -> None:
     assert task == table.columns["task"][table.improved[0]]
 
 
+@pytest.mark.slow
 def test_no_effect_is_not_shipped() -> None:
     found = evaluation(0.0)
     assert recommendation(found).advice == "collect more"
@@ -150,6 +157,7 @@ def test_the_recommendation_follows_the_verdict(verdict: Any, agreement: Any, ad
     assert recommendation(held).advice == (advice if advice != "ship" else "ship with a gate")
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_each_time_and_escapes_ids(tmp_path: Path) -> None:
     found = evaluation(1.0)
     examination = examine(
@@ -168,6 +176,7 @@ def test_a_report_is_the_same_each_time_and_escapes_ids(tmp_path: Path) -> None:
     assert told["version"] == 1
 
 
+@pytest.mark.slow
 def test_a_gated_policy_and_a_log_without_chance_have_a_report_too() -> None:
     rows = log(1.0, seed=2)
     learner = HierOPO(logging="random")
@@ -184,6 +193,7 @@ def test_a_notebook_shows_verdict_and_gain() -> None:
     assert "<script" not in html
 
 
+@pytest.mark.slow
 def test_a_summary_and_a_report_show_how_alike_tasks_are_in_the_same_blocks() -> None:
     found = evaluation(1.0)
     assert found.population is not None

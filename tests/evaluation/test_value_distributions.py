@@ -97,12 +97,14 @@ def assert_law(found: Any, mean: Array, cov: Array, tolerance: float = 1e-9) -> 
 # Trees
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=80)
 def test_it_is_the_conditioned_joint_gaussian_of_all_tasks(problem: Problem) -> None:
     assert_is_dense(problem)
 
 
+@pytest.mark.slow
 @given(problems(flat=True))
 @settings(max_examples=40)
 def test_it_is_with_a_flat_hyper_prior(problem: Problem) -> None:

@@ -295,6 +295,7 @@ def test_names_are_escaped_in_html() -> None:
     assert HierOPO()._repr_html_().startswith("<pre>")
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_same(tmp_path: Path) -> None:
     policy = learner().save(tmp_path / "policy")
     printed = answers("explain", policy, "--task", 2, "--at", "visits=4", "--html", tmp_path / "why.html")
@@ -320,6 +321,7 @@ def test_the_command_gives_the_same(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_policy_without_moments_takes_them_from_elsewhere(tmp_path: Path) -> None:
     fitted, rows = learner(), tmp_path / "log.parquet"
     folder = save_policy(
@@ -337,6 +339,7 @@ def test_a_policy_without_moments_takes_them_from_elsewhere(tmp_path: Path) -> N
     assert "without its hierarchy" in refuses(1, "explain", bare, "--task", 2)
 
 
+@pytest.mark.slow
 def test_a_context_of_text_is_told_by_the_columns_of_the_user(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     n = 400

@@ -155,6 +155,7 @@ def changed(moments: Any, row: int, *, rows: float = 1.0, rewards: float = 1.0) 
     return new if isinstance(moments, Moments) else replace(moments, units=new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [0, 2, 5])
 @pytest.mark.parametrize("name", [*GIVEN, *MADE])
 def test_shares_add_to_the_posterior_mean(name: str, row: int) -> None:

@@ -110,6 +110,7 @@ def worlds() -> tuple[World, ...]:
     return tuple(world(hierarchy, rng) for _ in range(WORLDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", ["theta 0", "theta 1", "theta 2", "phi' theta", "value", "fleet value"])
 def test_ranks_are_uniform(quantity: str) -> None:
     counts = np.bincount([w.rank[quantity] for w in worlds()], minlength=DRAWS + 1)

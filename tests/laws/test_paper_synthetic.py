@@ -44,6 +44,7 @@ def losses(prior: Hierarchy, truth: TrueTasks, log: SimulatedLog, rng: np.random
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hyper_sd", "n_tasks", "n_rows", "reference"), SETTINGS)
 def test_mean_suboptimality_is_the_references(
     hyper_sd: float, n_tasks: int, n_rows: int, reference: tuple[float, ...]

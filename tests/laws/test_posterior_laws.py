@@ -83,6 +83,7 @@ def test_it_is_the_conditioned_joint_gaussian(problem: Problem) -> None:
     assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), Dense(problem))
 
 
+@pytest.mark.slow
 @given(problems(flat=True))
 @settings(max_examples=60)
 def test_it_is_with_a_flat_hyper_prior(problem: Problem) -> None:
@@ -121,6 +122,7 @@ def graded(exponent: int, rank: int, *, flat: bool, dim: int = 4) -> Problem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", range(-12, 7, 2))
 @pytest.mark.parametrize("rank", range(5))
 def test_1e10_holds_at_every_scale_and_rank(exponent: int, rank: int) -> None:
@@ -132,6 +134,7 @@ def test_1e10_holds_at_every_scale_and_rank(exponent: int, rank: int) -> None:
         assert norm(got.mean - truth[0]) <= PLAIN * norm(truth[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", range(-12, 7, 2))
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_1e10_holds_with_a_flat_hyper_prior(exponent: int, rank: int) -> None:
@@ -139,6 +142,7 @@ def test_1e10_holds_with_a_flat_hyper_prior(exponent: int, rank: int) -> None:
     assert_is_dense(condition(moments_of(problem), hierarchy_of(problem)), Dense(problem))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", range(-9, 0))
 @pytest.mark.parametrize("size", [1.0, 1000.0])
 @pytest.mark.parametrize("order", ["zxy", "xyz", "xzy"])
@@ -197,6 +201,7 @@ def test_task_cov_zero_pools(problem: Problem) -> None:
     measure.assert_evidence(post.log_evidence)
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=40)
 def test_hyper_cov_zero_is_the_oracle(problem: Problem) -> None:
@@ -226,6 +231,7 @@ def test_one_task_makes_hier_and_flat_equal(problem: Problem) -> None:
     assert abs(flat.log_evidence - hier.log_evidence) <= 2 * measure.evidence_room()
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=40)
 def test_oracle_below_hier_below_flat(problem: Problem) -> None:
@@ -277,6 +283,7 @@ def test_order_of_rows_and_names_of_tasks_do_not_matter(problem: Problem, seed: 
     assert abs(other.log_evidence - one.log_evidence) <= measure.evidence_room()
 
 
+@pytest.mark.slow
 @given(problems(), seeds)
 @settings(max_examples=40)
 def test_rotating_features_rotates_the_answers(problem: Problem, seed: int) -> None:
@@ -303,6 +310,7 @@ def test_rotating_features_rotates_the_answers(problem: Problem, seed: int) -> N
     assert abs(other.log_evidence - one.log_evidence) <= measure.evidence_room()
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(-20, 20))
 @settings(max_examples=40)
 def test_the_unit_of_the_reward_is_free(problem: Problem, power: int) -> None:

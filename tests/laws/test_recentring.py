@@ -121,6 +121,7 @@ def check(learner, features, rows, truth, room=TOLERANCE):
         assert abs(found[1] - sd) <= room * sd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS)
@@ -133,6 +134,7 @@ def test_a_known_hierarchy_gives_the_exact_posterior_at_any_offset(features, off
     check(learner, features, rows, Raw(features, rows, known.task_cov, known.noise_var, hyper))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS)
@@ -414,6 +416,7 @@ def whole_of(learner):
 class TestInUse:
     """Everything that a fitted learner does is done in the map's coordinates, and reads raw columns."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("prior", ["flat", "crossed", "gaussian"])
     def test_comes_back_from_disk_and_learns_on(self, tmp_path, prior):
         features = MAPS["per-action"]

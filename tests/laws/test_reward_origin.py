@@ -137,6 +137,7 @@ def fitted(name: str, shift: float) -> HierOPO:
     return HierOPO(**settings).fit(log(shift), **ROLES, **columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("name", HIERARCHIES)
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
@@ -147,6 +148,7 @@ def test_a_constant_moves_the_population_mean_and_nothing_else(name: str, shift:
     assert (still.moments_.offset is None, recentred.moments_.offset is None) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("name", ["auto", "crossed", "crossed indicator", "levels", "first order"])
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
@@ -172,6 +174,7 @@ def test_what_is_said_of_the_tasks_does_not_move(name: str, shift: float) -> Non
     np.testing.assert_array_equal(*chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This log does not identify the noise:hieropo.HieropoWarning")
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
 @pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {"task_cov": "diag"}], ids=str)
@@ -191,6 +194,7 @@ def test_one_row_for_each_task_and_action(settings: dict[str, Any], shift: float
     assert found[0].summary().verdict == found[1].summary().verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [10.0, 1000.0, 1e6])
 @pytest.mark.filterwarnings("ignore:This log does not identify the noise:hieropo.HieropoWarning")
 def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) -> None:
@@ -206,6 +210,7 @@ def test_one_row_for_each_task_and_action_under_the_crossed_prior(shift: float) 
     assert still.summary().verdict == recentred.summary().verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("settings", [{"uncertainty": "plug-in"}, {}], ids=str)
 def test_rewards_without_noise(settings: dict[str, Any], shift: float) -> None:
@@ -314,6 +319,7 @@ def figures(found: Any, shift: float) -> dict[str, Any]:
     return parts | ({} if checks is None else {"checks": checks.sd})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"task_cov": "full"}, {}], ids=str)
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_an_evaluation_moves_by_the_constant(settings: dict[str, Any]) -> None:
@@ -330,6 +336,7 @@ def test_an_evaluation_moves_by_the_constant(settings: dict[str, Any]) -> None:
                 np.testing.assert_allclose(now[name], value, rtol=1e-8, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hieropo.errors.HieropoWarning")
 def test_a_pessimism_that_is_chosen_does_not_move() -> None:
     found = [HierOPO(pessimism="cv").fit(log(at), **ROLES, pscore="p").pessimism_ for at in (0.0, 1e6)]
@@ -505,6 +512,7 @@ def test_the_rows_of_a_table_or_of_columns_are_summed_in_place_as_in_batches(mon
         np.testing.assert_allclose(found[1].sums, plain.sums, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", ["flat", "crossed"])
 def test_it_comes_back_from_disk_adds_up_and_goes_on(prior: str, tmp_path: Path) -> None:
     settings = {"uncertainty": "plug-in"} if prior == "flat" else {}

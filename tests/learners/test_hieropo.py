@@ -75,6 +75,7 @@ def test_settings_stay_as_given() -> None:
     assert learner.get_params() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder", "table", "reader", "pandas", "polars", "duckdb"])
 def test_every_kind_of_log_gives_the_same_policy(kind: str, tmp_path) -> None:
     truth = HierOPO().fit(LOG, **COLUMNS)
@@ -102,6 +103,7 @@ def test_every_kind_of_log_gives_the_same_policy(kind: str, tmp_path) -> None:
     np.testing.assert_allclose(mine.interaction_cov, theirs.interaction_cov, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_partial_fit_equals_one_fit() -> None:
     whole = HierOPO().fit(LOG, **COLUMNS)
     parts = HierOPO().partial_fit(LOG.slice(0, 700), **COLUMNS).partial_fit(LOG.slice(700))
@@ -109,6 +111,7 @@ def test_partial_fit_equals_one_fit() -> None:
     np.testing.assert_allclose(parts.posterior_.hyper.mean, whole.posterior_.hyper.mean, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["weight", "precision", "sampling_weight", "time"])
 def test_partial_fit_names_a_column_that_more_rows_lack(role: str) -> None:
     log = LOG.append_column("more", pa.array(np.full(LOG.num_rows, 1.0)))

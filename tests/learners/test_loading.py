@@ -46,6 +46,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_is_loaded_predicts_learns_on_and_saves_as_what_was_saved(name: str, tmp_path: Path) -> None:

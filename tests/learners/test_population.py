@@ -113,6 +113,7 @@ def test_as_many_rows_as_it_says_make_a_task_count_half() -> None:
     )  # shrunken half way between its own mean and the population's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "best", "says"),
     [
@@ -240,6 +241,7 @@ def test_the_command_line_says_it_after_a_fit(tmp_path) -> None:
     assert "sharing pays" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("tasks", [30, 100])
 def test_the_interval_of_the_level_is_as_wide_as_that_of_means_of_tasks(tasks: int, seed: int) -> None:

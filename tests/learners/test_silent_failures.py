@@ -390,6 +390,7 @@ class TestRequestsOfWhichNoneIsKnown:
         found = learner().fit(pa.table(log(store=lambda k, _: ids[k % 8])), **COLUMNS)
         return found, found.save(tmp_path / "policy")
 
+    @pytest.mark.slow
     def test_are_warned_about_where_they_are_answered(self, ids, asked, said, tmp_path):
         found, place = self.fitted(ids, tmp_path)
         requests, texts = pa.table({"store": [asked, asked]}), set()

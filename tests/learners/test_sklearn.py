@@ -30,6 +30,7 @@ def learner(**settings: Any) -> HierOPO:
     return HierOPO(roles=ROLES, logging="random", **settings)
 
 
+@pytest.mark.slow
 def test_a_frame_and_rewards_are_the_log() -> None:
     first = HierOPO(logging="random").fit(LOG, reward="profit", **ROLES)
     for rewards in (Y, Y.to_numpy(), Y.tolist(), pa.array(Y)):
@@ -59,6 +60,7 @@ def test_clone_and_parameters(kind: type[HierOPO]) -> None:
     assert copy.fit(X, Y).__sklearn_is_fitted__()
 
 
+@pytest.mark.slow
 def test_the_score_is_the_doubly_robust_gain() -> None:
     fitted = learner().fit(X, Y)
     assert fitted.score(X, Y) == fitted.evaluate(FRAME).estimate("DR").gain  # cross-fitted
@@ -84,6 +86,7 @@ def test_a_search_finds_the_better_setting() -> None:
     assert (cross_val_score(learner(), X, Y, cv=3) > 0).all()
 
 
+@pytest.mark.slow
 def test_pipelines_hand_frames_on() -> None:
     scaler = ColumnTransformer(
         [("scale", StandardScaler(), ["visits"])], remainder="passthrough", verbose_feature_names_out=False

@@ -68,12 +68,14 @@ class TestSeveralColumns:
         with pytest.raises(UnknownTaskError, match=r"Task \('Utrecht', 9\) is unknown; 8 tasks are known"):
             policy.choose(("Utrecht", 9), [2.0])
 
+    @pytest.mark.slow
     def test_predictions_and_evaluations_know_the_pairs(self, plain: HierOPO, joint: HierOPO) -> None:
         assert joint.predict(PAIRS).tolist() == plain.predict(LOG).tolist()
         first, second = plain.evaluate(LOG, compare=False), joint.evaluate(PAIRS, compare=False)
         assert second.learned_from == "yes"
         assert second.estimate("DR").gain == pytest.approx(first.estimate("DR").gain, abs=1e-6)
 
+    @pytest.mark.slow
     def test_tables_have_the_columns(self, joint: HierOPO) -> None:
         found = joint.evaluate(PAIRS, compare=False).per_task()
         assert found.columns[:3] == ("city", "branch", "rows")
@@ -161,6 +163,7 @@ class TestSeveralColumns:
 
 
 class TestWithoutAColumn:
+    @pytest.mark.slow
     @pytest.mark.parametrize("learner", [HierOPO(), FlatOPO(), PooledOPO(), OracleOPO([0.0] * 6)])
     def test_all_rows_are_one_task_in_every_learner(self, learner: HierOPO, tmp_path: Path) -> None:
         learner.fit(LOG, **COLUMNS)

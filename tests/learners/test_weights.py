@@ -62,6 +62,7 @@ def near(one: Any, other: Any, where: str = "", tolerance: float = 1e-10) -> Non
         assert one == other, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [[], ["x"]])
 @pytest.mark.parametrize("settings", [{}, {"task_cov": "block"}, {"uncertainty": "first-order"}], ids=str)
 def test_a_fit_to_counts_is_the_fit_to_the_rows_as_often(
@@ -86,6 +87,7 @@ def test_a_fit_to_counts_is_the_fit_to_the_rows_as_often(
     near(*said, tolerance=1e-10 if first_order else 1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pscore", ["p", None])
 @pytest.mark.parametrize(
     "columns", [{}, {"context": ["x"]}, {"levels": ["region"]}, {"metadata": ["size"]}], ids=str
@@ -141,6 +143,7 @@ def test_a_weight_of_two_halves_no_degree_of_freedom() -> None:
     assert counted.hierarchy_.noise_var == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("g", [1.0, 0.7, 0.5])
 def test_rows_that_count_for_less_leave_the_noise_as_it_is(g: float) -> None:
     noise, rng = [], np.random.default_rng(1)
@@ -156,6 +159,7 @@ def test_rows_that_count_for_less_leave_the_noise_as_it_is(g: float) -> None:
     assert np.mean(noise) == pytest.approx(1.0, abs=4 * np.std(noise) / np.sqrt(20) + 0.05)
 
 
+@pytest.mark.slow
 def test_a_constant_precision_changes_nothing_but_the_unit_of_the_noise() -> None:
     rows = log().assign(v=4.0)
     plain = HierOPO().fit(rows, context=["x"], **COLUMNS)
@@ -220,6 +224,7 @@ def test_the_log_twice_with_half_the_sampling_weight_changes_no_point_estimate()
     assert mine.estimate("DR").ess < len(kept(2))
 
 
+@pytest.mark.slow
 def test_standard_errors_of_rows_kept_by_chance_are_those_of_repeated_sampling() -> None:
     """By model and by weights: the spread over logs is the standard error that each log claims."""
     values, errors, means, sds = [], [], [], []

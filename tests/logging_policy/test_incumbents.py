@@ -180,6 +180,7 @@ def in_contexts(seed: int, slopes: float, m: int = 40, n: int = 30) -> Moments:
     return Moments.from_arrays(task, features.phi(x[:, None], action), reward, features=features.fingerprint)
 
 
+@pytest.mark.slow
 def test_what_was_known_of_slopes_alone_is_found_and_is_standard_normal_where_nothing_was() -> None:
     features = per_action(range(K), ["x"])
     knew, did_not = (
@@ -213,6 +214,7 @@ def test_what_was_known_is_standard_normal_where_nothing_was() -> None:
     assert 0.6 < z.std() < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["knows", "learns"])
 def test_what_was_known_is_large_where_the_incumbent_knew_or_learned(kind) -> None:
     assert (z_of(kind)[0] > 2.0).all()

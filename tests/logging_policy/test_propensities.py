@@ -308,6 +308,7 @@ def test_logging_without_chance_is_seen_in_tasks():
     assert collected(task, rare.astype(int), 2).deterministic is None  # an action that is rare in all tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["line", "interval", "own"])
 def test_logging_without_chance_is_seen_in_contexts(rule):
     task, fold, x, _, _ = world(14, m=40, n=100)

@@ -26,6 +26,7 @@ WANTED = "offer in (1, 3) and margin > 0 and not store = 'store 7'"
 EXPRESSION = pc.field("offer").isin([1, 3]) & (pc.field("margin") > 0) & (pc.field("store") != "store 7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize("given", [WANTED, EXPRESSION], ids=["text", "expression"])
 def test_every_source_keeps_the_same_rows(make, given, tmp_path):
@@ -92,6 +93,7 @@ MEANINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "rows"), MEANINGS)
 def test_what_a_filter_means(text, rows, tmp_path):
     plain = LOG.drop_columns(["text_codes"]).append_column("text_codes", pa.array(VALUES["text"]))
@@ -267,6 +269,7 @@ def drawn_tests(draw, depth):
     return f"({one}) {kind} ({two})", joined
 
 
+@pytest.mark.slow
 @given(drawn_tests(2))
 @settings(max_examples=60)
 def test_unknown_is_neither_true_nor_false(found):

@@ -160,6 +160,7 @@ def read_or_refused(source, **roles):
     return moments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_any_table_gives_finite_moments_or_a_refusal(form, tmp_path_factory):
     seen = Counter()
@@ -273,6 +274,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_cut_off_anywhere_is_refused_by_its_name(name, tmp_path):
     whole = FILES[name]
@@ -294,6 +296,7 @@ def test_one_that_is_cut_off_among_others_is_named(tmp_path):
         LogMoments.of(tmp_path, **ROLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["log.csv", "log.jsonl"])
 def test_text_that_is_cut_off_is_refused_or_warned_about_or_ends_with_a_whole_row(name, tmp_path):
     """Text says nowhere how long it is: what ends with a whole row cannot be told from a shorter log."""
@@ -325,6 +328,7 @@ def test_text_that_is_cut_off_is_refused_or_warned_about_or_ends_with_a_whole_ro
     assert seen["warned"] < seen["refused"] / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*list(FILES)[:6]])
 def test_a_changed_byte_is_refused_or_gives_finite_moments(name, tmp_path):
     whole, rng, seen = FILES[name], np.random.default_rng(0), Counter()

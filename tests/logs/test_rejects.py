@@ -111,6 +111,7 @@ def _array(values, kind):
     return pa.array(values, kind)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(logs(), st.integers(1, 5))
 def test_what_is_set_aside_is_what_is_wrong_and_the_rest_is_the_log_without_it(made, size):
@@ -142,6 +143,7 @@ def _keys(tasks):
     return Keys.factorize(tasks)[0] if tasks else Keys(np.zeros(0))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(logs())
 def test_strict_stops_exactly_where_lenient_sets_aside(made):
@@ -209,6 +211,7 @@ def test_lanes_set_the_same_rows_aside_and_list_them_in_order(broken, tmp_path, 
     assert found.sketch.share_in(clean.sketch) == 1.0
 
 
+@pytest.mark.slow
 def test_a_lenient_fit_is_the_fit_to_the_other_rows(broken, tmp_path):
     table, bad = broken
     with pytest.warns(
@@ -336,6 +339,7 @@ def test_actions_and_tasks_of_bad_rows_alone_are_not_learned_and_lost_tasks_are_
     assert learner.rejected_.lost_tasks == (99.0,)
 
 
+@pytest.mark.slow
 def test_unknown_actions_are_set_aside_only_where_that_was_asked_for():
     learner = HierOPO(logging="random").fit(shop(), **COLUMNS)
     later = shop(
@@ -355,6 +359,7 @@ def test_unknown_actions_are_set_aside_only_where_that_was_asked_for():
     assert given.rejected_.rows == 6
 
 
+@pytest.mark.slow
 def test_lists_that_do_not_fit_the_action_are_set_aside():
     lists = [["a", "b", "c"]] * 300
     lists[10], lists[20] = [], ["zzz"]

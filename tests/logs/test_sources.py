@@ -36,6 +36,7 @@ class TestEverySource:
         for batch in open_log(make(TABLE, tmp_path)).batches(["w", "store"], 64):
             assert batch.schema.names == ["w", "store"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rows", [1, 64, 65_536])
     def test_gives_the_same_batches(self, make, tmp_path, rows):
         table = TABLE.slice(0, 20) if rows == 1 else TABLE

@@ -76,6 +76,7 @@ def place(request):
 
 
 class TestEveryDatabase:
+    @pytest.mark.slow
     def test_rows_are_those_of_the_table(self, place):
         source = open_log(sql(QUERY, place))
         assert (source.n_rows, source.rereadable) == (None, True)
@@ -269,6 +270,7 @@ class TestWhatIsNoDatabase:
             open_log(sql("select 1", connection))
         connection.close()
 
+    @pytest.mark.slow
     def test_a_database_without_a_query(self, file):
         with pytest.raises(LogError, match=r"it is a database. Give a query: open_log\(sql\(.*--sql"):
             open_log(file)

@@ -216,6 +216,7 @@ OTHERS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(NUMBERS, OTHERS, st.text(max_size=3), st.none()), max_size=8))
 def test_text_is_a_number_where_python_reads_one_without_its_liberties(values):
     found = text_numbers(pa.array(values, pa.string()))

@@ -33,6 +33,7 @@ def test_levels_and_metadata_are_read_from_the_log() -> None:
     assert metadata.values[metadata.tasks.find(59), 0] == 1.0
 
 
+@pytest.mark.slow
 def test_a_learner_shares_strength_within_groups() -> None:
     log = table()
     learner = HierOPO().fit(log, **ROLES, levels=["region", "store"])
@@ -58,6 +59,7 @@ def test_metadata_explain_what_they_can() -> None:
     assert large - small == pytest.approx(4.0, abs=1.5)
 
 
+@pytest.mark.slow
 def test_more_rows_bring_more_groups() -> None:
     log = table()
     first, second = log.slice(0, 360), log.slice(360)
@@ -126,6 +128,7 @@ def test_dates_group_too() -> None:
     assert len(set(learner.hierarchy_.levels[0].parent.values())) == 12
 
 
+@pytest.mark.slow
 def test_the_command_line_learns_groups_and_metadata(tmp_path) -> None:
     pq.write_table(table(), tmp_path / "log.parquet")
     command = ["fit", str(tmp_path / "log.parquet"), "-o", str(tmp_path / "policy"), "--task", "user"]

@@ -37,6 +37,7 @@ def p_values(test: Any, count: int, **world: Any) -> Any:
     return np.array([test(rows(k, **world), 99, np.random.default_rng([7, k])) for k in range(count)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redraw", [False, True])
 @pytest.mark.parametrize("columns", [0, 2])
 def test_p_values_are_uniform_where_actions_have_no_effect(redraw: bool, columns: int) -> None:  # noqa: FBT001
@@ -48,17 +49,20 @@ def test_p_values_are_uniform_where_actions_have_no_effect(redraw: bool, columns
     assert kstest(p - jitter, "uniform").pvalue > 0.005
 
 
+@pytest.mark.slow
 def test_noise_that_differs_between_actions_is_no_effect_on_means() -> None:
     noise = [1.0, 1.0, 1.0, 3.0]
     assert (p_values(no_effect, 200, noise=noise) <= 0.05).mean() < 0.11
     assert (p_values(tasks_alike, 200, noise=noise) <= 0.05).mean() < 0.13
 
 
+@pytest.mark.slow
 def test_tasks_are_alike_where_effects_are_the_same_in_all_of_them_and_contexts_vary_them() -> None:
     for world in ({"action": 1.0}, {"action": 1.0, "columns": 2, "by_context": 0.5}):
         assert (p_values(tasks_alike, 200, **world) <= 0.05).mean() < 0.11
 
 
+@pytest.mark.slow
 def test_effects_are_seen() -> None:
     assert (p_values(no_effect, 60, action=0.5) <= 0.05).mean() > 0.8
     assert (p_values(no_effect, 60, interaction=1.0) <= 0.05).mean() > 0.8
@@ -117,6 +121,7 @@ def log(seed: int, effect: float, *, by_row: bool = False, **more: Any) -> pa.Ta
     return pa.table(columns)
 
 
+@pytest.mark.slow
 def test_an_evaluation_says_how_actions_were_drawn_and_whether_p_values_are_exact() -> None:
     table = log(1, 0.3)
     learner = HierOPO(logging="random").fit(table, **COLUMNS, pscore="p")
@@ -145,6 +150,7 @@ def test_an_evaluation_says_how_actions_were_drawn_and_whether_p_values_are_exac
     assert not adaptive.randomisation.exact
 
 
+@pytest.mark.slow
 def test_lists_of_eligible_actions_are_kept_when_actions_are_drawn() -> None:
     rng = np.random.default_rng(3)
     lists = [[0, 1, 2, 3] if k % 2 else [0, 1] for k in range(600)]

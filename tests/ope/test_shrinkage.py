@@ -27,6 +27,7 @@ def test_intervals_cover_on_average_and_the_error_falls(tasks: int, between: flo
     assert errors[0] < errors[1]
 
 
+@pytest.mark.slow
 def test_the_posterior_is_that_of_brute_force_over_mu_and_tau() -> None:
     rng = np.random.default_rng(1)
     se = rng.uniform(0.3, 0.8, size=6)

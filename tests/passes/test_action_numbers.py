@@ -82,6 +82,7 @@ def test_the_actions_cost_no_read_of_their_own() -> None:
     }  # and a first batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 10**9])  # rows are read in place, or as batches
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("kind", IDS)
@@ -116,6 +117,7 @@ def test_rows_with_weights_of_every_role_are_given_more_actions(weights: dict[st
         np.testing.assert_array_equal(getattr(summed.moments, name), getattr(direct.moments, name))
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_does_not_order_the_actions() -> None:
     table = log_table()
     for rows in (np.arange(3000), np.arange(3000)[::-1], np.random.default_rng(0).permutation(3000)):
@@ -165,6 +167,7 @@ def test_a_log_of_which_no_row_is_left_is_refused() -> None:
             )
 
 
+@pytest.mark.slow
 def test_new_actions_join_in_partial_fit_without_a_read_of_their_own() -> None:
     table = log_table()
     learner = HierOPO().fit(table.slice(0, 1500), **NAMED)

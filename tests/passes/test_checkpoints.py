@@ -128,6 +128,7 @@ def test_checkpoints_change_nothing_but_how_files_are_read(log: Path, tmp_path: 
     assert (stored.files, sum(sums.sketch.rows for sums in stored.worker_sums)) == (4, 1200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cov", ["diag", "crossed"])
 def test_a_fit_goes_on_too(cov: Any, log: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"uncertainty": "auto", "task_cov": cov}

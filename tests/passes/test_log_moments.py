@@ -240,6 +240,7 @@ def test_a_task_is_forgotten_and_what_is_old_counts_less() -> None:
     assert dense(LogMoments.of(rows, **COLUMNS).scale(0.5)).allclose(dense(old))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_a_policy_learned_from_moments_is_that_of_the_log(name: str, tmp_path: Path) -> None:
     columns = dict(MADE[name])
@@ -261,6 +262,7 @@ def test_a_policy_learned_from_moments_is_that_of_the_log(name: str, tmp_path: P
     learner.save(tmp_path / "policy")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
 def test_other_learners_and_priors_learn_from_the_same_moments() -> None:
     rows = log(6, 900)

@@ -126,6 +126,7 @@ def test_any_number_of_lanes_gives_the_sums_of_all_rows(tmp_path, threads, per_a
     assert found.sketch.to_dict() == sums(table, FEATURES, ROLES).sketch.to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("per_action", [False, True])

@@ -90,6 +90,7 @@ def units_of(m: int, K: int, p: int, seed: int) -> Any:
     return UnitTable(Keys(np.arange(m)), *laws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reference", "compiled"])  # either alone: the two differ by rounding
 @given(st.integers(1, 27), st.integers(0, 4), st.integers(0, 30), st.integers(1, 4), seeds)
 @settings(max_examples=60)
@@ -379,6 +380,7 @@ def test_drawing_all_coefficients_together_is_drawing_from_the_joint_laws() -> N
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 3000])
 def test_a_mixture_answers_the_same_whether_its_parts_are_kept_or_made_again(
     size: int, monkeypatch: pytest.MonkeyPatch
@@ -397,6 +399,7 @@ def test_a_mixture_answers_the_same_whether_its_parts_are_kept_or_made_again(
     assert again.log_evidence == kept.log_evidence
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_learner_is_that_of_the_mixture_of_its_moments(tmp_path: Path) -> None:
     whole = log(n=300)
     rows = whole.where(whole.action < 3)  # the last action is rare

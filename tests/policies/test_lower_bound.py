@@ -753,6 +753,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_many_threads_may_meet_the_loops_at_once() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CONCURRENT],
@@ -764,6 +765,7 @@ def test_many_threads_may_meet_the_loops_at_once() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
 
 
+@pytest.mark.slow
 def test_threads_share_a_policy() -> None:
     rng = np.random.default_rng(0)
     policy = LCBPolicy(table(5, list(range(30))))

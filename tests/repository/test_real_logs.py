@@ -27,6 +27,7 @@ def page(program: Any, title: str) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.filterwarnings(
     "ignore:.*rewards differ from 0:hieropo.HieropoWarning"
@@ -36,6 +37,7 @@ def test_the_table_of_clicks_is_made_again(program: Any) -> None:
     assert page(program, CLICKS) == program("tables").read_table(again, CLICKS)
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_truth_of_routing_is_within_what_the_answers_allow(program: Any) -> None:
     subject, reward = program("real_logs").prompts(DATA)

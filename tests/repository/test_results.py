@@ -86,6 +86,7 @@ def test_the_gap_closed_is_a_share_of_the_way_and_its_error_that_of_repetitions(
     assert found[:, 1].mean() == pytest.approx(found[:, 0].std(), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_first_runs_of_the_gap_are_the_committed_ones(gap, load) -> None:
     rows = committed(load, "gap_closed.md", "## The first")
     runs = [gap.one_run(gap.GOAL, seed) for seed in range(gap.FIRST)]
@@ -164,6 +165,7 @@ def test_within_strata_the_chance_is_the_share_among_the_rows_judged(studies) ->
     assert np.allclose(found, [[2 / 3, 1 / 3]] * 3 + [[1, 0]] * 2)
 
 
+@pytest.mark.slow
 def test_values_within_strata_are_right_for_policies_that_learned_from_the_other_rows(
     halves, studies
 ) -> None:
@@ -319,6 +321,7 @@ def test_pupils_of_several_grades_are_one_unit(studies) -> None:
     assert len(rows) == 10542
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["thornton", "kenya"])
 def test_the_first_half_is_the_committed_one(halves, studies, load, name) -> None:
     study = study_on_disk(studies, name)
@@ -330,6 +333,7 @@ def test_the_first_half_is_the_committed_one(halves, studies, load, name) -> Non
             assert half.values[policy].value == pytest.approx(stored, abs=2e-5), (part, policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label", ["actions, softmax 2, m = 40, 15 rows", "context, softmax 2, m = 40, 15 rows"]
 )
@@ -344,6 +348,7 @@ def test_the_first_run_of_an_incumbent_that_knew_is_the_committed_one(load, labe
     assert found.knew == pytest.approx(float(stored["z knew"]), abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_default_loses_hardly_anything_to_the_true_hierarchy(load) -> None:
     ceiling = load("ceiling")
     row = next(row for row in committed(load, "ceiling.md", "# ") if row["world"].startswith("noise 10 x"))

@@ -73,6 +73,7 @@ def test_dead_links_and_anchors_of_a_built_site_are_found(site: Any, tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_its_blocks_print_and_draw(site: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(

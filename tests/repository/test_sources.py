@@ -138,6 +138,7 @@ def test_text_names_no_path_of_one_machine_and_no_registry() -> None:
 REFERENCE = re.compile(r":(mod|func|class|meth):`~?([A-Za-z_.]+)`")
 
 
+@pytest.mark.slow
 def test_references_in_docstrings_name_what_exists() -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
     places = {part for path in trees for part in (*path.relative_to(SOURCE).parent.parts, path.stem)}

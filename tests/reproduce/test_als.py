@@ -49,6 +49,7 @@ def objective(found: Factors, row, column, value, ridge: float) -> float:
     return float(rest @ rest + ridge * ((found.rows**2).sum() + (found.columns**2).sum()))
 
 
+@pytest.mark.slow
 def test_each_pass_lowers_the_objective_and_the_end_is_a_stationary_point() -> None:
     row, column, value = sparse(1)
     passes = [

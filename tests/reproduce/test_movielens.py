@@ -436,6 +436,7 @@ def test_a_run_judges_all_algorithms_in_one_world(setup: Any) -> None:
 # --- beyond ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_figure_beyond_is_what_a_loop_finds(setup: Any) -> None:
     settings, given = setup
     found = beyond.one_run(settings, given, beyond.Cell(150), 1)

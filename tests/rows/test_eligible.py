@@ -104,6 +104,7 @@ def test_a_gate_remembers_the_lists_that_its_harm_was_judged_with(
         back.predict(requests.select(["shop"]))
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_lists_from_the_log_to_decisions(log: pa.Table, tmp_path: Path) -> None:
     requests = requested(log)
     pq.write_table(log, tmp_path / "log.parquet")

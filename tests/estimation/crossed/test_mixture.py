@@ -131,6 +131,7 @@ def by_quadrature(log: World, ratio: Array, nodes: int) -> tuple[Array, Array, A
     return mass / total, mean.reshape(m, K), (square - mean**2).reshape(m, K)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sds", [(0.8, 0.5, 0.6), (0.0, 1.0, 0.0)])
 def test_it_is_the_integral_over_all_standard_deviations(sds: tuple[float, float, float]) -> None:
     shares = np.array([0.5, 0.3, 0.2])
@@ -228,6 +229,7 @@ def test_parts_of_a_large_log_find_the_windows_that_all_of_it_has(monkeypatch: p
     np.testing.assert_allclose(np.sqrt(two.covs[:, :, 0]), sd, rtol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sds", [(0.3, 0.7, 0.2), (0.0, 0.7, 0.0)])
 def test_a_similar_log_tells_where_the_grid_is(
     monkeypatch: pytest.MonkeyPatch, sds: tuple[float, float, float]
@@ -261,6 +263,7 @@ def test_a_log_that_is_not_similar_is_searched_as_without() -> None:
     np.testing.assert_array_equal(one.interaction_sd, two.interaction_sd)
 
 
+@pytest.mark.slow
 def test_a_cross_fit_that_tells_its_hierarchy_is_conditioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = world(3, 1500, 60, (4.0, 0.7, 1.0), np.full(20, 0.05)).moments()
     shapes = Shapes.equal(moments)
@@ -426,6 +429,7 @@ def test_correlations_between_coefficients_are_learned_where_the_log_shows_them(
     np.testing.assert_allclose(R, 0.2 * np.eye(3) + 0.8, atol=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_correlated_where_the_log_shows_no_correlation(seed: int) -> None:
     moments = correlated(seed, 0.0)

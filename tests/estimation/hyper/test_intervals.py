@@ -197,6 +197,7 @@ def test_one_block_is_full_and_well_known_tasks_give_wisharts_law() -> None:
 # How often they hold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "rows", "sd"),
     [(5, 10, 0.0), (10, 10, 0.1), (20, 20, 0.1), (50, 10, 0.1), (10, 5, 0.5), (5, 20, 2.0)],
@@ -219,6 +220,7 @@ def test_what_is_printed_is_within_what_is_printed_as_its_interval() -> None:
         assert found.lower < found.estimate <= found.upper
 
 
+@pytest.mark.slow
 def test_a_tree_with_more_variances_than_can_be_drawn_has_an_interval_of_each() -> None:
     """Clicks that nothing explains: 33 variances, of which most are estimated as zero."""
     rng = np.random.default_rng(0)
@@ -324,6 +326,7 @@ def untold(seed: int, tasks: int, actions: int, noise_sd: float) -> pd.DataFrame
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_sd", [0.5, 1.0])
 def test_where_the_noise_is_not_told_no_interval_is_given_and_that_is_said(noise_sd) -> None:
     log = untold(3, 407, 5, noise_sd)
@@ -409,6 +412,7 @@ def test_levels_nest() -> None:
         assert outer.lower <= inner.lower < inner.upper < outer.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "tasks"), [(3, 407), (3, 100), (4, 407)])
 def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interaction(seed, tasks) -> None:
     """Noise and interaction are one variance there: what is known of their share is the prior's, half at 0."""
@@ -430,6 +434,7 @@ def test_one_row_of_each_action_tells_the_crossed_prior_nothing_of_the_interacti
     assert told.noise_sd.lower is not None
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_level_reaches_zero_where_tasks_do_not_differ() -> None:
     """A slab alone shuts 0 out by its shape; an interval must not, where the log allows 0."""
     reach = 0

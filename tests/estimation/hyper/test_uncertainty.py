@@ -237,6 +237,7 @@ def grid_truth(task, phi, reward) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     return weights / weights.sum(), np.array(means), np.sqrt(spreads), np.sqrt(variances), evidence
 
 
+@pytest.mark.slow
 def test_one_feature_integrated_equals_a_dense_grid() -> None:
     log = rows(5, 6, 4, np.array([[0.3]]))
     weights, means, spreads, between, evidence = grid_truth(*log)
@@ -270,6 +271,7 @@ def test_a_quantile_of_a_mixture_is_where_its_distribution_has_the_level() -> No
             assert below + weights[2] * (x >= 4.0) == pytest.approx(level, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_views_of_a_mixture_are_the_law_of_total_covariance_over_its_parts() -> None:
     moments = draw(1, 5, 6)
     posterior = learn(moments).posterior
@@ -554,6 +556,7 @@ def odd_logs() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", odd_logs())
 @pytest.mark.parametrize("method", ["auto", "first-order"])
 def test_odd_logs_give_finite_and_wider_laws(name, method) -> None:

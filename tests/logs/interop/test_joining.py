@@ -84,6 +84,7 @@ ids = st.sampled_from("abcdefgh")
 ticks = st.integers(0, 20)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @pytest.mark.filterwarnings("ignore:.*came after the window")
 @given(
@@ -138,6 +139,7 @@ def shown_and_came():
     return shown, pa.table({"key": key[some], "seen": when, "reward": rng.standard_normal(some.size)})
 
 
+@pytest.mark.slow
 def test_a_joined_log_is_a_source_like_any_other(tmp_path):
     shown, came = shown_and_came()
     pq.write_table(shown, tmp_path / "decisions.parquet", row_group_size=40_000)
@@ -205,6 +207,7 @@ def pair(time_of_decision, time_of_reward, kinds=(None, None)):
 AMSTERDAM = dt.datetime(2026, 1, 31, 13)  # noon in UTC
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "came", "zone"),
     [

@@ -59,6 +59,7 @@ def test_ids_of_actions_and_tasks_survive():
     assert from_obp(out).equals(log.rename_columns(["task", "action", "reward", "age"]))
 
 
+@pytest.mark.slow
 def test_the_policy_learned_on_a_dict_is_that_learned_on_the_one_written_from_it():
     """Also what the pipeline's estimators would be told of it: one action a round, in the pipeline's numbers."""
     context = [f"x{j}" for j in range(3)]
@@ -79,6 +80,7 @@ def half(part):
     return SYNTHETIC | cut | {"n_rounds": 150}, USERS[part]
 
 
+@pytest.mark.slow
 def test_the_value_of_a_policy_is_the_pipelines_ips():
     """Mean of pi(a | x) r / pscore over the dict, against what an evaluation makes of the log."""
     context = [f"x{j}" for j in range(3)]

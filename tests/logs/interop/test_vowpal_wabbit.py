@@ -177,6 +177,7 @@ def test_it_reads_what_is_written_for_it(form, eligible, tmp_path):
         np.testing.assert_allclose(total, (1 if form == "cb" else 2) + row["age"], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["cb", "cb_adf", "dsjson"])
 def test_the_policy_learned_from_what_was_written_is_that_of_the_log(form, tmp_path):
     table = log_table()
@@ -195,6 +196,7 @@ def test_the_policy_learned_from_what_was_written_is_that_of_the_log(form, tmp_p
         assert named[again.policy_.choose(store, [0.0]).action] == learner.policy_.choose(store, [0.0]).action
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["cb_adf", "dsjson"])
 def test_it_learns_the_same_choices_from_what_was_written(form, tmp_path):
     table = log_table(2000)

@@ -91,6 +91,7 @@ def both(law: Gaussian) -> tuple[Array, Array]:
     return law.mean, law.cov
 
 
+@pytest.mark.slow
 @given(crossed_problems())
 @settings(deadline=None, max_examples=40)
 def test_it_is_the_conditioned_joint_gaussian_of_everything(problem: CrossedProblem) -> None:
@@ -123,6 +124,7 @@ def test_it_is_the_conditioned_joint_gaussian_of_everything(problem: CrossedProb
     measure.assert_cov(got.cov_between(0, m - 1), truth.between(one, other), scale, "two tasks")
 
 
+@pytest.mark.slow
 @given(crossed_problems(), seeds)
 @settings(deadline=None, max_examples=25)
 def test_a_sum_over_tasks_has_the_variance_that_all_covariances_give_it(

@@ -89,6 +89,7 @@ def test_root_sums_are_those_of_the_steps_by_reflections(log: str, covs: str) ->
         assert_near(np.asarray(getattr(got, name)), np.asarray(getattr(right, name)), 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covs", COVS)
 @pytest.mark.parametrize("log", LOGS)
 def test_sums_of_all_groups_at_once_are_those_of_each_group(log: str, covs: str) -> None:
@@ -108,6 +109,7 @@ def test_sums_of_all_groups_at_once_are_those_of_each_group(log: str, covs: str)
     assert sums.log_det == pytest.approx(log_det, rel=1e-10, abs=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covs", COVS)
 @pytest.mark.parametrize("log", LOGS)
 def test_the_table_has_the_posteriors_that_units_have_one_by_one(log: str, covs: str) -> None:
