@@ -97,7 +97,6 @@ STOPS = [
     ("unusable value", "column 'profit' from row 7", nulls("profit")),
     ("unusable value", "column 'store' from row 7", nulls("store")),
     ("unusable value", "column 'offer' from row 7", nulls("offer")),
-    ("unusable value", "column 'x' from row 7", nulls("x")),
     ("unusable value", "column 'p' from row 7", nulls("p")),
     ("unusable value", "column 'profit' from row 11", at_row("profit", np.nan)),
     ("unusable value", "column 'y' from row 11", at_row("y", np.inf)),

@@ -182,7 +182,7 @@ def test_columns_that_describe_the_action_themselves() -> None:
         (LOG.append_column("age", LOG["margin"]), {}, hieropo.SchemaError, "age"),
         (edited(margin=[np.nan] + [0.0] * 1499), {}, hieropo.LogError, "row 0"),
         (edited(margin=[0.0] * 70 + [np.inf] + [0.0] * 1429), {}, hieropo.LogError, "row 70"),
-        (edited(age=[0.0] * 9 + [np.nan] + [0.0] * 1490), {}, hieropo.LogError, "row 9"),
+        (edited(age=[0.0] * 9 + [np.inf] + [0.0] * 1490), {}, hieropo.LogError, "row 9"),
         (edited(store=[None, *["a"] * 1499]), {}, hieropo.LogError, "store"),
         (edited(p=[1.5] * 1500), {}, hieropo.LogError, "p"),
         (edited(p=[0.0] * 1500), {}, hieropo.LogError, "p"),

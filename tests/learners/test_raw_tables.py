@@ -90,12 +90,6 @@ def test_the_doctor_examines_columns_of_text() -> None:
     assert "channel=Phone" in found.roles.context
 
 
-def test_a_column_of_numbers_with_holes_is_refused_with_the_formula_that_takes_it() -> None:
-    roles = {"task": "block", "action": "treatment", "reward": "rv13", "context": ["mean_age"]}
-    with pytest.raises(LogError, match=r"'mean_age', row 292: null .* features='age \+ price'"):
-        HierOPO().fit(real_table("kenya_voter_reg.parquet"), **roles)
-
-
 def test_requests_that_the_log_did_not_prepare_for_are_set_aside_by_their_own_column() -> None:
     path = real_table("hillstrom_email.parquet")
     log = open_log(path, filter="zip_code = 'Rural'")

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from hieropo import HierOPO, examine, load_learner, load_policy
+from hieropo import HierOPO, LogMoments, examine, load_learner, load_policy
 from hieropo.decisions.deciding import decide
 from hieropo.errors import (
     ArtifactError,
@@ -89,12 +90,40 @@ class TestAMissingValueIsNeverANumber:
     @pytest.mark.parametrize("value", [None, NAN])
     def test_a_context_that_is_missing_is_not_0_nor_a_mean(self, frame, value, fitted):
         broken = frame(log(age=at(17, value)))
-        for use in (
-            lambda: learner().fit(broken, **COLUMNS, context=["age"]),
-            lambda: fitted.predict(broken),
-        ):
-            with pytest.raises(LogError, match=r"'age', row 17: n(ull|an)"):
-                use()
+        with pytest.raises(LogError, match=r"'age', row 17: n(ull|an)"):
+            fitted.predict(broken)
+        few = frame(log(age=lambda k, age: value if k in range(17, 27) else age))
+        apart = learner().fit(few, **COLUMNS, context=["age", "visits"])
+        assert apart.features_.columns == ("age", "visits", "age (missing)")
+        assert fitted.features_.columns == ("age", "visits")
+
+
+def test_numbers_with_holes_need_no_formula_wherever_rows_are_read(tmp_path):
+    broken = pa.table(log(age=lambda k, age: None if k % 5 == 2 else age))
+    formula = learner(features="age + visits").fit(broken, **COLUMNS)
+    columns = {**COLUMNS, "context": ["age", "visits"]}
+    file = tmp_path / "log.csv"
+    pc.write_csv(broken, file)
+    for fit in (learner().fit(broken, **columns), learner().fit(file, **columns, lenient=True)):
+        assert fit.features_.columns == ("age", "visits", "age (missing)")
+        assert fit.policy_.table.means == pytest.approx(formula.policy_.table.means, rel=1e-6, abs=1e-9)
+        assert "Missing values have columns of their own: age (missing)." in " ".join(
+            str(fit.summary()).split()
+        )
+    assert fit.rejected_ is None or not fit.rejected_.rows
+    moments = LogMoments.of(broken, **columns)
+    assert moments.features.columns == fit.features_.columns
+    checkpointed = learner().fit(file, **columns, checkpoint=tmp_path / "sums")
+    assert checkpointed.features_.columns == fit.features_.columns
+    request = {"store": 3, "age": None, "visits": 2}
+    assert fit.choose(request) == formula.choose(request)
+    assert "age (missing)" in examine(broken, **columns).roles.context
+
+
+def test_a_reward_that_is_missing_is_the_error_where_a_context_is_missing_too():
+    both = pa.table(log(age=at(3, None), profit=at(17, None)))
+    with pytest.raises(LogError, match="'profit', row 17: null"):
+        learner().fit(both, **COLUMNS, context=["age"])
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     """
     source = open_log(log, lenient=True, rereadable=bool(roles.get("context")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
-    design = design_of(None, source, role_columns, lenient=True)
+    design = design_of(None, source, role_columns, lenient=True, holes=True)
     source, role_columns = design.source, design.roles
     check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(

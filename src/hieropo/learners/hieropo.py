@@ -39,7 +39,7 @@ from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
-from hieropo.passes.designs import design_of, sources_of
+from hieropo.passes.designs import Design, read_design, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.passes.feature_choice import (
     FeatureChoice,
@@ -243,20 +243,27 @@ class HierOPO(Fitted, Estimator):
         roles = Roles(**{"task": None, "action": None, "reward": None, **columns})
         self._check_roles(roles, settings)
         opened = opened_log(log, self.features, rereadable=True, lenient=bad_rows is not None)
-        design = design_of(self.features, opened, roles, lenient=bad_rows is not None)
-        source, roles = design.source, design.roles
-        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that collects the actions
-        statistics = PassStatistics(source, roles)
-        features, summed = features_and_sums(
-            source,
-            design.choice,
-            roles,
-            lambda features: self._per_action(features, roles, settings),
-            rejects=bad_rows,
-            checkpoint=checkpoint,
-            reducers=[statistics],
+
+        def read(design: Design) -> tuple[Design, LogStatistics | None, FeatureMap, PassResult]:
+            check_log(
+                design.source, design.roles, lenient=bad_rows is not None
+            )  # before a pass finds the actions
+            statistics = PassStatistics(design.source, design.roles)
+            features, summed = features_and_sums(
+                design.source,
+                design.choice,
+                design.roles,
+                lambda features: self._per_action(features, design.roles, settings),
+                rejects=bad_rows,
+                checkpoint=checkpoint,
+                reducers=[statistics],
+            )
+            return design, statistics.collected(), features, summed
+
+        design, self._collected, features, summed = read_design(
+            self.features, opened, roles, read, lenient=bad_rows is not None, once=checkpoint is not None
         )
-        self._collected = statistics.collected()
+        source, roles = design.source, design.roles
         self.rejected_ = None if bad_rows is None else bad_rows.rejected
         self._actions_given = isinstance(self.features, FeatureMap)
         moments = summed.moments

@@ -1,23 +1,34 @@
 """The design of a log: terms are learned by one read of their columns, and the source is encoded by them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from hieropo.errors import InputError, SchemaError
+import numpy as np
+import pyarrow as pa
+
+from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.features.terms.learning import Resolved, SourceColumn, declared_times, learn, resolve
 from hieropo.features.terms.parsing import terms_of
 from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LevelsError, LogColumns
 from hieropo.features.terms.terms import EachColumn, Term, Terms
+from hieropo.logs.arrow.arrays import as_numpy, decoded
 from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.arrow.schema import MIXED, is_number
 from hieropo.logs.encoding import EncodedSource, encoded, kind_of, log_columns, source_columns
 from hieropo.rows.batches import Roles
 
 NAMED = ("per-action", "indicator", "columns")
+_BY_TYPE = (
+    None,
+    "per-action",
+    "columns",
+)  # choices whose context columns are terms by their types where needed
+
+Result = TypeVar("Result")
 
 _NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*)?(\.\d*)?([eE][+-]?\d+)?\s*")
 
@@ -56,11 +67,52 @@ def sources_of(choice: object) -> tuple[str, ...]:
     return columns
 
 
-def design_of(choice: Any, source: LogSource, roles: Roles, *, lenient: bool = False) -> Design:
+def read_design(
+    choice: Any,
+    source: LogSource,
+    roles: Roles,
+    read: Callable[[Design], Result],
+    *,
+    lenient: bool = False,
+    once: bool = False,
+) -> Result:
+    """Return the result of a pass over the design of a log, where numbers of the context may be missing.
+
+    A log of complete numbers is read once, as it is. Where the pass meets a row that cannot be used, and a context
+    column of numbers has missing values, terms by type give these a column of their own, and a second pass reads the
+    log. A lenient pass, which would set such rows aside, and one that may run ``once`` alone search for missing
+    values before.
+
+    Parameters
+    ----------
+    choice, source, roles, lenient
+        As of :func:`design_of`.
+    read : callable
+        The pass; it raises LogError for a row that cannot be used.
+    once : bool
+        The pass cannot be repeated, as where it keeps a checkpoint.
+
+    Raises
+    ------
+    SchemaError, InputError, LogError
+        As of :func:`design_of`, and of the pass.
+    """
+    design = design_of(choice, source, roles, lenient=lenient, holes=lenient or once)
+    try:
+        return read(design)
+    except LogError:
+        if design.source is not source or not _has_holes(choice, source, roles):
+            raise
+    return read(design_of(choice, source, roles, holes=True))
+
+
+def design_of(
+    choice: Any, source: LogSource, roles: Roles, *, lenient: bool = False, holes: bool = False
+) -> Design:
     """Return a log with the columns that its features read; as it is where these are numbers already.
 
-    Terms are learned by one read of their columns. Context columns of text, dates or times are taken by their types
-    where no formula says otherwise.
+    Terms are learned by one read of their columns. Context columns of text, dates or times, and numbers with missing
+    values, are taken by their types where no formula says otherwise.
 
     Parameters
     ----------
@@ -71,6 +123,8 @@ def design_of(choice: Any, source: LogSource, roles: Roles, *, lenient: bool = F
         Whose context columns are those of the log.
     lenient : bool
         Rows that cannot be used are set aside.
+    holes : bool
+        Search columns of numbers for missing values, by one read up to the first.
 
     Raises
     ------
@@ -88,7 +142,9 @@ def design_of(choice: Any, source: LogSource, roles: Roles, *, lenient: bool = F
     if is_formula(choice):
         learned = _learned(_checked(terms_of(choice), roles), source, roles, choice)
         assert learned is not None
-    elif choice in (None, "per-action", "columns") and _has_other_types(source, roles):
+    elif choice in _BY_TYPE and (
+        _has_other_types(source, roles) or (holes and _has_holes(choice, source, roles))
+    ):
         by_type = _by_type(source, roles, choice)
         if by_type is None:
             return Design(choice, source, roles)
@@ -127,6 +183,24 @@ def _has_other_types(source: LogSource, roles: Roles) -> bool:
     others = [field for field in fields if not is_number(field.type)]
     readable = all(kind_of(field.type) is not None and field.type != MIXED for field in others)
     return bool(others) and readable
+
+
+def _has_holes(choice: Any, source: LogSource, roles: Roles) -> bool:
+    """Return True where all context columns hold numbers, a value is missing, and terms by type can stand for it."""
+    schema = source.schema
+    if choice not in _BY_TYPE or any(schema.names.count(column) != 1 for column in roles.context):
+        return False
+    if not all(is_number(schema.field(column).type) for column in roles.context) or not roles.context:
+        return False
+    return any(_is_missing(column) for batch in source.batches(roles.context) for column in batch.columns)
+
+
+def _is_missing(column: pa.Array) -> bool:
+    """Return True where a value of an array of numbers is null or NaN."""
+    if column.null_count:
+        return True
+    column = decoded(column)
+    return pa.types.is_floating(column.type) and bool(np.isnan(as_numpy(column)).any())
 
 
 def _statistics(

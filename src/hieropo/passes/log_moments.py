@@ -24,7 +24,7 @@ from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitMoments, one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
-from hieropo.passes.designs import design_of, is_formula, sources_of
+from hieropo.passes.designs import Design, is_formula, read_design, sources_of
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
 from hieropo.passes.feature_choice import FeatureChoice, check_choice, choice_name, has_origin
 from hieropo.passes.worker import PassResult
@@ -120,11 +120,19 @@ class LogMoments:
         roles = Roles(**columns_by_role)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         opened = opened_log(log, features, rereadable=True, lenient=bad_rows is not None)
-        design = design_of(features, opened, roles, lenient=bad_rows is not None)
-        source, roles = design.source, design.roles
-        check_log(source, roles, lenient=bad_rows is not None)  # before a pass that finds the actions
-        feature_map, summed = features_and_sums(
-            source, design.choice, roles, has_per_action_sums, rejects=bad_rows, checkpoint=checkpoint
+
+        def read(design: Design) -> tuple[FeatureMap, PassResult, Roles]:
+            check_log(
+                design.source, design.roles, lenient=bad_rows is not None
+            )  # before a pass finds the actions
+            feature_map, summed = features_and_sums(
+                design.source, design.choice, design.roles, has_per_action_sums, rejects=bad_rows,
+                checkpoint=checkpoint,
+            )  # fmt: skip
+            return feature_map, summed, design.roles
+
+        feature_map, summed, roles = read_design(
+            features, opened, roles, read, lenient=bad_rows is not None, once=checkpoint is not None
         )
         result = cls(feature_map, roles, summed, None if bad_rows is None else bad_rows.rejected)
         return result if has_origin(features) else result.at_final_origin()
