@@ -39,7 +39,9 @@ def test_a_raw_file_becomes_a_policy_decisions_and_moments() -> None:
     assert "3 levels" in found
     decided = json.loads(answers("decide", "policy", "requests.csv", "-o", "decisions.parquet", "--json"))
     assert (decided["requests"], decided["other_levels"]) == (6, {"device": 1})  # 7 is text, as in the log
-    assert pq.read_table("decisions.parquet")["action"].null_count == 0
+    decisions = pq.read_table("decisions.parquet")
+    assert decisions["action"].null_count == 0
+    assert decisions["device_known"].to_pylist() == [True, True, True, False, True, True]  # null is no level
     formula = ["--features", "device + spline(price, 3)"]
     assert "14 features" in answers(
         "moments", "log.csv", *FIT, *formula, "-o", "moments", "--filter", "price >= 3"

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from command_line import answers
@@ -382,3 +383,37 @@ def test_a_value_that_cannot_be_read_has_one_reason() -> None:
         learner = HierOPO(features="cyclic(at, 'day')").fit(pa.table(log), **roles)
         decisions = learner.decide(pa.table({"store": [1, 2], "at": ["2026-01-01T00:00:00", "soon"]}))
     assert decisions.table["reason"].to_pylist() == [None, "at: not a time"]
+
+
+def test_levels_that_the_log_did_not_have_are_told_for_each_request() -> None:
+    log = logged().append_column("device", pa.array(["phone", "web", "tv", "phone"] * 100))
+    context = {**ROLES, "context": ["price", "device"]}
+    learner = HierOPO(task_cov="diag", uncertainty="plug-in").fit(log, **context, levels=["region"])
+    requests = pa.table(
+        {
+            "store": [1, 2, 3, None], "region": ["north"] * 4, "price": [0.1, 0.2, 0.3, 0.4],
+            "device": ["web", "fridge", "phone", "oven"], "device_known": [1, 2, 3, 4],
+        }
+    )  # fmt: skip
+    with pytest.warns(HieropoWarning, match="1 of 4 requests"):
+        decisions = learner.decide(requests, top=2)
+    table = decisions.table.filter(pc.equal(decisions["rank"], 1))
+    assert table["device_known"].to_pylist() == [True, False, True, None]
+    assert table["request_device_known"].to_pylist() == [1, 2, 3, 4]
+    assert decisions.table["device_known"].to_pylist()[:4] == [True, True, False, False]
+    assert decisions.counts.other_levels == {"device": 2}
+    renamed = requests.drop_columns(["device_known"]).rename_columns(["store", "region", "price", "gadget"])
+    decided = learner.decide(renamed.slice(0, 3), context=["price", "gadget"])
+    assert decided["device_known"].to_pylist() == [True, False, True]
+
+
+def test_levels_of_candidates_are_told_for_the_chosen_one() -> None:
+    log = logged().append_column("device", pa.array(["phone", "web", "tv", "phone"] * 100))
+    learner = HierOPO("price + device").fit(log, task="store", reward="profit")
+    candidates = pa.table(
+        {"id": [1, 1, 2, 2], "store": [1] * 4, "price": [9.0, -9.0, -9.0, 9.0], "device": ["tv", "oven"] * 2}
+    )
+    decided = learner.decide(candidates, request="id")
+    known = [candidates["device"][row].as_py() == "tv" for row in decided["row"].to_pylist()]
+    assert decided["device_known"].to_pylist() == known
+    assert set(known) == {True, False}

@@ -65,7 +65,7 @@ def decide_candidates(
             "A gate needs a policy with a list of actions, and the candidates of this one are rows. Decide with "
             "GatedPolicy.policy for the tasks of which GatedPolicy.passes(tasks) is true."
         )
-    names = ColumnNames(reader.own, () if new_tasks is None else new_tasks.levels)
+    names = ColumnNames(reader.own, () if new_tasks is None else new_tasks.levels, reader.leveled)
     rows = _AllRows.read(policy, reader, new_tasks, strict=strict)
     unknown_tasks_ = UnknownTasks(policy.table.keys)
     requests, features = rows.requests, policy.features
@@ -75,7 +75,9 @@ def decide_candidates(
         first = requests.subset(candidates[:, 0])
         answers = _answer(policy, first, phi, candidates, new_tasks, top=top, strict=strict)
         numbers = rows.numbers[candidates]
-        table = table_of(answers, rows.own, names, number=numbers[:, 0], candidates=numbers)
+        table = table_of(
+            answers, rows.own, names, number=numbers[:, 0], unknown=rows.unknown, candidates=numbers
+        )
         unseen = int(np.count_nonzero(answers.usable & ~answers.task_known))
         unknown_tasks_.add(first.task, unseen)
         reasons = tuple(rows.reason(fault, numbers[:, 0]) for fault in answers.faults)
@@ -142,7 +144,14 @@ def _undecided(rows: "_AllRows", names: ColumnNames, n_levels: int, top: int) ->
         Choices(np.full((n, top + 1), -1), *scores), nothing, nothing, nothing, ((nothing, nothing),) * n_levels,
         rows.faults,
     )  # fmt: skip
-    table = table_of(answers, rows.own, names, number=rows.unusable, candidates=rows.unusable[:, None])
+    table = table_of(
+        answers,
+        rows.own,
+        names,
+        number=rows.unusable,
+        unknown=rows.unknown,
+        candidates=rows.unusable[:, None],
+    )
     reasons = tuple(rows.reason(fault, rows.unusable) for fault in rows.faults)
     return Decisions(table, Counts(n, undecided=n, reasons=reasons))
 
@@ -157,8 +166,8 @@ class _AllRows:
         The rows of requests without an unusable row.
     numbers : (m,) int
         Their numbers among all rows.
-    own : dict of arrays
-        Columns that decisions carry along, of all rows.
+    own, unknown : dict of arrays
+        Columns that decisions carry along, and which rows have an unknown level by context column; of all rows.
     rows : pa.RecordBatch
         All rows.
     unusable : (u,) int
@@ -170,6 +179,7 @@ class _AllRows:
     requests: Requests
     numbers: Rows
     own: dict[str, Any]
+    unknown: dict[str, NDArray[np.bool_]]
     rows: pa.RecordBatch
     unusable: Rows
     faults: tuple[BadValues, ...]
@@ -207,11 +217,14 @@ class _AllRows:
         good = requests.subset(np.flatnonzero(~is_bad[group[requests.numbers]]))
         unusable, faults = _of_groups(faults, group, first, is_bad)
         own = {name: pa.chunked_array([batch.own[name] for batch in batches]) for name in reader.own}
+        unknown = {
+            name: np.concatenate([batch.unknown[name] for batch in batches]) for name in reader.leveled
+        }
         assert good.numbers is not None
         starts, codes = np.unique(group[good.numbers], return_index=True, return_inverse=True)[1:]
         order = np.lexsort((np.arange(codes.size), starts[codes]))
         sizes = np.bincount(codes)[np.argsort(starts, kind="stable")]
-        return cls(good, good.numbers, own, rows, unusable, tuple(faults), order, sizes)
+        return cls(good, good.numbers, own, unknown, rows, unusable, tuple(faults), order, sizes)
 
     def blocks(self, dim: int) -> Iterator[Rows]:
         """Yield the positions of the candidates of some requests, (n, K), padded with -1; by first appearance."""

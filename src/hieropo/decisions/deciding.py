@@ -148,12 +148,13 @@ def _decide_rows(
     policy: AnyPolicy, reader: RequestReader, new_tasks: NewTaskPolicies | None, actions: pa.Array, top: int,
     *, strict: bool,
 ) -> Iterator[Decisions]:  # fmt: skip
-    names = ColumnNames(reader.own, () if new_tasks is None else new_tasks.levels)
+    names = ColumnNames(reader.own, () if new_tasks is None else new_tasks.levels, reader.leveled)
     unknown_tasks = UnknownTasks(policy.table.keys)
     for batch in reader.batches():
         answers = answer(policy, batch, new_tasks, top=top + 1, strict=strict)
         n = batch.rows.num_rows
-        table = table_of(answers, batch.own, names, number=batch.first_row + np.arange(n), actions=actions)
+        table = table_of(answers, batch.own, names, number=batch.first_row + np.arange(n), unknown=batch.unknown,
+                         actions=actions)  # fmt: skip
         unseen = int(np.count_nonzero(answers.usable & ~answers.task_known))
         unknown_tasks.add(batch.requests.task, unseen)
         reasons = tuple(counted_reason(fault, batch.rows, batch.first_row) for fault in answers.faults)

@@ -93,7 +93,8 @@ class Decisions:
         - ``lower_bound``, ``mean``, ``sd`` of the expected reward, in reward units;
         - ``runner_up``: the action with the next largest lower bound, or the row of that candidate; null without one;
         - ``task_known``: the task is in the log; for each level, such as ``region``, ``region_known``: the group is;
-          null where the request cannot be used;
+          for each context column with levels, such as ``device``, ``device_known``: its level has a coefficient of its
+          own (False for one of the other levels; True for a missing value); null where the request cannot be used;
         - ``kept_incumbent``: the gate of the policy leaves the task to the incumbent;
         - ``reason``: null, or why the request cannot be used.
     counts : Counts

@@ -239,8 +239,8 @@ class RequestBatch:
         Unusable values; their masks are (n,).
     requests : Requests
         The other rows.
-    other_levels : dict
-        Number of rows with a level that has no coefficient of its own, by column.
+    unknown : dict of (n,) bool
+        Which rows have a level without a coefficient of its own, by the columns of the log that have levels.
     """
 
     rows: pa.RecordBatch
@@ -248,7 +248,13 @@ class RequestBatch:
     first_row: int
     faults: tuple[BadValues, ...]
     requests: Requests
-    other_levels: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, Mask] = field(default_factory=dict)
+
+    @property
+    def other_levels(self) -> dict[str, int]:
+        """Return the number of rows with a level that has no coefficient of its own, by column, where there are any."""
+        counts = {name: int(np.count_nonzero(rows)) for name, rows in self.unknown.items()}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def usable(self) -> Rows:
@@ -400,6 +406,11 @@ class RequestReader:
             names[:1]
         )  # of a policy without contexts and tasks, rows alone are needed
 
+    @property
+    def leveled(self) -> tuple[str, ...]:
+        """Return the context columns of the log that have levels."""
+        return () if self._encoder is None else self._encoder.learned.leveled
+
     def batches(self) -> Iterator[RequestBatch]:
         """Yield the rows of the source, in order.
 
@@ -418,19 +429,19 @@ class RequestReader:
     def batch(self, rows: pa.RecordBatch, first_row: int) -> RequestBatch:
         """Check consecutive rows, which have the columns of the reader."""
         own = self._own_columns(rows)
-        made, refused, others = self._encoded(rows, first_row)
+        made, refused, unknown = self._encoded(rows, first_row)
         if self._strict:
-            return RequestBatch(rows, own, first_row, (), self._requests(rows, first_row, made), others)
+            return RequestBatch(rows, own, first_row, (), self._requests(rows, first_row, made), unknown)
         rows = without_views(rows)
         roles = [(role, column) for role, column in self.columns.items() if role != "term"]
         faults = [fault for fault in bad_values_by_role(rows, roles) if fault.reason != "huge"] + refused
         requests = self._usable(rows, first_row, faults, made)
-        return RequestBatch(rows, own, first_row, tuple(faults), requests, others)
+        return RequestBatch(rows, own, first_row, tuple(faults), requests, unknown)
 
     def _encoded(
         self, rows: pa.RecordBatch, first_row: int
-    ) -> tuple[NDArray[np.float64] | None, list[BadValues], dict[str, int]]:
-        """Return the columns (n, c) that terms make, the values that they refuse, and numbers of other levels."""
+    ) -> tuple[NDArray[np.float64] | None, list[BadValues], dict[str, Mask]]:
+        """Return the columns (n, c) that terms make, the values that they refuse, and the rows with unknown levels."""
         if self._encoder is None:
             return None, [], {}
         names, sources = self.columns.context, self._encoder.learned.sources
@@ -443,8 +454,9 @@ class RequestReader:
             BadValues(in_requests.get(refusal.column, refusal.column), refusal.reason, refusal.rows)
             for refusal in refused
         ]
-        others = {name: int(np.count_nonzero(bad)) for name, bad in unknown.items()}
-        return np.column_stack(design), faults, {name: count for name, count in others.items() if count}
+        none = np.zeros(rows.num_rows, dtype=np.bool_)
+        by_column = {name: unknown.get(name, none) for name in self._encoder.learned.leveled}
+        return np.column_stack(design), faults, by_column
 
     def _usable(
         self, rows: pa.RecordBatch, first_row: int, faults: list[BadValues], made: NDArray[np.float64] | None

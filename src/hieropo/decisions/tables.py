@@ -1,12 +1,13 @@
 """The table of decisions: columns of the requests, then columns of the answers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Mask
 from hieropo.decisions.choosing import Answers
 from hieropo.errors import SchemaError
 from hieropo.logs.bad_rows.rejects import BadValues, Reason
@@ -28,6 +29,8 @@ class ColumnNames:
         Columns of the requests that it carries along. One with the name of another column gets the prefix ``request_``.
     levels : sequence of str
         Levels of the log.
+    leveled : sequence of str
+        Context columns that have levels.
 
     Raises
     ------
@@ -35,12 +38,17 @@ class ColumnNames:
         The name with the prefix is taken as well.
     """
 
-    def __init__(self, own: Sequence[str], levels: Sequence[str]) -> None:
+    def __init__(self, own: Sequence[str], levels: Sequence[str], leveled: Sequence[str] = ()) -> None:
         names = {level: f"{level}_known" for level in levels}
         self.levels = tuple(
             name if name not in _AFTER else f"level_{name}" for name in names.values()
         )  # a level may be called "task"
-        reserved = {*_BEFORE, *_AFTER, *self.levels, *_LAST}
+        taken = {*_AFTER, *self.levels}
+        self.leveled = {
+            column: f"context_{column}_known" if f"{column}_known" in taken else f"{column}_known"
+            for column in leveled
+        }
+        reserved = {*_BEFORE, *_AFTER, *self.levels, *self.leveled.values(), *_LAST}
         self.own = {column: f"{PREFIX}{column}" if column in reserved else column for column in own}
         repeated = next((name for column, name in self.own.items() if column != name and name in own), None)
         if repeated is not None:
@@ -58,6 +66,7 @@ def table_of(
     names: ColumnNames,
     *,
     number: Rows,
+    unknown: Mapping[str, Mask],
     actions: pa.Array | None = None,
     candidates: Rows | None = None,
 ) -> pa.Table:
@@ -71,6 +80,8 @@ def table_of(
         Columns to carry along; a row for each request, or for each number of a candidate.
     number : (n,) int
         Numbers of the rows of the requests.
+    unknown : mapping of arrays
+        By context column, which rows have an unknown level; a row for each request, or for each number of a candidate.
     actions : array, optional
         Ids of the actions, by their indices; None where candidates are rows.
     candidates : (n, K) int, optional
@@ -111,6 +122,8 @@ def table_of(
     columns["task_known"] = pa.array(answers.task_known[rows], mask=unusable[rows])
     for name, (known, valid) in zip(names.levels, answers.groups, strict=True):
         columns[name] = pa.array(known[rows], mask=~valid[rows])
+    for column, name in names.leveled.items():
+        columns[name] = pa.array(~unknown[column][taken], mask=unusable[rows])
     columns["kept_incumbent"] = answers.kept[rows]
     columns["reason"] = (
         _reasons(answers.faults, n).take(pa.array(rows)) if answers.faults else _no_reason(rows.size)

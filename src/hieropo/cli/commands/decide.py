@@ -96,9 +96,10 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     REQUESTS is a file, folder or glob with the task and context columns of the log, or - for standard input. OUT has a
     row for each of the best actions of a request: row (of the request, from 0), the columns of the request, action,
     rank, propensity, lower_bound, mean and sd of its expected reward, runner_up (the next best action), task_known,
-    a column such as region_known for each level, kept_incumbent (the gate of the policy leaves the task to the
-    incumbent, the logging policy; the action is then the incumbent's, or null where that is not known), and reason (why
-    a request cannot be used). A column of the requests that has one of these names gets the prefix request_.
+    a column such as region_known for each level and device_known for each context column with levels, kept_incumbent
+    (the gate of the policy leaves the task to the incumbent, the logging policy; the action is then the incumbent's, or
+    null where that is not known), and reason (why a request cannot be used). A column of the requests that has one of
+    these names gets the prefix request_.
     """
     from hieropo.decisions.decisions import Counts
     from hieropo.logs.arrow.progress_source import ProgressSource

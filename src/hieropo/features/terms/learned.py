@@ -189,6 +189,20 @@ class LearnedTerms:
         numbers = [term.term.column for term in self.terms if isinstance(term.term, Number)]
         return tuple(name for name in numbers if name in complete and name in self.names)
 
+    @property
+    def leveled(self) -> tuple[str, ...]:
+        """The columns of which some values are levels with coefficients of their own, and others are not."""
+        parts = [part for term in self.terms for part in (term.factors or (term,))]
+        kinds = {column.name: column.kind for column in self.columns}
+        return tuple(
+            dict.fromkeys(
+                part.term.columns[0]
+                for part in parts
+                if isinstance(part.term, Cat | DatePart)
+                or (isinstance(part.term, Ordered) and kinds[part.term.column] == "text")
+            )
+        )
+
     def of(self, name: str) -> LearnedColumn:
         """Return a column that is read, by its name."""
         return next(column for column in self.columns if column.name == name)
