@@ -1,4 +1,4 @@
-"""How fast are choices? Ratios to the best of several NumPy formulations, measured in one run.
+"""Speed of choices: ratios to the best of several NumPy formulations, measured in one run.
 
     python benchmarks/choice.py            # a million requests, about two minutes
     python benchmarks/choice.py --quick    # a tenth of it

@@ -213,7 +213,7 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     times = {
         "a matrix of float64 and plain loops, a table for each batch": timed(plain)[0] * 1e9 / rows,
         "in place, added at once": run(codes, 2**60, tasks),
-        "in place, on heaps": run(codes, default, tasks),
+        "in place, by buffers": run(codes, default, tasks),
         "in place, 50 tasks: sums in the cache": run(few, default, 50),
     }
     z = d + 2
@@ -223,8 +223,8 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
     bandwidth = 2 * large.nbytes / min(timed(lambda: np.copyto(copy, large))[0] for _ in range(5))
     stride = 4 * 4 * -(-z // 4)
     length = 8 * total.running.layout.length
-    heaped = max(column_pass._ROWS_OF_CODE, column_pass._SHARE * length / stride)
-    moved = 4 * (d + 1) + 8 + 3 * stride + 2 * length / heaped
+    rows_of_code = max(column_pass._ROWS_OF_CODE, column_pass._SHARE * length / stride)
+    moved = 4 * (d + 1) + 8 + 3 * stride + 2 * length / rows_of_code
     return {"times": times, "flops": z * (z + 1), "flop_ns": z * (z + 1) / flops * 1e9,
             "bytes": moved, "byte_ns": moved / bandwidth * 1e9}  # fmt: skip
 
@@ -235,8 +235,8 @@ def show_variants(path: str, d: int) -> None:
     limit = max(found["flop_ns"], found["byte_ns"])
     print(
         f"  limits: {found['flops']} flops a row take {found['flop_ns']:.1f} ns at the rate of a product of matrices; "
-        f"about {found['bytes']:.0f} bytes a row\n  (columns, codes, heaps written and read, sums fetched and written "
-        f"back) take {found['byte_ns']:.1f} ns at the rate of a copy"
+        f"about {found['bytes']:.0f} bytes a row\n  (columns, codes, buffers written and read, sums fetched and "
+        f"written back) take {found['byte_ns']:.1f} ns at the rate of a copy"
     )
     print("  rows in memory to sums                                          ns a row   share of the limit")
     for name, each in found["times"].items():

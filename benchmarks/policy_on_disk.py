@@ -1,4 +1,4 @@
-"""How fast a policy of many tasks is saved, opened and read one task at a time, beside SQLite and Parquet.
+"""Speed of saving, opening and reading a policy of many tasks, one task at a time, beside SQLite and Parquet.
 
     python benchmarks/policy_on_disk.py --tasks 10000000 --dim 10 --dir /tmp
 

@@ -1,4 +1,4 @@
-"""What the first seconds cost: importing, the first fit with nothing compiled, the first fit of a later process.
+"""Cost of the first seconds: importing, the first fit with nothing compiled, the first fit of a later process.
 
     python benchmarks/startup.py [--repeat 5]
 

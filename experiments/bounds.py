@@ -74,7 +74,7 @@ problem is explained at the head of `experiments/bounds.py`, the bounds at that 
 `src/hieropo/evaluation/by_posterior/bounds.py`. The hierarchy is known in all runs.
 The seed is {seed}. After ± stands one Monte Carlo standard error. "Smallest" cannot be computed from a log; it
 shows the part of gamma in the size of the theorem's bound. Where the bound of FlatOPO, for each task alone, is below
-theorem 2, the theorem does not show the benefit of the hierarchy; "apart" does.
+theorem 2, the theorem does not show the benefit of the hierarchy; "leave-one-out" does.
 """
 
 FAILURES = """\
@@ -173,7 +173,7 @@ NAMES = (
     "certificate",
     "posterior, exact",
     "posterior",
-    "apart",
+    "leave-one-out",
     "repaired",
     "theorem 1 (mu known)",
     "theorem 2, smallest",
@@ -290,7 +290,7 @@ def row(world: World, pessimism: float | None, rng: np.random.Generator, *, cert
         world.certified(p, rng) if certify else np.full(len(world.theta), np.nan),
         bounds(post, delta=DELTA, pessimism=p, constant="exact").tasks.posterior,
         log.posterior,
-        log.apart,
+        log.leave_one_out,
         log.repaired,
         log.theorem_1,
         joint(bounds(post, delta=DELTA, pessimism=p, best=world.best).tasks),

@@ -51,7 +51,7 @@ best of the four others, with the standard error of that difference over paired 
 
 @dataclass(frozen=True)
 class World:
-    """How logs come about.
+    """The process that makes logs.
 
     Parameters
     ----------

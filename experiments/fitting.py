@@ -1,4 +1,4 @@
-"""How the experiments fit a learner: as a user would who does what a refusal says."""
+"""Fit a learner in experiments: as a user would who follows a refusal's advice."""
 
 import warnings
 from typing import Any, NamedTuple

@@ -38,7 +38,7 @@ COLUMNS = ("value", "gain", "value, trusted", "gain, trusted", "trusted", "error
 
 @dataclass(frozen=True)
 class World:
-    """How logs come about.
+    """The process that makes logs.
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ def tenths(runs: list[Run], method: int, pair: int) -> tuple[Array, Array, Array
 
 
 class Goal(NamedTuple):
-    """What was to be reached, what came out, and by how many standard errors it is missed."""
+    """A goal, its result, and the standard errors by which it is missed."""
 
     name: str
     wanted: str
@@ -268,7 +268,7 @@ class Goal(NamedTuple):
 
 
 def goals(results: dict[Setting, list[Run]]) -> list[Goal]:
-    """What was to be reached in every setting, and what came out."""
+    """List the goal and the result of every setting."""
     found = []
     for setting, runs in results.items():
         mean, error = summary(runs)
@@ -290,7 +290,7 @@ def goals(results: dict[Setting, list[Run]]) -> list[Goal]:
 
 
 def missed(reached: list[Goal]) -> str:
-    """Which goals were not reached, first those by more than two standard errors."""
+    """List the goals that were not reached, first those missed by more than two standard errors."""
     lost = [goal for goal in reached if goal.missed > 0]
     far, near = ([g.name for g in lost if (g.missed > 2) == beyond] for beyond in (True, False))
     return (

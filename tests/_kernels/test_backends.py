@@ -14,7 +14,7 @@ from hieropo._kernels import backend, compiled_steps
 from hieropo._kernels import cells as kernels_cells
 from hieropo._kernels import choice as kernels_choice
 from hieropo._kernels import ids as kernels_ids
-from hieropo._kernels import partition_buffers as kernels_heaps
+from hieropo._kernels import partition_buffers as compiled_buffers
 from hieropo._kernels import ratings as kernels_ratings
 from hieropo._kernels import rows as kernels_rows
 from hieropo._kernels import statistics as kernels_statistics
@@ -392,16 +392,16 @@ def test_sums_and_hashes_of_rows_agree(n: int, d: int) -> None:
 
 
 def running(memory: Array, entries: int) -> Sums:
-    turns = CirculantLayout(entries)
+    layout = CirculantLayout(entries)
     return Sums(
         memory.ctypes.data,
-        turns.length,
-        turns.whole,
-        turns.width,
-        turns.last,
+        layout.length,
+        layout.whole,
+        layout.width,
+        layout.last,
         entries,
-        turns.again,
-        turns.row,
+        layout.again,
+        layout.row,
     )
 
 
@@ -409,17 +409,17 @@ def running(memory: Array, entries: int) -> Sums:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_matrices_agree(d: int, weighted) -> None:
     rng, m = np.random.default_rng(d), 4
-    turns = CirculantLayout(d + 2)
+    layout = CirculantLayout(d + 2)
     for n in (0, 1, 400):
         code, phi, reward = rng.integers(0, m, n), rng.standard_normal((n, d)), rng.standard_normal(n)
         weight = rng.integers(0, 3, n) * 0.7 if weighted else np.zeros(0)
         packed = []
         for loops in (kernels_rows, reference_rows):
-            memory = np.zeros(m * turns.length)
-            loops.add_matrix(code, phi, reward, weight, running(memory, d + 2), Work.of(turns))
-            packed.append(memory.reshape(m, -1)[:, turns.offsets()])
+            memory = np.zeros(m * layout.length)
+            loops.add_matrix(code, phi, reward, weight, running(memory, d + 2), Work.of(layout))
+            packed.append(memory.reshape(m, -1)[:, layout.offsets()])
             before = packed[-1].copy()
-            assert loops.pack_sums(memory.ctypes.data, turns.length, m, turns.offsets())
+            assert loops.pack_sums(memory.ctypes.data, layout.length, m, layout.offsets())
             np.testing.assert_array_equal(memory[: before.size], before.ravel())
         near(*packed)
 
@@ -456,7 +456,7 @@ def add_in_place(
     c, n = len(columns) - 2, columns[0].size
     phi = Phi(c, case["intercept"], case["origin"], case["pivot"], case["table"], case["known"], c + 2)
     entries = (c if not phi.table.size else phi.table.shape[1] * (c + phi.intercept)) + 2
-    turns, memory = CirculantLayout(entries), np.zeros(6 * CirculantLayout(entries).length)
+    layout, memory = CirculantLayout(entries), np.zeros(6 * CirculantLayout(entries).length)
     C, P = np.zeros((len(columns) + 5, BLOCK)), np.zeros((entries + 4, BLOCK))
     C[c + 1] = P[entries - 1] = 1.0
     block = Block(C, np.zeros(BLOCK, np.uint64), P, np.zeros_like(P))
@@ -471,9 +471,9 @@ def add_in_place(
     limits = np.array([[-1e70, 1e70]] * (c + 1) + [[0.0, 1e70]])
     stopped = loops.add_columns(
         start, where, limits, case["code"][:n], case["action"][:n], phi, hashing, running(memory, entries),
-        PartitionBuffers.none(), block, Work.of(turns),
+        PartitionBuffers.none(), block, Work.of(layout),
     )  # fmt: skip
-    return stopped, memory.reshape(6, -1)[:, turns.offsets()], np.unique(kept[: state[0]])
+    return stopped, memory.reshape(6, -1)[:, layout.offsets()], np.unique(kept[: state[0]])
 
 
 @pytest.mark.parametrize("kinds", [["f8", "f8", "f4", "f8"], ["i4", "f4", "i8", "f4"]])
@@ -522,28 +522,28 @@ def test_columns_stop_at_the_block_of_a_bad_value(bad: int) -> None:
 
 @pytest.mark.parametrize("narrow", [0, 1])
 @pytest.mark.parametrize("weighted", [0, 1])
-def test_heaps_that_compiled_code_filled_are_emptied_alike(narrow: int, weighted: int) -> None:
-    rng, count, heaps_, room, shift = np.random.default_rng(0), 5, 2, 40, 2
-    turns, size = CirculantLayout(count), 4 if narrow else 8
-    stride = size * 4 * turns.width
+def test_buffers_that_compiled_code_filled_are_flushed_alike(narrow: int, weighted: int) -> None:
+    rng, count, n_buffers, room, shift = np.random.default_rng(0), 5, 2, 40, 2
+    layout, size = CirculantLayout(count), 4 if narrow else 8
+    stride = size * 4 * layout.width
     found = []
-    Z = np.round(rng.standard_normal((heaps_ * room, count)) * 8)
-    codes = rng.integers(0, 4, heaps_ * room) + np.repeat([0, 4], room)
-    for loops in (kernels_heaps, reference_rows):
-        buffer = np.zeros((heaps_ * room + 1) * stride, dtype=np.uint8)
-        rows = buffer[: heaps_ * room * stride].reshape(-1, stride)
+    Z = np.round(rng.standard_normal((n_buffers * room, count)) * 8)
+    codes = rng.integers(0, 4, n_buffers * room) + np.repeat([0, 4], room)
+    for loops in (compiled_buffers, reference_rows):
+        buffer = np.zeros((n_buffers * room + 1) * stride, dtype=np.uint8)
+        rows = buffer[: n_buffers * room * stride].reshape(-1, stride)
         rows[:, : size * count] = Z.astype(f"f{size}").view(np.uint8)
         rows[:, size * (count - 1) : size * count] = codes.astype(f"i{size}")[:, None].view(np.uint8)
-        heaps = PartitionBuffers(
+        buffers = PartitionBuffers(
             buffer.ctypes.data, stride, size * (count - 1), narrow,
-            rng.uniform(size=heaps_ * room) * 0 + 0.5 if weighted else np.zeros(0), weighted,
+            rng.uniform(size=n_buffers * room) * 0 + 0.5 if weighted else np.zeros(0), weighted,
             np.array([room, 17]), room, shift,
             *(np.zeros(n, dtype=np.int32) for n in (1 << shift, room, room)),
         )  # fmt: skip
-        memory = np.zeros(8 * turns.length)
-        loops.empty_heaps(0, 2, heaps, running(memory, count), Work.of(turns))
-        assert not heaps.fill.any()
-        found.append(memory.reshape(8, -1)[:, turns.offsets()])
+        memory = np.zeros(8 * layout.length)
+        loops.flush_buffers(0, 2, buffers, running(memory, count), Work.of(layout))
+        assert not buffers.fill.any()
+        found.append(memory.reshape(8, -1)[:, layout.offsets()])
     near(*found)
     i, j = triangle(count)
     rows_ = np.column_stack([Z[:, :-1], np.ones(len(Z))])[: room + 17]

@@ -154,18 +154,18 @@ def in_a_run(address, left, right, rows, stride, sizes):
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 11, 12, 13, 16, 20, 21, 24, 33, 34, 50])
 def test_rows_of_a_run_give_the_same_bits_as_rows_one_by_one(count) -> None:
-    turns, (i, j) = CirculantLayout(count), triangle(count)
+    layout, (i, j) = CirculantLayout(count), triangle(count)
     rng = np.random.default_rng(count)
     for rows in (1, 2, 7):
         Z, weight = rng.standard_normal((rows, count)), rng.uniform(0.5, 2.0, (rows, 1))
-        right, left = np.zeros((2, rows, turns.row))
-        right[:, :count], right[:, count : count + turns.again] = Z, Z[:, : turns.again]
+        right, left = np.zeros((2, rows, layout.row))
+        right[:, :count], right[:, count : count + layout.again] = Z, Z[:, : layout.again]
         left[:, :count] = weight * Z
-        start = rng.standard_normal(turns.length)
+        start = rng.standard_normal(layout.length)
         found = [start.copy(), start.copy()]
         for way, sums in zip((one_by_one, in_a_run), found, strict=True):
-            sizes = turns.count, turns.whole, turns.width, turns.last
-            way(sums.ctypes.data, left.reshape(-1), right.reshape(-1), rows, turns.row, sizes)
+            sizes = layout.count, layout.whole, layout.width, layout.last
+            way(sums.ctypes.data, left.reshape(-1), right.reshape(-1), rows, layout.row, sizes)
         assert (found[0] == found[1]).all()
-        added = (found[0] - start)[turns.offsets()]
+        added = (found[0] - start)[layout.offsets()]
         np.testing.assert_allclose(added, (weight * Z[:, i] * Z[:, j]).sum(axis=0), rtol=1e-12, atol=1e-13)

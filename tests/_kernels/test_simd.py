@@ -15,7 +15,7 @@ add_tn, add_nn, add_nt, add_tv, add_nv = lanes.add_tn, lanes.add_nn, lanes.add_n
 lay, pick = lanes.lay, lanes.pick
 word_at, code_at, put_code, bits_of = pointers.word_at, pointers.code_at, pointers.put_code, pointers.bits_of
 pointer, fetch_ahead, less_product = pointers.pointer, pointers.fetch_ahead, pointers.less_product
-lay_rows, lay_apart, get_row = pointers.lay_rows, pointers.lay_apart, pointers.get_row
+lay_rows, scatter_columns, get_row = pointers.lay_rows, pointers.scatter_columns, pointers.get_row
 
 
 @numba.njit
@@ -85,20 +85,20 @@ def test_products_of_matrices(which: int, rows: int, columns: int, n: int) -> No
 
 
 @numba.njit
-def side_by_side(S, row, n, R, places, T):
-    lay(S, row, S.shape[1], R, places, 1, n, 3.0)
-    pick(T, row, S.shape[1], R, places, 1, n, 1.0)
+def side_by_side(S, row, n, R, addresses, T):
+    lay(S, row, S.shape[1], R, addresses, 1, n, 3.0)
+    pick(T, row, S.shape[1], R, addresses, 1, n, 1.0)
 
 
 @pytest.mark.parametrize("n", [0, 7, 8, 19])
 def test_rows_are_laid_side_by_side_and_picked_up(n: int) -> None:
     rng = np.random.default_rng(n)
     S, T = rng.standard_normal((11, 20)), np.zeros((11, 20))
-    places, R = rng.permutation(30)[:20], np.zeros(40 * LANES)
-    side_by_side(S, 2, n, R, places, T)
+    addresses, R = rng.permutation(30)[:20], np.zeros(40 * LANES)
+    side_by_side(S, 2, n, R, addresses, T)
     whole = n // 8 * 8
     truth = np.zeros((40, LANES))
-    truth[places[:whole] + 1] = 3.0 * S[2:10, :whole].T
+    truth[addresses[:whole] + 1] = 3.0 * S[2:10, :whole].T
     np.testing.assert_array_equal(R.reshape(40, LANES), truth)
     np.testing.assert_array_equal(T[2:10, :whole], 3.0 * S[2:10, :whole])
     assert not T[:, whole:].any()
@@ -158,9 +158,9 @@ def test_columns_become_rows(count: int, rows: int) -> None:
 
 
 @numba.njit
-def wait_and_return(C, t, places, vectors, narrow, Z, count, again):
-    lay_apart(C, t, places, vectors, narrow)
-    get_row(places[1], Z, 0, vectors, count, again, narrow)
+def wait_and_return(C, t, addresses, vectors, narrow, Z, count, again):
+    scatter_columns(C, t, addresses, vectors, narrow)
+    get_row(addresses[1], Z, 0, vectors, count, again, narrow)
 
 
 @pytest.mark.parametrize("narrow", [0, 1])
@@ -170,8 +170,8 @@ def test_rows_wait_in_memory_and_come_back(narrow: int, count: int) -> None:
     C = rng.standard_normal((count + 4, 12))
     size = (4 if narrow else 8) * 4 * layout.width
     memory, Z = np.zeros(4 * size, dtype=np.uint8), np.zeros(layout.row + 8)
-    places = memory.ctypes.data + size * np.array([2, 0, 3, 1])
-    wait_and_return(C, 2, places, layout.width, narrow, Z, count, (layout.again + 3) // 4)
+    addresses = memory.ctypes.data + size * np.array([2, 0, 3, 1])
+    wait_and_return(C, 2, addresses, layout.width, narrow, Z, count, (layout.again + 3) // 4)
     kind = np.float32 if narrow else np.float64
     rows = memory.view(kind).reshape(4, -1)[[2, 0, 3, 1], :count]
     np.testing.assert_array_equal(rows, C[:count, 2:6].T.astype(kind))

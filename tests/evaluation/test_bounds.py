@@ -195,7 +195,7 @@ def slow_bounds(post: Posterior, gamma: Array, best: Array, factor: float) -> di
             "claim_2": 1 / even,
             "flat": 1 / (1 / alone + gamma[s] * moments.rows[s] / noise),
             "repaired": (1 + ratio) / least,
-            "apart": 1 / (1 / wide + gamma[s] * moments.rows[s] / noise),
+            "leave_one_out": 1 / (1 / wide + gamma[s] * moments.rows[s] / noise),
             "posterior": largest(post.task(int(moments.tasks[s])).cov) / d,
         }
         for name, value in squares.items():
@@ -213,7 +213,7 @@ def test_bounds_are_the_formulas(kind: str, *, flat: bool) -> None:
     whole = np.broadcast_to(np.eye(D), (M, D, D)) if best is None else best
     assert found.constant == pytest.approx(np.sqrt(5 * D * np.log(10)))
     slow = slow_bounds(post, found.gamma, whole, 2 * found.constant)
-    for name in ("theorem_1", "task_term", "hyper_term", "flat", "repaired", "apart", "posterior"):
+    for name in ("theorem_1", "task_term", "hyper_term", "flat", "repaired", "leave_one_out", "posterior"):
         np.testing.assert_allclose(getattr(found.tasks, name), slow[name], rtol=1e-8, err_msg=name)
     assert found.tasks.diagonal is None
     np.testing.assert_allclose(
@@ -259,7 +259,7 @@ def test_what_all_others_say_is_right_where_one_task_says_almost_all() -> None:
         others = post.moments.select([k for k in post.moments.tasks.tolist() if k != task])
         wide = top * largest(post.hierarchy.task_cov + condition(others, post.hierarchy).hyper.cov)
         v = 1 / (1 / wide + gamma[s] * post.moments.rows[s] / 0.3)
-        assert found.tasks.apart[s] == pytest.approx(2 * found.constant * np.sqrt(D * v), rel=1e-9)
+        assert found.tasks.leave_one_out[s] == pytest.approx(2 * found.constant * np.sqrt(D * v), rel=1e-9)
 
 
 # Laws
@@ -276,12 +276,12 @@ def test_theorem_two_is_above_what_holds_without_its_proof(condition_number: flo
             for found in (bounds(post, best=best), bounds(post, best=best, common=True)):
                 for each in (found.tasks, found.new_task):
                     joint = np.hypot(each.task_term, each.hyper_term)
-                    assert (each.apart <= joint * (1 + 1e-9)).all()
+                    assert (each.leave_one_out <= joint * (1 + 1e-9)).all()
                     assert (joint <= each.theorem_2).all()
-                    assert (each.theorem_1 <= each.apart * (1 + 1e-9)).all()
-                    assert (each.apart <= each.flat * (1 + 1e-9)).all()
+                    assert (each.theorem_1 <= each.leave_one_out * (1 + 1e-9)).all()
+                    assert (each.leave_one_out <= each.flat * (1 + 1e-9)).all()
                 if best is None:
-                    assert (found.tasks.posterior <= found.tasks.apart * (1 + 1e-9)).all()
+                    assert (found.tasks.posterior <= found.tasks.leave_one_out * (1 + 1e-9)).all()
 
 
 def test_a_new_task_is_one_without_rows() -> None:
@@ -335,7 +335,7 @@ def test_no_theta_within_the_constant_loses_more(pessimism: float | None, condit
             theta = law.mean + root @ out * found.constant / np.linalg.norm(out)
             values = phi @ theta
             loss = (values.max(axis=1) - values[np.arange(3), taken]).mean()
-            for name in ("posterior", "apart", "repaired", "theorem_2", "flat"):
+            for name in ("posterior", "leave_one_out", "repaired", "theorem_2", "flat"):
                 assert loss <= getattr(found.tasks, name)[s] * (1 + 1e-9), name
             worst = max(worst, loss / found.tasks.posterior[s])
     assert worst > (0.1 if abs(p) <= found.constant else 0.05)  # else the bound would be tested by nothing
@@ -380,7 +380,7 @@ def test_the_papers_proof_of_theorem_two_fails_for_a_general_task_covariance() -
     # The theorem holds all the same, and so do the others.
     width = np.sqrt(np.trace(post.task(0).cov @ second))
     said = bounds(post)
-    for name in ("posterior", "apart", "repaired", "theorem_2"):
+    for name in ("posterior", "leave_one_out", "repaired", "theorem_2"):
         assert 2 * said.constant * width <= getattr(said.tasks, name)[0] * (1 + 1e-9)
 
 
@@ -405,22 +405,22 @@ def test_ends_are_zero_and_infinity_and_never_nan() -> None:
     pooled = bounds(condition(moments, Hierarchy(None, np.zeros((D, D)), 0.3)))
     assert (pooled.tasks.theorem_1 == 0).all()
     assert np.isinf(pooled.tasks.repaired).all()  # Sigma-bar is not below any multiple of zero
-    assert np.isfinite(pooled.tasks.apart).all()
+    assert np.isfinite(pooled.tasks.leave_one_out).all()
     sure = bounds(condition(moments, Hierarchy(known, np.zeros((D, D)), 0.3)))
     for each in (sure.tasks, sure.new_task):
         assert all((v == 0).all() for v in each if v is not None)
     oracle = bounds(condition(moments, Hierarchy(known, np.eye(D), 0.3)))
-    for name in ("theorem_2", "flat", "repaired", "apart"):
+    for name in ("theorem_2", "flat", "repaired", "leave_one_out"):
         np.testing.assert_allclose(getattr(oracle.tasks, name), oracle.tasks.theorem_1, rtol=1e-12)
     thin = Moments.from_arrays([0, 0, 1], np.eye(3)[[0, 1, 2]], np.zeros(3))
     unknown = bounds(condition(thin, Hierarchy(None, np.eye(3), 0.3)))
     assert np.isinf(unknown.tasks.flat).all()
     assert np.isinf(unknown.tasks.theorem_2).all()
-    assert np.isinf(unknown.tasks.apart).all()
+    assert np.isinf(unknown.tasks.leave_one_out).all()
     assert np.isfinite(unknown.tasks.posterior).all()
     assert np.isfinite(unknown.tasks.repaired).all()
     one = bounds(condition(log(rng, m=1), Hierarchy(None, np.eye(D), 0.3)))
-    assert np.isfinite(one.tasks.apart).all()
+    assert np.isfinite(one.tasks.leave_one_out).all()
     for found in (pooled, sure, oracle, unknown, one):
         for each in (found.tasks, found.new_task):
             assert not any(np.isnan(v).any() for v in each if v is not None)

@@ -380,7 +380,7 @@ def own_features(log: Log) -> Array:
 @pytest.mark.parametrize("kind", ["two levels", "flat", "embedding", "units", "units with a level"])
 def test_a_missing_feature_is_tested_as_by_generalised_least_squares(kind: str) -> None:
     log = Log(kind)
-    found = log.checks(log.learn(EVERY), EVERY, learned_from=True).bends
+    found = log.checks(log.learn(EVERY), EVERY, learned_from=True).score_tests
     units = kind.startswith("units")
     flat = own_features(log) if units else log.phi if kind == "flat" else None
     cov = joint_cov(log, np.zeros((len(log.cov),) * 2) if kind == "flat" else log.hyper.cov)
@@ -403,7 +403,7 @@ def test_a_missing_feature_is_tested_as_by_generalised_least_squares(kind: str) 
 def test_a_missing_feature_of_new_rows_counts_what_is_not_known_yet() -> None:
     log = Log("two levels")
     old, new = EVERY[:24], EVERY[24:]
-    found = log.checks(log.learn(old), new, learned_from=False).bends
+    found = log.checks(log.learn(old), new, learned_from=False).score_tests
     cov = joint_cov(log, log.hyper.cov)
     gain = np.linalg.solve(cov[np.ix_(old, old)], cov[np.ix_(old, new)]).T
     away = log.reward - log.phi @ log.hyper.mean
@@ -424,7 +424,7 @@ def test_missing_features_of_many_tasks_are_tested_on_some(monkeypatch: pytest.M
     monkeypatch.setattr(faults, "_MAX_SUMS", 3 * K * packed_size(5))  # three of five tasks: every second
     monkeypatch.setattr(faults, "_MAX_VECTORS", 4 * M * 6)
     posterior = log.learn(EVERY)
-    found = log.checks(posterior, EVERY, learned_from=True).bends
+    found = log.checks(posterior, EVERY, learned_from=True).score_tests
     inverse = np.linalg.solve(joint_cov(log, log.hyper.cov), np.eye(N))
     kept = np.flatnonzero(posterior.moments.keys.require(log.task) % 2 == 0)
     for each in found:
@@ -439,7 +439,7 @@ def test_a_column_of_two_values_does_not_bend() -> None:
     log = Log("flat")
     log.context = np.where(log.context > 0, 3.0, -1.0)
     log.phi = log.features.phi(log.context, log.action)
-    assert log.checks(log.learn(EVERY), EVERY, learned_from=True).bends == ()
+    assert log.checks(log.learn(EVERY), EVERY, learned_from=True).score_tests == ()
 
 
 # Tests of residuals

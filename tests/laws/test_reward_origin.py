@@ -470,15 +470,15 @@ class TestMoments:
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8", "i8"])
-@pytest.mark.parametrize("heaped", [False, True])
+@pytest.mark.parametrize("buffered", [False, True])
 def test_columns_that_lie_in_memory_are_summed_around_the_offset(
     kind: str,
-    heaped: bool,  # noqa: FBT001
+    buffered: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from hieropo.passes import worker as lanes
 
-    if heaped:
+    if buffered:
         monkeypatch.setattr(column_pass, "_CACHE", 0)
     rng = np.random.default_rng(0)
     n = 3000

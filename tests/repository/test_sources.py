@@ -177,3 +177,19 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert not [
         (p.name, target) for p in documents for target in links(p) if not (p.parent / target).exists()
     ]
+
+
+EVASIVE = re.compile(r"(Say|Give|Tell|What|Whether|How|Which)s?\b")
+
+
+def test_first_lines_of_docstrings_say_what_is_returned_or_done() -> None:
+    """A first line begins with a verb of the act, or names the value; "Give" and "Whether" hide the subject."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    strays = [
+        f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
+        for folder in ("src", "experiments", "benchmarks", "scripts")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)) and EVASIVE.match(docstring)
+    ]
+    assert not strays

@@ -76,8 +76,8 @@ def columns() -> ModuleType:
     return rows(_ROWS)
 
 
-def heaps() -> ModuleType:
-    """Return the module that empties partition buffers, which only compiled code fills."""
+def partition_buffers() -> ModuleType:
+    """Return the module that flushes partition buffers, which only compiled code fills."""
     return _module(1, 0, "partition_buffers", "rows")
 
 

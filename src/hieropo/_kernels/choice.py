@@ -3,11 +3,11 @@
 Candidates stand side by side in SIMD lanes, so that each is scored by the same instructions in the same
 order, wherever it stands, alone or in a batch: equal rows of ``phi`` get equal bits, and ties are ties. All
 arithmetic on scores is in :func:`_score_block`, with the multiply-adds written out, so that no compiler pass
-may fuse them in one place and not in another. Numba does not vectorise across such lanes by itself; hence the
+may fuse them in one instruction and not in another. Numba does not vectorise across such lanes by itself; hence the
 LLVM instructions.
 
-Where a task has one law, means (m, d), a candidate is a feature vector. Where it has K laws, means (m, K, p), the
-candidates are these, each with features of its own or all with the same. ``means.ndim`` is known when a loop is
+Where a task has one marginal, means (m, d), a candidate is a feature vector. Where it has K marginals, means (m, K, p),
+the candidates are these, each with features of its own or all with the same. ``means.ndim`` is known when a loop is
 compiled, and what the other case needs is not compiled then.
 
 Covariances are packed upper triangles by columns: entry (i <= j) stands at j (j + 1) / 2 + i.
@@ -37,7 +37,7 @@ _ZERO = ir.Constant(_VECTOR, [0.0] * WIDTH)
 
 
 class _Vectors:
-    """Instructions on vectors of WIDTH doubles, at one place of a function under construction."""
+    """Instructions on vectors of WIDTH doubles, at one point of a function under construction."""
 
     def __init__(self, builder):
         self.builder = builder
@@ -119,19 +119,19 @@ def _lane_rows(builder, first, left, step):
 
 
 def _shared(builder, data):
-    """Read entry ``place`` of one array into all lanes, as a vector for each group."""
+    """Read entry ``index`` of one array into all lanes, as a vector for each group."""
     v = _Vectors(builder)
-    return lambda place: [v.splat(builder.load(builder.gep(data, [place])))] * GROUPS
+    return lambda index: [v.splat(builder.load(builder.gep(data, [index])))] * GROUPS
 
 
-def _apart(builder, pointers):
-    """Read entry ``place`` of each lane's own array, as a vector for each group."""
+def _per_lane(builder, pointers):
+    """Read entry ``index`` of each lane's own array, as a vector for each group."""
     v = _Vectors(builder)
-    return lambda place: [v.gather(pointers[g * WIDTH : (g + 1) * WIDTH], place) for g in range(GROUPS)]
+    return lambda index: [v.gather(pointers[g * WIDTH : (g + 1) * WIDTH], index) for g in range(GROUPS)]
 
 
 def _zeros(builder):
-    """Make a vector variable for each group, 0 whenever this place is passed."""
+    """Make a vector variable for each group, 0 whenever control passes this point."""
     variables = [cgutils.alloca_once(builder, _VECTOR) for _ in range(GROUPS)]
     for variable in variables:
         builder.store(_ZERO, variable)
@@ -148,7 +148,7 @@ def _mean_and_variance(builder, d, features, mean, cov, block):
     column = cgutils.alloca_once(builder, _INT)
     builder.store(_INT(0), column)
 
-    def spot(j, group):
+    def offset(j, group):
         return builder.add(builder.mul(j, _INT(LANES)), _INT(group * WIDTH))
 
     with cgutils.for_range(builder, d) as loop:
@@ -157,13 +157,13 @@ def _mean_and_variance(builder, d, features, mean, cov, block):
         sums = _zeros(builder)
         values = features(j)
         for g, x in enumerate(values):
-            v.store(x, block, spot(j, g))
+            v.store(x, block, offset(j, g))
         with cgutils.for_range(builder, j) as above:
             i = above.index
             for g, (total, entry) in enumerate(zip(sums, cov(builder.add(start, i)), strict=True)):
-                v.add_product(entry, v.load(block, spot(i, g)), total)
-        places = values, sums, means, variances, cov(builder.add(start, j)), mean(j)
-        for x, total, mean_, variance, diagonal, slope in zip(*places, strict=True):
+                v.add_product(entry, v.load(block, offset(i, g)), total)
+        operands = values, sums, means, variances, cov(builder.add(start, j)), mean(j)
+        for x, total, mean_, variance, diagonal, slope in zip(*operands, strict=True):
             off = builder.load(total)
             v.add_product(x, v.multiply_add(diagonal, x, builder.fadd(off, off)), variance)
             v.add_product(slope, x, mean_)
@@ -171,8 +171,8 @@ def _mean_and_variance(builder, d, features, mean, cov, block):
     return means, variances
 
 
-def _scoring(*, apart):
-    """Generate the instructions that score a block of candidates, of one law or each of its own."""
+def _scoring(*, per_candidate):
+    """Generate the instructions that score a block of candidates, of one marginal or each of its own."""
 
     def codegen(context, builder, signature, args):
         v = _Vectors(builder)
@@ -180,22 +180,23 @@ def _scoring(*, apart):
         step, left, d, pessimism, k, stride = (args[p] for p in (1, 2, 3, 6, 8, 9))
         work = context.make_array(signature.args[7])(context, builder, args[7]).data
         block = builder.gep(work, [builder.mul(stride, _INT(3))])
-        features = _apart(builder, _lane_rows(builder, phi, left, step))
-        if apart:
+        features = _per_lane(builder, _lane_rows(builder, phi, left, step))
+        if per_candidate:
             size = builder.sdiv(builder.mul(d, builder.add(d, _INT(1))), _INT(2))
-            laws = [
-                _apart(builder, _lane_rows(builder, *law)) for law in ((mean, left, d), (cov, left, size))
+            marginals = [
+                _per_lane(builder, _lane_rows(builder, *marginal))
+                for marginal in ((mean, left, d), (cov, left, size))
             ]
         else:
-            laws = [_shared(builder, law) for law in (mean, cov)]
-        scores = _mean_and_variance(builder, d, features, *laws, block)
+            marginals = [_shared(builder, marginal) for marginal in (mean, cov)]
+        scores = _mean_and_variance(builder, d, features, *marginals, block)
         minus = v.splat(builder.fsub(_DOUBLE(-0.0), pessimism))
         for g, variables in enumerate(zip(*scores, strict=True)):
             mean_, variance = (builder.load(variable) for variable in variables)
             bound = v.finite_or_nan(v.multiply_add(minus, v.sqrt(variance), mean_), variance)
             for part, value in enumerate((bound, mean_, variance)):
-                place = builder.add(builder.mul(stride, _INT(part)), _INT(g * WIDTH))
-                v.store(value, work, builder.add(k, place))
+                offset = builder.add(builder.mul(stride, _INT(part)), _INT(g * WIDTH))
+                v.store(value, work, builder.add(k, offset))
         return context.get_dummy_value()
 
     return codegen
@@ -208,23 +209,23 @@ def _score_signature(work):
 
 @intrinsic
 def _score_block(typingctx, phi, step, left, d, mean, cov, pessimism, work, k, stride):
-    """Score up to LANES candidates of one law: bounds to ``work[k:]``, means and variances each ``stride`` further on.
+    """Score up to LANES candidates of one marginal: bounds to ``work[k:]``; means and variances ``stride`` further on.
 
     ``phi``, ``mean`` and ``cov`` are addresses; ``left`` candidates begin at ``phi``, ``step`` doubles apart. Where a
     score is not finite the bound is NaN. ``work[3 * stride:]`` takes the block's features, candidates side by side.
     """
-    return _score_signature(work), _scoring(apart=False)
+    return _score_signature(work), _scoring(per_candidate=False)
 
 
 @intrinsic
 def _score_laws(typingctx, phi, step, left, d, mean, cov, pessimism, work, k, stride):
-    """Score as :func:`_score_block`, where each candidate has a law of its own, one after the other."""
-    return _score_signature(work), _scoring(apart=True)
+    """Score as :func:`_score_block`, where each candidate has a marginal of its own, one after the other."""
+    return _score_signature(work), _scoring(per_candidate=True)
 
 
 @compiled
 def _score(means, phi, J, K, d, mean, cov, pessimism, work, stride):
-    """Score K candidates, given the addresses of J feature vectors and of the law or laws of one row of ``means``."""
+    """Score K candidates, given the addresses of J feature vectors and of the marginals of one row of ``means``."""
     if means.ndim == 2:
         for k in range(0, K, LANES):
             _score_block(phi + 8 * k * d, d, K - k, d, mean, cov, pessimism, work, k, stride)
@@ -304,22 +305,22 @@ def choose(means, covs, prior_mean, prior_cov, rows, phi, eligible, pessimism, i
                 continue
             if not np.isfinite(value):
                 return r
-            place = top - 1
-            while place > 0 and not value <= bound[r, place - 1] + room:  # NaN stands where nothing is yet
-                index[r, place] = index[r, place - 1]
-                bound[r, place] = bound[r, place - 1]
-                place -= 1
-            index[r, place] = k
-            bound[r, place] = value
+            rank = top - 1
+            while rank > 0 and not value <= bound[r, rank - 1] + room:  # NaN stands where nothing is yet
+                index[r, rank] = index[r, rank - 1]
+                bound[r, rank] = bound[r, rank - 1]
+                rank -= 1
+            index[r, rank] = k
+            bound[r, rank] = value
             if index[r, top - 1] >= 0:
                 worst = bound[r, top - 1]
         if index[r, 0] < 0:
             return r
-        for place in range(min(top, K)):
-            k = index[r, place]
+        for rank in range(min(top, K)):
+            k = index[r, rank]
             if k >= 0:
-                mean[r, place] = work[stride + k]
-                sd[r, place] = np.sqrt(max(work[2 * stride + k], 0.0))
+                mean[r, rank] = work[stride + k]
+                sd[r, rank] = np.sqrt(max(work[2 * stride + k], 0.0))
     return -1
 
 

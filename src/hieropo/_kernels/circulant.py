@@ -1,7 +1,9 @@
-"""The memory layout of the running sums of a task while rows are added: turns, in whole vectors and cache lines.
+"""The memory layout of the running sums of a task while rows are added: cyclic diagonals of z z'.
 
-Of z with n entries, turn k holds ``w z_i z_{i + k mod n}`` for i = 0 .. n - 1. Turns 0 .. n / 2 hold each pair once;
-where n is even, the last of them needs only its first half. With z stored one and a half times, each turn is a
+They fill whole vectors and cache lines.
+
+Of z with n entries, diagonal k holds ``w z_i z_{i + k mod n}`` for i = 0 .. n - 1. Diagonals 0 .. n / 2 hold each pair
+once; where n is even, the last of them needs only its first half. With z stored one and a half times, each is a
 product of z with the same memory from entry k on, so that a row is added without masks or shuffles, and two rows of one
 task write the same vectors.
 """
@@ -21,7 +23,7 @@ KINDS = ("f4", "f8", "i4", "i8")  # types of columns that are read in place, by 
 
 @dataclass(frozen=True, slots=True)
 class CirculantLayout:
-    """The turns of z.
+    """The layout of the cyclic diagonals of z z'.
 
     Parameters
     ----------
@@ -33,17 +35,17 @@ class CirculantLayout:
 
     @property
     def width(self) -> int:
-        """Vectors of a turn."""
+        """Vectors of a diagonal."""
         return -(-self.count // LANES)
 
     @property
     def whole(self) -> int:
-        """Turns of n products."""
+        """Diagonals of n products."""
         return (self.count + 1) // 2
 
     @property
     def last(self) -> int:
-        """Vectors of the half turn that follows where n is even."""
+        """Vectors of the half diagonal that follows where n is even."""
         return 0 if self.count % 2 else -(-self.count // 2 // LANES)
 
     @property
@@ -53,7 +55,7 @@ class CirculantLayout:
 
     @property
     def length(self) -> int:
-        """Doubles of all turns, up to a whole cache line."""
+        """Doubles of all diagonals, up to a whole cache line."""
         return -(-LANES * (self.whole * self.width + self.last) // LINE) * LINE
 
     @property

@@ -35,11 +35,11 @@ def _add_to(builder, sums, offset, left, right):
 
 def _offsets(count):
     """Return the offsets of the sums of ``count`` entries and of their factors: three constants for each vector."""
-    turns = CirculantLayout(count)
+    layout = CirculantLayout(count)
     return [
-        (number(LANES * (k * turns.width + v)), LANES * v, number(k + LANES * v))
-        for k in range(turns.whole + 1)
-        for v in range(turns.width if k < turns.whole else turns.last)
+        (number(LANES * (k * layout.width + v)), LANES * v, number(k + LANES * v))
+        for k in range(layout.whole + 1)
+        for v in range(layout.width if k < layout.whole else layout.last)
     ]
 
 
@@ -49,73 +49,73 @@ def _few_entries(builder, sums, left, right, count):
         _add_to(builder, sums, to, vectors[v // LANES], load(builder, right, k, LANES))
 
 
-def _whole_turns(builder, sums, left, right, turns, width, few, first):
-    """Add ``few`` vectors of every turn, a constant, from vector ``first`` on: their left factors stay in registers."""
+def _whole_diagonals(builder, sums, left, right, diagonals, width, few, first):
+    """Add ``few`` vectors of every diagonal, a constant, from vector ``first`` on; left factors stay in registers."""
     start = builder.mul(first, number(LANES))
     shifts = [builder.add(start, number(LANES * v)) for v in range(few)]
     held = [load(builder, left, shift, LANES) for shift in shifts]
-    with cgutils.for_range(builder, turns) as loop:
+    with cgutils.for_range(builder, diagonals) as loop:
         row = builder.mul(builder.mul(loop.index, width), number(LANES))
         for value, shift in zip(held, shifts, strict=True):
-            turned = load(builder, right, builder.add(loop.index, shift), LANES)
-            _add_to(builder, sums, builder.add(row, shift), value, turned)
+            shifted = load(builder, right, builder.add(loop.index, shift), LANES)
+            _add_to(builder, sums, builder.add(row, shift), value, shifted)
 
 
-def _part_of_turn(builder, sums, left, right, turn, width, count):
-    """The first ``count`` vectors of a turn."""
-    row = builder.mul(builder.mul(turn, width), number(LANES))
+def _part_of_diagonal(builder, sums, left, right, diagonal, width, count):
+    """Add the first ``count`` vectors of a diagonal."""
+    row = builder.mul(builder.mul(diagonal, width), number(LANES))
     with cgutils.for_range(builder, count) as loop:
         v = builder.mul(loop.index, number(LANES))
-        value = load(builder, right, builder.add(turn, v), LANES)
+        value = load(builder, right, builder.add(diagonal, v), LANES)
         _add_to(builder, sums, builder.add(row, v), load(builder, left, v, LANES), value)
 
 
-def _many_entries(builder, sums, left, right, turns, width, last):
+def _many_entries(builder, sums, left, right, diagonals, width, last):
     fours = builder.sdiv(width, number(4))
     with cgutils.for_range(builder, fours) as loop:
-        _whole_turns(builder, sums, left, right, turns, width, 4, builder.mul(loop.index, number(4)))
+        _whole_diagonals(builder, sums, left, right, diagonals, width, 4, builder.mul(loop.index, number(4)))
     with cgutils.for_range(builder, builder.srem(width, number(4))) as loop:
         rest = builder.add(builder.mul(fours, number(4)), loop.index)
-        _whole_turns(builder, sums, left, right, turns, width, 1, rest)
-    _part_of_turn(builder, sums, left, right, turns, width, last)
+        _whole_diagonals(builder, sums, left, right, diagonals, width, 1, rest)
+    _part_of_diagonal(builder, sums, left, right, diagonals, width, last)
 
 
-def _row(builder, sums, left, right, entries, turns, width, last):
+def _row(builder, sums, left, right, entries, diagonals, width, last):
     chosen(
         builder, entries, 2, _WRITTEN_OUT,
         lambda count: _few_entries(builder, sums, left, right, count),
-        lambda: _many_entries(builder, sums, left, right, turns, width, last),
+        lambda: _many_entries(builder, sums, left, right, diagonals, width, last),
     )  # fmt: skip
 
 
-def _tile(builder, sums, left, right, rows, stride, places):
-    """Add all rows of a run to some vectors of sums, which stay in registers; ``places`` as of :func:`_places`."""
-    held = [cgutils.alloca_once_value(builder, load(builder, sums, to, LANES)) for to, _, _ in places]
+def _tile(builder, sums, left, right, rows, stride, offsets):
+    """Add all rows of a run to some vectors of sums, which stay in registers; ``offsets`` as of :func:`_offsets`."""
+    held = [cgutils.alloca_once_value(builder, load(builder, sums, to, LANES)) for to, _, _ in offsets]
     with cgutils.for_range(builder, rows) as loop:
         row = builder.mul(loop.index, stride)
-        own, turned = builder.gep(left, [row]), builder.gep(right, [row])
-        factors = {v: load(builder, own, number(v), LANES) for v in sorted({v for _, v, _ in places})}
-        for total, (_, v, k) in zip(held, places, strict=True):
-            factor = load(builder, turned, k, LANES)
+        own, shifted = builder.gep(left, [row]), builder.gep(right, [row])
+        factors = {v: load(builder, own, number(v), LANES) for v in sorted({v for _, v, _ in offsets})}
+        for total, (_, v, k) in zip(held, offsets, strict=True):
+            factor = load(builder, shifted, k, LANES)
             builder.store(multiplied_and_added(builder, factors[v], factor, builder.load(total)), total)
-    for total, (to, _, _) in zip(held, places, strict=True):
+    for total, (to, _, _) in zip(held, offsets, strict=True):
         store(builder, builder.load(total), sums, to)
 
 
-def _run_of_many(builder, sums, left, right, rows, stride, turns, width, last):
-    """One vector of a row after the other, and of its turns so many at once."""
+def _run_of_many(builder, sums, left, right, rows, stride, diagonals, width, last):
+    """Add a run, one vector of a row after the other, and of its diagonals so many at once."""
     step = builder.mul(width, number(LANES))
     steps = [builder.mul(step, number(k)) for k in range(_TILE)]
     with cgutils.for_range(builder, width) as across:
         v = builder.mul(across.index, number(LANES))
         short = builder.zext(builder.icmp_signed("<", across.index, last), INDEX)
-        whole = builder.add(turns, short)
+        whole = builder.add(diagonals, short)
 
         def tile(k, few):
             own = builder.gep(sums, [builder.add(builder.mul(k, step), v)])
-            turned = builder.gep(right, [builder.add(k, v)])
-            places = [(steps[j], 0, number(j)) for j in range(few)]
-            _tile(builder, own, builder.gep(left, [v]), turned, rows, stride, places)
+            shifted = builder.gep(right, [builder.add(k, v)])
+            offsets = [(steps[j], 0, number(j)) for j in range(few)]
+            _tile(builder, own, builder.gep(left, [v]), shifted, rows, stride, offsets)
 
         with cgutils.for_range(builder, builder.udiv(whole, number(_TILE))) as loop:
             tile(builder.mul(loop.index, number(_TILE)), _TILE)
@@ -124,11 +124,11 @@ def _run_of_many(builder, sums, left, right, rows, stride, turns, width, last):
         chosen(builder, rest, 1, _TILE - 1, lambda few: tile(done, few), lambda: None)
 
 
-def _run(builder, sums, left, right, rows, stride, entries, turns, width, last):
+def _run(builder, sums, left, right, rows, stride, entries, diagonals, width, last):
     chosen(
         builder, entries, 2, _WRITTEN_OUT,
         lambda count: _tile(builder, sums, left, right, rows, stride, _offsets(count)),
-        lambda: _run_of_many(builder, sums, left, right, rows, stride, turns, width, last),
+        lambda: _run_of_many(builder, sums, left, right, rows, stride, diagonals, width, last),
     )  # fmt: skip
 
 
@@ -146,17 +146,17 @@ def _calling(name, body):
 
 
 @intrinsic
-def add_circulant(typingctx, address, left, a, right, b, entries, turns, width, last):
+def add_circulant(typingctx, address, left, a, right, b, entries, diagonals, width, last):
     """Add the products of a row of so many entries to the sums at ``address``.
 
-    ``sums[k, i] += left[a + i] right[b + k + i]`` for k < turns, i < 4 width, and for k = turns, i < 4 last.
+    ``sums[k, i] += left[a + i] right[b + k + i]`` for k < diagonals, i < 4 width, and for k = diagonals, i < 4 last.
     """
     i = types.int64
-    return types.void(i, left, i, right, i, i, i, i, i), _calling("add_turns", _row)
+    return types.void(i, left, i, right, i, i, i, i, i), _calling("add_circulant", _row)
 
 
 @intrinsic
-def add_run(typingctx, address, left, a, right, b, rows, stride, entries, turns, width, last):
+def add_run(typingctx, address, left, a, right, b, rows, stride, entries, diagonals, width, last):
     """Add so many rows, ``stride`` doubles apart, one after the other, as :func:`add_circulant` adds each of them."""
     i = types.int64
     return types.void(i, left, i, right, i, i, i, i, i, i, i), _calling("add_run", _run)

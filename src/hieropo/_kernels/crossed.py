@@ -48,7 +48,7 @@ def whole(d: int) -> int:
 
 
 def rooms(d: int):
-    """Return the places of packed entries in a work matrix, and memory for one call in one thread."""
+    """Return the offsets of packed entries in a work matrix, and memory for one call in one thread."""
     return packed_slots(d), workspace(d)
 
 

@@ -62,16 +62,16 @@ def _cached_in(folder: Path) -> Iterator[None]:
 def _folder() -> Path | None:
     """Return the folder of machine code of these sources: where numba is told, here, or of this user."""
     name = f"hieropo-{_sources()[:16]}"
-    for place in _places():
+    for parent in _cache_parents():
         with suppress(OSError):
-            folder = place / name
+            folder = parent / name
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
     return None
 
 
-def _places() -> Iterator[Path]:
+def _cache_parents() -> Iterator[Path]:
     if _CONFIG.CACHE_DIR:
         yield Path(_CONFIG.CACHE_DIR)
         return

@@ -155,7 +155,7 @@ def _update(code, start, rows, ahead_to, sums, left, right, weight):
         if weight.size and weight[t] == 0.0:
             continue
         address, row = sums.base + code[start + t] * size, t * sums.row
-        add_circulant(address, left, row, right, row, sums.entries, sums.turns, sums.width, sums.last)
+        add_circulant(address, left, row, right, row, sums.entries, sums.diagonals, sums.width, sums.last)
 
 
 @compiled
@@ -165,7 +165,7 @@ def _add_laid(code, start, rows, ahead_to, sums, work, weight):
 
 
 @compiled
-def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, block, work):
+def add_columns(start, columns, limits, code, action, phi, sketch, sums, buffers, block, work):
     """Add rows from number ``start`` on up to a bad one, or until the sketch is full; return the next row.
 
     Parameters
@@ -177,7 +177,7 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
         Least and largest value.
     code, action : (n,) int
         Code of the sums of each row; its action, or empty.
-    phi, sketch, sums, heaps, block, work : Phi, Hashing, Sums, Heaps, Block, Work
+    phi, sketch, sums, buffers, block, work : Phi, Hashing, Sums, PartitionBuffers, Block, Work
     """
     n = code.size
     C = block.C
@@ -208,8 +208,8 @@ def add_columns(start, columns, limits, code, action, phi, sketch, sums, heaps, 
         if phi.known.size:
             _subtract_known(Z, phi.known, m)
         weight = C[phi.weight, :m] if phi.weight >= 0 else C[0, :0]
-        if heaps.room:
-            buffer_rows(code, start, m, Z, weight, heaps, sums, work)
+        if buffers.room:
+            buffer_rows(code, start, m, Z, weight, buffers, sums, work)
         else:
             lay_rows(Z, work.right, sums.row, m, sums.entries, sums.again)
             if weight.size:

@@ -62,16 +62,14 @@ def _columns() -> None:
     plain.running.keys.rows_of_ids(r.task)
     ColumnPass(Columns(("x",)), plain.running, RowSketcher()).add(columns, r.task, None, weighted=False)
     work = Work.of(plain.running.layout)
-    backend.heaps().empty_heaps(0, 0, PartitionBuffers.none(), plain.running.running(), work)
+    backend.partition_buffers().flush_buffers(0, 0, PartitionBuffers.none(), plain.running.running(), work)
     clean_rows(columns, _N)
 
 
 def _ids() -> None:
     GrowingKeys().rows_of_ids(np.arange(_N))
-    places, which = GrowingKeys(), np.arange(_N, dtype=np.int32)
-    DictionaryCodes(places.rows_of_texts, places.rows_of_ids).codes(
-        Text.of([f"{k}" for k in range(_N)]), which
-    )
+    keys, which = GrowingKeys(), np.arange(_N, dtype=np.int32)
+    DictionaryCodes(keys.rows_of_texts, keys.rows_of_ids).codes(Text.of([f"{k}" for k in range(_N)]), which)
     Texts().rows(Text.of([f"{k}" for k in range(_TEXTS)]))
 
 

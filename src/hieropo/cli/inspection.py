@@ -95,7 +95,7 @@ def inspection(about: dict[str, Any], directory: str, rows: Any) -> Document:
     """Return a policy, or one of its tasks, as a document, from its summary and the rows of each task."""
     if "task" in about:
         return _of_task(about, directory)
-    noise = [] if about["noise_told"] else [Text(NOISE_NOT_IDENTIFIED)]
+    noise = [] if about["noise_identified"] else [Text(NOISE_NOT_IDENTIFIED)]
     sections = [
         Section(
             "policy",

@@ -13,6 +13,7 @@ from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
 from hieropo.learners.population import parts_of, verdict_of_parts
+from hieropo.learners.saving import noise_identified
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
@@ -84,7 +85,7 @@ def _percentile(rows: Any, percent: int) -> int:
 
 def _uncertainty(stored: Any) -> dict[str, Any]:
     """Return the treatment of uncertain hyper-parameters in the bounds; None where no hierarchy was saved."""
-    noise = {"noise_told": stored.provenance.get("noise_told", True)}
+    noise = {"noise_identified": noise_identified(stored.provenance)}
     if isinstance(stored.hierarchy, CrossedHierarchies):
         return {"uncertainty": "integrated", "hierarchies": len(stored.hierarchy), **noise}
     if isinstance(stored.hyper_uncertainty, HyperDraws):
@@ -183,7 +184,7 @@ def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | Non
         "task": _plain(task),
         "rows": whole(float(table_.rows[row])),
         "pessimism": policy.pessimism,
-        "noise_told": stored.provenance.get("noise_told", True),
+        "noise_identified": noise_identified(stored.provenance),
         "features": [
             {"name": name, "mean": float(mean), "sd": float(sd)}
             for name, mean, sd in zip(_names(policy), means, sds, strict=True)

@@ -13,7 +13,7 @@ from hieropo.estimation.crossed.mixture import (
     CrossedMixture,
     condition_hierarchies,
     integrate_crossed,
-    noise_told,
+    noise_identified,
 )
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
@@ -209,7 +209,7 @@ class Settings:
         return repr(self.task_cov) if isinstance(self.task_cov, str) else "an array"
 
     def crossed(self, features: FeatureMap, roles: Roles) -> bool:
-        """Say that the crossed prior is taken: always where it is named or given, by default where it is derived.
+        """Return True if the crossed prior is taken: always where it is named or given, by default where it is derived.
 
         That is where each of several actions has coefficients of its own, few enough of them where tasks are in groups,
         nothing of the hierarchy is given, its uncertainty is to be integrated, and rows were not kept by chance.
@@ -269,11 +269,11 @@ class Learning:
     learned: Learned | None = None
 
     @property
-    def noise_told(self) -> bool:
+    def noise_identified(self) -> bool:
         """False where the log does not identify the noise, so that a learned hierarchy assumes it."""
         if isinstance(self.posterior, CrossedMixture):
-            return noise_told(self.posterior.moments)
-        return self.learned is None or self.learned.noise_told
+            return noise_identified(self.posterior.moments)
+        return self.learned is None or self.learned.noise_identified
 
     @property
     def hyper_uncertainty(self) -> HyperUncertainty:

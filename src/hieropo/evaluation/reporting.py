@@ -172,7 +172,7 @@ def _verdict(evaluation: "Evaluation") -> list[Block]:
 
 
 def _rivals(evaluation: "Evaluation") -> str:
-    """Say which simpler policies do as well on the same rows."""
+    """List the simpler policies that do as well on the same rows."""
     shown = [rival for rival in evaluation.comparisons if not rival.withheld]
     better = [rival.name for rival in shown if rival.lead_high < 0]
     level = [rival.name for rival in shown if rival.lead_low <= 0 <= rival.lead_high]

@@ -55,7 +55,7 @@ class Fitted:
     rejected_: Rejected | None
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
-    _noise_told: bool
+    _noise_identified: bool
     _actions_given: bool
     _sketch: RowSketch
     _seconds: Mapping[str, float]
@@ -67,9 +67,15 @@ class Fitted:
         self.moments_, self.hierarchy_, self.posterior_ = (
             parts[name] for name in ("moments", "hierarchy", "posterior")
         )
-        self._task_levels, self._hyper_uncertainty, self._sketch, self._noise_told, self._actions_given = (
+        (
+            self._task_levels,
+            self._hyper_uncertainty,
+            self._sketch,
+            self._noise_identified,
+            self._actions_given,
+        ) = (
             parts[name]
-            for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_told", "actions_given")
+            for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_identified", "actions_given")
         )
         self._seconds, self.rejected_ = {}, None
         return self
@@ -425,7 +431,7 @@ class Fitted:
         settings = self._recentred_to(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
         return learner_provenance(
             type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
-            whole(self.moments_.n_rows), noise_told=self._noise_told, actions_given=self._actions_given,
+            whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,
         )  # fmt: skip
 
     @one_blas_thread

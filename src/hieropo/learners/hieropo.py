@@ -488,7 +488,7 @@ class HierOPO(Fitted, Estimator):
             if getattr(learned, name) is not None:
                 setattr(self, f"{name}_", getattr(learned, name))
         self._task_levels, self._sketch = task_levels, sketch
-        self._hyper_uncertainty, self._noise_told = learned.hyper_uncertainty, learned.noise_told
+        self._hyper_uncertainty, self._noise_identified = learned.hyper_uncertainty, learned.noise_identified
         return self
 
     def learned_from(

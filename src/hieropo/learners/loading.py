@@ -10,6 +10,7 @@ from hieropo.errors import ArtifactError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
+from hieropo.learners.saving import noise_identified
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
@@ -54,7 +55,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     return learner.restored(
         policy=stored.policy, moments=moments, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, moments),
         task_levels=TaskLevels.of_hierarchy(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty,
-        sketch=stored.sketch, noise_told=provenance.get("noise_told", True),
+        sketch=stored.sketch, noise_identified=noise_identified(provenance),
         actions_given=provenance.get("actions_given", False),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
     interval_of_product,
-    noise_told,
+    noise_identified,
 )
 from hieropo.estimation.hyper.intervals import estimates, level_name, mean_intervals
 from hieropo.estimation.hyper.mixed import single
@@ -426,7 +426,7 @@ def crossed_population_summary(
         level,
         parts=parts_of(moments, hierarchies, level),
     )
-    return summary if noise_told(moments) else _without_intervals(summary)
+    return summary if noise_identified(moments) else _without_intervals(summary)
 
 
 def _without_intervals(summary: PopulationSummary) -> PopulationSummary:

@@ -18,14 +18,14 @@ def learner_provenance(
     roles: Roles,
     rows: float,
     *,
-    noise_told: bool,
+    noise_identified: bool,
     actions_given: bool,
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
     The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
-    true or false. ``noise_told`` is that of :class:`Learned`; ``actions_given`` is True where the feature map, and with
-    it the list of actions, was given.
+    true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
+    feature map, and with it the list of actions, was given.
     """
     return {
         "learner": learner,
@@ -34,9 +34,14 @@ def learner_provenance(
         },
         "rows": rows,
         "columns": roles.to_dict(),
-        **({} if noise_told else {"noise_told": False}),
+        **({} if noise_identified else {"noise_identified": False}),
         **({"actions_given": True} if actions_given else {}),
     }
+
+
+def noise_identified(provenance: Mapping[str, Any]) -> bool:
+    """Return True if the saved policy's log identified the noise; files of earlier commits name it ``noise_told``."""
+    return bool(provenance.get("noise_identified", provenance.get("noise_told", True)))
 
 
 def versions() -> dict[str, str]:

@@ -24,7 +24,7 @@ class Sums(NamedTuple):
 
     base: int
     length: int
-    turns: int
+    diagonals: int
     width: int
     last: int
     entries: int
@@ -38,14 +38,14 @@ class Work(NamedTuple):
     right: Array
     left: Array
     codes: Codes
-    places: Codes
+    addresses: Codes
 
     @classmethod
     def of(cls, layout: CirculantLayout) -> Self:
         """Return work space for rows of z."""
         right, left = np.zeros(BLOCK * layout.row), np.zeros(BLOCK * layout.row)
-        codes, places = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
-        return cls(right, left, codes, places)
+        codes, addresses = np.zeros(BLOCK, dtype=np.int64), np.zeros(4, dtype=np.int64)
+        return cls(right, left, codes, addresses)
 
 
 class RunningSums:
@@ -85,9 +85,9 @@ class RunningSums:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def add(self, place: Codes, phi: Array, reward: Array, weights: RowWeights, in_block: Any = 0) -> None:
-        """Add checked rows (n,) to the tasks in the slots ``place`` (n,), in their blocks ``in_block`` (n,)."""
-        code = normalised(place * self.blocks + in_block)
+    def add(self, slot: Codes, phi: Array, reward: Array, weights: RowWeights, in_block: Any = 0) -> None:
+        """Add checked rows (n,) to the tasks in the slots ``slot`` (n,), in their blocks ``in_block`` (n,)."""
+        code = normalised(slot * self.blocks + in_block)
         if weights.precision is not None or self._counted is not None:
             self._count(code, weights)
         if self.offset is not None:
@@ -124,7 +124,7 @@ class RunningSums:
         return np.concatenate([self._counted, np.zeros((codes - len(self._counted), 2))])
 
     def arrange(self, position: Codes, blocks: int) -> None:
-        """Give each task ``blocks`` blocks: block a becomes ``position[a]``; those beyond ``position`` are empty."""
+        """Allocate ``blocks`` blocks to each task: block a becomes ``position[a]``; those beyond it are empty."""
         if blocks == self.blocks == position.size and (position == np.arange(blocks)).all():
             return
         tasks, before = len(self), self.blocks
@@ -172,7 +172,7 @@ class RunningSums:
         return packed_slots(self.layout.count)
 
     def packed_sums(self, tasks: int, n_rows: int) -> tuple[Array, bool]:
-        """Pack the sums of ``tasks`` tasks, one block each, into triangles (n_rows, q) in place, and free them.
+        """Pack the sums of ``tasks`` tasks, one block each, into triangles (n_rows, q) in slot, and free them.
 
         Returns the triangles, and True if all are finite.
         """
@@ -297,9 +297,9 @@ class Accumulator:
                 f"accumulator of {self._dim} features: phi ({values.size}, {self._dim}) and one task id a row are "
                 "needed."
             )
-        place = self.running.keys.rows_of_ids(tasks)
-        self.running.add(place, table, values, weights)
-        return place
+        slot = self.running.keys.rows_of_ids(tasks)
+        self.running.add(slot, table, values, weights)
+        return slot
 
     @classmethod
     def after(cls, moments: Moments) -> Self:

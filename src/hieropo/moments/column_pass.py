@@ -198,7 +198,9 @@ class ColumnPass:
         if self._buffers.room:
             assert self._work is not None
             sums = self._running.running()
-            backend.heaps().empty_heaps(0, self._buffers.fill.size, self._buffers, sums, self._work)
+            backend.partition_buffers().flush_buffers(
+                0, self._buffers.fill.size, self._buffers, sums, self._work
+            )
 
     def close(self) -> None:
         """Finish, and release the memory of the buffers."""

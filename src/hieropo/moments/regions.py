@@ -119,7 +119,7 @@ class Region:
             self._memory.fill(need)
 
     def arrange(self, tasks: int, before: int, position: Codes, after: int) -> None:
-        """Give each of so many tasks ``after`` codes in place of ``before``: code a of a task becomes ``position[a]``.
+        """Allocate ``after`` codes to each task in place of ``before``: code a of a task becomes ``position[a]``.
 
         Codes beyond ``position`` have no sums.
         """

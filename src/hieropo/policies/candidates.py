@@ -65,7 +65,7 @@ class Candidates:
     __slots__ = ("_shared", "actions", "dim", "features", "n_separate")
 
     actions: tuple[Any, ...] | None
-    apart: int
+    n_separate: int
     dim: int
     features: FeatureMap | None
 

@@ -136,7 +136,7 @@ class TaskMarginals:
 
     __slots__ = ("_keys", "covs", "dim", "fingerprint", "means", "n_separate", "prior", "table", "unseen")
 
-    apart: int
+    n_separate: int
     covs: Array
     dim: int
     means: Array

@@ -333,7 +333,7 @@ def test_where_the_noise_is_not_told_no_interval_is_given_and_that_is_said(noise
     with pytest.warns(HieropoWarning) as caught:
         learner = HierOPO(task_cov="full").fit(log, **ROLES)
     assert any("Intervals would not hold" in str(each.message) for each in caught)
-    assert not learner.learned_.noise_told
+    assert not learner.learned_.noise_identified
     assert learner.learned_.hyper_intervals() == ()
     table = learner.posterior_.table()
     sds = np.sqrt(np.diagonal(unpack(table.covs, 5), axis1=1, axis2=2))
@@ -386,7 +386,7 @@ def test_where_the_shape_alone_tells_the_noise_intervals_of_tasks_hold() -> None
         reward = (phi * theta[task]).sum(axis=1) + noise_sd * rng.normal(size=400)
         with pytest.warns(HieropoWarning, match="No task has more rows"):
             learned = learn(Moments.from_arrays(task, phi, reward))
-        assert learned.noise_told
+        assert learned.noise_identified
         table = learned.posterior.table()
         sds = np.sqrt(np.diagonal(unpack(table.covs, 4), axis1=1, axis2=2))
         held[noise_sd].append(np.mean(np.abs(table.means - theta) < 1.96 * sds))
@@ -398,7 +398,7 @@ def test_a_few_replicates_do_and_then_intervals_come_back() -> None:
     log = untold(0, 60, 3, 0.5)
     again = log.iloc[:90].assign(reward=log["theta"][:90] + 0.5 * np.random.default_rng(9).normal(size=90))
     learned = HierOPO(task_cov="full").fit(pd.concat([log, again]), **ROLES).learned_
-    assert learned.noise_told
+    assert learned.noise_identified
     noise = {each.name: each for each in learned.hyper_intervals()}["noise sd"]
     assert noise.lower < 0.5 < noise.upper
     assert noise.upper / noise.lower < 2

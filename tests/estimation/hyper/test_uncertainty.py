@@ -102,7 +102,7 @@ def test_priors_are_densities(freedom, free) -> None:
 
 
 def test_where_the_noise_is_not_told_any_noise_is_as_likely_up_to_that_of_one_fit() -> None:
-    space = parametrise(draw(0, 5, 4), Hierarchy(None, COV, 0.5), "full", noise_told=False)
+    space = parametrise(draw(0, 5, 4), Hierarchy(None, COV, 0.5), "full", noise_identified=False)
     points, weights, diagnosis = sample(space.log_prior, space.start)
     assert diagnosis.log_integral == pytest.approx(0.0, abs=0.05)
     share = space.split(points)[1] / space.noise

@@ -17,7 +17,7 @@ _BLOCK = 8  # tasks
 
 
 def rooms(d: int) -> tuple[Codes, Array]:
-    """Return the places of packed entries and the memory that compiled loops need for d features."""
+    """Return the offsets of packed entries and the memory that compiled loops need for d features."""
     del d
     return np.zeros(0, dtype=np.int64), np.zeros(0)
 

@@ -27,7 +27,7 @@ def add_columns(
     phi: Any,
     sketch: Any,
     sums: Any,
-    heaps: Any,
+    buffers: Any,
     block: Any,
     work: Any,
 ) -> int:
@@ -45,10 +45,10 @@ def add_columns(
         Code of the sums of each row; its action, or empty.
     phi, sketch, sums : Phi, Hashing, Sums
         As of :mod:`column_pass`.
-    heaps, block, work : object
+    buffers, block, work : object
         Not used.
     """
-    del heaps, block, work
+    del buffers, block, work
     block_rows, c = columns[:, 2].tolist(), phi.columns
     while start < code.size:
         room = (sketch.kept.size - int(sketch.state[0])) // BLOCK * BLOCK
@@ -78,19 +78,19 @@ def add_matrix(code: Codes, phi: Array, reward: Array, weight: Array, sums: Any,
     _add(code, np.column_stack([phi, reward, np.ones(reward.size)]), weight, sums)
 
 
-def empty_heaps(begin: int, end: int, heaps: Any, sums: Any, work: Any) -> None:
+def flush_buffers(begin: int, end: int, buffers: Any, sums: Any, work: Any) -> None:
     """Add the rows of some partition buffers to the sums, in the order in which they came."""
     del work
-    size, count = 4 if heaps.narrow else 8, sums.entries
+    size, count = 4 if buffers.narrow else 8, sums.entries
     for k in range(begin, end):
-        n, first = int(heaps.fill[k]), k * heaps.room
-        rows = at(heaps.rows + first * heaps.stride, np.dtype("u1"), n * heaps.stride).reshape(n, -1)
+        n, first = int(buffers.fill[k]), k * buffers.room
+        rows = at(buffers.rows + first * buffers.stride, np.dtype("u1"), n * buffers.stride).reshape(n, -1)
         Z = rows[:, : size * count].copy().view(f"f{size}").astype(np.float64)
-        code = rows[:, heaps.last : heaps.last + size].copy().view(f"i{size}")[:, 0].astype(np.int64)
+        code = rows[:, buffers.last : buffers.last + size].copy().view(f"i{size}")[:, 0].astype(np.int64)
         Z[:, -1] = 1.0
-        weight = heaps.weights[first : first + n] if heaps.weighted else np.zeros(0)
+        weight = buffers.weights[first : first + n] if buffers.weighted else np.zeros(0)
         _add(code, Z, weight, sums)
-        heaps.fill[k] = 0
+        buffers.fill[k] = 0
 
 
 def move_sums(

@@ -130,8 +130,8 @@ def _lay_columns(builder, C, Z, rows, columns, height, width, shift):
         j = builder.mul(across.index, number(LANES))
         with _fours(builder, rows) as down:
             t = builder.mul(down.index, number(LANES))
-            places = [builder.add(builder.mul(builder.add(j, k), height), t) for k in numbers]
-            values = transpose(builder, [load(builder, C, place, LANES) for place in places])
+            addresses = [builder.add(builder.mul(builder.add(j, k), height), t) for k in numbers]
+            values = transpose(builder, [load(builder, C, address, LANES) for address in addresses])
             for value, k in zip(values, numbers, strict=True):
                 spot = builder.add(builder.mul(builder.add(t, k), width), builder.add(j, shift))
                 store(builder, value, Z, spot)
@@ -174,15 +174,15 @@ _WIDE = vector(LANES)
 _NARROW = ir.VectorType(ir.FloatType(), LANES)
 
 
-def _get(builder, place, row, vectors, shift, kind, convert):
+def _get(builder, address, row, vectors, shift, kind, convert):
     with cgutils.for_range(builder, vectors) as loop:
         j = builder.mul(loop.index, number(LANES))
-        value = builder.load(builder.gep(builder.bitcast(place, kind.as_pointer()), [loop.index]))
+        value = builder.load(builder.gep(builder.bitcast(address, kind.as_pointer()), [loop.index]))
         value.align = 4
         store(builder, convert(value), row, builder.add(j, shift))
 
 
-def _get_row(builder, place, row, vectors, count, again, narrow):
+def _get_row(builder, address, row, vectors, count, again, narrow):
     flag = builder.icmp_signed("!=", narrow, number(0))
     with builder.if_else(flag) as (then, other):
         for branch, kind, convert in (
@@ -190,22 +190,22 @@ def _get_row(builder, place, row, vectors, count, again, narrow):
             (other, _WIDE, lambda value: value),
         ):
             with branch:
-                _get(builder, place, row, vectors, number(0), kind, convert)
-                _get(builder, place, row, again, count, kind, convert)
+                _get(builder, address, row, vectors, number(0), kind, convert)
+                _get(builder, address, row, again, count, kind, convert)
 
 
-def _lay_apart(builder, C, places, height, vectors, narrow):
-    to = [builder.load(builder.gep(places, [number(k)])) for k in range(LANES)]
+def _scatter_columns(builder, C, addresses, height, vectors, narrow):
+    to = [builder.load(builder.gep(addresses, [number(k)])) for k in range(LANES)]
 
     def lay(kind, size, convert):
         with cgutils.for_range(builder, vectors) as loop:
             first = builder.mul(builder.mul(loop.index, number(LANES)), height)
             columns = [builder.add(first, builder.mul(number(k), height)) for k in range(LANES)]
             shift = builder.mul(loop.index, number(size))
-            for row, place in zip(
+            for row, address in zip(
                 transpose(builder, [load(builder, C, k, LANES) for k in columns]), to, strict=True
             ):
-                target = builder.inttoptr(builder.add(place, shift), kind.as_pointer())
+                target = builder.inttoptr(builder.add(address, shift), kind.as_pointer())
                 builder.store(convert(row), target).align = 4
 
     with builder.if_else(builder.icmp_signed("!=", narrow, number(0))) as (then, other):
@@ -216,7 +216,7 @@ def _lay_apart(builder, C, places, height, vectors, narrow):
 
 
 @intrinsic
-def lay_apart(typingctx, C, t, places, vectors, narrow):
+def scatter_columns(typingctx, C, t, addresses, vectors, narrow):
     """Write columns t to t + 3 of C, so many vectors of each, to four addresses as rows.
 
     They become float32 where ``narrow`` is not 0. C has up to three rows and columns beyond those of the numbers.
@@ -226,23 +226,23 @@ def lay_apart(typingctx, C, t, places, vectors, narrow):
         columns = context.make_array(signature.args[0])(context, builder, args[0])
         height = cgutils.unpack_tuple(builder, columns.shape, 2)[1]
         first = builder.gep(columns.data, [args[1]])
-        spots = data(context, builder, signature, args, 2)
+        targets = data(context, builder, signature, args, 2)
         fields = [DOUBLES, INDEX.as_pointer()] + [INDEX] * 3
-        outlined(builder, "lay_apart", fields, [first, spots, height, *args[3:]], _lay_apart)
+        outlined(builder, "scatter_columns", fields, [first, targets, height, *args[3:]], _scatter_columns)
         return context.get_dummy_value()
 
     i = types.int64
-    return types.void(C, i, places, i, i), generate
+    return types.void(C, i, addresses, i, i), generate
 
 
 @intrinsic
 def get_row(typingctx, address, Z, z, vectors, count, again, narrow):
-    """Read back a row that :func:`lay_apart` wrote; the first ``again`` vectors once more, from entry z + count on."""
+    """Read back a row that :func:`scatter_columns` wrote; its first ``again`` vectors also from entry z + count on."""
 
     def generate(context, builder, signature, args):
-        place = builder.inttoptr(args[0], DOUBLES)
+        address = builder.inttoptr(args[0], DOUBLES)
         fields = [DOUBLES] * 2 + [INDEX] * 4
-        values = [place, row_at(context, builder, signature, args, 1), *args[3:]]
+        values = [address, row_at(context, builder, signature, args, 1), *args[3:]]
         outlined(builder, "get_row", fields, values, _get_row)
         return context.get_dummy_value()
 

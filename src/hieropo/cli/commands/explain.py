@@ -12,7 +12,7 @@ from hieropo.cli.source import Rows, source_options
 
 @click.command(
     "explain",
-    short_help="Say why the policy chooses an action in a task.",
+    short_help="Explain the choice of a policy in a task.",
     epilog=example(
         "hieropo explain policy --task 17",
         "hieropo explain policy --task 17 --at visits=3,basket=40",
@@ -56,7 +56,7 @@ def explain_command(
     as_json: bool,  # noqa: FBT001
     **of_log: Any,
 ) -> None:
-    """Say why the policy in DIR chooses its action in one task: the rival, the lead, and what would turn the choice.
+    """Explain the choice of the policy in DIR in one task: the rival, the lead, and what would turn the choice.
 
     The expected reward is split into the shares of the prior, of the task's own rows and of the rows of other tasks,
     which add to it exactly. For the most influential tasks, and with --log for the most influential rows, the answer

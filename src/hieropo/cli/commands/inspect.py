@@ -125,7 +125,7 @@ def inspect_command(
 
 
 def _summary_text(about: dict[str, Any], directory: str) -> str:
-    noise = "" if about["noise_told"] else paragraph(NOISE_NOT_IDENTIFIED)
+    noise = "" if about["noise_identified"] else paragraph(NOISE_NOT_IDENTIFIED)
     parts = [
         table(facts_of(about, directory)),
         noise,
@@ -182,7 +182,7 @@ def _task_text(about: dict[str, Any], directory: str) -> str:
     head = [["feature", "mean", "sd"]]
     lines = [[f["name"], number_text(f["mean"]), number_text(f["sd"])] for f in about["features"][:SHOWN]]
     parts = [f"Task {about['task']} of {directory}: {counted(about['rows'], 'row')}.", table(head + lines)]
-    parts += [] if about["noise_told"] else [paragraph(NOISE_NOT_IDENTIFIED)]
+    parts += [] if about["noise_identified"] else [paragraph(NOISE_NOT_IDENTIFIED)]
     if about["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in about["at"].items())
         place = f" at {at}" if at else ""

@@ -59,7 +59,7 @@ class FewRows(NamedTuple):
 
     @staticmethod
     def pays(moments: UnitMoments) -> bool:
-        """Say that units have so many columns and so few rows that this is the faster way."""
+        """Return True if units have so many columns and so few rows that this is the faster way."""
         p = moments.unit_dim
         observed = int(np.count_nonzero(moments.rows))
         return p >= _WIDE and float(np.minimum(moments.rows, p).sum()) <= _SHARE * p * observed

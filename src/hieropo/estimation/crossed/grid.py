@@ -97,7 +97,7 @@ class Window:
         return Window(low, high, self.nodes) if high - low < _NARROWER * (self.high - self.low) else self
 
     def holds(self, weight: Array) -> bool:
-        """Say that a standard deviation is hardly beyond the window, from the weights of its nodes above 0."""
+        """Return True if a standard deviation is hardly beyond the window, from the weights of its nodes above 0."""
         density = weight / self.spots()[1] * (self.high - self.low)
         most = min(_ENDS, _FALLEN * float(density.max()))
         return bool((self.low == 0.0 or density[0] < most) and (self.high == 1.0 or density[-1] < most))
@@ -374,7 +374,7 @@ class _Curve(NamedTuple):
 
     @staticmethod
     def holds(nodes: Array) -> bool:
-        """Say that the span of some nodes of m is so narrow that polynomials hold."""
+        """Return True if the span of some nodes of m is so narrow that polynomials hold."""
         return bool(nodes[-1] <= _SPAN * nodes[0])
 
     @classmethod
@@ -406,13 +406,13 @@ def _marginals(weights: Array) -> list[Array]:
 
 
 def _resolved(weight: Array) -> bool:
-    """Say that a standard deviation has weight at several nodes, or at none but 0."""
+    """Return True if a standard deviation has weight at several nodes, or at none but 0."""
     total = float(weight.sum())
     return total == 0.0 or total**2 >= _ENOUGH * float((weight**2).sum())
 
 
 def determined(moments: UnitMoments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
-    """Say that posteriors of units at the mean standard deviations are those of all nodes (a, l, m), by their weights.
+    """Return True if posteriors of units at the mean standard deviations are those of all nodes (a, l, m), by weight.
 
     None is 0, and l and m are known to a hundredth of themselves. a, which differences between few actions tell, may
     be known to a quarter, where what actions do hardly depends on it: means of beta + alpha_a move by less than a

@@ -280,7 +280,7 @@ class CrossedMixture:
         return condition_units(self.moments, self.central_hierarchy)
 
     def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
-        """Give one slice of all tasks, since :meth:`parts` may condition all tasks anew each time it is called."""
+        """Yield one slice of all tasks, since :meth:`parts` may condition all tasks anew each time it is called."""
         yield slice(0, len(self.moments))
 
     @cached_property
@@ -294,7 +294,7 @@ class CrossedMixture:
         return float(self.weights @ np.array([part.log_evidence for part in self.parts()]))
 
     def parts(self) -> Iterator[AnyCrossed]:
-        """Give the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
+        """Yield the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
         if self._doubles * self.weights.size <= _KEPT:
             yield from self._kept
             return
@@ -518,7 +518,7 @@ def _warn_of_few(moments: UnitMoments) -> None:
         )
     if np.count_nonzero(moments.rows.any(axis=1)) == 1 and moments.keys.find(ONE_TASK) < 0:
         warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
-    if not noise_told(moments):
+    if not noise_identified(moments):
         warn(
             "This log does not identify the noise of rewards apart from differences between tasks: tasks have too "
             "few rows of one and the same action. Intervals would not hold as often as they say, and summaries give "
@@ -526,8 +526,8 @@ def _warn_of_few(moments: UnitMoments) -> None:
         )
 
 
-def noise_told(moments: UnitMoments) -> bool:
-    """Say that the log tells the noise from interactions: by replicate rows of a task and action, or by contexts."""
+def noise_identified(moments: UnitMoments) -> bool:
+    """Return True if the log identifies the noise beside interactions: by replicate rows of a unit, or by contexts."""
     units = moments.rows[moments.rows > 0]
     replicates = float(np.maximum(units - 1.0, 0.0).sum())
     return moments.unit_dim > 1 or replicates >= min(_REPLICATES, 0.1 * units.size)
@@ -563,7 +563,7 @@ def interval_of_product(
 
 
 def _allows_zero(draws: Array, low: float, high: float) -> bool:
-    """Say that sorted draws are as dense well below ``low`` as at ``high``."""
+    """Return True if sorted draws are as dense well below ``low`` as at ``high``."""
     near, left, right = np.searchsorted(draws, [low / 4, 0.95 * high, 1.05 * high])
     return bool(near / (low / 4) >= (right - left) / (0.1 * high))
 

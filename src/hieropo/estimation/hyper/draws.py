@@ -158,7 +158,7 @@ class Parametrisation:
         s^2.
     held_noise : float or None
         sigma^2, where it is held.
-    noise_told : bool
+    noise_identified : bool
         True where the log identifies sigma^2.
     start : (p,) array
         eta of the estimate, moved off zero variances and correlations of one.
@@ -167,7 +167,7 @@ class Parametrisation:
     families: tuple[Family, ...]
     noise: float
     held_noise: float | None
-    noise_told: bool
+    noise_identified: bool
     start: Array
 
     def _parts(self, eta: Array) -> list[tuple[Family, Array]]:
@@ -186,7 +186,7 @@ class Parametrisation:
         total: Array = np.sum([family.log_prior(part) for family, part in self._parts(eta)], axis=0)
         if self.held_noise is not None:
             return total
-        if self.noise_told:
+        if self.noise_identified:
             total = total - (eta[:, -1] / _NOISE_SD) ** 2 / 2 - log(2 * pi * _NOISE_SD**2) / 2
         else:
             total = total + log(2) + eta[:, -1] - 3 * np.logaddexp(0.0, eta[:, -1])
@@ -194,7 +194,7 @@ class Parametrisation:
 
 
 def parametrise(
-    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_told: bool = True
+    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_identified: bool = True
 ) -> Parametrisation:
     """Return the parametrisation of the free parameters of a hierarchy.
 
@@ -207,7 +207,7 @@ def parametrise(
     freedom : {"full", "sds", "isotropic", "scale"}
         "full": all sds and correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
         "scale": each covariance is a free multiple of that in ``hierarchy``.
-    noise_told : bool
+    noise_identified : bool
         True where the log identifies sigma^2 apart from differences between tasks.
     """
     s2, scale = prior_scales(moments)
@@ -223,7 +223,7 @@ def parametrise(
     held = hierarchy.noise_var if hierarchy.noise_var < _NOISELESS * s2 else None
     if held is None:
         starts.append(np.array([np.log(hierarchy.noise_var / s2)]))
-    return Parametrisation(tuple(families), s2, held, noise_told, np.concatenate(starts))
+    return Parametrisation(tuple(families), s2, held, noise_identified, np.concatenate(starts))
 
 
 def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Family, Array]:
@@ -308,7 +308,7 @@ class CollapsedLikelihood:
 
 
 def draw_hierarchies(
-    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_told: bool = True
+    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_identified: bool = True
 ) -> tuple[HyperDraws, Diagnosis]:
     """Draw from the posterior of the hierarchy, with no random numbers: the same log gives the same draws.
 
@@ -316,10 +316,10 @@ def draw_hierarchies(
 
     Parameters
     ----------
-    moments, hierarchy, freedom, noise_told
+    moments, hierarchy, freedom, noise_identified
         As :func:`parametrise`; at most ``MOST_VARIABLES`` numbers may be free.
     """
-    space = parametrise(moments, hierarchy, freedom, noise_told=noise_told)
+    space = parametrise(moments, hierarchy, freedom, noise_identified=noise_identified)
     likelihood = CollapsedLikelihood(moments, hierarchy)
 
     def density(eta: Array) -> Array:

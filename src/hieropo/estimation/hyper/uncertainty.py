@@ -62,14 +62,14 @@ class Plan(NamedTuple):
         The reason for this method, in words.
     freedom : Freedom
         The parameters that are drawn.
-    noise_told : bool
+    noise_identified : bool
         True where the log identifies the noise apart from differences between tasks.
     """
 
     method: Method
     why: str
     freedom: Freedom = "sds"
-    noise_told: bool = True
+    noise_identified: bool = True
 
 
 _NOISE_NOT_IDENTIFIED = (
@@ -146,8 +146,8 @@ def _plan_without_noise(
     warn(_NOISE_NOT_IDENTIFIED)
     why = "this log does not identify noise and differences between tasks: no interval is given"
     if uncertainty != "first-order" and parameters <= MOST_VARIABLES and _is_small(moments, fitted):
-        return Plan("integrated", why, freedom, noise_told=False)
-    return Plan("plug-in", why, noise_told=False)
+        return Plan("integrated", why, freedom, noise_identified=False)
+    return Plan("plug-in", why, noise_identified=False)
 
 
 def _is_small(moments: Moments, fitted: Estimate) -> bool:
@@ -233,7 +233,7 @@ class Learned:
         Quality of the draws, for "integrated".
     multiple : (d, d) array or None
         The matrix of which the covariance of tasks is a multiple, where it is.
-    noise_told : bool
+    noise_identified : bool
         False where the log does not identify the noise apart from differences between tasks: no interval holds.
     """
 
@@ -245,7 +245,7 @@ class Learned:
     why: str
     diagnosis: Diagnosis | None = None
     multiple: Array | None = None
-    noise_told: bool = True
+    noise_identified: bool = True
 
     @cached_property
     def posterior(self) -> AnyPosterior:
@@ -258,7 +258,7 @@ class Learned:
         Intervals of sds between tasks and nodes are those of the profile likelihood, which reach 0 where the log allows
         0 (:mod:`profile_intervals`); in large logs they are as the others. The others are equal-tailed; for
         "first-order" normal, on the scale of logs for sds well above zero and of Fisher's z for correlations. Fixed
-        correlations have none; "plug-in" has those of the means alone; without ``noise_told`` there is none at all.
+        correlations have none; "plug-in" has those of the means alone; without ``noise_identified`` there is none.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Learned:
         """
         if not 0.0 < level < 1.0:
             raise InputError(f"level={level!r} is not a probability in (0, 1).")
-        if not self.noise_told:
+        if not self.noise_identified:
             return ()
         if isinstance(self.posterior, MixedPosterior):
             means = mean_intervals(self.posterior.hyper_components, self.moments.dim, level)
@@ -341,7 +341,7 @@ def learn(
         learned = _first_order(moments, fitted, task_cov, chosen.why)
     else:
         learned = Learned(moments, fitted, fitted.hierarchy, None, "plug-in", chosen.why)
-    return replace(learned, multiple=shape_matrix(task_cov), noise_told=chosen.noise_told)
+    return replace(learned, multiple=shape_matrix(task_cov), noise_identified=chosen.noise_identified)
 
 
 def condition_with(
@@ -405,9 +405,9 @@ def _integrated(
     moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, chosen: Plan, *, fall_back: bool
 ) -> Learned:
     draws, diagnosis = draw_hierarchies(
-        moments, fitted.hierarchy, chosen.freedom, noise_told=chosen.noise_told
+        moments, fitted.hierarchy, chosen.freedom, noise_identified=chosen.noise_identified
     )
-    if diagnosis.good or not chosen.noise_told:
+    if diagnosis.good or not chosen.noise_identified:
         return _learned(moments, fitted, draws, chosen.why, diagnosis)
     problem = (
         f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from "

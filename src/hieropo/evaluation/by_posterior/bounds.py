@@ -19,7 +19,7 @@ G_s >= c_s G_* in the Loewner order (Assumptions 2 and 3), G_* <= L^2 I; then wi
     theorem 2, claim 2     f(A, c_s)  +  h,   1 / h = 1 / Q + sum_z 1 / (A + 1 / c_z)       (Assumption 4: all diagonal)
     FlatOPO                f(L^2 lambda_1(Sigma_0 + Sigma_q), c_s)
     repaired               f(A, c_s) (1 + lambda_1(Sigma_0^-1 Sigma-bar))
-    apart                  f(L^2 lambda_1(Sigma_0 + Sigma-bar_-s), c_s)
+    leave-one-out          f(L^2 lambda_1(Sigma_0 + Sigma-bar_-s), c_s)
     posterior              L^2 lambda_1(cov theta_s) / d,   which needs no gamma
 
 Theorem 2 follows the steps of its proof, with the inverse that the last display of claim 1 lacks. It is the sum of two
@@ -27,15 +27,17 @@ square roots, a task term and a hyper-parameter term, as the paper discusses it.
 
 The paper's proof of claim 1 takes lambda_1(Sigma~_s Sigma_0^-1) <= 1 for a norm. It is one where that product is
 symmetric, as for Sigma_0 = s^2 I or diagonal matrices, and not in general. "Repaired" does without: Sigma-bar <= l
-Sigma_0 gives cov theta_s <= (1 + l) Sigma~_s. "Apart" does too: with the covariance Sigma-bar_-s of mu given the other
-tasks, cov theta_s = ((Sigma_0 + Sigma-bar_-s)^-1 + G_s)^-1, and theorem 1 holds with the prior N(., Sigma_0 +
-Sigma-bar_-s). It shows that the statement of claim 1 is true for any Sigma_0, with the root of the sum and so with the
-sum of the roots: with a = f(Q, sum over the others) >= L^2 lambda_1(Sigma-bar_-s),
+Sigma_0 gives cov theta_s <= (1 + l) Sigma~_s. "Leave-one-out" does too: with the covariance Sigma-bar_-s of mu
+given the other tasks, cov theta_s = ((Sigma_0 + Sigma-bar_-s)^-1 + G_s)^-1, and theorem 1 holds with the prior
+N(., Sigma_0 + Sigma-bar_-s). It shows that the statement of claim 1 is true for any
+Sigma_0, with the root of the sum and so with the sum of the roots: with a = f(Q, sum over the others) >=
+L^2 lambda_1(Sigma-bar_-s),
 
     f(A + a, c) - f(A, c) = a / ((1 + c A)(1 + c A + c a)) <= a (1 + c A) / (1 + c A + c a) <= h
 
 Sources: arXiv 2212.04720, sections 4 and 5 and its appendix; Laurent and Massart, Annals of Statistics 28, 2000, lemma
-1, for the constant. "Repaired", "apart", "posterior", the constants beyond alpha and other L and p are derived here.
+1, for the constant. "Repaired", "leave-one-out", "posterior", the constants beyond alpha and other L and p are derived
+here.
 """
 
 from dataclasses import dataclass
@@ -446,10 +448,10 @@ class Suboptimality(NamedTuple):
         Theorem 2, claim 2; None where matrices of Assumption 4 are not diagonal, or ``best`` was given for each task.
     flat : (m,) array
         Theorem 1 for each task alone, of FlatOPO.
-    repaired, apart : (m,) array
-        For any Sigma_0; ``apart`` is never above theorem 2, claim 1.
+    repaired, leave_one_out : (m,) array
+        For any Sigma_0; ``leave_one_out`` is never above theorem 2, claim 1.
     posterior : (m,) array
-        By the posterior covariance alone; with the default ``best`` never above ``apart``.
+        By the posterior covariance alone; with the default ``best`` never above ``leave_one_out``.
     """
 
     theorem_1: Array
@@ -458,7 +460,7 @@ class Suboptimality(NamedTuple):
     diagonal: Array | None
     flat: Array
     repaired: Array
-    apart: Array
+    leave_one_out: Array
     posterior: Array
 
     @property
@@ -576,7 +578,7 @@ def bounds(
         diagonal=epsilon(task) + epsilon(hyper_term_diagonal) if claim_2_holds else None,
         flat=epsilon(_shrunk(flat, info)),
         repaired=epsilon(task * (1.0 + excess) if np.isfinite(excess) else np.full(info.shape, np.inf)),
-        apart=epsilon(_shrunk(scale * others_variance, info)),
+        leave_one_out=epsilon(_shrunk(scale * others_variance, info)),
         posterior=epsilon(length**2 * own_variance / d),
     )
     return Bounds(

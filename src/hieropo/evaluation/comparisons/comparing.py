@@ -159,7 +159,7 @@ class Comparing:
 
 
 class Weighing:
-    """Gives rows of a log to estimators, with predictions that were fitted without the row that they correct.
+    """Passes rows of a log to estimators, with predictions that were fitted without the row that they correct.
 
     Parameters
     ----------

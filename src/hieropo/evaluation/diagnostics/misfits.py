@@ -274,8 +274,8 @@ _MAX_WORK = 4e9  # operations up to which actions are tested singly, some second
 _MIN_RESIDUAL = 1e-6  # share of a feature that the others do not explain
 
 
-class Bend(NamedTuple):
-    """One feature that is not in the model.
+class ScoreTest(NamedTuple):
+    """The score test of one feature that is not in the model.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class Curves:
         add_rows(units, table, residual[rows], row_weights.factors(), self._sums)
         self._rows += np.bincount(units, row_weights.counts(units.size), self._rows.size)
 
-    def bends(self, posterior: TaskPosterior, noise_var: Array) -> list[Bend]:
+    def score_tests(self, posterior: TaskPosterior, noise_var: Array) -> list[ScoreTest]:
         """Test all features that the model does not have already.
 
         Parameters
@@ -358,7 +358,7 @@ class Curves:
         )
         features = [(column, action) for column in columns for action in (-1, *single_actions)]
         matrices = unpack(self._sums, self._size).reshape(-1, K, self._size, self._size)
-        step, tests = max(1, _MAX_VECTORS // max(m * d, 1)), list[Bend]()
+        step, tests = max(1, _MAX_VECTORS // max(m * d, 1)), list[ScoreTest]()
         for start in range(0, len(features), step):
             tests.extend(self._tested(features[start : start + step], matrices, posterior, noise_var))
         return tests
@@ -383,7 +383,7 @@ class Curves:
 
     def _tested(
         self, features: list[tuple[int, int]], matrices: Array, posterior: TaskPosterior, noise_var: Array
-    ) -> Iterator[Bend]:
+    ) -> Iterator[ScoreTest]:
         k, units = self._width, self._rows.reshape(-1, self._actions)
         vectors = np.zeros((len(features), len(posterior.moments.keys), posterior.dim))
         sums = np.zeros((len(features), 3))
@@ -405,14 +405,14 @@ class Curves:
             if n > 1 and variance > _MIN_RESIDUAL * full:
                 z = score / np.sqrt(variance)
                 effect = np.sqrt(max(z * z - 1.0, 0.0) / n)
-                yield Bend(*feature, float(z), float(effect), float(2.0 * ndtr(-abs(z))))
+                yield ScoreTest(*feature, float(z), float(effect), float(2.0 * ndtr(-abs(z))))
 
 
 # least effects that are reported
 _VARIATION, _RATIO = 0.1, 1.25  # of noise sds: between groups, and of one group to all
 _SLOPE = 0.1  # change of the noise sd with one sd of a number
 _EXCESS = 1.0  # kurtosis
-_BEND, _SHIFT = 0.05, 0.1  # noise sds
+_LARGE_EFFECT, _SHIFT = 0.05, 0.1  # noise sds
 _SCALE = 1.1  # of residuals
 _DISTANCE_RATIO = 1.4  # of squared distances
 _MANY = 0.02  # share of tasks
@@ -566,9 +566,9 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
     return Misfit("heavy tails", tails.p, tails.excess, text if excess_beyond_noise >= _EXCESS else None)
 
 
-def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Misfit | None:
+def of_level(score_tests: Sequence[ScoreTest], actions: Sequence[Any] | None) -> Misfit | None:
     """Test for a shift of rewards, in rows that were not learned from."""
-    tests = [bend for bend in bends if bend.column < 0]
+    tests = [test for test in score_tests if test.column < 0]
     if not tests:
         return None
     worst, matters = _worst(tests)
@@ -580,14 +580,14 @@ def of_level(bends: Sequence[Bend], actions: Sequence[Any] | None) -> Misfit | N
 
 
 def of_curvature(
-    bends: Sequence[Bend], columns: Sequence[str], actions: Sequence[Any] | None, level: float
+    score_tests: Sequence[ScoreTest], columns: Sequence[str], actions: Sequence[Any] | None, level: float
 ) -> Misfit | None:
     """Test for a mean reward that is curved along a context column."""
-    tests = [bend for bend in bends if bend.column >= 0]
+    tests = [test for test in score_tests if test.column >= 0]
     if not tests:
         return None
     worst, matters = _worst(tests)
-    others = {columns[e.column] for e in tests if e.effect >= _BEND and e.p * len(tests) <= level}
+    others = {columns[e.column] for e in tests if e.effect >= _LARGE_EFFECT and e.p * len(tests) <= level}
     others.discard(columns[worst.column])
     more = f" It also curves along {', '.join(map(repr, sorted(others)[:_MAX_NAMED]))}." if others else ""
     text = (
@@ -598,15 +598,15 @@ def of_curvature(
     return Misfit("curvature", min(len(tests) * worst.p, 1.0), worst.effect, text if matters else None)
 
 
-def _worst(tests: Sequence[Bend]) -> tuple[Bend, bool]:
-    large = [bend for bend in tests if bend.effect >= _BEND]
+def _worst(tests: Sequence[ScoreTest]) -> tuple[ScoreTest, bool]:
+    large = [test for test in tests if test.effect >= _LARGE_EFFECT]
     candidates = large or tests
-    index = ordered([bend.p for bend in candidates], [-bend.effect for bend in candidates])[0]
+    index = ordered([test.p for test in candidates], [-test.effect for test in candidates])[0]
     return candidates[int(index)], bool(large)
 
 
-def _of(bend: Bend, actions: Sequence[Any] | None) -> str:
-    return "" if bend.action < 0 or actions is None else f" of action {actions[bend.action]!r}"
+def _of(test: ScoreTest, actions: Sequence[Any] | None) -> str:
+    return "" if test.action < 0 or actions is None else f" of action {actions[test.action]!r}"
 
 
 def of_actions(groups: Residuals, actions: Sequence[Any]) -> Misfit:

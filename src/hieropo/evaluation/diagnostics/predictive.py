@@ -26,11 +26,11 @@ from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.ties import ROUNDING, ordered
 from hieropo.errors import InputError, MismatchError
 from hieropo.evaluation.diagnostics.misfits import (
-    Bend,
     Curves,
     Misfit,
     Outlier,
     Residuals,
+    ScoreTest,
     residual_columns,
     summed,
 )
@@ -41,7 +41,7 @@ from hieropo.model.protocol import SinglePosterior, TaskPosterior
 from hieropo.moments.units import one_action
 from hieropo.rows.columns import RowWeights, check_codes, check_rows, contexts
 
-__all__ = ["Bend", "Checks", "Misfit", "Outlier", "PredictiveChecks"]
+__all__ = ["Checks", "Misfit", "Outlier", "PredictiveChecks", "ScoreTest"]
 
 
 BINS = 20
@@ -295,7 +295,7 @@ class Checks:
             pit=self._pit.copy(),
             alone=self._alone,
             gram=self._gram.copy(),
-            bends=tuple(self._curves.bends(self._posterior, self._noise)),
+            score_tests=tuple(self._curves.score_tests(self._posterior, self._noise)),
             distances=None if self._central is None else task_distances(self._central),
             outliers=_outliers(self._outliers, keys.values),
             values=None if self._values is None else tuple(self._values.tolist()),

@@ -13,11 +13,11 @@ from hieropo._utils.ties import ordered
 from hieropo.evaluation.diagnostics import misfits as tests
 from hieropo.evaluation.diagnostics.misfits import (
     SHARES,
-    Bend,
     Misfit,
     NoiseTest,
     Outlier,
     Residuals,
+    ScoreTest,
     noise_between,
 )
 from hieropo.evaluation.diagnostics.task_distances import TaskDistances
@@ -52,8 +52,8 @@ class PredictiveChecks:
         Rows whose features no other row has, so that they check nothing.
     gram : (K, c + 3, c + 3) array
         For each action, or for all, sums of products of 1, the size of a residual, the columns and the prediction.
-    bends : tuple of Bend
-        Tests of the squares of context columns.
+    score_tests : tuple of ScoreTest
+        Tests of a constant and of the squares of context columns.
     distances : TaskDistances or None
         Of each task from its prediction by the others; None for rows that were not learned from.
     outliers : tuple of Outlier
@@ -74,7 +74,7 @@ class PredictiveChecks:
     pit: Array
     alone: float
     gram: Array
-    bends: tuple[Bend, ...]
+    score_tests: tuple[ScoreTest, ...]
     distances: TaskDistances | None
     outliers: tuple[Outlier, ...]
     values: tuple[float, ...] | None
@@ -136,8 +136,8 @@ class PredictiveChecks:
         yield tests.of_scale(self.by_task.all, self._inflation, self.learned_rows)
         yield from noise
         means = (
-            tests.of_level(self.bends, self.actions),
-            tests.of_curvature(self.bends, self.columns, self.actions, self.level),
+            tests.of_level(self.score_tests, self.actions),
+            tests.of_curvature(self.score_tests, self.columns, self.actions, self.level),
         )
         yield from (misfit for misfit in (tails, *means) if misfit is not None)
         if self.by_action is not None and self.actions is not None and self.learned_from:

@@ -115,7 +115,7 @@ class OneHierarchy(Protocol):
         return self.hierarchy
 
     def parts(self) -> Iterator[Self]:
-        """Give the posterior under each hierarchy, in the order of ``weights``: this one."""
+        """Yield the posterior under each hierarchy, in the order of ``weights``: this one."""
         yield self
 
     def central(self) -> Self:
@@ -123,7 +123,7 @@ class OneHierarchy(Protocol):
         return self
 
     def task_slices(self, width: int) -> Iterator[slice]:  # noqa: ARG002 - of the interface of all posteriors
-        """Give one slice of all tasks: a mixture of such posteriors may condition all tasks anew for each slice."""
+        """Yield one slice of all tasks: a mixture of such posteriors may condition all tasks anew for each slice."""
         yield slice(0, len(self.moments))
 
     def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:

@@ -190,7 +190,7 @@ class GroupProfile(NamedTuple):
         return cls(rows, effects, (inner + inner.swapaxes(1, 2)) / 2, parent, log_det)
 
     def holds(self, sds: Array) -> bool:
-        """Say that the information is not too large to be formed beside the prior of each m."""
+        """Return True if the information is not too large to be formed beside the prior of each m."""
         return bool(np.square(sds).max() * _diagonals(self.information).max(initial=0.0) < FORMED)
 
     def at(self, sds: Array) -> list[tuple[Array, float]]:
