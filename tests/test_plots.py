@@ -77,6 +77,7 @@ def test_every_plot_draws_on_the_axes_that_is_given() -> None:
     assert len(plt.get_fignums()) == 1
 
 
+@pytest.mark.slow
 def test_pooling_leads_from_the_own_rows_to_the_posterior_mean() -> None:
     learner, _ = results(pscore="p")
     own, drawn = (np.asarray(line.get_xdata()) for line in plots.pooling(learner, "gift:visits").lines[:2])

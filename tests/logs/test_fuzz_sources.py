@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hieropo.doctor.examine import examine
@@ -182,6 +182,7 @@ def test_any_table_gives_finite_moments_or_a_refusal(form, tmp_path_factory):
 def test_any_table_is_examined_or_refused():
     seen = Counter()
 
+    @settings(max_examples=100)  # so many that a floor of them can be asked for
     @given(table=tables())
     def check(table):
         with warnings.catch_warnings():
@@ -211,6 +212,7 @@ GARBAGE = st.one_of(
 def test_any_bytes_are_read_or_refused(name, tmp_path_factory):
     seen = Counter()
 
+    @settings(max_examples=100)
     @given(content=GARBAGE, headed=st.booleans())
     def check(content, headed):
         path = tmp_path_factory.mktemp("log") / name

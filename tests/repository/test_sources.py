@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,14 @@ def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_packages(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -140,12 +146,12 @@ REFERENCE = re.compile(r":(mod|func|class|meth):`~?([A-Za-z_.]+)`")
 
 @pytest.mark.slow
 def test_references_in_docstrings_name_what_exists() -> None:
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+    trees = {path: tree(path) for path in modules()}
     places = {part for path in trees for part in (*path.relative_to(SOURCE).parent.parts, path.stem)}
     defined = {
         node.name
-        for tree in trees.values()
-        for node in ast.walk(tree)
+        for module in trees.values()
+        for node in ast.walk(module)
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
     strays = [
@@ -189,7 +195,7 @@ def test_first_lines_of_docstrings_say_what_is_returned_or_done() -> None:
         f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
         for folder in ("src", "experiments", "benchmarks", "scripts")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(path))
         if isinstance(node, kinds) and (docstring := ast.get_docstring(node)) and EVASIVE.match(docstring)
     ]
     assert not strays

@@ -95,6 +95,7 @@ def test_every_point_of_the_settings_is_committed(committed: Any, shipped_settin
         assert f"| {means['HierOPO']['mean']:.4f} ± {means['HierOPO']['se']:.4f} |" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [
     synthetic.Cell(0.5, 10, 50), synthetic.Cell(1.0, 10, 500), synthetic.Cell(0.5, 100, 500),
     synthetic.Cell(0.5, 10, 50, "contexts = 10, judged in them"),

@@ -229,6 +229,7 @@ def test_each_decision_that_the_paper_leaves_open_does_what_it_says() -> None:
     assert drawn(0, contexts=2).candidates.shape == (3, 100, 3, 2)
 
 
+@pytest.mark.slow
 def test_a_run_depends_on_seed_cell_and_number_alone() -> None:
     settings = settings_of(SMALL, "small.toml")
     first, second = list(synthetic.cells(settings))[:2]

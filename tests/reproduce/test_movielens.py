@@ -470,6 +470,7 @@ def test_every_figure_beyond_is_what_a_loop_finds(setup: Any) -> None:
     assert set(found) == {f"{name}: {figure}" for name in beyond.NAMES for figure in beyond.FIGURES}
 
 
+@pytest.mark.slow
 def test_what_is_from_the_log_alone_sees_nothing_else(setup: Any) -> None:
     settings, given = setup
     log = beyond.draw(settings, given, beyond.Cell(150), 0)

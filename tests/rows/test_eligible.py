@@ -87,6 +87,7 @@ def test_requests_and_later_logs_without_lists_are_refused(log: pa.Table, learne
     learner.evaluate(log.drop_columns("menu"), eligible=False, pscore="p")
 
 
+@pytest.mark.slow
 def test_a_gate_remembers_the_lists_that_its_harm_was_judged_with(
     log: pa.Table, unlisted: HierOPO, tmp_path: Path
 ) -> None:

@@ -215,6 +215,7 @@ ANY = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(ANY)
 def test_whatever_they_are(tmp_path_factory, ids):
