@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array
-from hieropo._utils.packed import triangle
+from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
 from hieropo.estimation.crossed.grid import compressed, determined, grid, group_sds, windows_around
@@ -302,9 +302,10 @@ class CrossedMixture:
 
     @property
     def _doubles(self) -> int:
-        """Of one conditioned node."""
+        """Of one conditioned node: sums, laws and slopes of its units, and laws of its tasks."""
         p = self.moments.unit_dim
-        return int(np.count_nonzero(self.moments.rows)) * 4 * p * p + len(self.moments) * 2 * p * p
+        square, units = 2 * p * p + p, int(np.count_nonzero(self.moments.rows))
+        return units * (2 * packed_size(p + 1) + square) + len(self.moments) * (packed_size(p + 1) + square)
 
     @cached_property
     def _prepared(self) -> Prepared:

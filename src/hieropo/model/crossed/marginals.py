@@ -18,6 +18,7 @@ from hieropo.model.steps import Split, TreeLevel
 from hieropo.moments.units import UnitMoments
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
+_PIECE = 512  # tasks whose vectors are multiplied at once
 
 
 class BlockMarginals(NamedTuple):
@@ -70,9 +71,31 @@ class AboveTasks(NamedTuple):
         """Return one group in place of the root."""
         return Root(self.mean[g], self.cov_root[g], self.effects[g], self.effect_roots[g], 0.0, 0.0)
 
+    def stacked(self) -> Array:
+        """Means, and roots behind them, of (beta, alpha) side by side: (G, (K + 1) p, 1 + D)."""
+        G, K, p, D = self.effect_roots.shape
+        stacked = np.empty((G, (K + 1) * p, 1 + D))
+        stacked[:, :p, 0], stacked[:, :p, 1:] = self.mean, self.cov_root
+        stacked[:, p:, 0] = self.effects.reshape(G, K * p)
+        stacked[:, p:, 1:] = self.effect_roots.reshape(G, K * p, D)
+        return stacked
+
     def of_rows(self, groups: Codes) -> "AboveTasks":
         """Return those of tasks that are in some groups (n,); of one group without a copy for each task."""
         return self if len(self.mean) == 1 else AboveTasks(*(values[groups] for values in self))
+
+
+class _Observed(NamedTuple):
+    """The observed tasks among n rows of moments: their places there and among all observed ones, and their units.
+
+    ``which`` is the place in ``seen`` of the task of each unit, ``u`` the unit, ``action`` its action.
+    """
+
+    seen: Codes
+    observed: Codes
+    which: Codes
+    u: Codes
+    action: Codes
 
 
 class TaskBlock(NamedTuple):
@@ -122,25 +145,6 @@ class TaskBlock(NamedTuple):
         roots = self.shrinkage @ (self.level_root[:, None] + self.above.effect_roots)
         return np.asarray(roots.reshape(n, K * p, -1))
 
-    def along(self, vectors: Array) -> tuple[Array, Array, Array]:
-        """Means (n, J), within (n, J, J) and shared (n, J, D) parts of v_js' theta_s, for vectors (n, J, d)."""
-        n, J, d = vectors.shape
-        weights = vectors.reshape(n, J, *self.shift.shape[1:])
-        turned, level = turned_weights(self.shrinkage, weights)
-        effects, effect_roots = self.above.effects, self.above.effect_roots
-        mean = np.einsum("njak,nak->nj", weights, self.shift)
-        mean += np.einsum("njk,nk->nj", level, self.level)
-        shared = level @ self.level_root
-        if len(effects) == 1:
-            mean += np.einsum("njak,ak->nj", turned, effects[0])
-            shared += turned.reshape(n, J, d) @ effect_roots.reshape(d, -1)
-        else:
-            mean += np.einsum("njak,nak->nj", turned, effects)
-            shared += turned.reshape(n, J, d) @ effect_roots.reshape(n, d, -1)
-        spread = np.einsum("njak,nakl->njal", weights, self.cov).reshape(n, J, d)
-        within = spread @ vectors.swapaxes(1, 2) + level @ self.level_cov @ level.swapaxes(1, 2)
-        return mean, within, shared
-
 
 class TaskLaws:
     """The laws of all tasks of some moments, given the log, from the messages of their units and what is above them.
@@ -176,7 +180,7 @@ class TaskLaws:
 
     @cached_property
     def _tasks(self) -> TaskMessages:
-        return TaskMessages.of(self.messages, self.hierarchy.level_cov)
+        return TaskMessages.of(self.messages.unkept(), self.hierarchy.level_cov)
 
     @property
     def step(self) -> int:
@@ -189,24 +193,28 @@ class TaskLaws:
         for first in range(0, len(rows), self.step):
             yield rows[first : first + self.step]
 
+    def _observed(self, rows: Codes) -> "_Observed":
+        """Find the observed tasks among some rows of the moments, and their units."""
+        place, starts = self._place[rows], self.messages.units.starts
+        seen = np.flatnonzero(place >= 0)
+        observed = place[seen]
+        counts = np.diff(starts)[observed]
+        which = np.repeat(np.arange(seen.size), counts)
+        u = np.repeat(starts[observed] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return _Observed(seen, observed, which, u, self.messages.units.action[u])
+
     def block(self, rows: Codes) -> TaskBlock:
         """Laws of the tasks at some rows of the moments; -1 is a task that the log does not have."""
-        n, above, place = len(rows), self.above.of_rows(self._group[rows]), self._place[rows]
+        n, above = len(rows), self.above.of_rows(self._group[rows])
         _, K, p, D = above.effect_roots.shape
         level, level_root = np.empty((n, p)), np.empty((n, p, D))
         level[:], level_root[:] = above.mean, above.cov_root
         level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
         shift, shrinkage = np.zeros((n, K, p)), np.tile(np.eye(p), (n, K, 1, 1))
         cov = np.tile(self.hierarchy.interaction_cov, (n, K, 1, 1))
-        seen = np.flatnonzero(place >= 0)
+        seen, observed, which, u, action = self._observed(rows)
         if seen.size:
-            tasks, laws, units = self._tasks, self._units, self.messages.units
-            observed = place[seen]
-            counts = np.diff(units.starts)[observed]
-            which = np.repeat(np.arange(seen.size), counts)
-            first = np.repeat(units.starts[observed] - np.cumsum(counts) + counts, counts)
-            u = first + np.arange(counts.sum())
-            action = units.action[u]
+            tasks, laws = self._tasks, self._units
             slopes = np.zeros((seen.size, p, K, p))
             slopes[which, :, action] = tasks.slopes[u]
             parents = above if len(above.mean) == 1 else above.of_rows(seen)
@@ -227,16 +235,68 @@ class TaskLaws:
     def along(self, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
         """As :meth:`CrossedPosterior.along`."""
         n, J, _ = vectors.shape
+        K, p, D = self.moments.n_actions, self.moments.unit_dim, self.above.cov_root.shape[2]
         offset = self.moments.units.offset
-        mean, within = np.empty((n, J)), np.empty((n, J, J))
-        shared = np.empty((n, J, self.above.cov_root.shape[2]))
-        for rows in self.pieces(np.arange(part.start, part.stop)):
-            some = slice(int(rows[0]) - part.start, int(rows[-1]) + 1 - part.start)
-            mean[some], within[some], shared[some] = self.block(rows).along(vectors[some])
+        mean, within, shared = np.empty((n, J)), np.empty((n, J, J)), np.empty((n, J, D))
+        _ = self._units, self._tasks  # computed once, before threads ask for them
+
+        def work(start: int) -> None:
+            some = slice(start, min(start + _PIECE, n))
+            rows = np.arange(part.start + some.start, part.start + some.stop)
+            weights = vectors[some].reshape(len(rows), J, K, p)
+            mean[some], within[some], shared[some] = self._along(rows, weights)
             if offset is not None:
-                weights = vectors[some].reshape(len(rows), J, self.moments.n_actions, -1)
                 mean[some] += weight_sums(weights) @ offset
+
+        in_threads(work, range(0, n, _PIECE), processors())
         return mean, within, shared
+
+    def _along(self, rows: Codes, weights: Array) -> tuple[Array, Array, Array]:
+        """Means (n, J), within (n, J, J) and shared (n, J, D) parts of v_js' theta_s, for weights v (n, J, K, p).
+
+        With t_sa = K_sa' v_sa and l_s = sum_a t_sa, what theta_s has from (beta, alpha) has the weights K_s' l_s of
+        beta, and t_sa - (W_s P_sa)' l_s of alpha_a, so that roots are multiplied once, by all tasks.
+        """
+        (n, J, K, p), above, units = weights.shape, self.above, self._observed(rows)
+        turned, shift, within = self._along_units(units, weights)
+        level = (turned - weights).sum(axis=2) + weight_sums(weights)
+        tasks, at, seen = self._tasks, units.observed, units.seen
+        of_beta, of_effects = level.copy(), turned
+        of_beta[seen] = level[seen] @ tasks.shrinkage[at]
+        slopes = level[seen[units.which]] @ tasks.slopes[units.u]
+        of_effects[seen[units.which], :, units.action] -= slopes
+        shift[seen] += np.einsum("njk,nk->nj", level[seen], tasks.shift[at])
+        level_cov = np.tile(self.hierarchy.level_cov, (n, 1, 1))
+        level_cov[seen] = tasks.cov[at]
+        within += (level @ level_cov) @ level.swapaxes(1, 2)
+        all_weights = np.concatenate([of_beta, of_effects.reshape(n, J, K * p)], axis=2)
+        if len(above.mean) == 1:
+            along = all_weights.reshape(n * J, (K + 1) * p) @ above.stacked()[0]
+            along = along.reshape(n, J, along.shape[1])
+        else:
+            along = all_weights @ above.of_rows(self._group[rows]).stacked()
+        return shift + along[:, :, 0], within, along[:, :, 1:]
+
+    def _along_units(self, units: "_Observed", weights: Array) -> tuple[Array, Array, Array]:
+        """K_sa' v_sa (n, J, K, p), and sums over units of v_sa' M~_sa B_sa (n, J) and v_sa' M~_sa v_sa (n, J, J)."""
+        (n, J, K, p), laws = weights.shape, self._units
+        turned, shift, within = weights.copy(), np.zeros((n, J)), np.zeros((n, J, J))
+        task = units.seen[units.which]
+        some = weights[task, :, units.action]
+        turned[task, :, units.action] = some @ laws.shrinkage[units.u]
+        if units.u.size:
+            starts = np.flatnonzero(np.diff(units.which, prepend=-1))
+            spread = (some @ unpack(laws.cov[units.u], p)) @ some.swapaxes(1, 2)
+            of_rows = (some @ laws.shift[units.u][:, :, None])[:, :, 0]
+            within[units.seen] = np.add.reduceat(spread, starts, axis=0)
+            shift[units.seen] = np.add.reduceat(of_rows, starts, axis=0)
+        if units.u.size < n * K:
+            unobserved = np.ones((n, K), dtype=np.bool_)
+            unobserved[task, units.action] = False
+            tasks, actions = np.nonzero(unobserved)
+            rest = weights[tasks, :, actions]
+            np.add.at(within, tasks, (rest @ self.hierarchy.interaction_cov) @ rest.swapaxes(1, 2))
+        return turned, shift, within
 
     def along_all(self, vectors: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Rows of some tasks, and what :meth:`along` gives of them, until all are through; vectors (J, m, d).
@@ -286,15 +346,6 @@ class TaskLaws:
             for a in range(K):
                 covs[rows, a] = pack(block.cov_of(a))
         return plus(means, self.moments.units.offset), covs
-
-
-def turned_weights(shrinkage: Array, weights: Array) -> tuple[Array, Array]:
-    """K_sa' v_sa (n, J, K, p) and their sums over actions, for K (n, K, p, p) and weights v (n, J, K, p).
-
-    Where the weights of a task add to 0 up to rounding, its level has exactly the weight sum_a (K_sa - I)' v_sa.
-    """
-    turned = np.einsum("nakl,njak->njal", shrinkage, weights)
-    return turned, (turned - weights).sum(axis=2) + weight_sums(weights)
 
 
 def weight_sums(weights: Array) -> Array:

@@ -180,6 +180,11 @@ class UnitMessages:
             return self
         return UnitMessages(self.units.piece(first, last), self.interaction_cov)
 
+    def unkept(self) -> "UnitMessages":
+        """Return these messages for one use: of many units they are computed anew, and nothing of them is kept."""
+        few = len(self.units.action) <= UNITS
+        return self if few else UnitMessages(self.units, self.interaction_cov)
+
     def of_tasks(self, tasks: Codes) -> "UnitMessages":
         """Return the messages of some of the observed tasks."""
         return UnitMessages(self.units.of_tasks(tasks), self.interaction_cov)
