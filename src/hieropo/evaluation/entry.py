@@ -358,8 +358,9 @@ def _fitted(
     per_action = subject.moments.per_action
     offset = subject.moments.offset
     parts = fold_moments(
-        batches(), subject.features, FOLDS, options.seed, per_action=per_action, offset=offset
-    )
+        batches(), subject.features, FOLDS, options.seed,
+        per_action=per_action, offset=offset, expected=int(first.counts.sum()),
+    )  # fmt: skip
     base: AnyMoments = subject.moments if overlap == "yes" else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
@@ -511,7 +512,10 @@ def best_pessimism(
         raise InputError(
             f"A pessimism cannot be chosen from this log. {propensities.refused} Give pessimism a number."
         )
-    parts = fold_moments(rows(), features, FOLDS, 0, per_action=per_action, offset=offset)
+    parts = fold_moments(
+        rows(), features, FOLDS, 0,
+        per_action=per_action, offset=offset, expected=int(first.counts.sum()),
+    )  # fmt: skip
     actions = first.counts.sum(axis=0)
     fitted = cross_fit(subject, parts, actions)
     if fitted.refused is not None:

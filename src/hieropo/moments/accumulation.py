@@ -63,6 +63,8 @@ class RunningSums:
         Blocks of sums of a task: one, or one for each action.
     offset : (dim + 1,) array, optional
         Coefficients of (phi, 1) that are subtracted from the rewards.
+    expected : int
+        Rows to come at least, where that is known: it decides about the backend as a batch of so many rows would.
     """
 
     dim: int
@@ -72,13 +74,18 @@ class RunningSums:
     layout: CirculantLayout
 
     def __init__(
-        self, dim: int, blocks: int = 1, keys: GrowingKeys | None = None, offset: Array | None = None
+        self,
+        dim: int,
+        blocks: int = 1,
+        keys: GrowingKeys | None = None,
+        offset: Array | None = None,
+        expected: int = 0,
     ) -> None:
-        self.dim, self.blocks, self.offset = dim, blocks, offset
+        self.dim, self.blocks, self.offset, self._expected = dim, blocks, offset, expected
         self.keys = GrowingKeys() if keys is None else keys
         self.layout = CirculantLayout(dim + 2)
         self.squares: RunningSums | None = None
-        self._sums = Region(self.layout.length)
+        self._sums = Region(self.layout.length, expected)
         self._counted: Array | None = None
         self._work: Work | None = None
 
@@ -95,12 +102,12 @@ class RunningSums:
         self._add(code, phi, reward, weights.factors())
         if weights.sampling_weight is not None:
             if self.squares is None:
-                self.squares = RunningSums(self.dim, self.blocks, self.keys)
+                self.squares = RunningSums(self.dim, self.blocks, self.keys, expected=self._expected)
             self.squares._add(code, phi, reward, weights.squared())
 
     def _add(self, code: Codes, phi: Array, reward: Array, factors: Array) -> None:
         self._work = Work.of(self.layout) if self._work is None else self._work
-        loops = backend.rows(code.size * self.layout.length)
+        loops = backend.rows(max(code.size, self._expected) * self.layout.length)
         loops.add_matrix(
             code, normalised(phi), normalised(reward), normalised(factors), self.running(), self._work
         )
@@ -192,7 +199,7 @@ class RunningSums:
         self.keys = GrowingKeys.after(keys)
         self._sums.take(table, rows, slots)
         if squares is not None:
-            self.squares = RunningSums(self.dim, self.blocks, self.keys)
+            self.squares = RunningSums(self.dim, self.blocks, self.keys, expected=self._expected)
             self.squares._sums.take(squares, rows, slots)
         counts = np.zeros_like(pairs)
         self.add_counts(counts, rows)
@@ -264,14 +271,20 @@ class Accumulator:
         Fingerprint of the feature map.
     offset : (d,) array, optional
         Of the moments: coefficients of a known part of the rewards.
+    expected : int
+        Rows to come at least, where that is known.
     """
 
     running: RunningSums
 
-    def __init__(self, dim: int, *, features: str | None = None, offset: Array | None = None) -> None:
+    def __init__(
+        self, dim: int, *, features: str | None = None, offset: Array | None = None, expected: int = 0
+    ) -> None:
         self._dim = dim
         self._features, self._offset = features, offset
-        self.running = RunningSums(dim, offset=None if offset is None else np.append(offset, 0.0))
+        self.running = RunningSums(
+            dim, offset=None if offset is None else np.append(offset, 0.0), expected=expected
+        )
 
     def __repr__(self) -> str:
         return f"Accumulator({counted(self._dim, 'feature')}, {counted(len(self.running), 'task')} so far)"

@@ -99,10 +99,12 @@ class Region:
     ----------
     length : int
         Doubles of a code.
+    expected : int
+        Codes of which as many sums, or rows, are to come at least; it decides about the backend.
     """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, expected: int = 0) -> None:
+        self.length, self._expected = length, expected
         self._memory = _Memory()
 
     @property
@@ -124,7 +126,7 @@ class Region:
         Codes beyond ``position`` have no sums.
         """
         self.reach(tasks * before)
-        arranged = Region(self.length)
+        arranged = Region(self.length, self._expected)
         arranged.reach(tasks * after)
         old, new, step = (
             before * self.length,
@@ -171,7 +173,7 @@ class Region:
 
     def _move(self, piece: tuple[int, int], table: Array, rows: Codes, slots: Slots, *, back: bool) -> bool:
         first, count = piece
-        loops = backend.rows(count * self.length)
+        loops = backend.rows(max(count, self._expected) * self.length)
         table_rows, source, target = normalised(rows), normalised(slots.source), normalised(slots.target)
         address = self.address + 8 * self.length * first
         return bool(

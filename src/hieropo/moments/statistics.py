@@ -283,7 +283,11 @@ class Moments:
         first, other = self.covering(other.keys).around(offset), other.around(offset)
         slots = first.keys.locate(other.keys.values)
         sums, rows, log_precision = first.sums.copy(), first.rows.copy(), first.log_precision.copy()
-        sums[slots] += sign * other.sums
+        in_order = slots.size == len(sums) and bool((slots == np.arange(slots.size)).all())
+        if in_order:
+            (np.add if sign > 0 else np.subtract)(sums, other.sums, out=sums)
+        else:
+            sums[slots] += sign * other.sums
         rows[slots] += sign * other.rows
         log_precision[slots] += sign * other.log_precision
         squares = None
@@ -291,7 +295,7 @@ class Moments:
             squares = first.all_squares().copy()
             squares[slots] += sign * other.all_squares()
         if sign < 0:
-            emptied = slots[_emptied(sums[slots], rows[slots], other)]
+            emptied = _emptied(sums, rows, slots, other)
             for table in (sums, rows, log_precision, *(() if squares is None else (squares,))):
                 table[emptied] = 0.0
             _clear_rounding(sums, slots, other.sums, self.dim + 2)
@@ -378,11 +382,12 @@ def subtract_offset(sums: Array, o: Array) -> Array:
     return shifted
 
 
-def _emptied(sums: Array, rows: Array, taken: Moments) -> NDArray[np.bool_]:
-    """Return True for tasks (n,) that have only rounding errors left after ``taken`` was subtracted."""
-    rest = np.abs(sums).max(axis=1, initial=0.0)
-    few = np.abs(rows) <= _ROUNDING * np.abs(taken.rows)
-    return np.asarray(few & (rest <= _ROUNDING * np.abs(taken.sums).max(axis=1, initial=0.0)))
+def _emptied(sums: Array, rows: Array, slots: Codes, taken: Moments) -> Codes:
+    """Return the slots of tasks that have only rounding errors left after ``taken`` was subtracted."""
+    few = np.flatnonzero(np.abs(rows[slots]) <= _ROUNDING * np.abs(taken.rows))
+    rest = np.abs(sums[slots[few]]).max(axis=1, initial=0.0)
+    empty = rest <= _ROUNDING * np.abs(taken.sums[few]).max(axis=1, initial=0.0)
+    return np.asarray(slots[few[empty]])
 
 
 def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:

@@ -303,6 +303,8 @@ class UnitAccumulator:
         Gives each action its own coefficients: ``per_action(...)`` or ``indicator(...)``.
     offset : (d,) array, optional
         Offset of the moments, the same for each action.
+    expected : int
+        Rows to come at least, where that is known.
 
     Raises
     ------
@@ -312,7 +314,7 @@ class UnitAccumulator:
 
     running: RunningSums
 
-    def __init__(self, features: FeatureMap, *, offset: Array | None = None) -> None:
+    def __init__(self, features: FeatureMap, *, offset: Array | None = None, expected: int = 0) -> None:
         row = one_action(features)
         if row is None or features.actions is None:
             raise InputError(
@@ -324,7 +326,7 @@ class UnitAccumulator:
         self._n_actions = len(features.actions)
         self._offset = None if offset is None else offset[: row.dim].copy()
         self.running = RunningSums(
-            row.dim - row.intercept, self._n_actions, offset=_of_rows(self._offset, row)
+            row.dim - row.intercept, self._n_actions, offset=_of_rows(self._offset, row), expected=expected
         )  # the 1 of z is the intercept's too
 
     def add(

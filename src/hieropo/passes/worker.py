@@ -282,12 +282,15 @@ def _resumed(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulato
 
 
 def accumulator(
-    features: FeatureMap, *, per_action: bool, offset: Array | None = None
+    features: FeatureMap, *, per_action: bool, offset: Array | None = None, expected: int = 0
 ) -> Accumulator | UnitAccumulator:
-    """Return an accumulator for the rows of a log, with an offset (d,); ``per_action`` keeps sums per action."""
+    """Return an accumulator for the rows of a log, with an offset (d,); ``per_action`` keeps sums per action.
+
+    ``expected`` is the number of rows to come at least, where that is known.
+    """
     if per_action:
-        return UnitAccumulator(features, offset=offset)
-    return Accumulator(features.dim, features=features.fingerprint, offset=offset)
+        return UnitAccumulator(features, offset=offset, expected=expected)
+    return Accumulator(features.dim, features=features.fingerprint, offset=offset, expected=expected)
 
 
 def add_rows(

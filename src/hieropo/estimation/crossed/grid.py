@@ -32,7 +32,7 @@ from hieropo.model.steps import upper_factor
 from hieropo.moments.units import UnitMoments
 
 _NODES = 7  # of one standard deviation above 0
-_LEVEL_NODES = 5  # of l, which decides nothing
+LEVEL_NODES = 5  # of l, which decides nothing
 _ENOUGH = 3.0  # effective nodes of a standard deviation, from which its window is narrow enough
 _NARROWER = 0.8  # share of a window that is left of it, up to which it is narrowed once more
 _ROUNDS = 8
@@ -167,33 +167,29 @@ def _mode(log_evidence: Callable[[float], float], *, zero: bool) -> float:
 Axes = tuple[Axis, Axis, Axis, Axis]
 
 
-def windows_around(action_sd: Array, interaction_sd: Array) -> tuple[Window, Window]:
-    """Return windows of a and m for a log like one whose nodes with weight have these standard deviations (H,)."""
-    return _window_around(action_sd), _window_around(interaction_sd)
+def window_around(sds: Array, nodes: int = _NODES) -> Window:
+    """Return a window for a log like one whose nodes with weight have these standard deviations (H,).
 
-
-def _window_around(sds: Array) -> Window:
-    """Return a window wider than the nodes above 0, since relative sizes of columns that are learned anew move them.
-
-    Up to a ratio of ``_SPAN`` between its ends, nodes of m cost nothing.
+    It is wider than the nodes above 0, since relative sizes of columns that are learned anew move them. Up to a ratio
+    of ``_SPAN`` between its ends, nodes of m cost nothing.
     """
     above = sds[sds > 0]
     if not above.size:
-        return Window()
+        return Window(nodes=nodes)
     low, high = float(above.min()), float(above.max())
     middle = (low * high) ** 0.5
     u = 2 / np.pi * np.arctan([low, high, middle / _SPAN**0.5, middle * _SPAN**0.5])
     margin = _MARGIN * (u[1] - u[0])
     low, high = float(min(u[0] - margin, u[2])), float(max(u[1] + margin, u[3]))
-    return Window(max(low, 0.0), min(high, 1.0))
+    return Window(max(low, 0.0), min(high, 1.0), nodes)
 
 
 def grid(
-    moments: UnitMoments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window] | None = None
+    moments: UnitMoments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window, Window] | None = None
 ) -> tuple[Axes, Array, Array]:
     """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all.
 
-    ``similar`` are windows of a and m of a similar log. Where they hold, all but one of the parts are left out.
+    ``similar`` are windows of a, l and m of a similar log. Where they hold, all but one of the parts are left out.
     """
     tasks = TasksInOrder.of(moments)
     if similar is not None and not groups.levels:
@@ -201,7 +197,7 @@ def grid(
         if resolved is not None:
             return resolved
     units, part = _PILOT, tasks.part(_PILOT)
-    windows: Windows = Window(), Window(nodes=_LEVEL_NODES), Window(), Window(nodes=_LEVEL_NODES)
+    windows: Windows = Window(), Window(nodes=LEVEL_NODES), Window(), Window(nodes=LEVEL_NODES)
     level, varied = None, False
     while True:
         while part is not moments and part.n_rows < _ROWS * moments.unit_dim:
@@ -219,17 +215,24 @@ def grid(
 
 
 def _grid_in(
-    similar: tuple[Window, Window], moments: UnitMoments, part: UnitMoments, shapes: Shapes, groups: Groups
+    similar: tuple[Window, Window, Window],
+    moments: UnitMoments,
+    part: UnitMoments,
+    shapes: Shapes,
+    groups: Groups,
 ) -> tuple[Axes, Array, Array] | None:
-    """Return the grid over windows of a and m, with l from a part of the tasks; None where the windows do not hold."""
+    """Return the grid over some windows, with l from a part of the tasks; None where the windows do not hold."""
     if part is moments or part.n_rows < _ROWS * moments.unit_dim:
         return None
-    action, interaction = similar
-    of_groups = Window(nodes=_LEVEL_NODES)
+    action, level_window, interaction = similar
+    of_groups = Window(nodes=LEVEL_NODES)
     middle = replace(interaction, nodes=1)  # l hardly depends on m
     search = _Search.of(part, shapes, groups)
-    _, axes, weights, _ = search.resolved((action, Window(nodes=_LEVEL_NODES), middle, of_groups), None)
-    level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
+    narrowed, axes, weights, _ = search.resolved((action, level_window, middle, of_groups), None)
+    of_level = weights.sum(axis=(0, 2, 3))
+    if not narrowed[1].holds(of_level):
+        return None
+    level = float(np.exp(_mean(np.log(axes[1].nodes), of_level)))
     varied = float(weights[:, :, 0].sum()) < _CERTAIN
     search = _Search.of(moments, shapes, groups)._replace(varied=varied)
     windows, axes, weights, squares = search.resolved((action, of_groups, interaction, of_groups), level)
@@ -309,6 +312,8 @@ class _Search(NamedTuple):
                 windows = windows[0], windows[1], replace(windows[2], nodes=_CURVE_NODES), windows[3]
                 continue
             weights, squares = self._weights(axes, curve)
+            if float(weights[:, :, 0].sum()) < _CERTAIN:
+                self = self._replace(varied=True)  # noqa: PLW0642
             shares = _marginals(weights)
             if level is not None:
                 shares[1] = np.zeros(0)

@@ -33,7 +33,16 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.text import agreeing, counted
 from hieropo.errors import InputError, NumericalError, warn
-from hieropo.estimation.crossed.grid import compressed, determined, grid, group_sds, windows_around
+from hieropo.estimation.crossed.grid import (
+    LEVEL_NODES,
+    Groups,
+    Window,
+    compressed,
+    determined,
+    grid,
+    group_sds,
+    window_around,
+)
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -58,6 +67,7 @@ _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
 _FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
+_TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
 _POINTS = 200  # quantiles of a ratio, and of its unit, in intervals of their product
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 
@@ -397,6 +407,8 @@ def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -
     """Means (..., p) and packed covariances (..., p (p + 1) / 2) of mixtures, from those under each hierarchy."""
     i, j = triangle(p)
     first, cov = next(laws)  # squares of differences from the first keep digits
+    if weights.size == 1:
+        return first, cov
     mean, covs = np.zeros_like(first), weights[0] * cov
     square = np.zeros_like(cov)
     for weight, (part_mean, part_cov) in zip(weights[1:], laws, strict=True):
@@ -479,9 +491,27 @@ def integrate_crossed(
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern, start)
         shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)
-    windows = None if similar is None else windows_around(similar.action_sd, similar.interaction_sd)
-    axes, weights, squares = grid(moments, shapes, groups, windows)
-    least = least_noise(moments)
+    if similar is not None:
+        some = part_of_tasks(moments, _TOLD_UNITS)
+        told = _hierarchies(moments, shapes, groups, metadata, similar, some)
+        if some is moments or told.determined:
+            return told
+    return _hierarchies(moments, shapes, groups, metadata, similar, moments)
+
+
+def _hierarchies(
+    moments: UnitMoments,
+    shapes: Shapes,
+    groups: Groups,
+    metadata: Metadata | None,
+    similar: CrossedHierarchies | None,
+    some: UnitMoments,
+) -> CrossedHierarchies:
+    """Integrate the common standard deviations over the rows of some of the tasks."""
+    dof = some.n_rows - some.unit_dim
+    windows = None if similar is None else _windows_around(similar)
+    axes, weights, squares = grid(some, shapes, groups, windows)
+    least = least_noise(some)
     if squares.ravel()[weights.argmax()] < 2 * dof * least:
         warn(
             f"Rewards are without noise given the features; their noise is kept at a variance of {least:.3g}, far "
@@ -493,12 +523,22 @@ def integrate_crossed(
     share = weights[kept] / weights[kept].sum()
     s2 = squares[kept] / max(dof - 2, 1.0)
     of_groups = np.tile(groups.level_sds, (share.size, 1)), np.tile(groups.interaction_sds, (share.size, 1))
-    if levels:
+    if groups.levels:
         of_groups[1][:, 0] = group_m
     sds = a, level, m, group_m
     once = similar is not None and determined(moments, shapes, share, sds)
     few = np.zeros(share.size) if once else compressed(share, sds)
-    return CrossedHierarchies(share, a, level_sd, m, s2, few, shapes, *of_groups, levels, metadata)
+    return CrossedHierarchies(share, a, level_sd, m, s2, few, shapes, *of_groups, groups.levels, metadata)
+
+
+def _windows_around(similar: CrossedHierarchies) -> tuple[Window, Window, Window]:
+    """Return windows of a, l and m for a log like that of some hierarchies."""
+    level_sd = similar.level_sd / np.sqrt(1 + similar.interaction_sd**2)
+    return (
+        window_around(similar.action_sd),
+        window_around(level_sd, LEVEL_NODES),
+        window_around(similar.interaction_sd),
+    )
 
 
 def _with_metadata(moments: UnitMoments, metadata: Metadata | None) -> tuple[UnitMoments, Pattern]:

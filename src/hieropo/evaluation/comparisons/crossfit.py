@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo._utils.progress import steps
 from hieropo._utils.text import counted
+from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.evaluation.passes.judging import Predictions
 from hieropo.evaluation.passes.subject import AnyMoments, Subject
@@ -150,7 +152,7 @@ def cross_fit(
     """
     all_moments: Any = subject.moments if base is None else base
     features = subject.features
-    rests: list[Any] = [all_moments - part for part in parts]
+    rests: list[Any] = in_threads(lambda part: all_moments - part, parts, processors())
     without_fold = tuple(rests)
     missing: tuple[int, ...] = ()
     try:
@@ -159,19 +161,24 @@ def cross_fit(
             missing = tuple(sorted({code for rest in rests for code in open_actions(rest, features, size)}))
             if missing:
                 rests, features = _without(rests, subject, missing, size)
-        learned = (
-            _learned(subject, rest, features) for rest in steps(rests, "Learning without fold", len(rests))
-        )
-        return CrossFit(tuple(learned), missing, rests=without_fold)
+        return CrossFit(tuple(_learned(subject, rests, features)), missing, rests=without_fold)
     except NumericalError as error:
         return CrossFit((), missing, _refusal(subject.features, missing, counts, error))
 
 
-def _learned(subject: Subject, rest: AnyMoments, features: FeatureMap) -> LCBPolicy:
-    with warnings.catch_warnings():
+def _learned(subject: Subject, rests: Sequence[AnyMoments], features: FeatureMap) -> list[LCBPolicy]:
+    """Learn a policy from each of some moments; the folds share the processors."""
+    numbers = iter(steps(range(len(rests)), "Learning without fold", len(rests)))
+    lock = Lock()
+
+    def learned(rest: AnyMoments) -> LCBPolicy:
+        with lock:
+            next(numbers)
+        return LCBPolicy(subject.relearn(rest, features), features, pessimism=subject.plain.pessimism)
+
+    with warnings.catch_warnings():  # of the process, so that threads must not set them
         warnings.simplefilter("ignore", HieropoWarning)  # given when the policy was learned
-        posterior = subject.relearn(rest, features)
-    return LCBPolicy(posterior, features, pessimism=subject.plain.pessimism)
+        return in_threads(learned, rests, processors())
 
 
 def _without(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import LogError
 from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
@@ -329,9 +330,12 @@ def fold_moments(
     *,
     per_action: bool,
     offset: Array | None = None,
+    expected: int = 0,
 ) -> list[AnyMoments]:
-    """Return the moments of each fold."""
-    parts = [accumulator(features, per_action=per_action, offset=offset) for _ in range(folds)]
+    """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known."""
+    parts = [
+        accumulator(features, per_action=per_action, offset=offset, expected=expected) for _ in range(folds)
+    ]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
         for k, part in enumerate(parts):
@@ -339,7 +343,7 @@ def fold_moments(
             if rows.size:
                 with placed(batch):
                     add_rows(part, features, batch, codes, rows)
-    return [part.moments() for part in parts]
+    return in_threads(lambda part: part.moments(), parts, processors())
 
 
 def _codes(features: FeatureMap, batch: Batch) -> Codes:
