@@ -20,6 +20,7 @@ from hieropo.cli.commands.join import join_command
 from hieropo.cli.commands.moments import moments_command
 from hieropo.cli.commands.report import report_command
 from hieropo.cli.commands.reproduce import reproduce_group
+from hieropo.cli.commands.serve import serve_command, status_command
 from hieropo.cli.completion import add_completion
 from hieropo.cli.console import Program, example
 
@@ -57,6 +58,8 @@ main.add_command(report_command)
 main.add_command(decide_command)
 main.add_command(inspect_command)
 main.add_command(explain_command)
+main.add_command(serve_command)
+main.add_command(status_command)
 main.add_command(join_command)
 main.add_command(convert_command)
 main.add_command(demo_command)

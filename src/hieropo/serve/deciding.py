@@ -1,0 +1,421 @@
+"""One version of the policy as the service asks it, and the draw of an action with its exact propensity."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from hieropo._utils.arrays import Array
+from hieropo.decisions.choosing import answer
+from hieropo.decisions.deciding import request_columns
+from hieropo.decisions.new_tasks import NewTasks
+from hieropo.decisions.requests import RequestReader
+from hieropo.errors import HieropoError, InputError, UnknownTaskError
+from hieropo.learners.loading import load_posterior
+from hieropo.logs.arrow.writing import id_column
+from hieropo.logs.engines.tables import TableSource
+from hieropo.model.task_levels import TaskLevels
+from hieropo.policies.gating import GatedPolicy
+from hieropo.policies.lower_bound import Choices, LCBPolicy
+from hieropo.policies.sampling import best_probabilities
+from hieropo.rows.batches import Roles, column_tuple
+from hieropo.serve.columns import RecordColumns, as_kind
+from hieropo.serve.messages import DecideRequest, Mode
+from hieropo.serve.settings import Settings
+from hieropo.storage.load import StoredPolicy, load_policy
+
+_ELIGIBLE = "__eligible__"
+_NO_CHOICE = InputError(
+    "The policy can choose no action: no eligible action is known to it, the context is too large, or it refuses tasks "
+    "that are not in its log. Correct the request, or name the incumbent's action in it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Posterior of the expected rewards of n requests, for the actions of the policy, and its choices.
+
+    Parameters
+    ----------
+    index, mean, sd : (n, top) array
+        Actions by lower bound, the best first, -1 where there are no more; mean and sd of their expected rewards.
+    known : (n,) bool
+        The task is in the log.
+    kept : (n,) bool
+        The gate leaves the task to the incumbent.
+    refused : dict
+        Errors of requests for which no action can be chosen, by position.
+    """
+
+    index: Any
+    mean: Array
+    sd: Array
+    known: Any
+    kept: Any
+    refused: dict[int, HieropoError]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The action that was done in one request, and its probability.
+
+    Parameters
+    ----------
+    action : id
+    propensity : float
+    mode : {"policy", "explore", "gate", "shadow", "fallback"}
+    probabilities : sequence of pairs (action, probability)
+        Of all actions with a positive probability.
+    mean, sd : float or None
+        Posterior of the expected reward of the action; None for an action that the policy does not know.
+    would : id or None
+        The action that the policy would have taken, where the incumbent's was done.
+    control : bool
+        The decision was left to the incumbent by the control share.
+    """
+
+    action: Any
+    propensity: float
+    mode: Mode
+    probabilities: Sequence[tuple[Any, float]]
+    mean: float | None = None
+    sd: float | None = None
+    would: Any = None
+    control: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """One version of the policy, ready to decide.
+
+    Parameters
+    ----------
+    number : int
+        Of the version.
+    stored : StoredPolicy
+    columns : RecordColumns
+    noise_sd : float
+        Of a reward.
+    """
+
+    number: int
+    stored: StoredPolicy
+    columns: RecordColumns
+    noise_sd: float
+    actions: tuple[Any, ...] = field(init=False)
+    codes: dict[Any, int] = field(init=False)
+    _new_tasks: NewTasks | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        features = self.stored.features
+        assert features is not None
+        assert features.actions is not None
+        object.__setattr__(self, "actions", tuple(_plain(action) for action in features.actions))
+        object.__setattr__(self, "codes", {action: code for code, action in enumerate(self.actions)})
+        object.__setattr__(self, "_new_tasks", _new_tasks(self.stored))
+
+    @classmethod
+    def load(cls, number: int, path: Path, columns: RecordColumns) -> Self:
+        """Load a version from its directory.
+
+        Raises
+        ------
+        ArtifactError
+            The directory is no policy, or is damaged.
+        InputError
+            The policy does not read the columns of the record.
+        """
+        stored = load_policy(path)
+        roles = roles_of(stored)
+        features = stored.features
+        assert features is not None
+        if features.actions is None:
+            raise InputError(
+                "The policy has no list of actions, so that it cannot answer requests that name actions. Fit with "
+                "an action column."
+            )
+        terms = getattr(features, "terms", None)
+        context = features.columns if terms is None else terms.sources
+        wanted = (
+            tuple(name for name, _ in columns.task), columns.action, tuple(name for name, _ in columns.context),
+            tuple(name for name, _ in columns.levels), tuple(name for name, _ in columns.metadata),
+        )  # fmt: skip
+        reads = column_tuple(roles.task), roles.action, tuple(context), roles.levels, roles.metadata
+        if reads != wanted:
+            raise InputError(
+                f"The policy reads the columns {reads}, and the record has {wanted}, so that the two do not join. Fit "
+                "the policy with the columns of the record, or start a new state."
+            )
+        noise = stored.provenance.get("noise_sd")
+        return cls(number, stored, columns, 1.0 if noise is None else float(noise))
+
+    @property
+    def policy(self) -> LCBPolicy | GatedPolicy:
+        """Return the policy, with its gate if it has one."""
+        return self.stored.policy
+
+    @property
+    def simple(self) -> bool:
+        """Return True where contexts are numbers and tasks have no groups, so that requests need no table."""
+        return self._new_tasks is None and getattr(self.stored.features, "terms", None) is None
+
+    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], *, top: int) -> Scores:
+        """Return the posterior of the best ``top`` eligible actions of each request.
+
+        ``requests`` are checked by :meth:`RecordColumns.check`.
+        """
+        masks = self._masks(requests)
+        if self.simple:
+            return self._score_numbers(tasks, requests, masks, top)
+        return self._score_rows(tasks, requests, masks, top)
+
+    def _masks(self, requests: Sequence[DecideRequest]) -> Any:
+        """Return which known actions (n, K) each request allows; None where all are allowed."""
+        if all(request.eligible is None and request.exclude is None for request in requests):
+            return None
+        masks = np.ones((len(requests), len(self.actions)), dtype=np.bool_)
+        for row, request in enumerate(requests):
+            if request.eligible is not None:
+                masks[row] = False
+                masks[row, [self.codes[action] for action in request.eligible if action in self.codes]] = True
+            if request.exclude:
+                masks[row, [self.codes[action] for action in request.exclude if action in self.codes]] = False
+        return masks
+
+    def _score_numbers(
+        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
+    ) -> Scores:
+        policy = self.policy
+        inner = policy.policy if isinstance(policy, GatedPolicy) else policy
+        keys = policy.table.keys
+        ids = id_array(tasks)
+        located = np.asarray(keys.locate(ids), dtype=np.int64)
+        refused: dict[int, HieropoError] = {}
+        try:
+            choices = inner.choose_many(
+                ids, self.columns.matrix(requests), eligible=masks, top=top, located=located, refused=refused
+            )
+        except UnknownTaskError:
+            choices = Choices(np.full((len(ids), top), -1), *np.full((3, len(ids), top), np.nan))
+            refused = dict.fromkeys(range(len(ids)), _NO_CHOICE)
+        refused = dict.fromkeys(refused, _NO_CHOICE)
+        kept = ~policy.passes_rows(located) if isinstance(policy, GatedPolicy) else None
+        return Scores(choices.index, choices.mean, choices.sd, located >= 0, kept, refused)
+
+    def _score_rows(
+        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
+    ) -> Scores:
+        """Return the scores of requests whose contexts are encoded by terms, or whose tasks have groups."""
+        table = self._table(tasks, requests, masks)
+        roles = roles_of(self.stored)
+        features = self.stored.features
+        assert features is not None
+        columns = request_columns(
+            features,
+            self._new_tasks,
+            task=roles.task,
+            carried=(),
+            eligible=None if masks is None else _ELIGIBLE,
+        )
+        (batch,) = RequestReader(TableSource(table, "request"), columns, strict=False).batches()
+        policy = self.policy
+        inner = policy.policy if isinstance(policy, GatedPolicy) else policy
+        answers = answer(inner, batch, self._new_tasks, top=top, strict=False)
+        refused: dict[int, HieropoError] = {}
+        for fault in answers.faults:
+            column = f" (column {fault.column!r})" if fault.column else ""
+            error = InputError(
+                f"The policy cannot decide the request: {fault.reason}{column}. Correct the request, or name the "
+                "incumbent's action in it."
+            )
+            refused.update(dict.fromkeys(np.flatnonzero(fault.bad).tolist(), error))
+        kept = None
+        if isinstance(policy, GatedPolicy):
+            kept = ~policy.passes_rows(np.asarray(policy.table.keys.locate(id_array(tasks)), dtype=np.int64))
+        choices = answers.choices
+        return Scores(choices.index, choices.mean, choices.sd, answers.task_known, kept, refused)
+
+    def _table(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> pa.Table:
+        empty = self.columns.schema()
+        arrays: dict[str, pa.Array] = {}
+        for part, (name, _) in enumerate(self.columns.task):
+            values = [task[part] if isinstance(task, tuple) else task for task in tasks]
+            arrays[name] = pa.array(values, empty.field(name).type)
+        for name, kind in self.columns.values:
+            values = [as_kind(request.context.get(name), kind) for request in requests]
+            arrays[name] = pa.array(values, empty.field(name).type)
+        if masks is not None:
+            ids = id_column(self.actions)
+            lists = [ids.take(pa.array(np.flatnonzero(mask))).to_pylist() for mask in masks]
+            arrays[_ELIGIBLE] = pa.array(lists, pa.list_(ids.type))
+        return pa.table(arrays)
+
+    def eligible(self, request: DecideRequest) -> list[Any]:
+        """Return the actions that a request allows, in its order; those of the policy where it names none."""
+        listed = list(dict.fromkeys(self.actions if request.eligible is None else request.eligible))
+        if not request.exclude:
+            return listed
+        excluded = set(request.exclude)
+        return [action for action in listed if action not in excluded]
+
+
+def settle(
+    engine: Engine,
+    request: DecideRequest,
+    scores: Scores,
+    row: int,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> tuple[Outcome, list[Any]]:
+    """Return the action that is done in one scored request, and the eligible actions.
+
+    Raises
+    ------
+    InputError
+        No action can be done: none is eligible or known, or the incumbent's is needed and not named.
+    """
+    eligible = engine.eligible(request)
+    incumbent = request.incumbent
+    if incumbent is None and isinstance(engine.policy, GatedPolicy):
+        incumbent = _plain(engine.policy.incumbent)
+    error = scores.refused.get(row)
+    if error is not None or int(scores.index[row, 0]) < 0:
+        return _fallen_back(error, incumbent), eligible or [incumbent]
+    policy = _policy_probabilities(engine, scores, row, eligible, settings)
+    if settings.shadow:
+        return _kept(engine, scores, row, incumbent, "shadow", policy, rng), eligible
+    if scores.kept is not None and bool(scores.kept[row]):
+        return _kept(engine, scores, row, incumbent, "gate", policy, rng), eligible
+    return _drawn(engine, scores, row, policy, incumbent, settings, rng), eligible
+
+
+def _fallen_back(error: HieropoError | None, incumbent: Any) -> Outcome:
+    if incumbent is not None:
+        return Outcome(incumbent, 1.0, "fallback", [(incumbent, 1.0)])
+    raise (
+        error
+        if error is not None
+        else InputError("No action is eligible, so that none can be chosen. Name one.")
+    )
+
+
+def _policy_probabilities(
+    engine: Engine, scores: Scores, row: int, eligible: list[Any], settings: Settings
+) -> dict[Any, float]:
+    """Return the probability f + (1 - sum f) w of each eligible action, f = floor / K."""
+    best = engine.actions[int(scores.index[row, 0])]
+    weights = {best: 1.0}
+    if settings.exploration == "sampling":
+        index = scores.index[row]
+        index = index[index >= 0]
+        shares = best_probabilities(scores.mean[row, : index.size], scores.sd[row, : index.size])
+        weights = {
+            engine.actions[code]: share for code, share in zip(index.tolist(), shares.tolist(), strict=True)
+        }
+    if settings.exploration == "none" or (settings.floor == 0 and settings.exploration == "floor"):
+        return {best: 1.0}
+    share = settings.floor / len(eligible)
+    rest = 1.0 - settings.floor
+    return {action: share + rest * weights.get(action, 0.0) for action in eligible}
+
+
+def _kept(
+    engine: Engine, scores: Scores, row: int, incumbent: Any, mode: Mode, policy: dict[Any, float],
+    rng: np.random.Generator,
+) -> Outcome:  # fmt: skip
+    """Return the outcome of a decision that is the incumbent's for certain."""
+    if incumbent is None:
+        raise InputError(
+            "The decision is left to the incumbent (the logging policy), whose action is not known, so that there is "
+            "no action to answer. Name it in the request: incumbent."
+        )
+    mean, sd = _posterior_of(engine, scores, row, incumbent)
+    return Outcome(incumbent, 1.0, mode, [(incumbent, 1.0)], mean, sd, _draw(policy, rng)[0])
+
+
+def _drawn(
+    engine: Engine, scores: Scores, row: int, policy: dict[Any, float], incumbent: Any, settings: Settings,
+    rng: np.random.Generator,
+) -> Outcome:  # fmt: skip
+    """Return the outcome of a draw from the policy's probabilities mixed with the control share."""
+    control, share = False, settings.control if incumbent is not None else 0.0
+    would: Any = None
+    probabilities = policy
+    if share:
+        probabilities = {action: (1.0 - share) * p for action, p in policy.items()}
+        probabilities[incumbent] = probabilities.get(incumbent, 0.0) + share
+        control = bool(rng.random() < share)
+    action = incumbent if control else _draw(policy, rng)[0]
+    if control:
+        would = _draw(policy, rng)[0]
+    mean, sd = _posterior_of(engine, scores, row, action)
+    positive = [(candidate, p) for candidate, p in probabilities.items() if p > 0]
+    mode: Mode = "policy" if len(positive) == 1 else "explore"
+    return Outcome(action, probabilities[action], mode, positive, mean, sd, would, control)
+
+
+def _draw(probabilities: dict[Any, float], rng: np.random.Generator) -> tuple[Any, float]:
+    """Draw an action; probabilities sum to 1."""
+    if len(probabilities) == 1:
+        return next(iter(probabilities.items()))
+    mark, total, last = rng.random(), 0.0, None
+    for action, probability in probabilities.items():
+        if probability > 0:
+            last = action, probability
+            total += probability
+            if mark < total:
+                break
+    assert last is not None
+    return last
+
+
+def _posterior_of(engine: Engine, scores: Scores, row: int, action: Any) -> tuple[float | None, float | None]:
+    code = engine.codes.get(action)
+    if code is None:
+        return None, None
+    for place, index in enumerate(scores.index[row].tolist()):
+        if index == code:
+            return float(scores.mean[row, place]), float(scores.sd[row, place])
+    return None, None
+
+
+def roles_of(stored: StoredPolicy) -> Roles:
+    """Return the columns that a stored policy was learned from.
+
+    Raises
+    ------
+    InputError
+        It was saved without them.
+    """
+    columns = stored.provenance.get("columns")
+    if columns is None or stored.features is None:
+        raise InputError(
+            "The policy was saved without its columns or features, so that requests cannot be read for it. Fit again "
+            "and save with learner.save(path) or `hieropo fit`."
+        )
+    return Roles(**columns)
+
+
+def _new_tasks(stored: StoredPolicy) -> NewTasks | None:
+    roles = roles_of(stored)
+    return NewTasks.of(
+        roles,
+        lambda: TaskLevels.of_hierarchy(roles, stored.hierarchy),
+        lambda: load_posterior(stored.path)[1],
+    )
+
+
+def id_array(ids: Sequence[Any]) -> Any:
+    """Return ids as an array; tuples stay objects."""
+    if ids and isinstance(ids[0], int):
+        return np.array(ids, dtype=np.int64)
+    array = np.empty(len(ids), dtype=object)
+    array[:] = ids
+    return array
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,96 @@
+"""Metrics in the format of Prometheus; no label holds an id."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from hieropo.serve.messages import Decision
+from hieropo.serve.watching import Watch
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """The metrics of one service, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"hieropo_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"hieropo_{name}", text, registry=registry)
+
+        self._decisions = counter("decisions", "Recorded decisions", "mode")
+        self._replayed = counter("replayed_decisions", "Answers that were repeated for a known id")
+        self._unknown = counter("unknown_tasks", "Decisions of tasks that are not in the log of the policy")
+        self._unseen = counter(
+            "unseen_actions", "Decisions with an eligible action that the policy does not know"
+        )
+        self._unrecorded = counter(
+            "unrecorded_fallbacks", "Incumbent's actions answered while the record was full"
+        )
+        self._rewards = counter("rewards", "Rewards", "status")
+        self._refused = counter("refused_requests", "Requests that were refused", "reason")
+        self._seconds = Histogram(
+            "hieropo_request_seconds", "Time of a request", ["route"], buckets=_SECONDS, registry=registry
+        )
+        self._waiting = gauge("waiting_operations", "Operations that wait for the disk")
+        self._version = gauge("active_version", "Version of the policy that decides")
+        self._alarms = gauge("reward_alarms", "Actions whose rewards are not as predicted")
+        self._evidence = gauge(
+            "reward_evidence", "Largest evidence against the predictions, as a share of its limit"
+        )
+        self._ess = gauge("effective_rows", "Effective sample size of the active version's rows")
+        self._shift = gauge(
+            "tasks_shift", "Total variation distance between the older and newer mixes of tasks"
+        )
+        self._by_mode = {
+            mode: self._decisions.labels(mode) for mode in ("policy", "explore", "gate", "shadow", "fallback")
+        }
+        self._by_status = {
+            status: self._rewards.labels(status) for status in ("recorded", "duplicate", "late", "unknown")
+        }
+
+    def decided(self, decisions: Sequence[Decision], stored: Sequence[Any]) -> None:
+        """Count decisions; those with a stored answer were repeated."""
+        for decision, before in zip(decisions, stored, strict=True):
+            if before is not None:
+                self._replayed.inc()
+                continue
+            self._by_mode[decision.mode].inc()
+            if decision.unseen:
+                self._unknown.inc("task" in decision.unseen)
+                self._unseen.inc("action" in decision.unseen)
+
+    def rewarded(self, statuses: Sequence[str]) -> None:
+        """Count rewards by their status."""
+        for status in statuses:
+            self._by_status[status].inc()
+
+    def refused(self, reason: str, count: int = 1) -> None:
+        """Count requests that were refused."""
+        self._refused.labels(reason).inc(count)
+
+    def unrecorded(self, count: int) -> None:
+        """Count decisions that were answered with the incumbent's action and not recorded."""
+        self._unrecorded.inc(count)
+
+    def took(self, route: str, seconds: float) -> None:
+        """Count the time of a request."""
+        self._seconds.labels(route).observe(seconds)
+
+    def watching(self, watched: Watch) -> None:
+        """Set the gauges of the watch."""
+        self._alarms.set(len(watched.alarms))
+        self._evidence.set(max((one.evidence for one in watched.actions), default=0.0) / watched.limit)
+        self._ess.set(watched.ess)
+        self._shift.set(watched.tasks_shift)
+
+    def text(self, *, waiting: int, version: int) -> bytes:
+        """Return the metrics as text."""
+        self._waiting.set(waiting)
+        self._version.set(version)
+        return bytes(generate_latest(self.registry))

@@ -1,0 +1,135 @@
+"""The description of the API (OpenAPI 3.1), made from the types of its messages."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from hieropo.serve.messages import (
+    ActivateRequest,
+    DecideRequest,
+    Decision,
+    Decisions,
+    Job,
+    Live,
+    OfferRequest,
+    Problem,
+    Ready,
+    Reward,
+    RewardStatuses,
+    Version,
+    Versions,
+)
+
+_PROBLEMS = {
+    "401": "No key, or an unknown one.",
+    "403": "The key does not allow it, or the service is asked by another name than that of this machine.",
+    "404": "There is nothing of this id.",
+    "408": "The body came too slowly.",
+    "409": "It is too late.",
+    "413": "The body or the batch is too large.",
+    "415": "The body is not declared as JSON.",
+    "422": "The request cannot be used, or an id came before with another body.",
+    "503": "The record cannot take more now.",
+}
+_BODY = ("408", "413", "415", "422")
+_RECORD = (*_BODY, "503")
+_ID = {"schema": {"type": "string", "minLength": 1, "maxLength": 256}, "in": "path", "required": True}
+_PURGE = {
+    "name": "purge", "in": "query", "required": False, "schema": {"type": "boolean", "default": True},
+    "description": "Remove the versions of the policy that learned from the rows, too.",
+}  # fmt: skip
+
+# method, path, id, summary, body, status of success, answer, problems, parameters
+_OPERATIONS: tuple[tuple[str, str, str, str, Any, str, Any, tuple[str, ...], tuple[Any, ...]], ...] = (
+    ("post", "/v1/decide", "decide", "Decide one request.", DecideRequest, "200", Decision, _RECORD, ()),
+    ("post", "/v1/decide:batch", "decideBatch", "Decide a batch, all requests or none.", list[DecideRequest], "200",
+     Decisions, _RECORD, ()),
+    ("post", "/v1/activate", "activateDecision", "Activate a deferred decision.", ActivateRequest, "200", Decision,
+     (*_RECORD, "404", "409"), ()),
+    ("post", "/v1/rewards", "reward", "Record rewards.", list[Reward], "200", RewardStatuses, _RECORD, ()),
+    ("get", "/v1/policies", "versions", "List the versions of the policy.", None, "200", Versions, (), ()),
+    ("post", "/v1/policies", "offer", "Check a policy directory of the server, and copy it as a version.",
+     OfferRequest, "201", Version, _RECORD, ()),
+    ("post", "/v1/policies/{number}:activate", "activate", "Let another version decide.", None, "200", Versions,
+     ("404", "422"), ({"name": "number", "in": "path", "required": True,
+                       "schema": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},)),
+    ("post", "/v1/refresh", "refresh", "Start a refresh.", None, "202", Job, ("503",), ()),
+    ("delete", "/v1/tasks/{id}", "forgetTask", "Start forgetting a task.", None, "202", Job, ("404", "422", "503"),
+     ({"name": "id", **_ID}, _PURGE)),
+    ("delete", "/v1/subjects/{id}", "forgetSubject", "Start forgetting a subject.", None, "202", Job,
+     ("404", "422", "503"), ({"name": "id", **_ID}, _PURGE)),
+    ("get", "/v1/jobs/{id}", "job", "Return a job.", None, "200", Job, ("404", "503"), ({"name": "id", **_ID},)),
+    ("get", "/livez", "live", "Answer that the process lives.", None, "200", Live, (), ()),
+    ("get", "/readyz", "ready", "Return the readiness; 503 while the service cannot record.", None, "200", Ready, (),
+     ()),
+    ("get", "/metrics", "metrics", "Return the metrics in the format of Prometheus.", None, "200", str, (), ()),
+    ("get", "/openapi.json", "openapi", "Return this description.", None, "200", dict[str, Any], (), ()),
+)  # fmt: skip
+_OPEN = ("live", "ready", "openapi")
+
+
+@cache
+def document(*, keys: bool) -> dict[str, Any]:
+    """Return the description of the API; with ``keys`` requests need one."""
+    from hieropo import __version__
+
+    types = {str(index): kind for index, kind in enumerate(_types())}
+    schemas, components = msgspec.json.schema_components(
+        list(types.values()), ref_template="#/components/schemas/{name}"
+    )
+    schema_of = {id(kind): schema for kind, schema in zip(types.values(), schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for method, path, name, summary, body, status, answer, problems, parameters in _OPERATIONS:
+        codes = (*problems, *(() if name in _OPEN else ("401", "403")))
+        operation: dict[str, Any] = {
+            "operationId": name,
+            "summary": summary,
+            "responses": {
+                status: _content(summary, schema_of[id(answer)], "text/plain" if answer is str else _JSON),
+                **{
+                    code: _content(_PROBLEMS[code], schema_of[id(Problem)], _PROBLEM)
+                    for code in sorted(set(codes))
+                },
+            },
+        }
+        if name == "ready":
+            operation["responses"]["503"] = _content(
+                "The service cannot record.", schema_of[id(Ready)], _JSON
+            )
+        if body is not None:
+            operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema_of[id(body)]}}}
+        if parameters:
+            operation["parameters"] = list(parameters)
+        if keys and name not in _OPEN:
+            operation["security"] = [{"key": []}]
+        paths.setdefault(path, {})[method] = operation
+    described: dict[str, Any] = {"schemas": components}
+    if keys:
+        described["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "hieropo",
+            "version": __version__,
+            "summary": "A decision service for many related tasks.",
+        },
+        "paths": paths,
+        "components": described,
+    }
+
+
+_JSON, _PROBLEM = "application/json", "application/problem+json"
+
+
+def _types() -> list[Any]:
+    kinds: dict[int, Any] = {id(Problem): Problem}
+    for operation in _OPERATIONS:
+        for kind in (operation[4], operation[6]):
+            if kind is not None:
+                kinds.setdefault(id(kind), kind)
+    return list(kinds.values())
+
+
+def _content(text: str, schema: dict[str, Any], media: str) -> dict[str, Any]:
+    return {"description": text, "content": {media: {"schema": schema}}}

@@ -1,0 +1,463 @@
+"""The service without its network: requests in, recorded answers out, jobs in the background."""
+
+import asyncio
+import datetime as dt
+import hashlib
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hieropo.errors import HieropoError, SchemaError
+from hieropo.policies.gating import GatedPolicy
+from hieropo.serve.deciding import Engine, Outcome, settle
+from hieropo.serve.forgetting import forget
+from hieropo.serve.journal import (
+    EVENT,
+    ConflictError,
+    FullError,
+    NewDecision,
+    activate,
+    record_decisions,
+    record_rewards,
+)
+from hieropo.serve.learning import current, judged, learned
+from hieropo.serve.messages import (
+    DecideRequest,
+    Decision,
+    Event,
+    Job,
+    Probability,
+    Ready,
+    Reward,
+    RewardStatus,
+    Version,
+    Versions,
+)
+from hieropo.serve.metrics import Metrics
+from hieropo.serve.segments import read_rows
+from hieropo.serve.settings import Settings
+from hieropo.serve.state import State
+from hieropo.serve.watching import Watch, watch
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class UnknownIdError(Exception):
+    """An id of a request names nothing that is known."""
+
+
+class LateError(Exception):
+    """The window of a decision is over."""
+
+
+class Service:
+    """A decision service on a state directory; one process at a time.
+
+    Parameters
+    ----------
+    path : path
+        The state; made where it does not exist.
+    settings : Settings, optional
+    policy : path, optional
+        The first policy of a new state.
+    seed : int, optional
+        Of the draws of actions; without it they come from the system's entropy.
+
+    Raises
+    ------
+    ArtifactError, InputError
+        As :class:`State`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: Settings | None = None,
+        *,
+        policy: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.settings = Settings() if settings is None else settings
+        self.state = State(Path(path), self.settings, policy)
+        self.journal = self.state.open_journal
+        self.clock = self.journal.clock
+        self.metrics = Metrics()
+        self._rng = np.random.default_rng(seed)
+        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="jobs")
+        self._queued = threading.Lock()
+        self.draining = False
+        self.watched: Watch | None = None
+        try:
+            self.engine: Engine = self.state.engine()
+            self._warm()
+            self._resume()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Finish the job at work, write all that waits, and give the state free."""
+        self.draining = True
+        self._jobs.shutdown(wait=True, cancel_futures=True)
+        self.state.close()
+
+    def _warm(self) -> None:
+        """Decide once for nobody, so that the first request does not wait for compilation."""
+        request = DecideRequest(task=0)
+        if self.engine.simple:
+            context = {name: 0.0 for name, _ in self.state.columns.context}
+            request = DecideRequest(task=0, context=context)
+            tasks = [self.engine.policy.table.keys.values[:1].tolist()[0]]
+            self.engine.score(tasks, [request], top=self._top(self.engine))
+
+    # decisions
+
+    async def decide(self, requests: Sequence[DecideRequest]) -> list[Decision]:
+        """Return recorded decisions for requests; all of a batch or none.
+
+        Raises
+        ------
+        InputError
+            A request cannot be decided, or an id comes again with another body (ConflictError).
+        FullError
+            The record takes no more, and a request has no incumbent to fall back on.
+        """
+        loop = asyncio.get_running_loop()
+        made, decisions = self._prepared(requests)
+        try:
+            stored = await self.journal.submit(record_decisions(made), loop, len(made))
+        except FullError:
+            return self._unrecorded(requests)
+        decisions = [
+            decision if before is None else EVENT.decode(before).decision
+            for decision, before in zip(decisions, stored, strict=True)
+        ]
+        self.metrics.decided(decisions, stored)
+        return decisions
+
+    def _top(self, engine: Engine) -> int:
+        return len(engine.actions)
+
+    def _prepared(self, requests: Sequence[DecideRequest]) -> tuple[list[NewDecision], list[Decision]]:
+        engine, columns, settings = self.engine, self.state.columns, self.settings
+        tasks = []
+        for row, request in enumerate(requests):
+            try:
+                tasks.append(columns.task_of(request.task))
+                columns.check(request)
+            except SchemaError as error:
+                raise _placed(error, row, len(requests)) from None
+        scores = engine.score(tasks, requests, top=self._top(engine))
+        made, decisions, ids = [], [], set()
+        for row, request in enumerate(requests):
+            try:
+                outcome, eligible = settle(engine, request, scores, row, settings, self._rng)
+            except HieropoError as error:
+                raise _placed(error, row, len(requests)) from None
+            new, decision = self._made(engine, request, outcome, eligible, known=bool(scores.known[row]))
+            if new.id in ids:
+                raise ConflictError(
+                    "Two requests of the batch have the same decision_id, and one id names one decision. Send each "
+                    "once."
+                )
+            ids.add(new.id)
+            made.append(new)
+            decisions.append(decision)
+        return made, decisions
+
+    def _made(
+        self, engine: Engine, request: DecideRequest, outcome: Outcome, eligible: list[Any], *, known: bool
+    ) -> tuple[NewDecision, Decision]:
+        at = self.clock()
+        deadline = at + int(self.settings.window * 1e6)
+        unseen = [] if known else ["task"]
+        if request.eligible is not None and any(action not in engine.codes for action in eligible):
+            unseen.append("action")
+        id_ = request.decision_id or secrets.token_hex(16)
+        decision = Decision(
+            id_, outcome.action, outcome.propensity,
+            [Probability(action, probability) for action, probability in outcome.probabilities],
+            outcome.mode, engine.number, known, unseen, iso(deadline),
+        )  # fmt: skip
+        named = [action for action, _ in outcome.probabilities if action not in eligible]
+        eligible = [*eligible, *named]  # the incumbent's action, where the request does not list it
+        sd = None if outcome.sd is None else float(np.hypot(outcome.sd, engine.noise_sd))
+        event = Event(
+            request.task, request.context, at, decision, eligible, request.subject, request.client_at, outcome.mean,
+            sd, outcome.would, outcome.control,
+        )  # fmt: skip
+        digest = b""
+        if request.decision_id is not None:
+            digest = hashlib.blake2b(_ENCODER.encode(request), digest_size=16).digest()
+        new = NewDecision(
+            id_, request.decision_id is not None, digest, deadline, request.defer, _ENCODER.encode(event)
+        )
+        return new, decision
+
+    def _unrecorded(self, requests: Sequence[DecideRequest]) -> list[Decision]:
+        """Return the incumbent's actions where the record is full; they are counted, and no reward can join them."""
+        policy = self.engine.policy
+        usual = policy.incumbent if isinstance(policy, GatedPolicy) else None
+        incumbents = [usual if request.incumbent is None else request.incumbent for request in requests]
+        if any(incumbent is None for incumbent in incumbents):
+            self.metrics.refused("full", len(requests))
+            raise FullError("The record is full")
+        self.metrics.unrecorded(len(requests))
+        return [
+            Decision(
+                request.decision_id or secrets.token_hex(16), incumbent, 1.0, [Probability(incumbent, 1.0)],
+                "fallback", self.engine.number, task_known=False, unseen=[], reward_deadline=None,
+            )
+            for request, incumbent in zip(requests, incumbents, strict=True)
+        ]  # fmt: skip
+
+    async def activate_decision(self, decision_id: str) -> Decision:
+        """Activate a deferred decision, and return it.
+
+        Raises
+        ------
+        UnknownIdError, LateError, FullError
+            There is no such decision; its window is over; the record takes no more.
+        """
+        loop = asyncio.get_running_loop()
+        result = await self.journal.submit(activate(decision_id, self.clock), loop)
+        if result == "unknown":
+            raise UnknownIdError("No decision has this decision_id. Decide first.")
+        if result == "late":
+            raise LateError(
+                "The reward window of the decision is over, so that it is no row of the log any more."
+            )
+        return EVENT.decode(result).decision
+
+    async def reward(self, rewards: Sequence[Reward]) -> list[RewardStatus]:
+        """Record rewards, and return the status of each.
+
+        Raises
+        ------
+        ConflictError
+            A reward_id comes again with another body; nothing is recorded.
+        FullError
+            The record takes no more.
+        """
+        loop = asyncio.get_running_loop()
+        statuses = await self.journal.submit(record_rewards(rewards, self.clock), loop, len(rewards))
+        self.metrics.rewarded(statuses)
+        return [
+            RewardStatus(reward.reward_id, status) for reward, status in zip(rewards, statuses, strict=True)
+        ]
+
+    # policies
+
+    def versions(self) -> Versions:
+        """Return all versions."""
+        manifest = self.state.manifest
+        versions = [Version(v.number, v.state, v.reason, v.created, v.through) for v in manifest.versions]
+        return Versions(manifest.active, versions)
+
+    def offer(self, path: str) -> int:
+        """Check a policy directory, copy it into the state as a version, and return its number."""
+        from hieropo.learners.loading import load_learner
+        from hieropo.storage.load import verify_policy
+
+        verify_policy(path)
+        learner = load_learner(path)
+        return self.state.offer(learner, "offered", self.state.manifest.sums_through, gated=learner.policy_)
+
+    def activate(self, number: int) -> None:
+        """Let another version decide, without a failed request.
+
+        Raises
+        ------
+        LookupError, InputError
+            There is no such version, or it is retired.
+        """
+        self.engine = self.state.activate(number)
+
+    def ready(self) -> Ready:
+        """Return the readiness, and notes on what the log can be used for."""
+        notes = []
+        if self.journal.full:
+            notes.append("The record cannot be written: check the space on the disk.")
+        if self.draining:
+            notes.append("The service is shutting down.")
+        if not self.settings.explores:
+            notes.append(
+                "Without exploration every action is logged with propensity 1. Such a log cannot be used to evaluate "
+                "another policy. Set exploration to 'floor' or 'sampling'."
+            )
+        if self.watched is not None and self.watched.alarms:
+            notes.append("Rewards of some actions are not as predicted; `hieropo status` names them.")
+        ready = not self.journal.full and not self.draining
+        return Ready(ready, self.engine.number, self.settings.explores, notes)
+
+    # jobs
+
+    def start(self, kind: str, argument: str | None = None) -> Job:
+        """Put a job on disk and into the queue, and return it."""
+        id_ = secrets.token_hex(8)
+
+        def put(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO jobs (id, kind, argument, state) VALUES (?, ?, ?, 'queued')",
+                (id_, kind, argument),
+            )
+
+        self.journal.run(put)
+        self._jobs.submit(self._run, id_)
+        return Job(id_, kind, "queued")
+
+    def job(self, id: str) -> Job | None:  # noqa: A002
+        """Return a job by its id."""
+
+        def get(connection: sqlite3.Connection) -> Any:
+            return connection.execute("SELECT kind, state, result FROM jobs WHERE id = ?", (id,)).fetchone()
+
+        row = self.journal.run(get)
+        if row is None:
+            return None
+        return Job(id, row[0], "running" if row[1] == "erasing" else row[1], row[2])
+
+    def _resume(self) -> None:
+        """Queue the jobs that an earlier process did not finish."""
+
+        def unfinished(connection: sqlite3.Connection) -> list[str]:
+            rows = connection.execute(
+                "SELECT id FROM jobs WHERE state IN ('queued', 'running', 'erasing') ORDER BY seq"
+            ).fetchall()
+            return [id_ for (id_,) in rows]
+
+        for id_ in self.journal.run(unfinished):
+            self._jobs.submit(self._run, id_)
+        self._jobs.submit(self._watch)
+
+    def wait(self) -> None:
+        """Wait for all jobs in the queue."""
+        self._jobs.submit(lambda: None).result()
+
+    def _run(self, id: str) -> None:  # noqa: A002
+        """Run a job; its errors become its result."""
+
+        def get(connection: sqlite3.Connection) -> Any:
+            connection.execute("UPDATE jobs SET state = 'running' WHERE id = ? AND state = 'queued'", (id,))
+            return connection.execute("SELECT kind, argument, state FROM jobs WHERE id = ?", (id,)).fetchone()
+
+        try:
+            kind, argument, state = self.journal.run(get)
+            result, outcome = None, "done"
+            if state != "erasing":
+                result = self._steps()[kind](argument)
+            if kind.startswith("forget"):
+                self._set_job(id, "erasing", result)
+                self.journal.erase()
+        except FullError:
+            return  # the disk is full or the service stops: the job stays, and the next start takes it up
+        except Exception as error:  # noqa: BLE001 - the job's owner reads it
+            outcome = "failed"
+            result = (
+                str(error)
+                if isinstance(error, HieropoError)
+                else f"An internal error: {type(error).__name__}."
+            )
+        self._set_job(id, outcome, result)
+
+    def _set_job(self, id: str, state: str, result: str | None) -> None:  # noqa: A002
+        def put(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE jobs SET state = ?, argument = NULL, result = coalesce(?, result) WHERE id = ?",
+                (state, result, id),
+            )
+
+        self.journal.run(put)
+
+    def _steps(self) -> dict[str, Callable[[str | None], str]]:
+        return {
+            "seal": self._seal,
+            "refresh": self._refresh,
+            "forget-task": lambda argument: self._forget("task", argument),
+            "forget-subject": lambda argument: self._forget("subject", argument),
+        }
+
+    def _seal(self, _: str | None) -> str:
+        made = self.state.seal()
+        if made:
+            self._watch()
+        return f"{made:,} segments were sealed."
+
+    def _watch(self) -> None:
+        try:
+            rows = read_rows(self.state.path, self.state.manifest.segments, "log", self.state.columns)
+            self.watched = watch(rows, self.state.columns, self.engine.number, self.settings.false_alarms)
+        except (HieropoError, OSError):
+            return
+        self.metrics.watching(self.watched)
+
+    def _refresh(self, _: str | None) -> str:
+        state = self.state
+        state.seal()
+        total = state.summed()
+        version = state.manifest.version(state.manifest.active)
+        assert version is not None
+        if version.through >= state.manifest.sums_through:
+            return "Nothing was learned: there is no row that the active policy has not learned from."
+        rows = state.new_rows()
+        learner, warned = learned(current(total, self.settings, state.manifest.created), state.learner())
+        judgement = judged(learner, state.path / version.folder, rows, self.settings)
+        gated = None
+        if self.settings.max_harm is not None and judgement.evaluation is not None:
+            before = state.engine().policy
+            incumbent = before.incumbent if isinstance(before, GatedPolicy) else None
+            gated = judgement.evaluation.gate(self.settings.max_harm, incumbent=incumbent)
+        reason = judgement.reason + (f" Warnings of the fit: {len(warned)}." if warned else "")
+        number = state.offer(learner, reason, state.manifest.sums_through, gated)
+        if judgement.swap and (gated is not None or self.settings.max_harm is None):
+            self.activate(number)
+            self._watch()
+            return f"Version {number} is active. {reason}"
+        return f"Version {number} is offered, and version {state.manifest.active} stays active. {reason}"
+
+    def _forget(self, kind: str, argument: str | None) -> str:
+        given = msgspec.json.decode(argument or "{}")
+        id_ = tuple(given["id"]) if isinstance(given["id"], list) else given["id"]
+        result = forget(self.state, kind, id_, purge=bool(given["purge"]))
+        self.engine = self.state.engine()
+        self._watch()
+        return result
+
+    def forgotten_argument(self, kind: str, text: str, *, purge: bool) -> str:
+        """Return the argument of a job that forgets the task or subject with this id in a path.
+
+        Raises
+        ------
+        InputError
+            It cannot be an id of a task.
+        """
+        value: Any = text
+        if kind == "task":
+            columns = self.state.columns.task
+            if len(columns) > 1:
+                try:
+                    value = msgspec.json.decode(text)
+                except msgspec.DecodeError:
+                    value = [text]
+            elif columns[0][1] == "int":
+                value = int(text) if text.lstrip("-").isdigit() and len(text) < 20 else text
+            self.state.columns.task_of(value)
+        return _ENCODER.encode({"id": value, "purge": purge}).decode()
+
+
+def iso(time: int) -> str:
+    """Return a time in microseconds as text in ISO form."""
+    return dt.datetime.fromtimestamp(time / 1e6, dt.UTC).isoformat(timespec="milliseconds")
+
+
+def _placed(error: HieropoError, row: int, rows: int) -> HieropoError:
+    """Return an error with the number of its request in a batch."""
+    return type(error)(f"Request {row}: {error}") if rows > 1 else error

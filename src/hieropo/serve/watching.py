@@ -1,0 +1,161 @@
+"""Watching of rewards against predictions, with a stated probability of any false alarm, and shares of a log.
+
+For each action, the first reward of each task under a version is standardised by its prediction,
+``z = (r - mean) / sqrt(sd^2 + noise^2)``. While the version predicts well these are independent between tasks, with
+mean 0 and variance 1. The mixture ``E_n = (1 + n)^(-1/2) exp(S_n^2 / (2 (1 + n)))``, S_n the sum of n of them, has
+expectation 1 at most where they are normal or sub-Gaussian with variance 1, so that by Ville's inequality
+``P(some E_n >= K / alpha for one of K actions) <= alpha``, at whatever times it is looked at (Robbins, 1970).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hieropo._utils.arrays import Array
+from hieropo.serve.columns import MODE, PROPENSITY, TIME, VERSION, RecordColumns
+
+
+@dataclass(frozen=True, slots=True)
+class ActionWatch:
+    """The check of one action.
+
+    Attributes
+    ----------
+    action : id
+    tasks : int
+        Tasks whose first reward counts.
+    mean_z : float
+        Their mean standardised residual.
+    evidence : float
+        Largest E_n so far; an alarm where it reaches ``limit``.
+    since : int or None
+        Time of the first alarm in microseconds.
+    """
+
+    action: Any
+    tasks: int
+    mean_z: float
+    evidence: float
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The state of a record under one version.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the version.
+    actions : tuple of ActionWatch
+    limit : float
+        Evidence at which an alarm is raised.
+    modes : dict
+        Number of rows of each mode.
+    ess : float
+        Effective sample size of the rows for a policy that is compared by weights 1 / propensity.
+    tasks_shift : float
+        Total variation distance between the mixes of tasks in the older and the newer half of the rows.
+    """
+
+    rows: int
+    actions: tuple[ActionWatch, ...]
+    limit: float
+    modes: dict[str, int]
+    ess: float
+    tasks_shift: float
+
+    @property
+    def alarms(self) -> tuple[Any, ...]:
+        """Return the actions with an alarm."""
+        return tuple(one.action for one in self.actions if one.since is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the watch as JSON can hold it."""
+        return {
+            "rows": self.rows,
+            "limit": self.limit,
+            "modes": self.modes,
+            "ess": self.ess,
+            "tasks_shift": self.tasks_shift,
+            "actions": [
+                {
+                    "action": one.action, "tasks": one.tasks, "mean_z": one.mean_z, "evidence": one.evidence,
+                    "alarm_since": one.since,
+                }
+                for one in self.actions
+            ],
+        }  # fmt: skip
+
+
+def evidence(z: Array) -> Array:
+    """Return E_n of the sums of the first n standardised residuals, (n,)."""
+    n = np.arange(1, z.size + 1)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(np.cumsum(z) ** 2 / (2.0 * (1.0 + n))) / np.sqrt(1.0 + n))
+
+
+def watch(rows: pa.Table, columns: RecordColumns, version: int, false_alarms: float) -> Watch:
+    """Return the watch over the rows of one version in a log.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        Of the record, in its order.
+    false_alarms : float
+        Probability of any alarm where predictions are right.
+    """
+    rows = rows.filter(pc.equal(rows.column(VERSION), version))
+    codes = _task_codes(rows, columns)
+    action = rows.column(columns.action).combine_chunks().dictionary_encode()
+    actions = action.dictionary.to_pylist()
+    limit = max(len(actions), 1) / max(false_alarms, 1e-300)
+    mean, sd = (rows.column(name).to_numpy() for name in ("predicted_mean", "predicted_sd"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = (rows.column(columns.reward).to_numpy() - mean) / sd
+    times = rows.column(TIME).cast(pa.int64()).to_numpy()
+    indices = action.indices.to_numpy()
+    checks = []
+    for code, name in enumerate(actions):
+        places = np.flatnonzero((indices == code) & np.isfinite(z))
+        _, first = np.unique(codes[places], return_index=True)
+        checks.append(_checked(name, z[places[np.sort(first)]], times[places[np.sort(first)]], limit))
+    modes = rows.column(MODE).value_counts().to_pylist()
+    weights = 1.0 / rows.column(PROPENSITY).to_numpy()
+    return Watch(
+        rows.num_rows, tuple(checks), limit, {entry["values"]: entry["counts"] for entry in modes},
+        float(weights.sum() ** 2 / (weights**2).sum()) if rows.num_rows else 0.0, _shift(codes),
+    )  # fmt: skip
+
+
+def _checked(action: Any, z: Array, times: Any, limit: float) -> ActionWatch:
+    if not z.size:
+        return ActionWatch(action, 0, 0.0, 0.0, None)
+    values = evidence(z)
+    crossed = np.flatnonzero(values >= limit)
+    since = int(times[crossed[0]]) if crossed.size else None
+    largest = float(min(values.max(), 1e300))
+    return ActionWatch(action, int(z.size), float(z.mean()), largest, since)
+
+
+def _task_codes(rows: pa.Table, columns: RecordColumns) -> Any:
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for name, _ in columns.task:
+        encoded = rows.column(name).combine_chunks().dictionary_encode()
+        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+    return codes
+
+
+def _shift(codes: Any) -> float:
+    half = codes.size // 2
+    if not half:
+        return 0.0
+    _, numbers = np.unique(codes, return_inverse=True)
+    size = int(numbers.max()) + 1
+    older, newer = (
+        np.bincount(part, minlength=size) / part.size for part in (numbers[:half], numbers[half:])
+    )
+    return float(np.abs(older - newer).sum() / 2)

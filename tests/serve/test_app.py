@@ -1,0 +1,273 @@
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hieropo.errors import InputError
+from hieropo.serve import Service, Settings
+from hieropo.serve.app import make_app
+from hieropo.serve.keys import Keyring, add_key
+from hieropo.serve.openapi import document
+from hieropo.serve.running import prepared, refuse_open_host
+
+BODY = {"task": 3, "context": {"age": 0.5}}
+
+
+@contextmanager
+def client_of(policy: Path, folder: Path, **settings: Any) -> Iterator[httpx.Client]:
+    state = folder / "state"
+    service = Service(state, Settings(**settings), policy=policy, seed=0)
+    server, listener = prepared(service, host="127.0.0.1", port=0, keys=Keyring.load(state))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
+    with client_of(policy, tmp_path) as client:
+        decision = client.post("/v1/decide", json={**BODY, "decision_id": "one"}).json()
+        assert decision["task_known"]
+        assert 0 < decision["propensity"] <= 1
+        assert client.post("/v1/decide", json={**BODY, "decision_id": "one"}).json() == decision
+        conflict = client.post("/v1/decide", json={**BODY, "task": 4, "decision_id": "one"})
+        assert (conflict.status_code, conflict.headers["content-type"]) == (422, "application/problem+json")
+        batch = client.post("/v1/decide:batch", json=[BODY, {**BODY, "task": 99}]).json()["decisions"]
+        assert [entry["unseen"] for entry in batch] == [[], ["task"]]
+        rewards = [
+            {"reward_id": "r", "decision_id": "one", "value": 1},
+            {"reward_id": "s", "decision_id": "x", "value": 1},
+        ]
+        statuses = client.post("/v1/rewards", json=rewards).json()["rewards"]
+        assert [entry["status"] for entry in statuses] == ["recorded", "unknown"]
+        deferred = client.post("/v1/decide", json={**BODY, "defer": True}).json()
+        activated = client.post("/v1/activate", json={"decision_id": deferred["decision_id"]})
+        assert activated.json() == deferred
+        assert client.post("/v1/activate", json={"decision_id": "never"}).status_code == 404
+        offered = client.post("/v1/policies", json={"path": str(policy)})
+        assert (offered.status_code, offered.json()["number"]) == (201, 2)
+        assert client.post("/v1/policies", json={"path": str(tmp_path)}).status_code == 422
+        assert client.post("/v1/policies/2:activate").json()["active"] == 2
+        assert client.post("/v1/policies/1:activate").json()["active"] == 1
+        assert client.post("/v1/policies/7:activate").status_code == 404
+        started = client.post("/v1/refresh")
+        assert started.status_code == 202
+        assert client.get(f"/v1/jobs/{started.json()['job_id']}").json()["kind"] == "refresh"
+        assert client.get("/v1/jobs/none").status_code == 404
+        assert client.get("/livez").json() == {"live": True}
+        assert client.get("/readyz").json()["ready"]
+        metrics = client.get("/metrics").text
+        assert 'hieropo_rewards_total{status="recorded"} 1.0' in metrics
+        assert "one" not in metrics.split()
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b'{"task": 3', 422),
+        (b"", 422),
+        (b"\xff\xfe", 422),
+        (b'{"task": NaN}', 422),
+        (b'{"task": 3, "context": {"age": 1e999}}', 422),
+        (b'{"task": 123456789012345678901234567890}', 422),
+        (b'{"task": "\\ud800"}', 422),
+        (b'{"task": "a\\u0000b"}', 422),
+        (b"[" * 50_000, 422),
+        (b'{"task": {"a": 1}}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "hello": 1}', 422),
+        (b'{"task": 3, "context": {"age": null}}', 422),
+        (b'{"task": 3, "context": {"age": true}}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "eligible": []}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "exclude": ["none", "coupon", "gift"]}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "decision_id": "' + b"x" * 500 + b'"}', 422),
+        (b'{"task": 3, "context": {"age": 1e300}}', 422),
+        (b" " * 60_000, 413),
+    ],
+)
+def test_hostile_bodies_are_problems_without_their_values(
+    hostile: httpx.Client, content: bytes, status: int
+) -> None:
+    answer = hostile.post("/v1/decide", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(answer.json()) == {"type", "title", "status", "detail"}
+    assert "Traceback" not in answer.text
+
+
+@pytest.fixture(scope="module")
+def hostile(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with client_of(
+        policy, tmp_path_factory.mktemp("hostile"), max_body=8_000 + 50_000, max_batch=10
+    ) as client:
+        yield client
+
+
+def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
+    as_json = {"content-type": "application/json"}
+    assert (
+        hostile.post("/v1/decide", content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
+    )
+    assert hostile.post("/v1/decide", content=b" " * 60_000, headers=as_json).status_code == 413
+    assert hostile.post("/v1/decide:batch", json=[BODY] * 11).status_code == 413
+    assert hostile.post("/v1/decide:batch", json=[]).json() == {"decisions": []}
+    assert hostile.get("/v1/decide").status_code == 405
+    assert hostile.get("/nothing").status_code == 404
+    assert hostile.get("/livez", headers={"host": "evil.example"}).status_code == 200
+    assert hostile.post("/v1/decide", json=BODY, headers={"host": "evil.example"}).status_code == 403
+    assert hostile.request("DELETE", "/v1/tasks/three").status_code == 422
+    assert hostile.request("DELETE", "/v1/tasks/3?purge=perhaps").status_code == 422
+
+
+def test_no_random_body_is_an_internal_error(hostile: httpx.Client) -> None:
+    rng = random.Random(0)
+    parts: list[Any] = [
+        None,
+        True,
+        3,
+        -1,
+        2**63,
+        1.5,
+        "",
+        "a",
+        "none",
+        [],
+        {},
+        [[]],
+        {"age": 1},
+        ["none"],
+        "\u2028",
+        1e308,
+    ]
+    names = [
+        "task",
+        "context",
+        "decision_id",
+        "subject",
+        "eligible",
+        "exclude",
+        "incumbent",
+        "defer",
+        "client_at",
+        "x",
+    ]
+    for _ in range(300):
+        body = {name: rng.choice(parts) for name in rng.sample(names, rng.randrange(len(names)))}
+        path = rng.choice(["/v1/decide", "/v1/decide:batch", "/v1/rewards", "/v1/activate", "/v1/policies"])
+        sent = body if rng.random() < 0.5 else [body]
+        assert hostile.post(path, json=sent).status_code in (200, 201, 404, 422)
+
+
+def test_keys_have_roles_and_an_unknown_key_learns_nothing(policy: Path, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    keys = {role: add_key(tmp_path / "state", role, role) for role in ("reader", "writer", "admin")}
+    assert not any(key in (tmp_path / "state" / "keys.json").read_text() for key in keys.values())
+    with client_of(policy, tmp_path) as client:
+
+        def status(method: str, path: str, key: str | None) -> int:
+            headers = {} if key is None else {"authorization": f"Bearer {key}"}
+            return int(client.request(method, path, headers=headers).status_code)
+
+        assert status("GET", "/livez", None) == 200
+        refused = [
+            client.get("/v1/policies", headers={"authorization": f"Bearer {k}"})
+            for k in ("a", keys["admin"][:-1])
+        ]
+        assert {(one.status_code, one.text) for one in refused} == {(401, client.get("/v1/policies").text)}
+        assert [status("GET", "/v1/policies", keys[role]) for role in keys] == [200, 403, 200]
+        assert [status("POST", "/v1/decide", keys[role]) for role in keys] == [403, 415, 415]
+        assert [status("POST", "/v1/refresh", keys[role]) for role in keys] == [403, 403, 202]
+    with pytest.raises(InputError, match="already"):
+        add_key(tmp_path / "state", "reader", "reader")
+
+
+def test_without_keys_it_listens_on_this_machine_alone() -> None:
+    for host in ("127.0.0.1", "::1", "localhost"):
+        refuse_open_host(host, Keyring())
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.com"):
+        with pytest.raises(InputError, match="--add-key"):
+            refuse_open_host(host, Keyring())
+
+
+def test_the_description_has_every_route_and_type(policy: Path, tmp_path: Path) -> None:
+    described = document(keys=True)
+    assert json.dumps(described)
+    assert len(described["paths"]) == 14
+    assert described["components"]["schemas"]["DecideRequest"]["additionalProperties"] is False
+    service = Service(tmp_path / "state", policy=policy)
+    routes = make_app(service, Keyring()).routes
+    paths = {route.path.replace(":int", "").replace(":path", "") for route in routes}  # type: ignore[attr-defined]
+    assert set(described["paths"]) == paths
+    service.close()
+
+
+@pytest.mark.slow
+def test_a_process_drains_on_sigterm_and_ends_slow_clients(policy: Path, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text("timeout = 0.5\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = [
+        str(tmp_path / "state"),
+        "--policy",
+        str(policy),
+        "--config",
+        str(config),
+        "--port",
+        str(port),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hieropo", "serve", *arguments], stderr=subprocess.DEVNULL
+    )
+    try:
+        asyncio.run(_tried(process, port))
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _tried(process: subprocess.Popen[bytes], port: int) -> None:
+    address = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=address, timeout=20) as client:
+        for _ in range(300):
+            try:
+                await client.get("/livez")
+                break
+            except httpx.ConnectError:
+                await asyncio.sleep(0.1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /v1/decide HTTP/1.1\r\nhost: ")  # and never more
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"POST /v1/decide HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 99\r\n\r\n{"
+        )
+        assert b"408" in await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+        requests = [asyncio.create_task(client.post("/v1/decide", json=BODY)) for _ in range(50)]
+        await requests[0]
+        os.kill(process.pid, signal.SIGTERM)
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        assert sum(isinstance(one, httpx.Response) and one.status_code == 200 for one in answers) >= 1
+    assert await asyncio.to_thread(process.wait, 20) in (
+        0,
+        -signal.SIGTERM,
+    )  # as uvicorn passes the signal on

@@ -1,0 +1,142 @@
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from served_worlds import rewards_of, run, wait_for_windows
+
+from hieropo import LogMoments, load_learner
+from hieropo.serve import Service, Settings
+from hieropo.serve.learning import RunningTotal, base_moments, current, learned, with_rows
+from hieropo.serve.messages import DecideRequest, Reward
+from hieropo.serve.segments import read_rows
+
+
+def feed(service: Service, numbers: range, **given: Any) -> None:
+    decisions = run(
+        service.decide(
+            [
+                DecideRequest(
+                    task=(7 * n) % 12, context={"age": float(np.sin(n))}, decision_id=f"d{n}", **given
+                )
+                for n in numbers
+            ]
+        )
+    )
+    rewards = rewards_of(decisions, numbers.start)
+    run(
+        service.reward(
+            [Reward(f"r{d.decision_id}", d.decision_id, r) for d, r in zip(decisions, rewards, strict=True)]
+        )
+    )
+
+
+def sealed_in(service: Service, cuts: list[int]) -> None:
+    """Make decisions and seal them in segments that end at the cuts."""
+    start = 0
+    for cut in cuts:
+        feed(service, range(start, cut))
+        wait_for_windows(service)
+        service.state.seal()
+        start = cut
+
+
+def bits(moments: LogMoments) -> tuple[bytes, ...]:
+    units = getattr(moments.moments, "units", moments.moments)
+    return (
+        units.sums.tobytes(),
+        units.rows.tobytes(),
+        np.asarray(moments.tasks).tobytes(),
+        repr(moments.features).encode(),
+    )
+
+
+@pytest.mark.parametrize("half_life", [None, 15.0])
+def test_sums_are_those_of_one_pass_to_the_bit_whatever_the_segments(
+    policy: Path, tmp_path: Path, half_life: float | None
+) -> None:
+    settings = Settings(window=10.0, half_life=half_life)
+    service = Service(tmp_path / "state", settings, policy=policy, seed=1)
+    sealed_in(service, [40, 41, 150, 300])
+    state = service.state
+    rows = read_rows(state.path, state.manifest.segments, "log", state.columns)
+    created = state.manifest.created
+    once = with_rows(RunningTotal(state.base()), rows, state.columns, settings, created)
+    for cuts in ([0, 300], [0, 1, 2, 7, 299, 300], [0, 40, 41, 150, 300]):
+        total = RunningTotal(state.base())
+        for start, stop in pairwise(cuts):
+            total = with_rows(total, rows.slice(start, stop - start), state.columns, settings, created)
+        assert bits(total.moments) == bits(once.moments)
+        assert (total.exponent, total.last) == (once.exponent, once.last)
+    kept = state.summed()
+    assert bits(kept.moments) == bits(once.moments)
+    assert bits(LogMoments.load(state.path / state.manifest.sums)) == bits(once.moments)
+    one, other = (learned(current(total, settings, created), state.learner())[0] for total in (once, kept))
+    assert one.policy_.table.means.tobytes() == other.policy_.table.means.tobytes()
+    service.close()
+
+
+def test_decay_is_a_weight_by_age_with_the_newest_row_at_one(policy: Path, tmp_path: Path) -> None:
+    settings = Settings(window=10.0, half_life=30.0, base=False)
+    service = Service(tmp_path / "state", settings, policy=policy, seed=1)
+    sealed_in(service, [20, 60])
+    state = service.state
+    rows = read_rows(state.path, state.manifest.segments, "log", state.columns)
+    ages = (pc.max(rows["decided_at"]).value - rows["decided_at"].cast(pa.int64()).to_numpy()) / 1e6
+    weighted = rows.append_column("w", pa.array(0.5 ** (ages / 30.0)))
+    features = state.base().features
+    direct = LogMoments.of(
+        weighted, features=features, task="store", action="offer", reward="profit", weight="w"
+    )
+    total = current(state.summed(), settings, state.manifest.created)
+    order = np.argsort(direct.tasks)
+    np.testing.assert_allclose(
+        total.moments.units.rows.reshape(len(total), -1)[np.argsort(total.tasks)],
+        direct.moments.units.rows.reshape(len(direct), -1)[order],
+    )
+    assert total.n_rows == pytest.approx((0.5 ** (ages / 30.0)).sum())
+    service.close()
+
+
+def test_a_new_action_of_the_incumbent_is_learned(policy: Path, tmp_path: Path) -> None:
+    settings = Settings(window=10.0, swap="always", control=0.5)
+    service = Service(tmp_path / "state", settings, policy=policy, seed=1)
+    feed(service, range(200), incumbent="voucher")
+    wait_for_windows(service)
+    started = service.start("refresh")
+    service.wait()
+    ended = service.job(started.job_id)
+    assert ended is not None
+    assert "Version 2 is active" in str(ended.result)
+    assert set(service.engine.actions) == {"none", "coupon", "gift", "voucher"}
+    decision = run(service.decide([DecideRequest(task=1, context={"age": 0.0})]))[0]
+    assert "voucher" in {entry.action for entry in decision.probabilities}
+    service.close()
+
+
+def test_a_refresh_swaps_by_the_rule_and_says_why(policy: Path, tmp_path: Path) -> None:
+    results = {}
+    for rule in ("never", "not-worse"):
+        service = Service(tmp_path / rule, Settings(window=10.0, swap=rule, floor=0.5), policy=policy, seed=1)
+        feed(service, range(600))
+        wait_for_windows(service)
+        for _ in range(2):
+            started = service.start("refresh")
+            service.wait()
+            ended = service.job(started.job_id)
+            assert ended is not None
+            assert ended.state == "done"
+            results.setdefault(rule, []).append(str(ended.result))
+        service.close()
+    assert "waits to be activated" in results["never"][0]
+    assert "Version 2 is offered" in results["never"][0]
+    assert "lead over the active policy" in results["not-worse"][0]
+
+
+def test_moments_of_a_fit_are_the_start(policy: Path) -> None:
+    learner = load_learner(policy)
+    again, _ = learned(base_moments(learner), learner)
+    np.testing.assert_allclose(again.policy_.table.means, learner.policy_.table.means, rtol=1e-9)
