@@ -148,6 +148,8 @@ class Settings:
                 f"The settings {path} cannot be read ({error}), and the service would run with others than meant. "
                 "Write a TOML file with lines such as: window = 3600."
             ) from error
+        if given.get("default") == "none":  # TOML has no null
+            given["default"] = None
         return cls.of(given)
 
     @property

@@ -121,8 +121,8 @@ class State:
         through = self.manifest.sealed_through
         if through < marked:
             raise ArtifactError(
-                f"The manifest of {self.path} ends with decision {through:,}, and the journal sealed {marked:,}, so that "
-                "segments are missing from the manifest: it is an older copy. Restore manifest.json, journal and "
+                f"The manifest of {self.path} ends with decision {through:,}, and the journal sealed {marked:,}: "
+                "the manifest is an older copy, and segments are missing from it. Restore manifest.json, journal and "
                 "segments from one backup."
             )
         if through > marked:
