@@ -6,20 +6,28 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
+
+from hieropo.report.document import Document, Histogram, Interval, Intervals, Notice, Section, Text
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def program(name: str) -> Any:
+    """Return a program of the folder ``scripts`` as a module."""
+    spec = importlib.util.spec_from_file_location(f"{name}_program", ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def site() -> Any:
-    found = importlib.util.spec_from_file_location("site_program", ROOT / "scripts" / "site.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return program("site")
 
 
 def pages(entry: Any) -> Iterator[str]:
@@ -85,6 +93,21 @@ def test_a_page_shows_what_its_blocks_print_and_draw(site: Any, tmp_path: Path) 
     assert "```text\nx is 2\n```" in text
     assert "![Two](page/figure-1.svg)" in text
     assert (tmp_path / "page" / "figure-1.svg").exists()
+
+
+def test_the_picture_of_a_report_has_its_words_and_charts() -> None:
+    notice = Notice("Ship", "The log shows a gain & no harm.", "good")
+    gain = Intervals("Gain", "gain", (Interval("this policy", 1.0, 0.5, 1.5),))
+    harm = Histogram("Tasks by their gain", "gain", (0.0, 1.0), (3.0,), (1.0,), "held back")
+    sections = (
+        Section("verdict", "Verdict", (notice, Text("Better than separate."))),
+        Section("gain", "Gain", (gain,)),
+        Section("harm", "Harm", (harm,)),
+    )
+    drawn = program("report_picture").drawn(Document("Which <offer>?", "", sections))
+    words = {text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Which <offer>?", "Ship", "The log shows a gain & no harm.", "Better than separate."} < words
+    assert {"Gain", "Tasks by their gain", "this policy"} < words
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:
