@@ -126,15 +126,50 @@ def test_a_gate_and_eligible_actions_are_respected() -> None:
         learner().explain(2, eligible=["cash"])
 
 
-def test_text_in_the_context_is_explained_without_turns() -> None:
-    device = np.where(np.asarray(log()["visits"]) > 3, "phone", "web")
-    rows = log().append_column("device", pa.array(device))
-    fitted = HierOPO(logging="random").fit(rows, **{**COLUMNS, "context": ["device"]})
+def described() -> pa.Table:
+    """The log with a category in which gifts pay on the phone alone, and with amounts, of which few are missing."""
+    rng, visits = np.random.default_rng(11), np.asarray(log()["visits"])
+    device = rng.permutation(np.array(["phone", "web", "desk"] * 200))
+    profit = np.asarray(log()["profit"]) + 2.0 * (np.asarray(log()["offer"]) == "gift") * (device == "phone")
+    amount = pa.array(np.exp(visits / 2), mask=np.arange(600) < 60)
+    rows = log().set_column(3, "profit", pa.array(profit)).append_column("device", pa.array(device))
+    return rows.append_column("amount", amount)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("amount", ["log(amount)", "spline(amount, 3)", "amount"])
+def test_columns_that_terms_code_turn_by_their_own_values(amount: str) -> None:
+    fitted = HierOPO(features=f"device + {amount}", logging="random").fit(
+        described(), task="store", action="offer", reward="profit"
+    )
+    policy, at_phone = fitted.policy_, {"device": "phone", "amount": 2.5}
+
+    def choice(**changed: Any) -> Any:
+        return policy.choose(2, encoded_rows(fitted.features_, [{**at_phone, **changed}])[0]).action
+
+    explanation = fitted.explain(2, at_phone)
+    assert explanation.choice.action == choice() == "gift"
+    by_level = [turn for turn in explanation.turns if turn.column == "device"]
+    want = [level for level in ("desk", "web") if choice(device=level) != "gift"]
+    assert want
+    assert [turn.value for turn in by_level] == want
+    assert all(turn.choice == choice(device=turn.value) and turn.above is None for turn in by_level)
+    assert f"{by_level[0].choice} would be chosen where device is {want[0]}." in explanation.turning()
+    at_web = fitted.explain(2, {**at_phone, "device": "web"})
+    (number,) = [turn for turn in at_web.turns if turn.column == "amount" and turn.above is not None]
+    assert number.above
+    sides = [choice(device="web", amount=number.value * step) for step in (1 - 1e-6, 1 + 1e-6)]
+    assert sides == [at_web.choice.action, number.choice]
+    json.dumps(explanation.to_dict())
+
+
+def test_the_mean_context_of_coded_columns_has_no_turns() -> None:
+    fitted = HierOPO(logging="random").fit(described(), **{**COLUMNS, "context": ["device"]})
     explanation = fitted.explain(2, {"device": "phone"})
     design = encoded_rows(fitted.features_, [{"device": "phone"}])[0]
     assert explanation.choice.action == fitted.policy_.choose(2, design).action
     assert explanation.context == {"device": "phone"}
-    assert explanation.turns == ()
+    assert fitted.explain(2).turns == ()
 
 
 def test_candidates_that_columns_describe_are_compared() -> None:

@@ -8,8 +8,7 @@ import numpy as np
 
 from hieropo._utils.text import Report
 from hieropo._utils.ties import first_largest
-from hieropo.explanation.contexts import mean_context
-from hieropo.explanation.explain import shown_id
+from hieropo.explanation.contexts import mean_context, shown_id
 from hieropo.model.attribution import own_shares, without_rows
 from hieropo.model.protocol import TaskPosterior
 from hieropo.policies.gating import GatedPolicy

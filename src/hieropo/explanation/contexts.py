@@ -1,4 +1,4 @@
-"""Mean and spread of the contexts of a task, from moments."""
+"""Mean and spread of the contexts of a task, from moments; ids as they are shown."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import unpack
+from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
+from hieropo.rows.ids import plain
 
 
 def mean_context(moments: Any, features: FeatureMap, row: int) -> Array | None:
@@ -43,3 +45,11 @@ def _mean_and_sd(moments: Any, features: Any, tasks: slice) -> tuple[Array, Arra
     )
     mean = np.asarray(features.unmeasured(first[None])[0])
     return mean, np.sqrt(np.maximum(second - first**2, 0.0))
+
+
+def shown_id(value: Any) -> Any:
+    """Return an id as a type of the standard library where it has one."""
+    try:
+        return plain(value)
+    except InputError:
+        return value

@@ -10,19 +10,18 @@ from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.ties import first_largest, ordered
 from hieropo.errors import InputError, MismatchError, UnknownTaskError
 from hieropo.estimation.hyper.mixed import normal_mixture_below
-from hieropo.explanation.contexts import context_spread, mean_context
-from hieropo.explanation.explanation import ActionValue, Explanation, Influence, RowInfluence, Shares, Turn
+from hieropo.explanation.contexts import mean_context, shown_id
+from hieropo.explanation.explanation import ActionValue, Explanation, Influence, RowInfluence, Shares
 from hieropo.explanation.row_influences import LogOfFit, most_influential_rows
+from hieropo.explanation.turning import turns
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import Attribution, attribution, without_tasks
 from hieropo.model.protocol import TaskPosterior
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.rows.ids import plain
 
 _TRIED, _SHOWN = 12, 5  # tasks that are left out exactly, and those that are shown
-_STEPS, _HALVINGS, _SDS = 120, 40, 3.0
 _SAME = 1e-6  # of an expected reward: a difference between the posterior and the policy's table
 
 Context = Mapping[str, float] | ArrayLike | None
@@ -105,7 +104,7 @@ def explain(
             _shares(label, split, len(split.means) - len(labels) + j, row) for j, label in enumerate(labels)
         ),
         **_influences(posterior, acting, row, phi[index], actions, split, counts),
-        turns=_turns(acting, task, x, moments, eligible, actions[0].action),
+        turns=turns(acting, task, x, context, moments, _mask(acting, eligible, len(phi)), actions[0].action),
         hierarchies=len(posterior.weights),
         **_rows(posterior, acting, row, vectors, phi[index], actions, split, log),
     )
@@ -167,14 +166,6 @@ def _candidates(features: FeatureMap, x: Array) -> tuple[Array, list[Any]]:
         return features.candidates(x[None])[0], [shown_id(action) for action in features.actions]
     rows = np.atleast_2d(x)
     return features.phi(rows), [f"candidate {k}" for k in range(len(rows))]
-
-
-def shown_id(value: Any) -> Any:
-    """Return an id as a type of the standard library where it has one."""
-    try:
-        return plain(value)
-    except InputError:
-        return value
 
 
 def _mask(policy: LCBPolicy, eligible: Sequence[Any] | None, n: int) -> Mask | None:
@@ -286,52 +277,3 @@ def _rows(
 def _chosen(bounds: Array, actions: tuple[ActionValue, ...]) -> Any:
     """Return the action with the largest lower bound (J,); None where it is open."""
     return None if np.isnan(bounds).any() else actions[int(first_largest(bounds))].action
-
-
-def _turns(
-    policy: LCBPolicy, task: Any, x: Array, moments: Any, eligible: Sequence[Any] | None, choice: Any
-) -> tuple[Turn, ...]:
-    """Return the nearest values of each context column at which the choice changes."""
-    features = policy.features
-    assert features is not None
-    coded = list(getattr(features, "sources", features.columns)) != list(
-        features.columns
-    )  # one source, many columns
-    spread = None if features.actions is None or x.ndim > 1 or coded else context_spread(moments, features)
-    if spread is None:
-        return ()
-    mask = _mask(policy, eligible, len(features.actions or ()))
-
-    def chosen(column: int, values: Array) -> list[Any]:
-        contexts = np.repeat(x[None], len(values), axis=0)
-        contexts[:, column] = values
-        masks = None if mask is None else np.repeat(mask, len(values), axis=0)
-        best = policy.choose_many([task] * len(values), contexts, eligible=masks).index[:, 0]
-        return [shown_id((features.actions or ())[k]) for k in best.tolist()]
-
-    turns = []
-    for column, (mean, sd) in enumerate(zip(*spread, strict=True)):
-        for end in (mean - _SDS * sd, mean + _SDS * sd):
-            if (end - x[column]) * (end - mean) > 0:
-                turn = _turn(
-                    lambda values, column=column: chosen(column, values), float(x[column]), float(end), choice
-                )
-                turns += (
-                    []
-                    if turn is None
-                    else [Turn(features.columns[column], turn[0], end > x[column], turn[1])]
-                )
-    return tuple(turns)
-
-
-def _turn(chosen: Any, start: float, end: float, choice: Any) -> tuple[float, Any] | None:
-    """Return the first value between two at which another action is chosen, and that action."""
-    grid = np.linspace(start, end, _STEPS + 1)
-    other = [k for k, action in enumerate(chosen(grid)) if action != choice]
-    if not other or other[0] == 0:
-        return None
-    near, far = float(grid[other[0] - 1]), float(grid[other[0]])
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
-        near, far = (middle, far) if chosen(np.array([middle]))[0] == choice else (near, middle)
-    return far, chosen(np.array([far]))[0]

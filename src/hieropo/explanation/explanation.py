@@ -113,16 +113,17 @@ class Turn(Report):
     Attributes
     ----------
     column : str
-    value : float
-    above : bool
-        True where the other choice is above ``value``, False where it is below.
+    value : float, or a level
+        None for a missing value.
+    above : bool or None
+        True where the other choice is above ``value``, False where it is below, None where it is at this level.
     choice : id
-        The action on the other side.
+        The action there.
     """
 
     column: str
-    value: float
-    above: bool
+    value: Any
+    above: bool | None
     choice: Any
 
 
@@ -231,10 +232,7 @@ class Explanation:
             return ()
         lead = self.choice.lower_bound - rival.lower_bound
         lines = [f"{rival.action} would be chosen if its expected reward here were {_n(lead)} higher."]
-        lines += [
-            f"{turn.choice} would be chosen at {turn.column} {'above' if turn.above else 'below'} {_n(turn.value)}."
-            for turn in self.turns
-        ]
+        lines += [f"{turn.choice} would be chosen {_at(turn)}." for turn in self.turns]
         turned = [one for one in self.influential if one.choice not in (None, self.choice.action)]
         lines += [f"Without the rows of task {one.task} the choice would be {one.choice}." for one in turned]
         if not turned and self.influential:
@@ -382,6 +380,13 @@ def _sources(what: str, shares: Shares, of: Explanation) -> str:
     if len(terms) == 1:
         return f"{what} comes from {others}."
     return f"{what} is the sum of {', '.join(terms[:-1])} and {terms[-1]}."
+
+
+def _at(turn: Turn) -> str:
+    """Return the place of a turn in words."""
+    if turn.above is not None:
+        return f"at {turn.column} {'above' if turn.above else 'below'} {_n(turn.value)}"
+    return f"where {turn.column} is {'missing' if turn.value is None else turn.value}"
 
 
 def _value(value: Any) -> str:

@@ -127,12 +127,29 @@ def _candidates(features: Any, given: tuple[dict[str, str], ...]) -> tuple[dict[
     return (context,)
 
 
+def text_values(columns: Any, texts: dict[str, str]) -> dict[str, Any]:
+    """Return the values of context columns that are written as text; an empty text is a missing value."""
+    values: dict[str, Any] = dict(texts)
+    for column in columns:
+        text = texts[column.name].strip()
+        if not text:
+            values[column.name] = None
+        elif column.kind == "number":
+            values[column.name] = float(text)
+        elif column.kind == "boolean":
+            values[column.name] = text.lower() in ("true", "1")
+    return values
+
+
 def _context(features: Any, candidates: tuple[dict[str, str], ...]) -> Any:
     """Return the context, or one row for each candidate; None where --at is not given."""
     if not candidates:
         return None
     numbers = tuple(numbers_at(features, one) for one in candidates)
     if features.actions is not None:
+        terms = getattr(features, "terms", None)
+        if terms is not None and set(candidates[0]) == set(terms.sources):
+            return text_values(terms.columns, candidates[0])
         return numbers[0]
     columns = list(features.columns)
     for candidate in numbers:
