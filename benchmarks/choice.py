@@ -37,7 +37,7 @@ import numpy as np
 from hieropo._kernels import choice as kernels
 from hieropo._utils.packed import pack
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.posterior import PosteriorTable
+from hieropo.model.table import PosteriorTable
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.keys import Keys
 from hieropo.storage.load import load_policy
@@ -77,7 +77,9 @@ def make(m: int, d: int, seed: int = 0) -> tuple[PosteriorTable, Array]:
     covs = factor @ factor.transpose(0, 2, 1)
     keys = Keys(np.arange(m))
     prior = Gaussian(np.zeros(d), np.eye(d))
-    return PosteriorTable(keys, rng.standard_normal((m, d)), pack(covs), np.zeros(m, np.int64), prior), covs
+    return PosteriorTable.joint(
+        keys, rng.standard_normal((m, d)), pack(covs), np.zeros(m, np.int64), prior
+    ), covs
 
 
 def pick(mean: Array, var: Array) -> tuple[Array, ...]:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from hieropo import Gaussian, LCBPolicy, load_policy, save_policy
 from hieropo._utils.packed import packed_size, triangle, unpack
-from hieropo.model.posterior import PosteriorTable
+from hieropo.model.table import PosteriorTable
 from hieropo.rows.keys import Keys
 from hieropo.storage.load import verify_policy
 
@@ -46,7 +46,7 @@ def table(tasks: int, dim: int, folder: Path, *, text: bool) -> PosteriorTable:
     if text:
         ids = np.array([f"task-{number:09d}" for number in ids.tolist()], dtype=object)
     prior = Gaussian(np.zeros(dim), np.eye(dim))
-    return PosteriorTable(Keys(ids), means, covs, np.full(tasks, 7), prior)
+    return PosteriorTable.joint(Keys(ids), means, covs, np.full(tasks, 7), prior)
 
 
 @contextmanager

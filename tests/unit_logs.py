@@ -8,7 +8,7 @@ from reference.dense import Array
 
 from hieropo.features.maps import Crossed, per_action
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.moments.units import UnitAccumulator
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Log:
         arrays = (self.task, self.action, self.context, self.reward, self.weight)
         return Log(self.features, *(array[keep] for array in arrays))
 
-    def units(self, pieces: int = 1) -> UnitMoments:
+    def units(self, pieces: int = 1) -> Moments:
         total = UnitAccumulator(self.features)
         for part in np.array_split(np.arange(len(self.task)), pieces):
             some = self.where(part)

@@ -204,9 +204,8 @@ def _limits(own: Array, drawn: Array) -> tuple[tuple[float, float], int]:
 def _own_and_drawn(learner: "Fitted", j: int) -> tuple[Array, Array]:
     """Return estimates (m,) of a coefficient: by each task's own rows (NaN without), and posterior means."""
     moments, table = learner.posterior_.moments, learner.posterior_.table()
-    per_action = moments.per_action
-    p = moments.unit_dim if per_action else moments.dim
-    sums = unpack(moments.sums[:, j // p] if per_action else moments.sums, p + 1)
+    p = moments.unit_dim
+    sums = unpack(moments.unit_sums[j // p :: moments.n_actions], p + 1)
     own = np.array([_least_squares(joint, j % p) for joint in sums])
     offset = 0.0 if moments.offset is None else moments.offset[j]
     return own + offset, np.asarray(table.means).reshape(len(moments), -1)[:, j]

@@ -23,7 +23,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.moments.units import UnitAccumulator
 
 ROOT = Path(__file__).resolve().parents[2]
 M, D, K, N = 6, 3, 4, 40
@@ -38,7 +38,7 @@ def log(seed: int = 0, n: int = 30) -> Moments:
     return Moments.from_arrays(task, rng.standard_normal((n, D)), rng.standard_normal(n))
 
 
-def unit_moments() -> UnitMoments:
+def unit_moments() -> Moments:
     rng = np.random.default_rng(3)
     sums, n = UnitAccumulator(per_action(range(K), ["x"])), 5 * M
     sums.add(
@@ -376,7 +376,7 @@ def design_of(post: Any, rows: list[int]) -> tuple[Array, int]:
     """Sum of phi phi' / sigma^2 over the rows of some tasks, and their number."""
     moments, total = post.moments, np.zeros((post.dim, post.dim))
     n = int(moments.rows[rows].sum())
-    if not hasattr(moments, "units"):
+    if not moments.per_action:
         return unpack(moments.sums[rows].sum(axis=0), D + 2)[:D, :D] / post.hierarchy.noise_var, n
     p = moments.unit_dim
     for a, noise_var in enumerate(post.hierarchy.noise_var):

@@ -13,7 +13,6 @@ from hieropo.evaluation.comparisons.crossfit import Judge, cross_fit, without_ac
 from hieropo.evaluation.entry import subject_of
 from hieropo.evaluation.passes.first_pass import FOLDS, fold_moments, fold_of
 from hieropo.logs.reading import read
-from hieropo.moments.units import UnitMoments
 from hieropo.passes.identifiability import gram_blocks, sizes
 from hieropo.rows.batches import Roles
 
@@ -133,14 +132,14 @@ def test_policies_of_folds_are_those_of_a_log_without_the_action() -> None:
 def test_moments_without_an_action_are_those_of_the_other_rows(context: tuple[str, ...]) -> None:
     log = logged(2)
     whole = LogMoments.of(log, task="shop", action="offer", reward="profit", context=context)
-    assert isinstance(whole.moments, UnitMoments)
+    assert whole.moments.per_action
     dense = whole.moments.dense()
     fewer, features = without_actions(dense, whole.features, [3], sizes(gram_blocks(dense, whole.features)))
     plain = log.filter(pa.compute.not_equal(log["offer"], "z"))
     rest = LogMoments.of(
         plain, task="shop", action="offer", reward="profit", context=context, features=features
     )
-    assert isinstance(rest.moments, UnitMoments)
+    assert rest.moments.per_action
     assert fewer.allclose(rest.moments.dense(), rtol=1e-9)
     corner = unpack(fewer.sums, fewer.dim + 2)[:, -1, -1]
     np.testing.assert_allclose(corner, fewer.rows)

@@ -25,7 +25,7 @@ from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.moments.units import UnitAccumulator
 
 M, D = 8, 3
 TASKS = np.array([f"t{s}" for s in range(M)])
@@ -228,7 +228,7 @@ def unit_rows(n: int = 30) -> tuple[Any, Array, Array, Array, Array]:
     return task, np.random.default_rng(8).integers(0, K - 1, len(task)), x[:, :2], reward, weight
 
 
-def unit_moments(n: int = 30) -> UnitMoments:
+def unit_moments(n: int = 30) -> Moments:
     sums = UnitAccumulator(ACTIONS)
     sums.add(*unit_rows(n))
     return sums.moments()

@@ -21,7 +21,6 @@ from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 TASKS = [0, 10, 20, 30, 40, 50]
@@ -91,7 +90,7 @@ def crossed_cases() -> dict[str, CrossedHierarchy]:
 
 
 @cache
-def crossed_moments() -> UnitMoments:
+def crossed_moments() -> Moments:
     return log(n=120).units().covering(Keys(np.array(TASKS)))
 
 
@@ -126,7 +125,7 @@ MADE: dict[str, Callable[[], Any]] = {
 
 
 def conditioned(moments: Any, hierarchy: Any) -> Any:
-    return (condition if isinstance(moments, Moments) else condition_units)(moments, hierarchy)
+    return (condition if not moments.per_action else condition_units)(moments, hierarchy)
 
 
 @cache
@@ -139,20 +138,11 @@ def posterior_of(name: str) -> Any:
 
 def changed(moments: Any, row: int, *, rows: float = 1.0, rewards: float = 1.0) -> Any:
     """Moments where the rows of one task count ``rows`` times, and their rewards are multiplied."""
-    units = moments if isinstance(moments, Moments) else moments.units
-    size = 1 if isinstance(moments, Moments) else moments.n_actions
-    some, sums, counts, d = (
-        slice(row * size, (row + 1) * size),
-        units.sums.copy(),
-        units.rows.copy(),
-        units.dim,
-    )
-    sums[some] *= rows
-    counts[some] *= rows
-    scores = slice(packed_size(d), packed_size(d) + d)
-    sums[some, scores] *= rewards
-    new = replace(units, sums=sums, rows=counts)
-    return new if isinstance(moments, Moments) else replace(moments, units=new)
+    sums, counts, d = moments.sums.copy(), moments.rows.copy(), moments.unit_dim
+    sums[row] *= rows
+    counts[row] *= rows
+    sums[row, ..., packed_size(d) : packed_size(d) + d] *= rewards
+    return replace(moments, sums=sums, rows=counts)
 
 
 @pytest.mark.slow

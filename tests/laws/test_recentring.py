@@ -34,7 +34,7 @@ from hieropo.features.maps import Columns, embedding, per_action
 from hieropo.model.metadata import Metadata
 from hieropo.model.moved_priors import recentred_hierarchy
 from hieropo.moments.recentring import at_final_origin, far_columns, near_first_rows, recentred
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.moments.units import UnitAccumulator
 from hieropo.passes.identifiability import refuse_undetermined
 from hieropo.passes.summing import sums
 from hieropo.rows.batches import Roles
@@ -410,7 +410,7 @@ class TestGivenPriors:
 
 def whole_of(learner):
     moments = learner.moments_
-    return moments.dense() if isinstance(moments, UnitMoments) else moments
+    return moments.dense()
 
 
 class TestInUse:

@@ -10,7 +10,9 @@ import pytest
 from sklearn.base import clone
 
 import hieropo
+import hieropo.learners.hieropo as learner_module
 from hieropo import FlatOPO, Hierarchy, HierOPO, OracleOPO, PooledOPO
+from hieropo.logs import encoding
 
 COLUMNS = {"task": "store", "action": "offer", "reward": "margin", "pscore": "p", "context": ["age"]}
 LEARNERS = [HierOPO(), FlatOPO(), PooledOPO(), OracleOPO([0.0] * 6)]
@@ -273,3 +275,20 @@ def test_one_task_is_warned_about() -> None:
     with pytest.warns(hieropo.HieropoWarning, match="one task"):
         dense.fit(edited(store=["only"] * 1500), **COLUMNS)
     assert not dense.hierarchy_.task_cov.any()
+
+
+def test_a_fit_opens_its_log_and_makes_its_settings_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"settings": 0, "log": 0}
+
+    def counted(name: str, function: object) -> object:
+        def call(*args: object, **kwargs: object) -> object:
+            calls[name] += 1
+            return function(*args, **kwargs)  # type: ignore[operator]
+
+        return call
+
+    monkeypatch.setattr(learner_module, "Settings", counted("settings", learner_module.Settings))
+    monkeypatch.setattr(encoding, "open_log", counted("log", encoding.open_log))
+    far = edited(age=np.asarray(LOG["age"]) + 1e6)  # so that the map gets an origin
+    HierOPO(task_cov="diag", pessimism=0.5).fit(far, **COLUMNS)
+    assert calls == {"settings": 1, "log": 1}

@@ -1,5 +1,6 @@
 """Moments of units, one for each action of a task: they are the moments of the whole map, in fewer numbers."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from unit_logs import log
 
 from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.estimation.reml import estimate
 from hieropo.features.maps import embedding, indicator, per_action
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.model.posterior import condition
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitAccumulator
 
 
 def test_dense_moments_of_units_are_the_moments_of_the_whole_map_to_the_last_bit() -> None:
@@ -78,7 +82,7 @@ def test_rows_that_cannot_be_used_are_refused(
     total = UnitAccumulator(per_action(["l", "r"], ["x"]))
     rows = {"task": ["a", "b"], "action": [0, 1], "context": [[0.0], [1.0]], "reward": [0.0, 1.0]} | change
 
-    def moments() -> UnitMoments:
+    def moments() -> Moments:
         total.add(**rows)
         return total.moments()
 
@@ -96,5 +100,43 @@ def test_moments_that_do_not_belong_together_are_refused() -> None:
         log(c=1).units() + log(c=2).units()
     with pytest.raises(InputError, match="selected twice"):
         one.select([0, 0])
-    with pytest.raises(InputError, match="units do not fit"):
-        UnitMoments(one.keys, 5, one.units)
+    with pytest.raises(MismatchError, match="4 actions and moments of all actions together"):
+        other + other.dense()
+    with pytest.raises(
+        InputError, match=r"Sums of shape \(6, 3, 15\) do not fit 6 tasks with rows of shape \(6,\)"
+    ):
+        Moments(one.keys, one.unit_dim, one.sums, one.rows[:, 0], one.log_precision)
+    with pytest.raises(InputError, match="a triangle of 28 numbers"):
+        Moments(one.keys, 5, one.sums, one.rows, one.log_precision)
+
+
+def test_a_task_has_the_same_sums_and_scores_whether_they_are_kept_per_action_or_not() -> None:
+    units = log().units()
+    dense, task, some = units.dense(), units.tasks[2], np.array([0, 2, 3])
+    for method in ("gram", "cross", "reward_squares"):
+        np.testing.assert_allclose(getattr(units, method)(task), getattr(dense, method)(task), rtol=1e-13)
+    theta, noise = np.linspace(-1.0, 1.0, units.dim), np.full(units.n_actions, 0.5)
+    np.testing.assert_allclose(
+        units.scores(some, theta, noise), dense.scores(some, theta, noise[:1]), rtol=1e-10, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        units.information(some, noise), dense.information(some, noise[:1]), rtol=1e-12, atol=1e-12
+    )
+    assert dense.dense() is dense
+    assert dense.pooled() is dense
+
+
+def test_pooled_moments_are_those_of_one_action() -> None:
+    rows = log()
+    features = per_action(["any"], rows.features.columns)
+    phi = features.phi(rows.context, np.zeros(len(rows.task), dtype=int))
+    want = Moments.from_arrays(rows.task, phi, rows.reward, rows.weight)
+    assert rows.units().pooled().allclose(want)
+
+
+def test_a_hierarchy_of_all_features_takes_moments_per_action_as_those_over_all_actions() -> None:
+    units = replace(log(m=12, K=2, n=400), action=np.arange(400) % 2).units()
+    hierarchy = estimate(units, "isotropic").hierarchy
+    np.testing.assert_array_equal(hierarchy.task_cov, estimate(units.dense(), "isotropic").hierarchy.task_cov)
+    one, other = (condition(moments, hierarchy).table() for moments in (units, units.dense()))
+    np.testing.assert_array_equal(one.means, other.means)

@@ -36,12 +36,11 @@ from hieropo.estimation.crossed.mixture import (
 )
 from hieropo.features.maps import Crossed, embedding, per_action
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
-from hieropo.model.crossed.posterior import UnitTable, condition_crossed
+from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.posterior import PosteriorTable
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.model.table import PosteriorTable
+from hieropo.moments.units import UnitAccumulator
 from hieropo.policies.lower_bound import LCBPolicy, SamplingPolicy
-from hieropo.policies.marginals import UnitTable as BlockMarginals
 from hieropo.rows.keys import Keys
 from hieropo.storage import layout, load
 from hieropo.storage.load import load_policy, verify_policy
@@ -65,7 +64,7 @@ def fitted(seed: int = 0) -> tuple[Log, CrossedMixture]:
 # The policy
 
 
-def side_by_side(table: UnitTable) -> PosteriorTable:
+def side_by_side(table: PosteriorTable) -> PosteriorTable:
     """The same laws as one of d = K p coefficients, those of two actions independent."""
     m, K, p = table.means.shape
 
@@ -78,7 +77,7 @@ def side_by_side(table: UnitTable) -> PosteriorTable:
     covs = np.array([pack(whole(own)) for own in table.covs])
     unseen = Gaussian(table.prior_means.reshape(-1), whole(table.prior_covs))
     rows = np.zeros(m, dtype=np.int64)
-    return PosteriorTable(table.keys, table.means.reshape(m, K * p), covs, rows, unseen)  # type: ignore[arg-type]
+    return PosteriorTable.joint(table.keys, table.means.reshape(m, K * p), covs, rows, unseen)
 
 
 def units_of(m: int, K: int, p: int, seed: int) -> Any:
@@ -87,7 +86,7 @@ def units_of(m: int, K: int, p: int, seed: int) -> Any:
     few = rng.standard_normal((3, p)), pack(np.array([f @ f.T for f in rng.standard_normal((3, p, p))]))
     pick, unseen = rng.integers(0, 3, (m, K)), rng.integers(0, 3, K)
     laws = few[0][pick], few[1][pick], np.zeros(m, dtype=np.int64), few[0][unseen], few[1][unseen]
-    return UnitTable(Keys(np.arange(m)), *laws)
+    return PosteriorTable(Keys(np.arange(m)), *laws)
 
 
 @pytest.mark.slow
@@ -221,7 +220,7 @@ def test_load_after_save_is_the_identity(tmp_path: Path) -> None:
     policy = save(post, rows.features, tmp_path / "policy")
     stored = load_policy(tmp_path / "policy")
     table = stored.policy.table
-    assert isinstance(table, BlockMarginals)
+    assert table.per_action
     for name in ("means", "covs", "rows", "prior_means", "prior_covs"):
         np.testing.assert_array_equal(getattr(table, name), getattr(post.table(), name))
     rng = np.random.default_rng(0)
@@ -234,7 +233,7 @@ def test_load_after_save_is_the_identity(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, want)
     assert stored.policy.choose(30, context[0]) == policy.choose(30, context[0])
     moments, hierarchy = stored.moments(), stored.hierarchy
-    assert isinstance(moments, UnitMoments)
+    assert moments.per_action
     assert isinstance(hierarchy, CrossedHierarchies)
     assert moments.dense().allclose(post.moments.dense(), rtol=0.0)
     again = condition_hierarchies(moments, hierarchy)

@@ -727,19 +727,17 @@ def test_sampling_refuses_what_it_cannot_score() -> None:
 
 CONCURRENT = """
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 import numpy as np
 from hieropo.model.gaussian import Gaussian
+from hieropo.model.table import PosteriorTable
 from hieropo.rows.keys import Keys
 from hieropo.policies.lower_bound import LCBPolicy
 d, m = 5, 40
 rng = np.random.default_rng(0)
 covs = np.zeros((m, 15))
 covs[:, [0, 2, 5, 9, 14]] = 1.0
-table = SimpleNamespace(
-    keys=Keys(np.arange(m)), means=rng.standard_normal((m, d)), covs=covs,
-    prior=Gaussian(np.zeros(d), np.eye(d)), dim=d,
-)
+prior = Gaussian(np.zeros(d), np.eye(d))
+table = PosteriorTable.joint(Keys(np.arange(m)), rng.standard_normal((m, d)), covs, np.zeros(m), prior)
 policy = LCBPolicy(table)
 phi = rng.standard_normal((400, 7, d))
 tasks = rng.integers(0, m, 400)

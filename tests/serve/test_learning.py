@@ -94,8 +94,8 @@ def test_decay_is_a_weight_by_age_with_the_newest_row_at_one(policy: Path, tmp_p
     total = current(state.summed(), settings, state.manifest.created)
     order = np.argsort(direct.tasks)
     np.testing.assert_allclose(
-        total.moments.units.rows.reshape(len(total), -1)[np.argsort(total.tasks)],
-        direct.moments.units.rows.reshape(len(direct), -1)[order],
+        total.moments.rows.reshape(len(total), -1)[np.argsort(total.tasks)],
+        direct.moments.rows.reshape(len(direct), -1)[order],
     )
     assert total.n_rows == pytest.approx((0.5 ** (ages / 30.0)).sum())
     service.close()

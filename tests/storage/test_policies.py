@@ -36,7 +36,8 @@ from hieropo import (
     save_policy,
 )
 from hieropo.model.metadata import Metadata
-from hieropo.model.posterior import Posterior, PosteriorTable
+from hieropo.model.posterior import Posterior
+from hieropo.model.table import PosteriorTable
 from hieropo.rows.ids import id_array
 from hieropo.rows.keys import Keys
 from hieropo.storage import columns, layout, load
@@ -550,7 +551,7 @@ def test_an_id_that_would_not_come_back_is_refused(key: Any, place: Path) -> Non
     values = np.empty(2, dtype=object)
     values[:] = ["x", key]
     table = fitted(["x", "y"]).table()
-    odd = PosteriorTable(Keys(values), table.means, table.covs, table.rows, table.prior)
+    odd = PosteriorTable.joint(Keys(values), table.means, table.covs, table.rows, table.prior)
     with pytest.raises(InputError, match="id"):
         save_policy(LCBPolicy(odd), place)
     assert not place.exists()

@@ -14,6 +14,7 @@ from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.accumulation import Accumulator, Work
 from hieropo.moments.column_pass import Column, ColumnPass, PartitionBuffers, clean_rows
 from hieropo.moments.row_sketch import RowSketcher
@@ -102,13 +103,17 @@ def _crossed() -> None:
 
 def _choices() -> None:
     n, d, keys = 3, 2, Keys(np.arange(2))
-    one = SimpleNamespace(
-        keys=keys, means=np.zeros((2, d)), covs=np.ones((2, 3)), prior=Gaussian(np.zeros(d), np.eye(d)), dim=d
+    one, apart = (
+        PosteriorTable(
+            keys,
+            np.zeros((2, *lead, d)),
+            np.ones((2, *lead, 3)),
+            np.ones(2),
+            np.zeros((*lead, d)),
+            np.ones((*lead, 3)),
+        )
+        for lead in ((), (n,))
     )
-    apart = SimpleNamespace(
-        keys=keys, means=np.zeros((2, n, d)), covs=np.ones((2, n, 3)), prior_means=np.zeros((n, d)),
-        prior_covs=np.ones((n, 3)), dim=n * d,
-    )  # fmt: skip
     features = per_action(["a", "b", "c"], ["x"])
     for policy in (LCBPolicy(one), LCBPolicy(apart, features)):
         phi = np.eye(n, policy.table.dim)

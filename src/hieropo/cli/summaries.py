@@ -20,7 +20,6 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
 from hieropo.policies.gating import GatedPolicy
 from hieropo.rows.ids import typed_readings
-from hieropo.storage.table import StoredUnits
 
 LEVEL = 0.95  # probability of intervals
 
@@ -97,7 +96,7 @@ def _uncertainty(stored: Any) -> dict[str, Any]:
 
 def _features(stored: Any) -> list[dict[str, Any]]:
     policy, hyper = stored.policy, stored.hyper
-    if isinstance(policy.table, StoredUnits):
+    if policy.table.per_action:
         names, root = _unit_names(policy), hyper
     else:
         names, root = _names(policy), policy.table.prior if hyper is None else hyper

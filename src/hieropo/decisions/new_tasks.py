@@ -11,7 +11,7 @@ from hieropo._utils.packed import pack
 from hieropo.decisions.requests import Requests
 from hieropo.errors import LogError, SchemaError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.posterior import PosteriorTable
+from hieropo.model.table import PosteriorTable
 from hieropo.model.task_levels import TaskLevels
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Batch, Roles
@@ -90,7 +90,7 @@ class NewTasks:
         keys, _ = Keys.factorize(requests.task)
         parents, metadata = tuple(self._task_levels.levels().values()), self._task_levels.known
         priors = [self._prior(task, parents, metadata) for task in keys.values.tolist()]
-        table = PosteriorTable(
+        table = PosteriorTable.joint(
             keys, np.array([prior.mean for prior in priors]), pack(np.array([prior.cov for prior in priors])),
             np.zeros(len(keys), dtype=np.int64), priors[0],
         )  # fmt: skip

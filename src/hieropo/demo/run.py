@@ -22,7 +22,6 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import column_tuple
 
@@ -47,9 +46,9 @@ class Left:
     report: Path | None = None
 
 
-def ridge(moments: Moments | UnitMoments, hier: HierOPO) -> LCBPolicy:
+def ridge(moments: Moments, hier: HierOPO) -> LCBPolicy:
     """Separate ridge regressions with penalty 1: theta_s ~ N(0, noise_var I), with pessimism 0."""
-    moments = moments.dense() if isinstance(moments, UnitMoments) else moments
+    moments = moments.dense()
     d = moments.dim
     known = Gaussian(np.zeros(d), np.zeros((d, d)))
     prior = Hierarchy(hyper=known, task_cov=np.eye(d), noise_var=1.0)

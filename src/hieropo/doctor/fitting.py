@@ -22,22 +22,19 @@ from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.incumbents import KNEW, crossed_knowledge, knowledge
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.passes.identifiability import gram_blocks
 from hieropo.passes.rejection import constant_reward
 from hieropo.rows.batches import Roles
 
-AnyMoments = Moments | UnitMoments
-
 
 def of_moments(
-    moments: AnyMoments, features: FeatureMap, roles: Roles, *, learning: bool, listed: bool, varied: bool
+    moments: Moments, features: FeatureMap, roles: Roles, *, learning: bool, listed: bool, varied: bool
 ) -> Iterator[Finding]:
     """Yield findings about moments.
 
     Parameters
     ----------
-    moments : Moments or UnitMoments
+    moments : Moments
     features : FeatureMap
     roles : Roles
     learning : bool
@@ -47,8 +44,7 @@ def of_moments(
     varied : bool
         True where the pass saw different rewards; sums cannot tell where rewards are far from 0.
     """
-    blocks = moments.units if isinstance(moments, UnitMoments) else moments
-    constant = None if varied else constant_reward(blocks)
+    constant = None if varied else constant_reward(moments)
     if constant is not None and learning and moments.n_rows > 1:
         yield rules_values.constant(roles.reward, constant)
     if learning:
@@ -62,21 +58,20 @@ def of_moments(
         yield from rules_tasks.few_or_many_actions(roles.action, features.actions, moments.n_rows)
 
 
-def _contexts(moments: AnyMoments, features: FeatureMap) -> NDArray[np.float64] | None:
+def _contexts(moments: Moments, features: FeatureMap) -> NDArray[np.float64] | None:
     """Return the sum of (1, x)(1, x)' over all rows; None where the features do not contain (1, x)."""
-    blocks = moments.units if isinstance(moments, UnitMoments) else moments
-    d = blocks.dim
+    d = moments.unit_dim
     if getattr(features, "reference_column", None) is not None:
         return None  # columns are measured relative to the reference column
     if isinstance(features, Columns):
-        total = unpack(blocks.sums.sum(axis=0), d + 2)
+        total = unpack(moments.unit_sums.sum(axis=0), d + 2)
         order = [d + 1, *range(d)]
         return np.asarray(total[np.ix_(order, order)])
     if not isinstance(features, Crossed) or features.table is not None or not features.intercept:
         return None
-    if blocks is not moments:
-        return np.asarray(unpack(blocks.sums.sum(axis=0), d + 2)[:d, :d])
-    return np.asarray(gram_blocks(blocks, features).sum(axis=0))
+    if moments.per_action:
+        return np.asarray(unpack(moments.unit_sums.sum(axis=0), d + 2)[:d, :d])
+    return np.asarray(gram_blocks(moments, features).sum(axis=0))
 
 
 def of_rows(stats: LogStatistics, coefficients: int) -> Iterator[Finding]:
@@ -115,12 +110,12 @@ def of_counts(
 
 
 def of_learning(
-    moments: AnyMoments, features: FeatureMap, roles: Roles, learning: Learning, stats: LogStatistics | None
+    moments: Moments, features: FeatureMap, roles: Roles, learning: Learning, stats: LogStatistics | None
 ) -> Iterator[Finding]:
     """Yield findings about the incumbent that need a learned hierarchy."""
     if moments.sampled:
         return
-    if isinstance(moments, UnitMoments):
+    if moments.per_action:
         assert not isinstance(learning.hierarchy, Hierarchy)
         z = crossed_knowledge(moments, features, learning.hierarchy.central())
     else:

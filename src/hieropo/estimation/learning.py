@@ -1,6 +1,5 @@
 """From moments to a posterior: the hierarchy is given, or learned in one of three forms."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo.errors import InputError, NumericalError
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
@@ -21,7 +21,6 @@ from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.logging_policy.incumbents import Logging, informed_metadata
-from hieropo.model.crossed.described import condition_units
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouping, Hierarchy
@@ -35,7 +34,7 @@ from hieropo.model.moved_priors import (
 )
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments, one_action
+from hieropo.moments.units import one_action
 from hieropo.rows.batches import Roles
 
 Hyper = Gaussian | Literal["flat"]
@@ -53,13 +52,14 @@ def _quoted(choices: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """The user's settings of the hierarchy; see :class:`learners.HierOPO`."""
+    """The user's settings of the hierarchy; see :class:`learners.HierOPO`. ``mu`` is that of :class:`OracleOPO`."""
 
     task_cov: Any
     hyper: Any
     uncertainty: Uncertainty
     known: Hierarchy | CrossedHierarchy | None
     logging: Logging = "unknown"
+    mu: Any = None
 
     def check(self) -> None:
         """Raise InputError for an unknown choice, before a long pass over a log.
@@ -202,6 +202,24 @@ class Settings:
         shared = unit_map is None or self.known is not None or isinstance(self.hyper, Gaussian)
         return 0 if shared else unit_map.dim  # type: ignore[union-attr]  # own is a map
 
+    def recentred(self, first: FeatureMap, second: FeatureMap) -> "Settings":
+        """Return the settings with their coefficients of one map moved to those of an equivalent map.
+
+        Settings that do not fit the map stay as they are; they are refused where they are used.
+        """
+        d, known, hyper, task_cov, mu = first.dim, self.known, self.hyper, self.task_cov, self.mu
+        if isinstance(known, Hierarchy) and known.dim == d:
+            known = recentred_hierarchy(known, first, second)
+        elif isinstance(known, CrossedHierarchy):
+            known = moved_crossed(known, first, second)
+        if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
+            hyper = recentred_gaussian(hyper, first, second, crossed=self.logging != "frozen")
+        if not (task_cov is None or isinstance(task_cov, str)) and np.shape(task_cov) == (d, d):
+            task_cov = recentred_covariance(task_cov, first, second)
+        if mu is not None and np.shape(mu) == (d,):
+            mu = recentred_coefficients(mu, first, second)
+        return replace(self, task_cov=task_cov, hyper=hyper, known=known, mu=mu)
+
     def _has_shape(self, *shapes: str) -> bool:
         return _is_one_of(self.task_cov, shapes)
 
@@ -281,51 +299,24 @@ class Learning:
         return None if self.learned is None else self.learned.hyper_uncertainty
 
 
-def recentred_settings(settings: Mapping[str, Any], first: FeatureMap, second: FeatureMap) -> dict[str, Any]:
-    """Return settings of a learner whose coefficients of one map are moved to those of an equivalent map.
-
-    Settings that do not fit the map stay as they are; they are refused where they are used.
-    """
-    settings_, d = dict(settings), first.dim
-    known, hyper, task_cov, mu = (settings.get(name) for name in ("known", "hyper", "task_cov", "mu"))
-    if isinstance(known, Hierarchy) and known.dim == d:
-        settings_["known"] = recentred_hierarchy(known, first, second)
-    if isinstance(known, CrossedHierarchy):
-        settings_["known"] = moved_crossed(known, first, second)
-    if isinstance(hyper, Gaussian) and hyper.dim % d == 0:
-        crossed = settings.get("logging") != "frozen"
-        settings_["hyper"] = recentred_gaussian(hyper, first, second, crossed=crossed)
-    if not (task_cov is None or isinstance(task_cov, str)) and np.shape(task_cov) == (d, d):
-        settings_["task_cov"] = recentred_covariance(task_cov, first, second)
-    if mu is not None and np.shape(mu) == (d,):
-        settings_["mu"] = recentred_coefficients(mu, first, second)
-    return settings_
-
-
-def identifiability_inputs(
-    moments: Moments | UnitMoments, features: FeatureMap
-) -> tuple[Moments, FeatureMap]:
+def identifiability_inputs(moments: Moments, features: FeatureMap) -> tuple[Moments, FeatureMap]:
     """Return moments and features whose coefficients the rows alone have to identify.
 
     Where actions share a prior, all rows together have to identify each of the p features.
     """
-    if not isinstance(moments, UnitMoments):
+    if not moments.per_action:
         return moments, features
     assert isinstance(features, Crossed)
-    return moments.units, replace(features, actions=("any action",))
+    return moments.pooled(), replace(features, actions=("any action",))
 
 
-def given(moments: Moments | UnitMoments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
+def given(moments: Moments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
     """Return a known hierarchy and its posterior."""
-    if isinstance(hierarchy, CrossedHierarchy):
-        assert isinstance(moments, UnitMoments)
-        return Learning(hierarchy, condition_units(moments, hierarchy))
-    assert isinstance(moments, Moments)
-    return Learning(hierarchy, condition_with(moments, hierarchy, None))
+    return Learning(hierarchy, condition_learned(moments, hierarchy, None))
 
 
 def learning(
-    moments: Moments | UnitMoments,
+    moments: Moments,
     task_levels: TaskLevels,
     settings: Settings,
     features: FeatureMap,
@@ -335,8 +326,8 @@ def learning(
 
     Parameters
     ----------
-    moments : Moments or UnitMoments
-        The latter for the crossed prior.
+    moments : Moments
+        Per action for the crossed prior.
     task_levels : TaskLevels
         Levels and metadata of the tasks.
     settings : Settings
@@ -351,7 +342,7 @@ def learning(
     """
     if settings.known is not None:
         return given(moments, settings.known)
-    if isinstance(moments, UnitMoments):
+    if moments.per_action:
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
         hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata, similar=similar)
@@ -364,7 +355,7 @@ def learning(
 
 
 def _known_of_tasks(
-    moments: Moments | UnitMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
+    moments: Moments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
 ) -> Metadata | None:
     """Return metadata of the tasks: columns of the log, or what the choices of an incumbent that was frozen say."""
     metadata = task_levels.metadata()

@@ -279,7 +279,8 @@ def check_choices(
 
 
 def with_rows(moments: Moments) -> Moments:
-    """Return the moments of the tasks that have rows."""
+    """Return the moments of the tasks that have rows, over all features."""
+    moments = moments.dense()
     return moments if (moments.rows > 0).all() else moments.at(moments.rows > 0)
 
 

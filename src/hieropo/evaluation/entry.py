@@ -53,7 +53,7 @@ from hieropo.evaluation.passes.judging import (
     judge,
 )
 from hieropo.evaluation.passes.propensity import Kind, Propensities, propensities_of
-from hieropo.evaluation.passes.subject import AnyMoments, Subject
+from hieropo.evaluation.passes.subject import Subject
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.schema import check_listed
@@ -62,6 +62,7 @@ from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
 from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.moments.statistics import Moments
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
 from hieropo.ope.value_estimates import ValueEstimate, bernstein, task_gains, values
@@ -286,9 +287,7 @@ def _comparing(
     return Comparing(rivals, notes, first.low, options.seed)
 
 
-def _separate(
-    rests: Sequence[AnyMoments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]
-) -> Rival:
+def _separate(rests: Sequence[Moments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]) -> Rival:
     """Return a regression of each task by itself, with the pooled one for unknown tasks."""
     tables, table_rows = [], []
     for rest, table in zip(rests, pooled, strict=True):
@@ -361,7 +360,7 @@ def _fitted(
         batches(), subject.features, FOLDS, options.seed,
         per_action=per_action, offset=offset, expected=int(first.counts.sum()),
     )  # fmt: skip
-    base: AnyMoments = subject.moments if overlap == "yes" else first.moments
+    base: Moments = subject.moments if overlap == "yes" else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
 
@@ -391,6 +390,7 @@ def _limits(
 def subject_of(learner: Any) -> Subject:
     """Return the policy of a fitted learner, with functions that learn it again."""
     hierarchy, hyper_uncertainty = learner.hierarchy_, learner._hyper_uncertainty
+    settings = learner._settings_of()
 
     return Subject(
         policy=learner.policy_,
@@ -398,7 +398,7 @@ def subject_of(learner: Any) -> Subject:
         posterior=learner.posterior_,
         condition=lambda moments: condition_learned(moments, hierarchy, hyper_uncertainty),
         relearn=lambda moments, features: (
-            learner.learned_from(moments, features, learner._task_levels, hierarchy).posterior
+            learner.learned_from(moments, features, learner._task_levels, settings, hierarchy).posterior
         ),
         by_words=all(
             isinstance(learner.get_params().get(name, ""), str | None)

@@ -14,9 +14,9 @@ from hieropo.errors import InputError
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge
 from hieropo.evaluation.passes.first_pass import eligible, fold_of
 from hieropo.evaluation.passes.propensity import Propensity
-from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.statistics import Moments
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Batch
 from hieropo.rows.keys import Keys
@@ -140,7 +140,7 @@ def choose_pessimism(
     return replace(choice, value=choice.value + (base or 0.0))
 
 
-def _chosen(grid: Array, moments: AnyMoments) -> PessimismChoice:
+def _chosen(grid: Array, moments: Moments) -> PessimismChoice:
     g = grid.size
     sums = np.asarray(moments.sums)
     task_sums = sums[:, packed_size(g + 1) :]  # sum w (c, r, 1) of each task

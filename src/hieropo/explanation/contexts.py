@@ -36,9 +36,8 @@ def _has_contexts(moments: Any, features: FeatureMap) -> bool:
 
 
 def _mean_and_sd(moments: Any, features: Any, tasks: slice) -> tuple[Array, Array]:
-    sums, blocks = np.asarray(moments.sums)[tasks], 1 if moments.per_action else len(features.actions)
-    d = moments.unit_dim if moments.per_action else moments.dim
-    joint = unpack(sums.reshape(-1, sums.shape[-1]).sum(axis=0), d + 2)  # of (phi, reward, 1)
+    d, blocks = moments.unit_dim, len(features.actions) // moments.n_actions
+    joint = unpack(moments.at(tasks).unit_sums.sum(axis=0), d + 2)  # of (phi, reward, 1)
     first, second = (
         values[:d].reshape(blocks, -1).sum(axis=0)[int(features.intercept) :] / joint[-1, -1]
         for values in (joint[:, -1], np.diagonal(joint))

@@ -1,6 +1,7 @@
 """Baselines to compare sharing with: FlatOPO, OracleOPO and complete pooling."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,17 +76,19 @@ class _Baseline(HierOPO):
         moments: Moments,
         features: FeatureMap,
         task_levels: TaskLevels,  # noqa: ARG002
-        similar: object = None,  # noqa: ARG002
+        settings: Settings,
+        similar: object,  # noqa: ARG002
     ) -> Learning:
-        by_block = isinstance(self.task_cov, str) and self.task_cov == "block"
+        by_block = isinstance(settings.task_cov, str) and settings.task_cov == "block"
         blocks = len(features.actions) if by_block and features.actions is not None else None
-        return given(moments, self._hierarchy(moments, blocks))
+        return given(moments, self._hierarchy(moments, settings, blocks))
 
-    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
+    def _hierarchy(self, moments: Moments, settings: Settings, blocks: int | None) -> Hierarchy:
         raise NotImplementedError
 
-    def _estimated(self, moments: Moments, blocks: int | None) -> Hierarchy:
-        return estimate(moments, self.task_cov, blocks=blocks).hierarchy  # type: ignore[arg-type]  # it checks
+
+def _estimated(moments: Moments, settings: Settings, blocks: int | None) -> Hierarchy:
+    return estimate(moments, settings.task_cov, blocks=blocks).hierarchy
 
 
 class FlatOPO(_Baseline):
@@ -95,18 +98,18 @@ class FlatOPO(_Baseline):
     estimates, which is a ridge regression for each task with a penalty from the size of each coefficient.
     """
 
-    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
-        if self.known is not None:
-            return self.known.flat()
-        return empirical_flat(self._estimated(moments, blocks), moments)
+    def _hierarchy(self, moments: Moments, settings: Settings, blocks: int | None) -> Hierarchy:
+        if settings.known is not None:
+            return settings.known.flat()  # type: ignore[union-attr]  # checked
+        return empirical_flat(_estimated(moments, settings, blocks), moments)
 
 
 class PooledOPO(_Baseline):
     """Learn one theta for all tasks, with the noise variance of that one regression (complete pooling)."""
 
-    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:  # noqa: ARG002
-        if self.known is not None:
-            return self.known.pooled()
+    def _hierarchy(self, moments: Moments, settings: Settings, blocks: int | None) -> Hierarchy:  # noqa: ARG002
+        if settings.known is not None:
+            return settings.known.pooled()  # type: ignore[union-attr]  # checked
         return Hierarchy(hyper=None, task_cov=np.zeros((moments.dim,) * 2), noise_var=pooled_noise(moments))
 
 
@@ -142,11 +145,14 @@ class OracleOPO(_Baseline):
         )
         self.mu = mu
 
-    def _hierarchy(self, moments: Moments, blocks: int | None) -> Hierarchy:
-        if np.shape(self.mu) != (moments.dim,):
+    def _hierarchy(self, moments: Moments, settings: Settings, blocks: int | None) -> Hierarchy:
+        if np.shape(settings.mu) != (moments.dim,):
             raise MismatchError(
-                f"mu has shape {np.shape(self.mu)}, and this log has {moments.dim} features. Give mu of shape "
+                f"mu has shape {np.shape(settings.mu)}, and this log has {moments.dim} features. Give mu of shape "
                 f"({moments.dim},)."
             )
-        hierarchy = self._estimated(moments, blocks) if self.known is None else self.known
-        return hierarchy.oracle(self.mu)
+        hierarchy = _estimated(moments, settings, blocks) if settings.known is None else settings.known
+        return hierarchy.oracle(settings.mu)  # type: ignore[union-attr]  # checked
+
+    def _settings_of(self) -> Settings:
+        return replace(super()._settings_of(), mu=self.mu)

@@ -17,7 +17,7 @@ def coefficient_table(
 
     Parameters
     ----------
-    posteriors : TaskTable or UnitTable
+    posteriors : PosteriorTable
         Of m tasks and d coefficients.
     names : (d,) str
     task : str, tuple of str or None

@@ -428,7 +428,7 @@ class Fitted:
 
     def _provenance(self, policy: LCBPolicy | GatedPolicy) -> dict[str, Any]:
         """Return learner, settings, rows and columns as JSON can hold them."""
-        settings = self._recentred_to(self.features_).get_params()  # type: ignore[attr-defined]  # of learners
+        settings = self._coefficient_settings()  # type: ignore[attr-defined]  # of learners
         return learner_provenance(
             type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
             whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,

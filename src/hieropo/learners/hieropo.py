@@ -22,7 +22,6 @@ from hieropo.estimation.learning import (
     TaskCovariance,
     identifiability_inputs,
     learning,
-    recentred_settings,
 )
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
@@ -37,7 +36,6 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
-from hieropo.moments.units import UnitMoments
 from hieropo.passes.checkpoints import features_and_sums
 from hieropo.passes.designs import Design, read_design, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
@@ -112,7 +110,7 @@ class HierOPO(Fitted, Estimator):
     policy_ : LCBPolicy, or GatedPolicy where one was loaded
     posterior_ : Posterior
     hierarchy_ : Hierarchy
-        CrossedHierarchies with the crossed prior; ``posterior_`` is then a CrossedMixture and ``moments_`` UnitMoments.
+        CrossedHierarchies with the crossed prior; ``posterior_`` is then a CrossedMixture, ``moments_`` are per action.
     estimate_ : Estimate
         The estimation of the hierarchy by REML or ML; absent where nothing was estimated.
     learned_ : Learned
@@ -297,7 +295,7 @@ class HierOPO(Fitted, Estimator):
             log.summed,
         )
         rare: Iterable[Finding] = ()
-        if isinstance(log.moments, UnitMoments):
+        if log.moments.per_action:
             coefficients = settings.coefficients(log.features)
             rare = of_counts(
                 log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, coefficients
@@ -380,7 +378,7 @@ class HierOPO(Fitted, Estimator):
                 "pessimism='cv' fits parts of all rows, and partial_fit has only the new ones. Call fit with all rows, "
                 "or set pessimism to a number."
             )
-        if self._per_action(self.features_, self.roles_, settings) != isinstance(self.moments_, UnitMoments):
+        if self._per_action(self.features_, self.roles_, settings) != self.moments_.per_action:
             raise InputError(
                 "The settings were changed since fit(), and need other moments than those of the rows so far. Call fit "
                 "with all rows again."
@@ -469,7 +467,7 @@ class HierOPO(Fitted, Estimator):
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*inputs):
-            learned = self.learned_from(moments, features, task_levels)
+            learned = self.learned_from(moments, features, task_levels, settings)
         if self.logging == "unknown":
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
         policy = LCBPolicy(
@@ -492,28 +490,37 @@ class HierOPO(Fitted, Estimator):
         return self
 
     def learned_from(
-        self, moments: Any, features: FeatureMap, task_levels: TaskLevels, similar: Any = None
+        self,
+        moments: Any,
+        features: FeatureMap,
+        task_levels: TaskLevels,
+        settings: Settings,
+        similar: Any = None,
     ) -> Learning:
         """Estimate the hierarchy from moments of a feature map, and return it with its posterior.
 
         Settings that name coefficients, such as ``known``, are first re-centred to the origin of that map. ``similar``
         is the hierarchy of a log that shares most rows: its standard deviations tell where to search.
         """
-        return self._recentred_to(features)._learning(moments, features, task_levels, similar)
+        return self._learning(moments, features, task_levels, self._recentred(settings, features), similar)
 
-    def _recentred_to(self, features: FeatureMap) -> Self:
-        """Return this learner with its settings in the coefficients of a feature map that has an origin."""
+    def _recentred(self, settings: Settings, features: FeatureMap) -> Settings:
+        """Return the settings in the coefficients of a feature map that has an origin."""
         if not has_origin(features) or features == self.features:
-            return self
+            return settings
         original = self.features if isinstance(self.features, FeatureMap) else features.recentred(None)  # type: ignore[attr-defined]  # it has an origin
-        settings = recentred_settings(self.get_params(), original, features)
-        return type(self)(**{**settings, "features": features})
+        return settings.recentred(original, features)
 
     def _learning(
-        self, moments: Any, features: FeatureMap, task_levels: TaskLevels, similar: Any = None
+        self, moments: Any, features: FeatureMap, task_levels: TaskLevels, settings: Settings, similar: Any
     ) -> Learning:
         near = similar if isinstance(similar, CrossedHierarchies) else None
-        return learning(moments, task_levels, self._settings_of(), features, near)
+        return learning(moments, task_levels, settings, features, near)
+
+    def _coefficient_settings(self) -> dict[str, Any]:
+        """Return the settings by name, in the coefficients of the feature map of the fit."""
+        settings, params = self._recentred(self._settings_of(), self.features_), self.get_params()
+        return {name: getattr(settings, name, value) for name, value in params.items()}
 
 
 def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> Any:

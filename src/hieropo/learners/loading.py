@@ -12,7 +12,6 @@ from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.saving import noise_identified
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.log_moments import LogMoments, as_moments
 from hieropo.rows.batches import Roles
@@ -113,7 +112,8 @@ def _moments_for(stored: StoredPolicy, log: Any) -> Any:
             )
         made = LogMoments.of(log, features=stored.features, **columns)
     assert stored.features is not None
-    return made.within(stored.features).for_learning(per_action=not isinstance(stored.hierarchy, Hierarchy))
+    assert stored.hierarchy is not None
+    return made.within(stored.features).for_learning(per_action=stored.hierarchy.per_action)
 
 
 def _posterior(stored: StoredPolicy, moments: Any) -> Any:

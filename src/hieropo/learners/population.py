@@ -28,7 +28,6 @@ from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.report import Block, Document, Grid, Interval, Intervals, Section, Text, fragment
 
 _CLEAR = 3.0  # difference in log evidence from which one model is preferred: odds of 20 to 1
@@ -439,12 +438,12 @@ def _without_intervals(summary: PopulationSummary) -> PopulationSummary:
     )
 
 
-def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
+def parts_of(moments: Moments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
     """Return the three components of the crossed prior by their sds over the contexts of the log, in reward units.
 
     Parameters
     ----------
-    moments : UnitMoments
+    moments : Moments
     hierarchies : CrossedHierarchies
         Learned from them.
     level : float
@@ -489,7 +488,7 @@ def parts_of(moments: UnitMoments, hierarchies: CrossedHierarchies, level: float
     )
 
 
-def _metadata_units(moments: UnitMoments, hierarchies: CrossedHierarchies) -> list[Array]:
+def _metadata_units(moments: Moments, hierarchies: CrossedHierarchies) -> list[Array]:
     """Return the sds (H,) of effects of actions that depend on metadata, at an action sd of 1."""
     p, shape = moments.unit_dim, hierarchies.shapes.action
     if hierarchies.metadata is None or not shape[p:, p:].any():
@@ -498,7 +497,7 @@ def _metadata_units(moments: UnitMoments, hierarchies: CrossedHierarchies) -> li
     return [_units(hierarchies, shape[p:, p:], grams[p:, p:])]
 
 
-def _grams(moments: UnitMoments) -> Array:
+def _grams(moments: Moments) -> Array:
     """Return sum x x' of each action divided by all rows of the log, (K, p, p)."""
     p = moments.unit_dim
     return np.asarray(unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows)
@@ -509,7 +508,7 @@ def _units(hierarchies: CrossedHierarchies, shape: Array, gram: Array) -> Array:
     return np.asarray(np.sqrt(hierarchies.noise_var * float(np.sum(shape * gram))))
 
 
-def _log_noise_variance(moments: UnitMoments) -> float:
+def _log_noise_variance(moments: Moments) -> float:
     """Return the posterior variance of log(noise sd), given the other sds relative to it."""
     return 0.5 / max(float(moments.n_rows) - moments.unit_dim, 1.0)
 

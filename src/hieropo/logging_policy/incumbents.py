@@ -32,7 +32,6 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import condition
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 
 Logging = Literal["random", "frozen", "adaptive", "unknown"]
 
@@ -44,7 +43,7 @@ _MIN_RANGE = 0.01  # of log shares, below which they are taken as equal
 _MAX_TASKS = 2_000  # that are used to test the knowledge of the incumbent
 
 
-def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array:
+def action_counts(moments: Moments, features: FeatureMap) -> Array:
     """Return the rows of each action in each task, (m, K), from the sums of intercepts; weighted.
 
     Raises
@@ -58,7 +57,7 @@ def action_counts(moments: Moments | UnitMoments, features: FeatureMap) -> Array
             "each action an intercept of its own. Use features='per-action' or 'indicator'."
         )
     count = len(features.actions or ())
-    if isinstance(moments, UnitMoments):
+    if moments.per_action:
         return np.asarray(moments.sums[:, :, packed_size(moments.unit_dim + 1)])
     ones = np.asarray(moments.sums)[:, packed_size(moments.dim + 1) :][:, : moments.dim]  # sum w phi
     return np.asarray(ones[:, :: moments.dim // count])
@@ -80,7 +79,7 @@ def log_shares(counts: Array) -> Array:
     return logs
 
 
-def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> Metadata | None:
+def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None:
     """Return the incumbent's choices as metadata of each task: X_s (d, 1), or (d, 2) with contexts.
 
     Without contexts X_s has g_sa at the intercept of each action. With contexts its first column has the intercepts of
@@ -114,9 +113,9 @@ def informed_metadata(moments: Moments | UnitMoments, features: FeatureMap) -> M
     return Metadata(moments.keys, values[:, :, differ], tuple(names.tolist()))
 
 
-def _context_sums(moments: Moments | UnitMoments, count: int) -> tuple[Array, Array]:
+def _context_sums(moments: Moments, count: int) -> tuple[Array, Array]:
     """Return the sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
-    if isinstance(moments, UnitMoments):
+    if moments.per_action:
         p = moments.unit_dim
         of_actions = moments.sums[:, :, packed_size(p + 1) + 1 : packed_size(p + 1) + p]
         return of_actions, unpack(moments.sums.sum(axis=1), p)[:, 1:, 1:]
@@ -161,9 +160,7 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
     return float(z.sum() / np.sqrt(correlation.sum())) if correlation.sum() > 0 else None
 
 
-def crossed_knowledge(
-    moments: UnitMoments, features: FeatureMap, hierarchy: CrossedHierarchy
-) -> float | None:
+def crossed_knowledge(moments: Moments, features: FeatureMap, hierarchy: CrossedHierarchy) -> float | None:
     """Return :func:`knowledge` under the crossed prior; None also where there are too many coefficients."""
     K, d = moments.n_actions, moments.dim
     if d > _MAX_DIM or hierarchy.levels or hierarchy.metadata is not None:

@@ -7,6 +7,7 @@ from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy, Level
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import Posterior, condition
+from hieropo.model.table import PosteriorTable
 from hieropo.model.task_levels import TaskLevels
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Level",
     "Metadata",
     "Posterior",
+    "PosteriorTable",
     "TaskLevels",
     "condition",
 ]

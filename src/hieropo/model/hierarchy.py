@@ -111,6 +111,16 @@ class Hierarchy:
         return int(self.task_cov.shape[0])
 
     @property
+    def feature_dim(self) -> int:
+        """The number d of features of the moments: as the features of a unit of :class:`Moments`."""
+        return self.dim
+
+    @property
+    def per_action(self) -> bool:
+        """Return False: the moments of this prior are over all actions; those of a crossed prior per action."""
+        return False
+
+    @property
     def root_dim(self) -> int:
         """The number of coefficients of the root: d, and those of the metadata."""
         return self.dim if self.metadata is None else self.metadata.root_dim(self.dim)

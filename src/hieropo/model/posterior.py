@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes, pieces
-from hieropo._utils.brief import brief
 from hieropo._utils.packed import Index, packed_size, padded, unpack
 from hieropo._utils.text import counted
 from hieropo._utils.ties import ordered
@@ -19,45 +18,15 @@ from hieropo.model.hierarchy import Grouped, Hierarchy
 from hieropo.model.metadata import Design
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, TreeLevel, down, square_roots, up, upper_factor
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import is_null, object_array, plain
+from hieropo.rows.ids import is_null, object_array
 from hieropo.rows.keys import Keys
 
 Unseen = Literal["prior", "error"]
 
 _PIECE = 65_536  # tasks with metadata worked on at once
 _UNSEEN = 6e4  # units of the last place that are rounding errors of the steps up; each feature adds 1e3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PosteriorTable:
-    """Posteriors of all tasks side by side, as a policy reads them.
-
-    Attributes
-    ----------
-    keys : Keys
-        The m tasks.
-    means : (m, d) array
-    covs : (m, d (d + 1) / 2) array
-        Upper triangles packed by columns.
-    rows : (m,) array
-        Number of rows of each task, by their weights.
-    prior : Gaussian
-        Posterior of a task that is not in the log.
-    """
-
-    keys: Keys
-    means: Array
-    covs: Array
-    rows: Array
-    prior: Gaussian
-
-    __repr__ = brief
-
-    @property
-    def dim(self) -> int:
-        """The number of features d."""
-        return int(self.means.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -408,7 +377,7 @@ class Posterior:
         else:
             tables = [self.tasks(slice(start, min(start + _PIECE, m))) for start in range(0, m, _PIECE)]
             means, covs = (np.concatenate(column) for column in zip(*tables, strict=True))
-        return PosteriorTable(self.moments.keys, means, covs, self.moments.rows, self.new_task())
+        return PosteriorTable.joint(self.moments.keys, means, covs, self.moments.rows, self.new_task())
 
     def __repr__(self) -> str:
         size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"
@@ -440,6 +409,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     NumericalError
         Sums that no rows can have; or a flat hyper-prior with a direction in which no features vary.
     """
+    moments = moments.dense()
     if moments.dim != hierarchy.dim:
         raise MismatchError(
             f"The moments have {moments.dim} features, the hierarchy {hierarchy.dim}. Both must come from one "
@@ -451,7 +421,7 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
     if hierarchy.metadata is not None:
         moments = moments.covering(hierarchy.metadata.tasks)
         design = hierarchy.metadata.design(hierarchy.dim, moments.keys)
-    _refuse_negative(moments)
+    moments.refuse_negative()
     tree_levels: list[LinkedLevel] = []
     keys, rows, scale = moments.keys, moments.sums, 1.0 / hierarchy.noise_var
     log_det = 0.0
@@ -546,16 +516,3 @@ def flat_root(P: Array, b: Array) -> tuple[Gaussian, float]:
     cov = np.linalg.solve(correlation, np.eye(d)) / np.outer(scale, scale)
     log_det = float(np.log(values).sum()) + 2 * float(np.log(scale).sum())
     return Gaussian.trusted(np.linalg.solve(correlation, b / scale) / scale, (cov + cov.T) / 2), log_det
-
-
-def _refuse_negative(moments: Moments) -> None:
-    d = moments.dim
-    diagonal = moments.sums[:, [packed_size(j + 1) - 1 for j in range(d + 2)]]
-    bad = (moments.rows < 0) | (diagonal < 0).any(axis=1)
-    if bad.any():
-        task = plain(moments.tasks[bad][0])
-        raise NumericalError(
-            f"The moments of task {task!r} are no sums of rows: {moments.rows[bad][0]:g} rows, smallest sum of "
-            f"squares {diagonal[bad][0].min():.3g}. Rows were subtracted that had not been added. Subtract only rows "
-            "that were added."
-        )

@@ -7,12 +7,10 @@ from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.recentring import recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 
 __all__ = [
     "Accumulator",
     "Moments",
     "RowSketch",
-    "UnitMoments",
     "recentred",
 ]

@@ -15,9 +15,8 @@ and nothing else. So moments take r - o' phi with o = r_0 v, which is exact for 
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +27,8 @@ from hieropo.errors import MismatchError
 from hieropo.features.maps import Columns, FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 
 Exact = NDArray[np.object_]
-AnyMoments = TypeVar("AnyMoments", bound=Moments | UnitMoments)
 Movable = Columns | Crossed
 
 FAR = (
@@ -130,7 +127,7 @@ def near_first_rows(features: FeatureMap, context: Array) -> FeatureMap:
     return recentred_map
 
 
-def at_final_origin(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMoments, FeatureMap]:
+def at_final_origin(moments: Moments, features: FeatureMap) -> tuple[Moments, FeatureMap]:
     """Return moments and their map at the final origin, which depends on the rows alone and not on their order.
 
     Columns whose sums around 0 lose less than 1e4 units of the last place have the origin 0, the others about
@@ -160,7 +157,7 @@ def at_final_origin(moments: AnyMoments, features: FeatureMap) -> tuple[AnyMomen
     return recentred(moments, features, final_map), final_map
 
 
-def far_columns(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[str, ...]:
+def far_columns(moments: Moments, features: FeatureMap) -> tuple[str, ...]:
     """Return the columns that lie far from the origin of a map, so that its sums have lost precision."""
     if not isinstance(features, Movable) or not has_movable_origin(features):
         return ()
@@ -175,12 +172,10 @@ def far_columns(moments: Moments | UnitMoments, features: FeatureMap) -> tuple[s
     return tuple(column for column, far in zip(features.columns, k.tolist(), strict=True) if far)
 
 
-def _blocks(moments: Moments | UnitMoments, features: Movable) -> tuple[Array, Array | None]:
+def _blocks(moments: Moments, features: Movable) -> tuple[Array, Array | None]:
     """Return mean products (p, p) of the features of a block, and their means (p,), or None with a table of actions."""
-    sums: Array = (moments.units if isinstance(moments, UnitMoments) else moments).sums
-    d = moments.unit_dim if isinstance(moments, UnitMoments) else moments.dim
-    p = len(features.columns) + _intercept(features)
-    total = unpack(sums.sum(axis=0), d + 2)
+    d, p = moments.unit_dim, len(features.columns) + _intercept(features)
+    total = unpack(moments.unit_sums.sum(axis=0), d + 2)
     count = total[d + 1, d + 1] or 1.0
     block = np.einsum("ipiq->pq", total[:d, :d].reshape(d // p, p, d // p, p)) / count
     first: Array = total[:d, d + 1].reshape(d // p, p).sum(axis=0) / count
@@ -249,7 +244,7 @@ def rounded(value: float, spread: float) -> float:
     return float(round(value / unit) * unit if digits >= 0 else round(value * unit) / unit)
 
 
-def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> AnyMoments:
+def recentred(moments: Moments, first: FeatureMap, second: FeatureMap) -> Moments:
     """Return the moments of one map as those of an equivalent map.
 
     Raises
@@ -265,16 +260,12 @@ def recentred(moments: AnyMoments, first: FeatureMap, second: FeatureMap) -> Any
             f"The moments were made by the feature map {moments.features}, not by {first.fingerprint}. Pass the "
             "map that made them."
         )
-    units = moments.units if isinstance(moments, UnitMoments) else moments
-    assert isinstance(units, Moments)
-    squares = None if units.squares is None else _block_transformed(units.squares, units.dim, change)
-    sums = _block_transformed(units.sums, units.dim, change)
-    offset = units.offset
+    offset = moments.unit_offset
     if offset is not None:  # coefficients of phi~ = T phi are T^-T times those of phi
         blocks = offset.reshape(-1, len(change))
         offset = (blocks + blocks @ change_of(second, first).astype(np.float64)).reshape(-1)
-    moved = replace(units, sums=sums, features=second.fingerprint, squares=squares, offset=offset)
-    return cast("AnyMoments", replace(moments, units=moved) if isinstance(moments, UnitMoments) else moved)
+    changes = {"features": second.fingerprint, "unit_offset": offset}
+    return moments.mapped(lambda sums: _block_transformed(sums, moments.unit_dim, change), **changes)
 
 
 def change_of(first: FeatureMap, second: FeatureMap) -> Exact:

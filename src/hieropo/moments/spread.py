@@ -12,8 +12,8 @@ _CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding error
 
 def about_mean(moments: Moments) -> float:
     """Return the mean of w (r - mean r)^2, in squared reward units; of w r^2 where all rewards are equal."""
-    d, n = moments.dim, moments.n_rows
-    total = moments.sums[:, packed_size(d) :].sum(axis=0)
+    d, n = moments.unit_dim, moments.n_rows
+    total = moments.unit_sums[:, packed_size(d) :].sum(axis=0)
     square, first, weight = float(total[d]), float(total[2 * d + 1]), float(total[2 * d + 2])
     if n <= 0 or weight <= 0:
         return 0.0
@@ -23,19 +23,19 @@ def about_mean(moments: Moments) -> float:
 
 def mean_reward(moments: Moments) -> float:
     """Return the mean of r by the weights of the rows."""
-    d = moments.dim
-    last = moments.sums[:, packed_size(d + 1) :].sum(axis=0)
-    known = 0.0 if moments.offset is None else float(last[:d] @ moments.offset)
+    d = moments.unit_dim
+    last = moments.unit_sums[:, packed_size(d + 1) :].sum(axis=0)
+    known = 0.0 if moments.unit_offset is None else float(last[:d] @ moments.unit_offset)
     return (float(last[d]) + known) / float(last[d + 1])
 
 
 def about_fit(moments: Moments) -> float:
-    """Return the residual variance of one least-squares fit to all rows, in squared reward units.
+    """Return the residual variance of one least-squares fit of the features of a unit to all rows, in squared units.
 
     At least 1e-13 of :func:`about_mean`, the size of rounding errors.
     """
-    d, n = moments.dim, moments.n_rows
-    joint = unpack(moments.sums.sum(axis=0), d + 2)
+    d, n = moments.unit_dim, moments.n_rows
+    joint = unpack(moments.unit_sums.sum(axis=0), d + 2)
     size = sizes(joint[:d, :d])
     b, c = joint[:d, d] / size, float(joint[d, d])
     fit = np.linalg.lstsq(joint[:d, :d] / np.outer(size, size), b, rcond=1e-12)[0]
@@ -44,12 +44,12 @@ def about_fit(moments: Moments) -> float:
 
 
 def constant(moments: Moments) -> Array | None:
-    """Return v (d,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where none exists.
+    """Return v (p,) with v' phi = 1 in all rows, such as the sum of the intercepts; None where none exists.
 
     Adding a constant to all rewards moves the population mean along v, and nothing else.
     """
-    d = moments.dim
-    joint = unpack(moments.sums.sum(axis=0), d + 2)
+    d = moments.unit_dim
+    joint = unpack(moments.unit_sums.sum(axis=0), d + 2)
     size = sizes(joint[:d, :d])
     first, weight = joint[:d, d + 1] / size, float(joint[d + 1, d + 1])
     gram = joint[:d, :d] / np.outer(size, size)

@@ -1,5 +1,6 @@
 """Moments: the sufficient statistics of each task, as sums that add, subtract and scale."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,8 +11,9 @@ from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes, normalised, sealed
 from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo._utils.text import counted
-from hieropo.errors import InputError, LogError, MismatchError
+from hieropo.errors import InputError, LogError, MismatchError, NumericalError
 from hieropo.rows.columns import check_rows
+from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
 _PIECE = 1024  # tasks worked on together, while they are in the cache
@@ -27,42 +29,82 @@ class Moments:
     precision v (:class:`RowWeights`). Never divided by the noise variance. Under ``+`` and ``-`` moments form
     a commutative group; both keep the union of the tasks.
 
+    A *unit* is a task, or one action within a task where each of K actions has features of its own. The sums of units
+    are the moments of all d = K p features without the products of features of two actions, which are 0.
+
     Attributes
     ----------
     keys : Keys
         The m tasks.
-    dim : int
-        Features d.
-    sums : (m, (d + 2)(d + 3) / 2) array
-        Upper triangle of S_s, packed by columns: entry (i <= j) at j (j + 1) / 2 + i.
-    rows : (m,) array
-        n_s = sum c q: rows of each task, a row of weight k being k rows.
-    log_precision : (m,) array
+    unit_dim : int
+        Features p of a unit.
+    sums : (m, q) or (m, K, q) array, q = (p + 2)(p + 3) / 2
+        Upper triangle of S_s, or of S_sa per action, packed by columns: entry (i <= j) at j (j + 1) / 2 + i.
+    rows : (m,) or (m, K) array
+        n_s = sum c q: rows of each unit, a row of weight k being k rows.
+    log_precision : array like ``rows``
         Sum of c q log v.
     features : str or None
         Fingerprint of the feature map that made phi; None where phi was given directly.
     squares : array like ``sums``, or None
         Sum of c (q v)^2 z z'; only of rows that have sampling weights.
-    offset : (d,) array or None
+    unit_offset : (p,) array or None
         Coefficients o, such as the same number for each intercept: all sums are of z = (phi, r - o' phi, 1), so that
         rewards far from 0 lose no precision. None is 0.
     """
 
     keys: Keys
-    dim: int
+    unit_dim: int
     sums: Array
     rows: Array
     log_precision: Array
     features: str | None = None
     squares: Array | None = None
-    offset: Array | None = None
+    unit_offset: Array | None = None
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise InputError(f"Moments of {self.dim} features; at least one feature is needed.")
-        for array in (self.sums, self.rows, self.log_precision, self.squares, self.offset):
+        if self.unit_dim < 1:
+            raise InputError(f"Moments of {self.unit_dim} features; at least one feature is needed.")
+        shape = (*self.rows.shape, packed_size(self.unit_dim + 2))
+        if self.sums.shape != shape or len(self.rows) != len(self.keys) or not self.n_actions:
+            raise InputError(
+                f"Sums of shape {self.sums.shape} do not fit {counted(len(self.keys), 'task')} with rows of shape "
+                f"{self.rows.shape} and {counted(self.unit_dim, 'feature')} each: a triangle of {shape[-1]} numbers is "
+                "needed for each task, or for each action of each task."
+            )
+        for array in (self.sums, self.rows, self.log_precision, self.squares, self.unit_offset):
             if array is not None:
                 sealed(array)
+
+    @property
+    def per_action(self) -> bool:
+        """True where sums are kept per action; False where they are over all actions."""
+        return self.rows.ndim == 2
+
+    @property
+    def n_actions(self) -> int:
+        """The number K of units of a task: that of actions where sums are kept per action, else 1."""
+        return self.rows.shape[1] if self.per_action else 1
+
+    @property
+    def dim(self) -> int:
+        """The number d = K p of features of the feature map."""
+        return self.n_actions * self.unit_dim
+
+    @property
+    def offset(self) -> Array | None:
+        """The offset (d,) for the features of the map: that of a unit, repeated for each action."""
+        return None if self.unit_offset is None else np.tile(self.unit_offset, self.n_actions)
+
+    @property
+    def unit_sums(self) -> Array:
+        """The packed sums of all units, (m K, q): action a of the task in row s is unit ``s K + a``."""
+        return self.sums.reshape(-1, self.sums.shape[-1])
+
+    @property
+    def unit_rows(self) -> Array:
+        """The rows of all units, (m K,)."""
+        return self.rows.reshape(-1)
 
     @classmethod
     def zero(cls, dim: int, *, features: str | None = None) -> Self:
@@ -145,26 +187,27 @@ class Moments:
         return len(self.keys)
 
     def __repr__(self) -> str:
-        return f"Moments({counted(len(self), 'task')}, {counted(self.n_rows, 'row')}, {counted(self.dim, 'feature')})"
+        rows, features = counted(self.n_rows, "row"), counted(self.unit_dim, "feature")
+        if not self.per_action:
+            return f"Moments({counted(len(self), 'task')}, {rows}, {features})"
+        return f"Moments({counted(len(self), 'task')} of {counted(self.n_actions, 'action')}, {rows}, {features} each)"
 
     def gram(self, task: object) -> Array:
         """Return sum w phi phi' of one task, shape (d, d)."""
-        return unpack(self.sums[self._row(task)], self.dim)
+        return unpack(self._of(task).sums[0], self.dim)
 
     def cross(self, task: object) -> Array:
         """Return sum w phi r of one task, shape (d,)."""
         start = packed_size(self.dim)
-        return self._around_zero(task)[start : start + self.dim].copy()
+        return self._of(task).around(None).sums[0, start : start + self.dim].copy()
 
     def reward_squares(self, task: object) -> float:
         """Return sum w r^2 of one task."""
-        return float(self._around_zero(task)[packed_size(self.dim + 1) - 1])
+        return float(self._of(task).around(None).sums[0, packed_size(self.dim + 1) - 1])
 
-    def _around_zero(self, task: object) -> Array:
-        return np.asarray(self.at([self._row(task)]).around(None).sums[0])
-
-    def _row(self, task: object) -> int:
-        return int(self.keys.require([task])[0])
+    def _of(self, task: object) -> Self:
+        """Return the moments of one task, over all features."""
+        return self.at(self.keys.require([task])).dense()
 
     def select(self, tasks: object) -> Self:
         """Return the moments of these tasks only, in this order.
@@ -201,35 +244,92 @@ class Moments:
         extra = len(union) - len(self)
         if not extra:
             return self
-        none = np.zeros((extra, self.sums.shape[1]))
+
+        def covering(values: Array) -> Array:
+            return np.concatenate([values, np.zeros((extra, *values.shape[1:]))])
+
         return replace(
             self,
             keys=union,
-            sums=np.concatenate([self.sums, none]),
-            rows=np.concatenate([self.rows, np.zeros(extra)]),
-            log_precision=np.concatenate([self.log_precision, np.zeros(extra)]),
-            squares=None if self.squares is None else np.concatenate([self.squares, none]),
+            sums=covering(self.sums),
+            rows=covering(self.rows),
+            log_precision=covering(self.log_precision),
+            squares=None if self.squares is None else covering(self.squares),
+        )
+
+    def with_actions(self, position: Codes, n_actions: int, features: str | None) -> Self:
+        """Return the moments for a map with ``n_actions`` actions, these at the positions ``position`` (K,).
+
+        The other actions have no rows. ``features`` is the fingerprint of that map.
+        """
+
+        def expanded(values: Array) -> Array:
+            table = np.zeros((len(self), n_actions, *values.shape[2:]))
+            table[:, position] = values
+            return table
+
+        return replace(
+            self,
+            sums=expanded(self.sums),
+            rows=expanded(self.rows),
+            log_precision=expanded(self.log_precision),
+            features=features,
+            squares=None if self.squares is None else expanded(self.squares),
+        )
+
+    def dense(self) -> Self:
+        """Return the moments of all d = K p features of the map, with (d + 2)(d + 3) / 2 numbers a task."""
+        if not self.per_action:
+            return self
+        p, d, K = self.unit_dim, self.dim, self.n_actions
+        i, j = triangle(p + 2)
+
+        def dense(table: Array) -> Array:
+            full = np.zeros((len(self), packed_size(d + 2)))
+            for action in range(K):
+                entries = np.concatenate([action * p + np.arange(p), [d, d + 1]])
+                full[:, entries[j] * (entries[j] + 1) // 2 + entries[i]] += table[:, action]
+            return full
+
+        return replace(
+            self,
+            unit_dim=d,
+            sums=dense(self.sums),
+            rows=self.rows.sum(axis=1),
+            log_precision=self.log_precision.sum(axis=1),
+            squares=None if self.squares is None else dense(self.squares),
+            unit_offset=self.offset,
         )
 
     def information(self, rows: Codes, noise_var: Array) -> Array:
-        """Return the sum of v phi phi' / sigma^2 (d, d) over the rows of the tasks at ``rows``, for noise_var (1,)."""
-        d = self.dim
-        return np.asarray(unpack(self.sums[rows].sum(axis=0), d + 2)[:d, :d] / noise_var)
+        """Return the sum of v phi phi' / sigma^2 (d, d) over the rows of the tasks at ``rows``, for noise_var (K,)."""
+        K, p = self.n_actions, self.unit_dim
+        total = unpack(self.sums[rows].sum(axis=0), p + 2).reshape(K, p + 2, p + 2)
+        blocks = np.zeros((K, p, K, p))
+        blocks[range(K), :, range(K)] = total[:, :p, :p] / noise_var[:, None, None]
+        return blocks.reshape(self.dim, self.dim)
 
     def scores(self, rows: Any, theta: Array, noise_var: Array) -> Array:
         """Return sum v phi (r - phi' theta_s) / sigma^2 (n, d) of the tasks at ``rows``, for theta (n, d) or (d,)."""
-        d = self.dim
-        sums = unpack(self.sums[rows], d + 1)
+        p, K = self.unit_dim, self.n_actions
+        sums = unpack(self.sums[rows], p + 1).reshape(-1, K, p + 1, p + 1)
         offset = 0.0 if self.offset is None else self.offset
-        residual = sums[:, :d, d] - np.einsum(
-            "nij,nj->ni", sums[:, :d, :d], np.broadcast_to(theta - offset, (len(sums), d))
-        )
-        return np.asarray(residual / noise_var)
+        coefficients = np.broadcast_to(theta - offset, (len(sums), self.dim)).reshape(-1, K, p)
+        residual = sums[..., :p, p] - np.einsum("naij,naj->nai", sums[..., :p, :p], coefficients)
+        return np.asarray((residual / noise_var[:, None]).reshape(len(sums), self.dim))
 
-    @property
-    def per_action(self) -> bool:
-        """Return False: sums are over all actions; those of :class:`UnitMoments` are one block an action."""
-        return False
+    def pooled(self) -> Self:
+        """Return the moments of the p features of a unit over all units of each task, as if there were one action."""
+        if not self.per_action:
+            return self
+        return replace(
+            self,
+            sums=self.sums.sum(axis=1),
+            rows=self.rows.sum(axis=1),
+            log_precision=self.log_precision.sum(axis=1),
+            features=None,
+            squares=None if self.squares is None else self.squares.sum(axis=1),
+        )
 
     def scale(self, factor: float) -> Self:
         """Return the moments with every weight c multiplied by a positive ``factor``."""
@@ -248,20 +348,35 @@ class Moments:
         )
 
     def transformed(self, T: Array) -> Self:
-        """Return the moments of the features T phi, T (d, d) regular: S_s becomes [T 0; 0 I] S_s [T 0; 0 I]'."""
-        squares = None if self.squares is None else transformed_sums(self.squares, T)
-        offset = None if self.offset is None else np.asarray(np.linalg.solve(T.T, self.offset))
-        sums = transformed_sums(self.sums, T)
-        return replace(self, dim=len(T), sums=sums, features=None, squares=squares, offset=offset)
+        """Return the moments of the features T phi of units, T (p, p) regular: S becomes [T 0; 0 I] S [T 0; 0 I]'."""
+        offset = None if self.unit_offset is None else np.asarray(np.linalg.solve(T.T, self.unit_offset))
+        changes = {"unit_dim": len(T), "features": None, "unit_offset": offset}
+        return self.mapped(lambda sums: transformed_sums(sums, T), **changes)
 
     def around(self, offset: Array | None) -> Self:
-        """Return the same moments with sums of r - o' phi for another offset o (d,): a congruence of each S_s."""
-        zero = np.zeros(self.dim)
-        change = (zero if offset is None else offset) - (zero if self.offset is None else self.offset)
+        """Return the same moments with sums of r - o' phi for another offset o (d,), the same for each action.
+
+        It is a congruence of each S.
+        """
+        zero, unit_offset = (
+            np.zeros(self.unit_dim),
+            None if offset is None else offset[: self.unit_dim].copy(),
+        )
+        before = zero if self.unit_offset is None else self.unit_offset
+        change = (zero if unit_offset is None else unit_offset) - before
         if not change.any():
-            return replace(self, offset=offset)
-        squares = None if self.squares is None else subtract_offset(self.squares, change)
-        return replace(self, sums=subtract_offset(self.sums, change), squares=squares, offset=offset)
+            return replace(self, unit_offset=unit_offset)
+        return self.mapped(lambda sums: subtract_offset(sums, change), unit_offset=unit_offset)
+
+    def mapped(self, change: Callable[[Array], Array], **others: Any) -> Self:
+        """Return the moments with packed sums ``change(sums)`` of all units, of shape (m K, q), and ``others`` set."""
+
+        def changed(sums: Array) -> Array:
+            units = change(sums.reshape(-1, sums.shape[-1]))
+            return units.reshape(*sums.shape[:-1], units.shape[1])
+
+        squares = None if self.squares is None else changed(self.squares)
+        return replace(self, sums=changed(self.sums), squares=squares, **others)
 
     def __radd__(self, other: object) -> Self:
         return self if other == 0 else NotImplemented  # so that sum() of moments works
@@ -298,10 +413,12 @@ class Moments:
             emptied = _emptied(sums, rows, slots, other)
             for table in (sums, rows, log_precision, *(() if squares is None else (squares,))):
                 table[emptied] = 0.0
-            _clear_rounding(sums, slots, other.sums, self.dim + 2)
+            sums[slots] = _without_rounding(sums[slots], other.sums, self.unit_dim + 2)
         if not np.isfinite(sums).all():
             refuse_overflow(first.keys, sums)
-        return type(self)(first.keys, self.dim, sums, rows, log_precision, features, squares, offset)
+        return replace(
+            first, sums=sums, rows=rows, log_precision=log_precision, features=features, squares=squares
+        )
 
     @property
     def sampled(self) -> bool:
@@ -326,6 +443,15 @@ class Moments:
         return self.sums
 
     def _common_features(self, other: "Moments") -> str | None:
+        if self.per_action != other.per_action or self.n_actions != other.n_actions:
+            one, two = (
+                counted(moments.n_actions, "action") if moments.per_action else "all actions together"
+                for moments in (self, other)
+            )
+            raise MismatchError(
+                f"Moments of {one} and moments of {two} do not combine: they were made by different feature maps. Make "
+                "both again with one map."
+            )
         if self.dim != other.dim:
             raise MismatchError(
                 f"Moments of {self.dim} features and moments of {other.dim} features do not combine: they were made "
@@ -339,20 +465,43 @@ class Moments:
             )
         return next(iter(marks), None)
 
+    def refuse_negative(self) -> None:
+        """Raise NumericalError where the sums of a unit are no sums of rows.
+
+        Raises
+        ------
+        NumericalError
+            The message names the task, and the action where sums are kept per action.
+        """
+        columns = [packed_size(j + 1) - 1 for j in range(self.unit_dim + 2)]
+        sums, rows = self.unit_sums, self.unit_rows
+        if not rows.size or min(rows.min(), *(sums[:, j].min() for j in columns)) >= 0:
+            return
+        diagonal = sums[:, columns].min(axis=1)
+        unit = int(((rows < 0) | (diagonal < 0)).argmax())
+        row, action = divmod(unit, self.n_actions)
+        of_action = f"action {action} of " if self.per_action else ""
+        raise NumericalError(
+            f"The moments of {of_action}task {plain(self.tasks[row])!r} are no sums of rows: {rows[unit]:g} rows, "
+            f"smallest sum of squares {diagonal[unit]:.3g}. Rows were subtracted that had not been added. Subtract "
+            "only rows that were added."
+        )
+
     def allclose(self, other: "Moments", rtol: float = 1e-12) -> bool:
         """Return True where both hold the same tasks, in any order, with the same rows and sums to rounding.
 
         The sums of a task are compared to ``rtol`` of sqrt(S_ii S_jj), the scale of rounding errors.
         """
-        if self.dim != other.dim or len(self) != len(other) or self.features != other.features:
+        fits = self.unit_dim == other.unit_dim and self.rows.shape == other.rows.shape
+        if not fits or self.features != other.features:
             return False
         place = other.keys.locate(self.keys.values)
         if (place < 0).any() or not np.allclose(self.rows, other.rows[place], rtol=rtol, atol=0.0):
             return False
-        size = self.dim + 2
+        size = self.unit_dim + 2
         first, second = unpack(self.sums, size), unpack(other.around(self.offset).sums[place], size)
-        spread = np.sqrt(np.maximum(np.diagonal(np.abs(first), axis1=1, axis2=2), 0.0))
-        near = np.abs(first - second) <= rtol * spread[:, :, None] * spread[:, None, :]
+        spread = np.sqrt(np.maximum(np.diagonal(np.abs(first), axis1=-2, axis2=-1), 0.0))
+        near = np.abs(first - second) <= rtol * spread[..., :, None] * spread[..., None, :]
         logs = np.isclose(self.log_precision, other.log_precision[place], rtol=rtol, atol=rtol)
         return bool(near.all() and logs.all())
 
@@ -382,33 +531,36 @@ def subtract_offset(sums: Array, o: Array) -> Array:
     return shifted
 
 
-def _emptied(sums: Array, rows: Array, slots: Codes, taken: Moments) -> Codes:
-    """Return the slots of tasks that have only rounding errors left after ``taken`` was subtracted."""
-    few = np.flatnonzero(np.abs(rows[slots]) <= _ROUNDING * np.abs(taken.rows))
-    rest = np.abs(sums[slots[few]]).max(axis=1, initial=0.0)
+def _emptied(sums: Array, rows: Array, slots: Codes, taken: Moments) -> tuple[Codes, ...]:
+    """Return the indices of units that have only rounding errors left after ``taken`` was subtracted at ``slots``."""
+    few = np.nonzero(np.abs(rows[slots]) <= _ROUNDING * np.abs(taken.rows))
+    units = slots[few[0]], *few[1:]
+    rest = np.abs(sums[units]).max(axis=1, initial=0.0)
     empty = rest <= _ROUNDING * np.abs(taken.sums[few]).max(axis=1, initial=0.0)
-    return np.asarray(slots[few[empty]])
+    return tuple(index[empty] for index in units)
 
 
-def _clear_rounding(sums: Array, place: Codes, taken: Array, size: int) -> None:
+def _without_rounding(sums: Array, taken: Array, size: int) -> Array:
     """Set sums of squares that are below 0 by rounding to 0, with their products: that entry of z is 0 in all rows.
 
     Sums further below 0 stay, to be refused: more was subtracted than was added.
     """
     squares = [packed_size(j + 1) - 1 for j in range(size)]
-    diagonal = sums[place[:, None], squares]
-    below = (diagonal < 0) & (diagonal >= -_ROUNDING * taken[:, squares])
-    affected = np.flatnonzero(below.any(axis=1))
-    if affected.size:
+    diagonal = sums[..., squares]
+    below = (diagonal < 0) & (diagonal >= -_ROUNDING * taken[..., squares])
+    affected = below.any(axis=-1)
+    if affected.any():
         i, j = triangle(size)
         cleared = below[affected]
-        sums[place[affected]] = np.where(cleared[:, i] | cleared[:, j], 0.0, sums[place[affected]])
+        sums[affected] = np.where(cleared[:, i] | cleared[:, j], 0.0, sums[affected])
+    return sums
 
 
 def refuse_overflow(keys: Keys, sums: Array) -> None:
     """Raise LogError where a sum of squares overflowed."""
     for start in range(0, len(sums), _PIECE):
-        bad = ~np.isfinite(sums[start : start + _PIECE]).all(axis=1)
+        piece = sums[start : start + _PIECE]
+        bad = ~np.isfinite(piece.reshape(len(piece), -1)).all(axis=1)
         if not bad.any():
             continue
         task = keys.values[start + int(bad.argmax())]

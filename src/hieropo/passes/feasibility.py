@@ -11,7 +11,6 @@ from hieropo.features.maps import FeatureMap
 from hieropo.moments.recentring import far_columns
 from hieropo.moments.spread import mean_reward
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.rows.ids import id_type_warning
 
@@ -44,7 +43,7 @@ def _memory() -> float:
         return np.inf
 
 
-def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: str) -> None:
+def warn_of_far(moments: Moments, features: FeatureMap, reward: str) -> None:
     """Warn of rewards or columns that lie far from the origin of the sums, which lose precision."""
     for name in far_columns(moments, features):
         warn(
@@ -52,13 +51,13 @@ def warn_of_far(moments: Moments | UnitMoments, features: FeatureMap, reward: st
             "precision is lost and estimates can be wrong. Fit again to all rows with a map without an origin, so "
             "that the fit chooses one."
         )
-    units = moments.units if isinstance(moments, UnitMoments) else moments
-    corner = unpack(units.sums.sum(axis=0), units.dim + 2)[units.dim :, units.dim :]
+    d = moments.unit_dim
+    corner = unpack(moments.unit_sums.sum(axis=0), d + 2)[d:, d:]
     mean, square = corner[0, 1] / corner[1, 1], corner[0, 0] / corner[1, 1]
     sd = np.sqrt(max(square - mean * mean, 0.0))
     if sd > 0 and abs(mean) > _FAR_REWARD * sd:
         warn(
-            f"Column {reward!r} lies around {mean_reward(units):.6g} with a standard deviation of {sd:.3g}, and no "
+            f"Column {reward!r} lies around {mean_reward(moments):.6g} with a standard deviation of {sd:.3g}, and no "
             "combination of the features is constant, so that sums are taken around 0, where precision is lost and "
             "estimates can be wrong. Add a column that is 1 in every row, or subtract a number near the mean."
         )

@@ -22,7 +22,7 @@ from hieropo.logs.reading import check_log
 from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments, one_action
+from hieropo.moments.units import one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
 from hieropo.passes.designs import Design, is_formula, read_design, sources_of
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
@@ -53,7 +53,7 @@ class LogMoments:
     roles : Roles
         The columns.
     summed : PassResult
-        Moments (UnitMoments where each action has its own coefficients), groups and metadata of the tasks, and a sketch
+        Moments (per action where each action has its own coefficients), groups and metadata of the tasks, and a sketch
         of the rows.
     rejected : Rejected or None
         The rows of the log that were set aside; None of moments that were added, or read from disk.
@@ -167,9 +167,9 @@ class LogMoments:
         return write_moments_file(path, self.features, self.roles, stored_sums(self.summed), provenance or {})
 
     @property
-    def moments(self) -> Moments | UnitMoments:
+    def moments(self) -> Moments:
         """The sums of every task; of every action of a task where each action has its own coefficients."""
-        moments: Moments | UnitMoments = self.summed.moments
+        moments: Moments = self.summed.moments
         return moments
 
     @property
@@ -237,9 +237,8 @@ class LogMoments:
     def on(self, features: FeatureMap) -> Self:
         """Return the same for a map that :func:`merged_map` made of this map and another."""
         here = with_origin_of(self.features, features)
-        moments: Moments | UnitMoments = recentred(self.moments, self.features, here)
+        moments: Moments = recentred(self.moments, self.features, here)
         if features.fingerprint != here.fingerprint:
-            assert isinstance(moments, UnitMoments)
             place = action_positions(features, here)
             moments = moments.with_actions(place, len(features.actions or ()), features.fingerprint)
         return replace(self, features=features, summed=replace(self.summed, moments=moments))
@@ -288,8 +287,8 @@ class LogMoments:
         task_levels = self.summed.task_levels.without(moments.tasks[gone].tolist())
         return replace(self, summed=PassResult(left, task_levels, RowSketch.unknown(round(left.n_rows))))
 
-    def for_learning(self, *, per_action: bool) -> Moments | UnitMoments:
-        """Return the moments of units where ``per_action``, else of all features of the map.
+    def for_learning(self, *, per_action: bool) -> Moments:
+        """Return the moments per action where ``per_action``, else of all features of the map.
 
         Raises
         ------
@@ -297,10 +296,10 @@ class LogMoments:
             They need more memory than this machine has, or actions do not have their own coefficients.
         """
         moments = self.moments
-        if isinstance(moments, UnitMoments) and not per_action:
+        if moments.per_action and not per_action:
             refuse_too_large(len(moments), moments.dim)
             return moments.dense()
-        if per_action and not isinstance(moments, UnitMoments):
+        if per_action and not moments.per_action:
             raise InputError(
                 "These moments have no sums per action: each action needs its own coefficients, as with the features "
                 "'per-action' or 'indicator'."
@@ -377,7 +376,7 @@ def common_roles(one: Roles, other: Roles) -> Roles:
     return replace(one, **dropped)  # type: ignore[arg-type]  # they may be None
 
 
-def _refuse_negative(moments: Moments | UnitMoments, before: Moments | UnitMoments) -> None:
+def _refuse_negative(moments: Moments, before: Moments) -> None:
     m = len(moments)
     rows = moments.rows.reshape(m, -1).min(axis=1, initial=0.0)
     if (rows < 0).any():

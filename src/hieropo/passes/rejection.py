@@ -14,9 +14,8 @@ def constant_reward(moments: Moments) -> float | None:
     """Return the reward that all rows share, up to rounding; None where rewards differ or there are no rows."""
     if not len(moments):
         return None
-    last = unpack(moments.sums.sum(axis=0), moments.dim + 2)[
-        moments.dim :, moments.dim :
-    ]  # sum w (r, 1)(r, 1)'
+    d = moments.unit_dim
+    last = unpack(moments.unit_sums.sum(axis=0), d + 2)[d:, d:]  # sum w (r, 1)(r, 1)'
     if last[1, 1] <= 0.0:
         return None
     mean, square = float(last[0, 1] / last[1, 1]), float(last[0, 0] / last[1, 1])

@@ -21,7 +21,6 @@ from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.units import UnitMoments
 from hieropo.passes.action_numbers import Joining
 from hieropo.passes.checked_rows import Reducer
 from hieropo.passes.rejection import constant_reward, settle
@@ -54,7 +53,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     roles : Roles
     before : TaskLevels, optional
     per_action : bool
-        Keep sums per action, as :class:`UnitMoments` do.
+        Keep sums per action, as :class:`Moments` do.
     threads : int, optional
         Workers; by default as many as there are processors or parts.
     start : (files, sums of each worker), optional
@@ -143,8 +142,7 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
     result = _together(log, roles, before, workers, features, per_action(features), rejects)
     if rejects is not None:
         moments = result.moments
-        rows = moments.units if isinstance(moments, UnitMoments) else moments
-        settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(rows))
+        settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(moments))
     _refuse_nothing(result, log, roles)
     return features, result
 

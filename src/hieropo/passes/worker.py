@@ -22,7 +22,7 @@ from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass, clean_rows
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitAccumulator, UnitMoments, one_action
+from hieropo.moments.units import UnitAccumulator, one_action
 from hieropo.passes.action_numbers import ActionNumbers, Joining, joined
 from hieropo.passes.checked_rows import CheckedRows, PartReducer
 from hieropo.passes.feasibility import refuse_too_large
@@ -42,8 +42,8 @@ class PassResult:
 
     Parameters
     ----------
-    moments : Moments or UnitMoments
-        UnitMoments where sums are kept per action.
+    moments : Moments
+        Moments where sums are kept per action.
     task_levels : TaskLevels
         Groups and metadata of the tasks.
     sketch : RowSketch
@@ -71,7 +71,7 @@ class Worker:
     features : FeatureMap
     roles : Roles
     per_action : bool
-        Keep sums per action at the end, as :class:`UnitMoments` do.
+        Keep sums per action at the end, as :class:`Moments` do.
     before : TaskLevels, optional
         Groups and metadata of tasks that are known already.
     start : PassResult, optional
@@ -255,7 +255,7 @@ class Worker:
         return PassResult(_moments(workers, features, per_action=per_action), task_levels, sketch)
 
 
-def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: bool) -> Moments | UnitMoments:
+def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: bool) -> Moments:
     totals = [worker._total for worker in workers]
     units = [total for total in totals if isinstance(total, UnitAccumulator)]
     if not units:
@@ -275,8 +275,8 @@ def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: boo
     return join(units, drop=True)
 
 
-def _resumed(features: FeatureMap, moments: Moments | UnitMoments) -> Accumulator | UnitAccumulator:
-    if isinstance(moments, UnitMoments):
+def _resumed(features: FeatureMap, moments: Moments) -> Accumulator | UnitAccumulator:
+    if moments.per_action:
         return UnitAccumulator.after(features, moments)
     return Accumulator.after(moments)
 

@@ -6,7 +6,7 @@ May import ``model`` and below.
 from hieropo.policies.candidates import Candidates
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
-from hieropo.policies.marginals import TaskMarginals, TaskTable
+from hieropo.policies.marginals import TaskMarginals
 from hieropo.policies.sampling import SamplingPolicy
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "LCBPolicy",
     "SamplingPolicy",
     "TaskMarginals",
-    "TaskTable",
 ]

@@ -11,8 +11,9 @@ from hieropo._utils.text import counted
 from hieropo._utils.ties import at_most
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
+from hieropo.model.table import PosteriorTable
 from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
-from hieropo.policies.marginals import RowNumbers, TaskTable, UnitTable, Unseen, row_number
+from hieropo.policies.marginals import RowNumbers, Unseen, row_number
 
 KEPT = -1  # the index of a choice that is left to the incumbent
 
@@ -78,7 +79,7 @@ class GatedPolicy:
         return f"GatedPolicy({self.policy!r}, <{passed}>, max_harm={self.max_harm!r})"
 
     @property
-    def table(self) -> TaskTable | UnitTable:
+    def table(self) -> PosteriorTable:
         """Return the posterior table of the policy."""
         return self.policy.table
 

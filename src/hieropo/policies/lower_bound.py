@@ -12,13 +12,11 @@ from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoError, InputError, MismatchError
 from hieropo.features.maps import FeatureMap
+from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.policies.candidates import ALL, Candidates, feature_array
 from hieropo.policies.marginals import (
-    HasTable,
     RowNumbers,
     TaskMarginals,
-    TaskTable,
-    UnitTable,
     Unseen,
     row_number,
 )
@@ -91,9 +89,9 @@ class LCBPolicy:
 
     Parameters
     ----------
-    source : Posterior or PosteriorTable, SharedPosterior or UnitTable
-        Or anything with the attributes of one of the tables. With a UnitTable, where each action has coefficients of
-        its own, a candidate's bound takes O(p^2), not O(d^2).
+    source : Posterior or PosteriorTable
+        With a table per action, where each action has coefficients of its own, a candidate's bound takes O(p^2), not
+        O(d^2).
     features : FeatureMap, optional
         Makes the candidates of a context; without it requests bring phi along.
     pessimism : float, optional
@@ -113,7 +111,7 @@ class LCBPolicy:
         The feature map is not that of the posterior, or has another dimension.
     """
 
-    table: TaskTable | UnitTable
+    table: PosteriorTable
     features: FeatureMap | None
     pessimism: float
     unseen: Unseen
@@ -122,7 +120,7 @@ class LCBPolicy:
 
     def __init__(
         self,
-        source: TaskTable | UnitTable | HasTable,
+        source: PosteriorTable | HasTable,
         features: FeatureMap | None = None,
         *,
         pessimism: float | None = None,

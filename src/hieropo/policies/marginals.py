@@ -2,91 +2,24 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, normalised
-from hieropo._utils.packed import pack, packed_size, unpack
+from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
+from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.rows.ids import id_array, is_null, matching_known_id, plain
-from hieropo.rows.keys import TaskKeys
 
 Rows = NDArray[np.int64]
 Unseen = Literal["prior", "error"]
 RowNumbers = int | Rows  # the number of the first row, or the numbers of all
 
 MAX_COMPARED = 10  # unknown tasks of a batch that are compared with the known ones
-
-
-class TaskTable(Protocol):
-    """The posterior of every task: in memory, or mapped from files.
-
-    ``covs`` holds upper triangles by columns, entry (i <= j) at j (j + 1) / 2 + i.
-    """
-
-    @property
-    def keys(self) -> TaskKeys:
-        """Return the index of the ids of the m tasks."""
-
-    @property
-    def means(self) -> Array:
-        """Return the means (m, d)."""
-
-    @property
-    def covs(self) -> Array:
-        """Return the packed covariances (m, d (d + 1) / 2)."""
-
-    @property
-    def prior(self) -> Gaussian:
-        """Return the prior of a task that is not in the table."""
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension d."""
-
-
-@runtime_checkable
-class UnitTable(Protocol):
-    """The marginal posteriors of every task-action block: K marginals of p features for each task.
-
-    Covariances between two actions of a task are not part of it.
-    """
-
-    @property
-    def keys(self) -> TaskKeys:
-        """Return the index of the ids of the m tasks."""
-
-    @property
-    def means(self) -> Array:
-        """Return the means (m, K, p)."""
-
-    @property
-    def covs(self) -> Array:
-        """Return the packed covariances (m, K, p (p + 1) / 2)."""
-
-    @property
-    def prior_means(self) -> Array:
-        """Return the means (K, p) of a task that is not in the table."""
-
-    @property
-    def prior_covs(self) -> Array:
-        """Return the packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension d = K p."""
-
-
-@runtime_checkable
-class HasTable(Protocol):
-    """Anything that gives a table on demand, such as a Posterior."""
-
-    def table(self) -> TaskTable | UnitTable:
-        """Return the posterior of every task."""
 
 
 def row_number(numbers: RowNumbers, row: int) -> int:
@@ -116,7 +49,7 @@ class TaskMarginals:
 
     Parameters
     ----------
-    source : PosteriorTable, UnitTable or Posterior
+    source : PosteriorTable or Posterior
     unseen : "prior" or "error"
 
     Attributes
@@ -141,9 +74,9 @@ class TaskMarginals:
     dim: int
     means: Array
     prior: Marginal
-    table: TaskTable | UnitTable
+    table: PosteriorTable
 
-    def __init__(self, source: TaskTable | UnitTable | HasTable, unseen: Unseen) -> None:
+    def __init__(self, source: PosteriorTable | HasTable, unseen: Unseen) -> None:
         if unseen not in ("prior", "error"):
             raise InputError(
                 f'unseen={unseen!r} is not a choice for tasks that are not in the log. Set it to "prior" (act on the '
@@ -156,10 +89,10 @@ class TaskMarginals:
         self._keys = table.keys
         self.means = normalised(np.asarray(table.means, dtype=np.float64))
         self.covs = normalised(np.asarray(table.covs, dtype=np.float64))
-        mean, cov = _prior(table)
+        mean, cov = (np.asarray(part, dtype=np.float64) for part in (table.prior_means, table.prior_covs))
         self.prior = Marginal(mean[None].copy(), cov[None].copy(), 0)
-        self.n_separate = len(mean) if isinstance(table, UnitTable) else 0
-        lead = (self.n_separate,) if isinstance(table, UnitTable) else ()
+        self.n_separate = table.n_marginals if table.per_action else 0
+        lead = (self.n_separate,) if table.per_action else ()
         m, p = len(table.keys), d // max(self.n_separate, 1)
         shapes = self.means.shape, self.covs.shape, mean.shape, cov.shape
         single = (*lead, p), (*lead, packed_size(p))
@@ -263,11 +196,3 @@ def _alike_message(task: Any, row: int | None, known: Any) -> str:
         f"Task {task!r}{place} is of type {type(task).__name__} and unknown, but {known!r} of type "
         f"{type(known).__name__} is known; the prior is used. Give ids in the type of the log."
     )
-
-
-def _prior(table: TaskTable | UnitTable) -> tuple[Array, Array]:
-    """Return mean and packed covariance of a task that is not in the table, or of each of its actions."""
-    if isinstance(table, UnitTable):
-        means, covs = table.prior_means, table.prior_covs
-        return np.asarray(means, dtype=np.float64), np.asarray(covs, dtype=np.float64)
-    return table.prior.mean, pack(table.prior.cov)

@@ -10,8 +10,9 @@ from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
+from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.policies.candidates import Candidates
-from hieropo.policies.marginals import HasTable, Marginal, TaskMarginals, TaskTable, UnitTable, Unseen
+from hieropo.policies.marginals import Marginal, TaskMarginals, Unseen
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
@@ -100,7 +101,7 @@ class SamplingPolicy:
 
     def __init__(
         self,
-        source: TaskTable | UnitTable | HasTable,
+        source: PosteriorTable | HasTable,
         features: FeatureMap | None = None,
         *,
         random_state: int | np.random.Generator,
@@ -119,13 +120,13 @@ class SamplingPolicy:
         self._rng = _generator(random_state)
         joint = getattr(source, "dense", None)  # of actions with coefficients of their own
         self._marginals = TaskMarginals(source if joint is None else joint(), unseen)
-        if isinstance(self._marginals.table, UnitTable):
+        if self._marginals.table.per_action:
             raise InputError(
                 "SamplingPolicy draws all coefficients of a task jointly, and this table holds separate marginals of "
                 "actions. Give the joint posterior, posterior.dense()."
             )
         self._candidates = Candidates(features, self._marginals.dim, self._marginals.fingerprint)
-        self.table: TaskTable = self._marginals.table
+        self.table: PosteriorTable = self._marginals.table
         self.features = features
         self.n_samples = int(n_samples)
         self.uniform = float(uniform)

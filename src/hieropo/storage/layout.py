@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from hieropo._utils.packed import pack
 from hieropo.errors import ArtifactError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouping, Hierarchy, Level
 from hieropo.model.metadata import Metadata
-from hieropo.policies.marginals import TaskTable, UnitTable
+from hieropo.model.table import PosteriorTable
 from hieropo.rows.keys import Keys
 
 AnyHierarchy = Hierarchy | CrossedHierarchies | CrossedHierarchy
@@ -143,9 +144,9 @@ def to_gaussian(entry: dict[str, Any] | None) -> Gaussian | None:
     return None if entry is None else Gaussian.trusted(_array(entry["mean"]), _array(entry["cov"]))
 
 
-def from_prior(table: TaskTable | UnitTable) -> dict[str, Any] | None:
+def from_prior(table: PosteriorTable) -> dict[str, Any] | None:
     """Return the prior of a task that is not in the table; packed covariances where actions have separate marginals."""
-    if isinstance(table, UnitTable):
+    if table.per_action:
         return {"mean": np.asarray(table.prior_means).tolist(), "cov": np.asarray(table.prior_covs).tolist()}
     return from_gaussian(table.prior)
 
@@ -202,8 +203,9 @@ def to_hierarchy(
 
 
 def to_prior(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Return means (K, p) and packed covariances (K, p (p + 1) / 2) of a task that is not in the table."""
-    return _array(entry["mean"]), _array(entry["cov"])
+    """Return means and packed covariances of a task that is not in the table, as :func:`from_prior` wrote them."""
+    mean, cov = _array(entry["mean"]), _array(entry["cov"])
+    return mean, cov if mean.ndim == 2 else pack(cov)
 
 
 def _array(values: list[Any]) -> Any:

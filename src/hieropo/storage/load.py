@@ -15,9 +15,9 @@ from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncerta
 from hieropo.features.maps import FeatureMap
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.metadata import Metadata
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.ids import decode_id
@@ -28,7 +28,7 @@ from hieropo.storage.mapped import MappedFile, open_directory
 from hieropo.storage.moments import read_moments, read_parents, stored_ids
 from hieropo.storage.row_checksums import RowBytes
 from hieropo.storage.self_check import check_moments, difference, other_posterior
-from hieropo.storage.table import StoredKeys, StoredTable, StoredUnits
+from hieropo.storage.table import StoredKeys
 
 SMALL = 64 << 20  # bytes of a directory up to which a load verifies all of it
 
@@ -114,7 +114,7 @@ class StoredPolicy:
         tasks = Keys(stored_ids(file, "id").values())
         return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
 
-    def moments(self) -> Moments | UnitMoments | None:
+    def moments(self) -> Moments | None:
         """Return the moments that the policy was learned from, as views of the mapped file; None without any.
 
         Raises
@@ -222,7 +222,7 @@ def _gated(
 
 def _table(
     tasks: MappedFile, lookup: MappedFile, document: dict[str, Any], *, verified: bool
-) -> StoredTable | StoredUnits:
+) -> PosteriorTable:
     dim, actions = document["dim"], document.get("actions_apart", 0)  # actions with separate marginals
     packed = actions * packed_size(dim // actions) if actions else packed_size(dim)
     ids = stored_ids(tasks, "id")
@@ -243,10 +243,7 @@ def _table(
         means, covs = (
             array.reshape(len(array), actions, array.shape[1] // actions) for array in (means, covs)
         )
-        return StoredUnits(keys, means, covs, counts, *layout.to_prior(document["prior"]))
-    prior = layout.to_gaussian(document["prior"])
-    assert prior is not None
-    return StoredTable(keys, means, covs, counts, prior)
+    return PosteriorTable(keys, means, covs, counts, *layout.to_prior(document["prior"]))
 
 
 def _unsigned(kind: str) -> bool:

@@ -15,7 +15,6 @@ from hieropo.errors import ArtifactError
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import id_array
 from hieropo.rows.keys import Keys
@@ -34,7 +33,7 @@ class Sums:
 
     Parameters
     ----------
-    moments : Moments or UnitMoments
+    moments : Moments
     sketch : RowSketch
         A fingerprint of the rows.
     levels : sequence of mappings
@@ -43,7 +42,7 @@ class Sums:
         Numbers (c,) known of each task; empty without metadata.
     """
 
-    moments: Moments | UnitMoments
+    moments: Moments
     sketch: RowSketch
     levels: Sequence[Mapping[Any, Any]] = ()
     known: Mapping[Any, Array] = field(default_factory=dict)
@@ -67,7 +66,7 @@ def stored_ids(file: MappedFile, column: str) -> IdColumn:
     return open_ids(file.kind_of(column), tuple(file.bytes_of(column, number) for number in range(count)))
 
 
-def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) -> dict[str, Any]:
+def write_moments(path: Path, moments: Moments, sums: Any = None) -> dict[str, Any]:
     """Write the table of moments and return its entry; ``sums``, if given, are written in place of those of moments."""
     from hieropo.storage import arrow
 
@@ -82,10 +81,9 @@ def write_moments(path: Path, moments: Moments | UnitMoments, sums: Any = None) 
     return arrow.write_table(path, columns)
 
 
-def stored_offset(moments: Moments | UnitMoments) -> list[float] | None:
-    """Return the offset as JSON can hold it; that of one action for moments of task-action blocks."""
-    offset = moments.units.offset if isinstance(moments, UnitMoments) else moments.offset
-    return None if offset is None else offset.tolist()
+def stored_offset(moments: Moments) -> list[float] | None:
+    """Return the offset of a unit as JSON can hold it."""
+    return None if moments.unit_offset is None else moments.unit_offset.tolist()
 
 
 def parent_columns(parents: Mapping[Any, Any]) -> dict[str, Any]:
@@ -106,8 +104,8 @@ def read_moments(
     offset: Sequence[float] | None,
     *,
     short: bool = False,
-) -> Moments | UnitMoments:
-    """Return the moments of a table as views of the file; moments of task-action blocks where ``actions`` is not 0."""
+) -> Moments:
+    """Return the moments of a table as views of the file; per action where ``actions`` is not 0."""
     keys = Keys(stored_ids(file, "id").values())
     offset_array = None if offset is None else np.array(offset, dtype=np.float64)
     if not actions:
@@ -121,7 +119,9 @@ def read_moments(
     if short:
         sums = _with_last_column(sums, len(keys) * actions, p)
     squares = file.array("squares", "<f8", actions * packed_size(p + 2)) if _sampled(file) else None
-    return UnitMoments.of(keys, p, sums, rows, log_precision, features, squares, offset_array)
+    shape = (len(keys), actions, packed_size(p + 2))
+    squares = None if squares is None else squares.reshape(shape)
+    return Moments(keys, p, sums.reshape(shape), rows, log_precision, features, squares, offset_array)
 
 
 def _sampled(file: MappedFile) -> bool:
@@ -135,10 +135,10 @@ def _copies_of_last_column(p: int) -> NDArray[np.int64]:
     return np.append(first * (first + 1) // 2, 0)
 
 
-def _without_last_column(moments: UnitMoments) -> Array | None:
+def _without_last_column(moments: Moments) -> Array | None:
     """Return packed sums without the last column of z = (1, x, r, 1), if it equals the first bit for bit; else None."""
     p = moments.unit_dim
-    sums = np.ascontiguousarray(moments.units.sums)
+    sums = np.ascontiguousarray(moments.unit_sums)
     size = packed_size(p + 1)
     for start in range(0, len(sums), _CHUNK):
         part = sums[start : start + _CHUNK].view(np.int64)
@@ -165,8 +165,8 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
     """
     from hieropo.storage import arrow
 
-    moments, per_action = sums.moments, isinstance(sums.moments, UnitMoments)
-    short = _without_last_column(moments) if isinstance(moments, UnitMoments) else None
+    moments = sums.moments
+    short = _without_last_column(moments) if moments.per_action else None
     files = {f"{prefix}moments.arrow": write_moments(folder / f"{prefix}moments.arrow", moments, short)}
     for number, parents in enumerate(sums.levels):
         name = f"{prefix}level-{number}.arrow"
@@ -177,9 +177,9 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
         files[name] = arrow.write_table(folder / name, columns)
     entry = {
         "dim": moments.dim,
-        "actions": moments.n_actions if isinstance(moments, UnitMoments) else 0,
+        "actions": moments.n_actions if moments.per_action else 0,
         "offset": stored_offset(moments),
-        **({"short": short is not None} if per_action else {}),
+        **({"short": short is not None} if moments.per_action else {}),
         "levels": len(sums.levels),
         "metadata": len(next(iter(sums.known.values()))) if sums.known else 0,
         "sketch": sums.sketch.to_dict(),

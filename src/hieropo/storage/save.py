@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from hieropo.errors import MismatchError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_to_dict
-from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
-from hieropo.model.hierarchy import Grouped, Hierarchy
+from hieropo.model.hierarchy import Grouped
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.policies.marginals import UnitTable
 from hieropo.rows.ids import encode_id
 from hieropo.storage import layout
 from hieropo.storage.columns import id_codes
@@ -32,7 +28,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     policy: LCBPolicy | GatedPolicy,
     path: str | os.PathLike[str],
     *,
-    moments: Moments | UnitMoments | None = None,
+    moments: Moments | None = None,
     hierarchy: layout.AnyHierarchy | None = None,
     hyper: Gaussian | None = None,
     log_evidence: float | None = None,
@@ -50,7 +46,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
         Written with all that its choices depend on: table, feature map, pessimism, rule for unseen tasks, gate.
     path : path
         The directory. Its parent must exist. It must not exist, or be empty or a policy.
-    moments : Moments or UnitMoments, optional
+    moments : Moments, optional
         The moments that the policy was learned from, so that more rows can be added.
     hierarchy : Hierarchy, CrossedHierarchies or CrossedHierarchy, optional
         The hierarchy of the policy.
@@ -112,14 +108,14 @@ def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
 
 def _check_parts(
     policy: LCBPolicy,
-    moments: Moments | UnitMoments | None,
+    moments: Moments | None,
     hierarchy: layout.AnyHierarchy | None,
     hyper: Gaussian | None,
 ) -> None:
     table = policy.table
-    per_action = isinstance(table, UnitTable)
-    for name, part, part_type in (("moments", moments, UnitMoments), ("hierarchy", hierarchy, _CROSSED)):
-        if part is not None and isinstance(part, part_type) != per_action:
+    per_action = table.per_action
+    for name, part in (("moments", moments), ("hierarchy", hierarchy)):
+        if part is not None and part.per_action != per_action:
             of_policy, of_part = (
                 ("each action of a task", "all actions") if per_action else ("a task", "each action")
             )
@@ -130,8 +126,8 @@ def _check_parts(
     dim = table.means.shape[-1]
     dims = (
         ("moments", None if moments is None else moments.dim, table.dim),
-        ("hierarchy", None if hierarchy is None else _feature_dim(hierarchy), dim),
-        ("hyper", None if hyper is None else hyper.dim, _root_dim(hierarchy, dim)),
+        ("hierarchy", None if hierarchy is None else hierarchy.feature_dim, dim),
+        ("hyper", None if hyper is None else hyper.dim, dim if hierarchy is None else hierarchy.root_dim),
     )
     for name, part_dim, needed in dims:
         if part_dim not in (None, needed):
@@ -149,27 +145,14 @@ def _check_parts(
             raise MismatchError(f"{problem} Give the moments and the hierarchy of the policy.")
 
 
-_CROSSED = CrossedHierarchies | CrossedHierarchy
-
-
-def _feature_dim(hierarchy: layout.AnyHierarchy) -> int:
-    return hierarchy.dim if isinstance(hierarchy, Hierarchy) else hierarchy.feature_dim
-
-
-def _root_dim(hierarchy: layout.AnyHierarchy | None, dim: int) -> int:
-    if hierarchy is None:
-        return dim
-    return hierarchy.root_dim if isinstance(hierarchy, Hierarchy) else hierarchy.unit_dim
-
-
 def _describe(
     policy: LCBPolicy,
-    moments: Moments | UnitMoments | None,
+    moments: Moments | None,
     hierarchy: layout.AnyHierarchy | None,
     hyper: Gaussian | None,
 ) -> dict[str, Any]:
     features = policy.features
-    per_action = isinstance(policy.table, UnitTable)
+    per_action = policy.table.per_action
     return {
         **layout.head(layout.POLICY),
         "dim": policy.table.dim,
@@ -191,7 +174,7 @@ def _describe(
 def _write_tables(
     folder: Path,
     policy: LCBPolicy,
-    moments: Moments | UnitMoments | None,
+    moments: Moments | None,
     hierarchy: layout.AnyHierarchy | None,
 ) -> dict[str, Any]:
     from hieropo.storage import arrow

@@ -1,26 +1,21 @@
 """A self-check of saved policies: lower bounds in fixed directions, which the loaded policy must give again."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from hieropo._utils.arrays import Array
-from hieropo._utils.packed import unpack
-from hieropo.estimation.crossed.mixture import condition_with_crossed
-from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
+from hieropo.estimation.conditioning import condition_learned
+from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.lower_bound import LCBPolicy
-from hieropo.policies.marginals import TaskTable, UnitTable
 from hieropo.storage.layout import AnyHierarchy
-from hieropo.storage.table import StoredTable, StoredUnits
 
 N_CHECKED = 5  # tasks, and actions, that are checked
 TOLERANCE = 1e-6  # the sd of a nearly singular covariance is known to the square root of the precision
-
-Stored: TypeAlias = StoredTable | StoredUnits
 
 
 def fixed_bounds(policy: LCBPolicy) -> dict[str, Any]:
@@ -44,9 +39,9 @@ def _directions(dim: int) -> Array:
     return np.asarray(np.cos(angles), dtype=np.float64)
 
 
-def _features(table: TaskTable | UnitTable) -> Array:
+def _features(table: PosteriorTable) -> Array:
     """Return two directions; with separate marginals of actions, two for each of a few actions."""
-    if not isinstance(table, UnitTable):
+    if not table.per_action:
         return _directions(table.dim)
     count, dim = table.prior_means.shape
     actions = _spread(count)
@@ -56,20 +51,15 @@ def _features(table: TaskTable | UnitTable) -> Array:
     return phi.reshape(2 * len(actions), count * dim)
 
 
-def _priors(table: TaskTable | UnitTable) -> list[Gaussian]:
+def _priors(table: PosteriorTable) -> list[Gaussian]:
     """Return the prior of an unseen task; with separate marginals of actions, those of a few actions."""
-    if not isinstance(table, UnitTable):
-        return [table.prior]
-    means, covs = table.prior_means, table.prior_covs
-    return [Gaussian.trusted(means[a].copy(), unpack(covs[a], means.shape[1])) for a in _spread(len(means))]
+    return [table.marginal(-1, action) for action in _spread(table.n_marginals)]
 
 
-def _posteriors(table: Stored, row: int) -> list[Gaussian]:
+def _posteriors(table: PosteriorTable, row: int) -> list[Gaussian]:
     """Return the posterior of the task in a row, looked up as for a decision; else as :func:`_priors`."""
-    key = table.keys.id_of(row)
-    if isinstance(table, StoredTable):
-        return [table.task(key)]
-    return [table.unit(key, action) for action in _spread(len(table.prior_means))]
+    found = table.keys.find(table.keys.id_of(row))
+    return [table.marginal(found, action) for action in _spread(table.n_marginals)]
 
 
 def _bounds(posteriors: list[Gaussian], pessimism: float) -> Array:
@@ -80,7 +70,7 @@ def _bounds(posteriors: list[Gaussian], pessimism: float) -> Array:
     return np.concatenate(bounds)
 
 
-def difference(table: Stored, pessimism: float, saved: dict[str, Any]) -> str | None:
+def difference(table: PosteriorTable, pessimism: float, saved: dict[str, Any]) -> str | None:
     """Return the first lower bounds of a table that differ from the saved ones, as text; None where none does.
 
     The tasks are looked up and read as for a decision, and their bounds follow from the definition alone: the
@@ -102,8 +92,8 @@ def _size(posterior: Gaussian, pessimism: float) -> float:
 
 
 def check_moments(
-    table: TaskTable | UnitTable,
-    moments: Moments | UnitMoments,
+    table: PosteriorTable,
+    moments: Moments,
     hierarchy: AnyHierarchy,
     hyper: Gaussian,
 ) -> str | None:
@@ -114,11 +104,7 @@ def check_moments(
     """
     from hieropo.model.steps import Parents, down, square_roots, upper_factor
 
-    if (
-        not isinstance(hierarchy, Hierarchy)
-        or isinstance(moments, UnitMoments)
-        or isinstance(table, UnitTable)
-    ):
+    if not isinstance(hierarchy, Hierarchy) or moments.per_action or table.per_action:
         return None
     if hierarchy.levels or hierarchy.metadata is not None or not len(moments) or moments.sampled:
         return None
@@ -146,8 +132,8 @@ def check_moments(
 
 
 def other_posterior(
-    table: TaskTable | UnitTable,
-    moments: Moments | UnitMoments,
+    table: PosteriorTable,
+    moments: Moments,
     hierarchy: AnyHierarchy,
     hyper_uncertainty: HyperUncertainty,
     saved: Any,
@@ -156,13 +142,7 @@ def other_posterior(
 
     Compared are hyper-posterior and evidence, and also the tasks of the table where :func:`check_moments` does not.
     """
-    posterior: Any
-    if isinstance(moments, UnitMoments) and not isinstance(hierarchy, Hierarchy):
-        posterior = condition_with_crossed(moments, hierarchy)
-    else:
-        assert isinstance(moments, Moments)
-        assert isinstance(hierarchy, Hierarchy)
-        posterior = condition_with(moments, hierarchy, hyper_uncertainty)
+    posterior = condition_learned(moments, hierarchy, hyper_uncertainty)
     hyper, log_evidence = saved.hyper, saved.log_evidence
     if hyper is not None:
         tolerance = TOLERANCE * (np.abs(hyper.mean).sum() + hyper.sd.sum())
@@ -171,7 +151,7 @@ def other_posterior(
     computed = posterior.log_evidence
     if log_evidence is not None and not np.isclose(computed, log_evidence, rtol=TOLERANCE, atol=TOLERANCE):
         return f"the log evidence is {computed}, and was {log_evidence} when saved"
-    if hyper_uncertainty is not None or moments.sampled or not isinstance(hierarchy, Hierarchy):
+    if hyper_uncertainty is not None or moments.sampled or hierarchy.per_action:
         recomputed = posterior.table()
         rows = table.keys.locate(recomputed.keys.values)
         for name, new, old in (

@@ -1,4 +1,4 @@
-"""The table of posteriors on disk, in which one task is looked up, checked and read without the others."""
+"""The index of a table of posteriors on disk: one task is looked up and checked without the others."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Codes
-from hieropo._utils.packed import unpack
 from hieropo.errors import ArtifactError
-from hieropo.model.gaussian import Gaussian
 from hieropo.rows.ids import id_array, refuse_rounded
 from hieropo.rows.keys import TaskKeys
 from hieropo.storage.columns import IdColumn, WholeIds
@@ -170,77 +168,3 @@ class StoredKeys(TaskKeys):
 
 def _items(array: NDArray[Any]) -> Any:
     return array if array.dtype.kind == "M" else array.tolist()
-
-
-@dataclass(frozen=True, eq=False)
-class StoredTable:
-    """The posterior of every task, on memory maps; a table for policies.
-
-    Parameters
-    ----------
-    keys : StoredKeys
-        Ids of the m tasks.
-    means : (m, d) array
-        Posterior means.
-    covs : (m, d (d + 1) / 2) array
-        Posterior covariances, upper triangles packed by columns.
-    rows : (m,) array
-        Rows of the log for each task, by their weights.
-    prior : Gaussian
-        For tasks that are not in the table.
-    """
-
-    keys: StoredKeys
-    means: NDArray[np.float64]
-    covs: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    prior: Gaussian
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension d."""
-        return self.prior.dim
-
-    def task(self, key: object) -> Gaussian:
-        """Return the posterior of one task, read from disk; the prior for a task that is not in the table."""
-        row = self.keys.find(key)
-        if row < 0:
-            return self.prior
-        return Gaussian.trusted(self.means[row].copy(), unpack(self.covs[row], self.dim))
-
-
-@dataclass(frozen=True, eq=False)
-class StoredUnits:
-    """The marginal posteriors of all task-action blocks, on memory maps; a table for policies.
-
-    Parameters
-    ----------
-    keys : StoredKeys
-        Ids of the m tasks.
-    means : (m, K, p) array
-        Posterior means.
-    covs : (m, K, p (p + 1) / 2) array
-        Posterior covariances, upper triangles packed by columns.
-    rows : (m,) array
-        Rows of the log for each task, by their weights.
-    prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
-        For tasks that are not in the table.
-    """
-
-    keys: StoredKeys
-    means: NDArray[np.float64]
-    covs: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    prior_means: NDArray[np.float64]
-    prior_covs: NDArray[np.float64]
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension d = K p."""
-        return self.prior_means.size
-
-    def unit(self, key: object, action: int) -> Gaussian:
-        """Return the posterior of one action of a task, read from disk; the prior for an unknown task."""
-        row = self.keys.find(key)
-        mean, cov = (self.prior_means, self.prior_covs) if row < 0 else (self.means[row], self.covs[row])
-        return Gaussian.trusted(mean[action].copy(), unpack(cov[action], mean.shape[1]))

@@ -7,11 +7,10 @@ from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.estimation.crossed.shapes import Pattern, Scaling, _negative
 from hieropo.model.crossed.steps import ObservedUnits, RootSums, UnitMessages
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 
-def made(m: int, K: int, p: int, n: int, seed: int) -> UnitMoments:
+def made(m: int, K: int, p: int, n: int, seed: int) -> Moments:
     """Moments of n rows of m tasks, with precisions; some tasks and actions have none."""
     rng = np.random.default_rng(seed)
     unit = rng.integers(0, (m - 1) * K, n)
@@ -25,7 +24,7 @@ def made(m: int, K: int, p: int, n: int, seed: int) -> UnitMoments:
     at = some.tasks.astype(int)
     sums[at], rows[at], log_precision[at] = some.sums, some.rows, some.log_precision
     shape = m, K
-    return UnitMoments.of(
+    return Moments(
         Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(shape), log_precision.reshape(shape)
     )
 

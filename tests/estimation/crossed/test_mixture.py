@@ -30,7 +30,8 @@ from hieropo.estimation.crossed.shapes import (
 from hieropo.estimation.hyper.mixed import Components, normal_mixture_below, normal_mixture_quantile
 from hieropo.evaluation.by_posterior.value_distributions import total
 from hieropo.features.maps import indicator, per_action
-from hieropo.moments.units import UnitAccumulator, UnitMoments
+from hieropo.moments.statistics import Moments
+from hieropo.moments.units import UnitAccumulator
 
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
 
@@ -42,7 +43,7 @@ class World:
     action: Array
     reward: Array
 
-    def moments(self, action: Array | None = None) -> UnitMoments:
+    def moments(self, action: Array | None = None) -> Moments:
         total = UnitAccumulator(indicator(range(self.theta.shape[1])))
         total.add(self.task, self.action if action is None else action, None, self.reward)
         return total.moments()
@@ -58,7 +59,7 @@ def world(seed: int, m: int, n: int, sds: tuple[float, float, float], shares: Ar
     return World(theta, task, action, theta[task, action] + rng.standard_normal(m * n))
 
 
-def integrated(moments: UnitMoments, noise_ratio: Array | None = None) -> CrossedMixture:
+def integrated(moments: Moments, noise_ratio: Array | None = None) -> CrossedMixture:
     """Integrate with one standard deviation for all columns, and known relative noise."""
     shapes = Shapes.equal(moments)
     if noise_ratio is not None:
@@ -340,7 +341,7 @@ def test_intervals_of_the_gain_hold_in_worlds_drawn_from_the_model() -> None:
     assert claimed / true == pytest.approx(1.0, abs=0.25)
 
 
-def with_contexts(seed: int = 4, scale: float = 1.0, shift: float = 0.0) -> UnitMoments:
+def with_contexts(seed: int = 4, scale: float = 1.0, shift: float = 0.0) -> Moments:
     """Ten tasks that differ in the slope of the first of two columns; noise sd of the second action is 3."""
     rng = np.random.default_rng(seed)
     n, m = 600, 10
@@ -387,7 +388,7 @@ def test_shapes_find_the_column_that_tasks_differ_in_and_the_action_of_more_nois
     assert np.prod(level) == pytest.approx(1.0)
 
 
-def correlated(seed: int, rho: float, m: int = 60) -> UnitMoments:
+def correlated(seed: int, rho: float, m: int = 60) -> Moments:
     """Interactions of three columns, correlated among them by rho."""
     rng = np.random.default_rng(seed)
     n = 30 * m
@@ -451,7 +452,7 @@ def test_actions_whose_rewards_are_all_equal_are_not_taken_to_be_without_noise()
     assert found.central().noise_var[0] == pytest.approx(0.02 / 3, rel=0.35)
 
 
-def made_of(task: Array, action: Array, reward: Array) -> UnitMoments:
+def made_of(task: Array, action: Array, reward: Array) -> Moments:
     total_ = UnitAccumulator(indicator(range(6)))
     total_.add(task, action, None, reward)
     return total_.moments()

@@ -18,11 +18,10 @@ from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
 from hieropo.model.gaussian import Gaussian
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 
-def unit_moments(problem: CrossedProblem) -> UnitMoments:
+def unit_moments(problem: CrossedProblem) -> Moments:
     """Sums of the rows of each unit; every task is in them, with rows or without."""
     m, K, p = problem.n_tasks, problem.n_actions, problem.dim
     unit = np.array(problem.task, dtype=int) * K + np.array(problem.action, dtype=int)
@@ -31,7 +30,7 @@ def unit_moments(problem: CrossedProblem) -> UnitMoments:
     at = some.tasks.astype(int)
     sums[at], rows[at], log_precision[at] = some.sums, some.rows, some.log_precision
     shape = (m, K)
-    return UnitMoments.of(
+    return Moments(
         Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(shape), log_precision.reshape(shape)
     )
 
@@ -289,5 +288,5 @@ def test_what_cannot_be_answered_is_refused() -> None:
         got.unit(0, 3)
     with pytest.raises(InputError, match=r"shape \(J, 3, 6\)"):
         got.total(np.zeros((1, 2, 6)))
-    assert "CrossedPosterior(UnitMoments(3 tasks of 3 actions" in repr(got)
+    assert "CrossedPosterior(Moments(3 tasks of 3 actions" in repr(got)
     assert pack(got.unit(0, 0).cov).shape == (3,)

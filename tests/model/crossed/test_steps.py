@@ -20,11 +20,10 @@ from hieropo.model.crossed.steps import (
     UnitMessages,
 )
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 
-def made(m: int, K: int, p: int, n: int, share: float, seed: int = 0) -> UnitMoments:
+def made(m: int, K: int, p: int, n: int, share: float, seed: int = 0) -> Moments:
     """Moments of m tasks with n rows for each action that they have, a ``share`` of K."""
     rng = np.random.default_rng(seed)
     chosen = np.flatnonzero(rng.random(m * K) < share)
@@ -35,7 +34,7 @@ def made(m: int, K: int, p: int, n: int, share: float, seed: int = 0) -> UnitMom
     some = Moments.from_arrays(unit, x, reward)
     sums, rows = np.zeros((m * K, some.sums.shape[1])), np.zeros(m * K)
     sums[some.tasks.astype(int)], rows[some.tasks.astype(int)] = some.sums, some.rows
-    return UnitMoments.of(Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(m, K), np.zeros((m, K)))
+    return Moments(Keys(np.arange(m)), p, sums.reshape(m, K, -1), rows.reshape(m, K), np.zeros((m, K)))
 
 
 def covariance(p: int, rank: int, size: float, seed: int) -> Array:

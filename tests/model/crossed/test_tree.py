@@ -14,7 +14,6 @@ from hieropo.model.crossed.steps import GroupSums, RootSums, UnitMessages
 from hieropo.model.crossed.tree import Ladder, Tree, climb
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.rows.keys import Keys
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -60,7 +59,7 @@ def ids(k: int) -> str:
     return f"task {k}"
 
 
-def moments_of(problem: TreeProblem) -> UnitMoments:
+def moments_of(problem: TreeProblem) -> Moments:
     m, K, p = problem.n_tasks, len(problem.noise_var), problem.x.shape[1]
     some = Moments.from_arrays(problem.task * K + problem.action, problem.x, problem.reward)
     whole = some.covering(Keys(np.arange(m * K)))
@@ -68,7 +67,7 @@ def moments_of(problem: TreeProblem) -> UnitMoments:
     sums = whole.sums[order].reshape(m, K, -1)
     rows, log_precision = (a[order].reshape(m, K) for a in (whole.rows, whole.log_precision))
     keys = np.array([ids(s) for s in range(m)], dtype=object)
-    return UnitMoments.of(Keys(keys), p, sums, rows, log_precision)
+    return Moments(Keys(keys), p, sums, rows, log_precision)
 
 
 def padded(cov: Array, P: int) -> Array:

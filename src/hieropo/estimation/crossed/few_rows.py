@@ -23,7 +23,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import unpack
 from hieropo.errors import NumericalError
 from hieropo.model.crossed.steps import ObservedUnits, RootSums, pivoted_root
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 _WIDE = 16  # columns from which it may pay
 _SHARE = 0.5  # rows over columns of units, up to which it does
@@ -58,14 +58,14 @@ class FewRows(NamedTuple):
     constant: float
 
     @staticmethod
-    def pays(moments: UnitMoments) -> bool:
+    def pays(moments: Moments) -> bool:
         """Return True if units have so many columns and so few rows that this is the faster way."""
         p = moments.unit_dim
         observed = int(np.count_nonzero(moments.rows))
         return p >= _WIDE and float(np.minimum(moments.rows, p).sum()) <= _SHARE * p * observed
 
     @classmethod
-    def of(cls, moments: UnitMoments, transform: Array) -> "FewRows":
+    def of(cls, moments: Moments, transform: Array) -> "FewRows":
         """Take roots of the information of each unit; ``transform`` is T."""
         K, p = moments.n_actions, moments.unit_dim
         units = ObservedUnits.of(moments, np.ones(K))
@@ -74,7 +74,7 @@ class FewRows(NamedTuple):
         ranks = np.array([len(root) for root, *_ in parts], dtype=np.int64)
         left = np.array([max(part[3], 0.0) for part in parts])
         log_size = float(np.linalg.slogdet(transform)[1])
-        constant = (moments.n_rows - p) * np.log(2 * np.pi) - float(moments.units.log_precision.sum())
+        constant = (moments.n_rows - p) * np.log(2 * np.pi) - float(moments.log_precision.sum())
         return cls(
             np.concatenate([root for root, *_ in parts]) @ transform.T,
             np.concatenate([y for _, y, *_ in parts]),

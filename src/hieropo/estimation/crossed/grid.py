@@ -29,7 +29,7 @@ from hieropo.model.crossed.steps import ActionProfile, GroupSums, Root, RootSums
 from hieropo.model.crossed.tree import Ladder
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 _NODES = 7  # of one standard deviation above 0
 LEVEL_NODES = 5  # of l, which decides nothing
@@ -122,7 +122,7 @@ class Groups(NamedTuple):
         ]
 
 
-def group_sds(moments: UnitMoments, shapes: Shapes, levels: tuple[Grouping, ...]) -> Groups:
+def group_sds(moments: Moments, shapes: Shapes, levels: tuple[Grouping, ...]) -> Groups:
     """Take the standard deviations of groups at their mode, one after the other; each m_g may be 0."""
     q = len(levels)
     if not q:
@@ -185,7 +185,7 @@ def window_around(sds: Array, nodes: int = _NODES) -> Window:
 
 
 def grid(
-    moments: UnitMoments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window, Window] | None = None
+    moments: Moments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window, Window] | None = None
 ) -> tuple[Axes, Array, Array]:
     """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all.
 
@@ -216,8 +216,8 @@ def grid(
 
 def _grid_in(
     similar: tuple[Window, Window, Window],
-    moments: UnitMoments,
-    part: UnitMoments,
+    moments: Moments,
+    part: Moments,
     shapes: Shapes,
     groups: Groups,
 ) -> tuple[Axes, Array, Array] | None:
@@ -257,7 +257,7 @@ class _WayUp(NamedTuple):
     tasks: Callable[[float, float], RootSums | GroupSums]
 
     @classmethod
-    def of(cls, moments: UnitMoments, ladder: Ladder, shapes: Shapes) -> Self:
+    def of(cls, moments: Moments, ladder: Ladder, shapes: Shapes) -> Self:
         """Take the steps on some ladder, or, without groups, from few rows of many columns."""
         if ladder.tree is None and FewRows.pays(moments):
             rows = FewRows.of(moments, np.eye(moments.unit_dim))
@@ -288,7 +288,7 @@ class _Search(NamedTuple):
     varied: bool = False  # m is certainly not 0
 
     @classmethod
-    def of(cls, moments: UnitMoments, shapes: Shapes, groups: Groups) -> Self:
+    def of(cls, moments: Moments, shapes: Shapes, groups: Groups) -> Self:
         ladder = Ladder.of(moments, groups.levels, shapes.noise_ratio)
         factor = upper_factor(shapes.action)[0]
         dof = moments.n_rows - moments.unit_dim
@@ -416,7 +416,7 @@ def _resolved(weight: Array) -> bool:
     return total == 0.0 or total**2 >= _ENOUGH * float((weight**2).sum())
 
 
-def determined(moments: UnitMoments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
+def determined(moments: Moments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
     """Return True if posteriors of units at the mean standard deviations are those of all nodes (a, l, m), by weight.
 
     None is 0, and l and m are known to a hundredth of themselves. a, which differences between few actions tell, may

@@ -54,13 +54,14 @@ from hieropo.estimation.crossed.shapes import (
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, feature_dim
-from hieropo.model.crossed.posterior import UnitTable, check_crossed
+from hieropo.model.crossed.posterior import check_crossed
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.metadata import Metadata
-from hieropo.model.posterior import PosteriorTable, Unseen
-from hieropo.moments.units import UnitMoments
+from hieropo.model.posterior import Unseen
+from hieropo.model.table import PosteriorTable
+from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
 
 _SMALLEST = 1e-5  # weight of a node that is kept
@@ -154,6 +155,16 @@ class CrossedHierarchies:
     def feature_dim(self) -> int:
         """Features p of one action."""
         return feature_dim(self.metadata, self.unit_dim, self.n_actions)
+
+    @property
+    def root_dim(self) -> int:
+        """The number of coefficients of the root, which are those of one action."""
+        return self.unit_dim
+
+    @property
+    def per_action(self) -> bool:
+        """Return True: the moments of this prior are per action."""
+        return True
 
     @property
     def n_actions(self) -> int:
@@ -256,7 +267,7 @@ class CrossedMixture:
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
     hierarchy : CrossedHierarchies
     weights : (H,) array
         Of the Gaussians whose mixture the posterior is.
@@ -264,7 +275,7 @@ class CrossedMixture:
 
     weights: Array
 
-    def __init__(self, moments: UnitMoments, hierarchies: CrossedHierarchies) -> None:
+    def __init__(self, moments: Moments, hierarchies: CrossedHierarchies) -> None:
         self.moments = moments
         self.hierarchy = hierarchies
         self._nodes = [int(node) for node in np.flatnonzero(hierarchies.conditioned)]
@@ -373,7 +384,7 @@ class CrossedMixture:
         """Return mean and covariance of all d coefficients of a group; errors as :meth:`TreePosterior.node`."""
         return self._mixed([part.node(level, node) for part in self.parts()])  # type: ignore[union-attr]
 
-    def table(self) -> UnitTable:
+    def table(self) -> PosteriorTable:
         """Return means and covariances of all units, each on its own."""
         return self._table
 
@@ -384,10 +395,10 @@ class CrossedMixture:
         """
         mean, cov = _mixed_arrays(self.weights, (part.dense_arrays() for part in self.parts()), self.dim)
         rows = self.moments.rows.sum(axis=1)
-        return PosteriorTable(self.moments.keys, mean, cov, rows, self.new_task())
+        return PosteriorTable.joint(self.moments.keys, mean, cov, rows, self.new_task())
 
     @cached_property
-    def _table(self) -> UnitTable:
+    def _table(self) -> PosteriorTable:
         def arrays() -> Iterator[tuple[Array, Array]]:
             for part in self.parts():
                 table = part.table()
@@ -396,7 +407,7 @@ class CrossedMixture:
 
         mean, covs = _mixed_arrays(self.weights, arrays(), self.moments.unit_dim)
         rows = self.moments.rows.sum(axis=1)
-        return UnitTable(self.moments.keys, mean[:-1], covs[:-1], rows, mean[-1], covs[-1])
+        return PosteriorTable(self.moments.keys, mean[:-1], covs[:-1], rows, mean[-1], covs[-1])
 
     def __repr__(self) -> str:
         none = self.hierarchy.no_effect
@@ -421,7 +432,7 @@ def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -
 
 
 def condition_with_crossed(
-    moments: UnitMoments, hierarchy: CrossedHierarchies | CrossedHierarchy
+    moments: Moments, hierarchy: CrossedHierarchies | CrossedHierarchy
 ) -> CrossedMixture | AnyCrossed:
     """Condition the hierarchies that were learned, or the one that was given; errors as for each of them."""
     if isinstance(hierarchy, CrossedHierarchy):
@@ -429,7 +440,7 @@ def condition_with_crossed(
     return condition_hierarchies(moments, hierarchy)
 
 
-def condition_hierarchies(moments: UnitMoments, hierarchies: CrossedHierarchies) -> CrossedMixture:
+def condition_hierarchies(moments: Moments, hierarchies: CrossedHierarchies) -> CrossedMixture:
     """Condition the hierarchies that a log leaves possible on the log; a pure function.
 
     Raises
@@ -444,7 +455,7 @@ def condition_hierarchies(moments: UnitMoments, hierarchies: CrossedHierarchies)
 
 
 def integrate_crossed(
-    moments: UnitMoments,
+    moments: Moments,
     shapes: Shapes | None = None,
     *,
     levels: tuple[Grouping, ...] = (),
@@ -455,7 +466,7 @@ def integrate_crossed(
 
     Parameters
     ----------
-    moments : UnitMoments
+    moments : Moments
     shapes : Shapes, optional
         Relative variances of columns and of the noise of actions; default as the log says.
     levels : tuple of Grouping
@@ -500,12 +511,12 @@ def integrate_crossed(
 
 
 def _hierarchies(
-    moments: UnitMoments,
+    moments: Moments,
     shapes: Shapes,
     groups: Groups,
     metadata: Metadata | None,
     similar: CrossedHierarchies | None,
-    some: UnitMoments,
+    some: Moments,
 ) -> CrossedHierarchies:
     """Integrate the common standard deviations over the rows of some of the tasks."""
     dof = some.n_rows - some.unit_dim
@@ -541,7 +552,7 @@ def _windows_around(similar: CrossedHierarchies) -> tuple[Window, Window, Window
     )
 
 
-def _with_metadata(moments: UnitMoments, metadata: Metadata | None) -> tuple[UnitMoments, Pattern]:
+def _with_metadata(moments: Moments, metadata: Metadata | None) -> tuple[Moments, Pattern]:
     """Moments of all columns of an action, with those of metadata, and the columns that tasks vary in."""
     if metadata is None:
         return moments, Pattern.of(moments.unit_dim)
@@ -550,7 +561,7 @@ def _with_metadata(moments: UnitMoments, metadata: Metadata | None) -> tuple[Uni
     return described, Pattern.of(described.unit_dim, moments.unit_dim, common=common)
 
 
-def _warn_of_few(moments: UnitMoments) -> None:
+def _warn_of_few(moments: Moments) -> None:
     """Warn of logs that hardly tell the hierarchy, or not from the noise."""
     if moments.n_rows < moments.unit_dim + _FEW:
         warn(
@@ -567,7 +578,7 @@ def _warn_of_few(moments: UnitMoments) -> None:
         )
 
 
-def noise_identified(moments: UnitMoments) -> bool:
+def noise_identified(moments: Moments) -> bool:
     """Return True if the log identifies the noise beside interactions: by replicate rows of a unit, or by contexts."""
     units = moments.rows[moments.rows > 0]
     replicates = float(np.maximum(units - 1.0, 0.0).sum())

@@ -48,7 +48,7 @@ from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy, typical_noise
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
 from hieropo.moments.spread import about_fit
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 TAU = 0.5  # sd of the log standard deviations of columns around their common one
 WIDTH = 0.1  # of the Cauchy law of log noise variances of actions
@@ -111,7 +111,7 @@ class Scaling(NamedTuple):
     constant: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, moments: UnitMoments) -> "Scaling":
+    def of(cls, moments: Moments) -> "Scaling":
         """Centre and scale the columns by their mean and standard deviation over all rows.
 
         Noise is that of a row of mean precision, so that the unit of precisions is free.
@@ -119,7 +119,7 @@ class Scaling(NamedTuple):
         is centred, since a shift of a column would not be a change of coefficients.
         """
         p = moments.unit_dim
-        sums = unpack(moments.units.sums.sum(axis=0)[None], p + 2)[0]
+        sums = unpack(moments.unit_sums.sum(axis=0)[None], p + 2)[0]
         count = sums[p + 1, p + 1] or 1.0
         mean, square = sums[:p, p + 1] / count, np.diagonal(sums)[:p] / count
         sd = np.sqrt(np.maximum(square - mean**2, 0.0))
@@ -131,7 +131,7 @@ class Scaling(NamedTuple):
         if ones.size:
             first = ones[0]
             transform[~constant, first] -= (mean / (scale * mean[first]))[~constant]
-        transform *= np.exp(-moments.units.log_precision.sum() / max(moments.n_rows, 1.0) / 2)
+        transform *= np.exp(-moments.log_precision.sum() / max(moments.n_rows, 1.0) / 2)
         return cls(transform, np.linalg.solve(transform, np.eye(p)).astype(np.float64), constant)
 
     def covariance(self, log_sds: Array, free: NDArray[np.bool_], factor: Array | None = None) -> Array:
@@ -162,7 +162,7 @@ class Shapes(NamedTuple):
     noise_ratio: Array
 
     @classmethod
-    def equal(cls, moments: UnitMoments, pattern: Pattern | None = None) -> "Shapes":
+    def equal(cls, moments: Moments, pattern: Pattern | None = None) -> "Shapes":
         """One standard deviation for all scaled columns, one noise variance for all actions."""
         scaling, zero = Scaling.of(moments), np.zeros(moments.unit_dim)
         parts = (pattern or Pattern.of(moments.unit_dim)).parts
@@ -175,19 +175,19 @@ class TasksInOrder(NamedTuple):
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
     units : int
         Observed units.
     rows : (t,) int array
         Rows of the tasks in the moments; the order of the moments does not matter.
     """
 
-    moments: UnitMoments
+    moments: Moments
     units: int
     rows: Codes
 
     @classmethod
-    def of(cls, moments: UnitMoments) -> "TasksInOrder":
+    def of(cls, moments: Moments) -> "TasksInOrder":
         """Sort the tasks."""
         rows = moments.rows
         per_task = rows @ np.ones(moments.n_actions)
@@ -197,7 +197,7 @@ class TasksInOrder(NamedTuple):
         order = seen[np.lexsort((squares[seen], per_task[seen]))]
         return cls(moments, int(np.count_nonzero(rows)), order)
 
-    def part(self, units: int) -> UnitMoments:
+    def part(self, units: int) -> Moments:
         """Return the moments of some tasks with about ``units`` observed units; of all tasks from half of them on."""
         if 2 * units >= self.units:
             return self.moments
@@ -206,7 +206,7 @@ class TasksInOrder(NamedTuple):
         return self.moments.at(np.sort(self.rows[((np.arange(count) + 0.5) * t / count).astype(np.int64)]))
 
 
-def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
+def part_of_tasks(moments: Moments, units: int) -> Moments:
     """Return the moments of some tasks with about ``units`` observed units, spread evenly over their numbers of rows.
 
     All tasks where they have no more than twice as many. The order of the tasks does not matter.
@@ -214,7 +214,7 @@ def part_of_tasks(moments: UnitMoments, units: int) -> UnitMoments:
     return TasksInOrder.of(moments).part(units)
 
 
-def with_untold_noise(shapes: Shapes, moments: UnitMoments) -> Shapes:
+def with_untold_noise(shapes: Shapes, moments: Moments) -> Shapes:
     """Return the shapes with the largest noise that is possible for actions of one row, where these are few.
 
     One row tells neither the noise of its action nor, therefore, its effect: the mode of the noise is that of all
@@ -229,7 +229,7 @@ def with_untold_noise(shapes: Shapes, moments: UnitMoments) -> Shapes:
 
 
 def learn_shapes(
-    moments: UnitMoments, pattern: Pattern | None = None, similar: CrossedHierarchy | None = None
+    moments: Moments, pattern: Pattern | None = None, similar: CrossedHierarchy | None = None
 ) -> Shapes:
     """Return relative variances of columns and of the noise of actions, and correlations, at their mode.
 
@@ -259,7 +259,7 @@ Factors = tuple[Array, Array, Array]
 
 
 def _correlations(
-    moments: UnitMoments, scaling: Scaling, pattern: Pattern, log_sds: list[Array], log_noise: Array
+    moments: Moments, scaling: Scaling, pattern: Pattern, log_sds: list[Array], log_noise: Array
 ) -> Factors:
     """Return C of A, L and M: I, or the mode of the correlations where the evidence is for them."""
     p = moments.unit_dim
@@ -280,7 +280,7 @@ def _correlations(
 class _CorrelationSearch(NamedTuple):
     """Correlations of one part of the prior, standard deviations and noise variances kept."""
 
-    moments: UnitMoments
+    moments: Moments
     scaling: Scaling
     pattern: Pattern
     log_sds: list[Array]
@@ -377,7 +377,7 @@ def _start(scaling: Scaling, pattern: Pattern, similar: CrossedHierarchy, farthe
 
 
 def _mode(
-    moments: UnitMoments,
+    moments: Moments,
     scaling: Scaling,
     pattern: Pattern,
     farthest: float,
@@ -415,9 +415,9 @@ def _mode(
     return np.asarray(start + unit * solved.x)
 
 
-def least_noise(moments: UnitMoments) -> float:
+def least_noise(moments: Moments) -> float:
     """Return a noise variance beside which that of a log counts as none, wherever rewards have their zero."""
-    return _LEAST * about_fit(moments.units)
+    return _LEAST * about_fit(moments)
 
 
 def refuse_explained(square: float) -> None:
@@ -434,7 +434,7 @@ def _split(x: Array, p: int) -> tuple[Array, Array, Array, Array]:
 
 
 def _negative(
-    moments: UnitMoments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None = None
+    moments: Moments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None = None
 ) -> tuple[float, Array]:
     """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope; by ``rows`` where they are given."""
     p = moments.unit_dim
@@ -482,7 +482,7 @@ class _Evidence(NamedTuple):
     @classmethod
     def of(
         cls,
-        moments: UnitMoments,
+        moments: Moments,
         scaling: Scaling,
         pattern: Pattern,
         log_sds: list[Array],

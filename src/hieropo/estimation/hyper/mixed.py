@@ -21,7 +21,8 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import Posterior, PosteriorTable, Unseen, condition, projected
+from hieropo.model.posterior import Posterior, Unseen, condition, projected
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.spread import about_fit, sizes
 from hieropo.moments.statistics import Moments
 
@@ -331,7 +332,7 @@ class WidenedPosterior(_Views):
             extra = pack(self._extra(*statistics))
             covs[start : start + len(extra)] += extra
             start += len(extra)
-        return PosteriorTable(plain.keys, plain.means, covs, plain.rows, self.new_task())
+        return PosteriorTable.joint(plain.keys, plain.means, covs, plain.rows, self.new_task())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')})"
@@ -446,7 +447,7 @@ class MixedPosterior(_Views):
             priors.append(table.prior)
         covs += squares - mean[:, rows] * mean[:, columns]
         prior = _stacked(self.draws.weights, priors).gaussian()
-        return PosteriorTable(self.moments.keys, centre + mean, covs, self.moments.rows, prior)
+        return PosteriorTable.joint(self.moments.keys, centre + mean, covs, self.moments.rows, prior)
 
     def __repr__(self) -> str:
         size = f"{counted(len(self.moments), 'task')}, {counted(self.dim, 'feature')}"

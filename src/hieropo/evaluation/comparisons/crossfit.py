@@ -15,7 +15,7 @@ from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import HieropoWarning, NumericalError
 from hieropo.evaluation.passes.judging import Predictions
-from hieropo.evaluation.passes.subject import AnyMoments, Subject
+from hieropo.evaluation.passes.subject import Subject
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
 from hieropo.moments.statistics import Moments
@@ -102,14 +102,14 @@ class CrossFit:
         Codes of actions that no policy has, since the rows outside some fold do not identify their coefficients.
     refused : str or None
         Reason why there are no policies.
-    rests : tuple of Moments or UnitMoments
+    rests : tuple of Moments
         Moments of the rows that each was learned from.
     """
 
     policies: tuple[LCBPolicy, ...]
     missing: tuple[int, ...] = ()
     refused: str | None = None
-    rests: tuple[AnyMoments, ...] = ()
+    rests: tuple[Moments, ...] = ()
 
     def limits(self, features: FeatureMap, counts: Codes) -> tuple[str, ...]:
         """Return sentences about missing actions, of which the log has ``counts`` (K,) rows."""
@@ -135,7 +135,7 @@ class CrossFit:
 
 
 def cross_fit(
-    subject: Subject, parts: Sequence[AnyMoments], counts: Codes, base: AnyMoments | None = None
+    subject: Subject, parts: Sequence[Moments], counts: Codes, base: Moments | None = None
 ) -> CrossFit:
     """Learn, for each fold of the rows of ``base``, a policy from the other folds.
 
@@ -144,10 +144,10 @@ def cross_fit(
     Parameters
     ----------
     subject : Subject
-    parts : sequence of Moments or UnitMoments
+    parts : sequence of Moments
     counts : (K,) int array
         Rows of each action, for messages.
-    base : Moments or UnitMoments, optional
+    base : Moments, optional
         Default: the moments that the policy was learned from.
     """
     all_moments: Any = subject.moments if base is None else base
@@ -166,12 +166,12 @@ def cross_fit(
         return CrossFit((), missing, _refusal(subject.features, missing, counts, error))
 
 
-def _learned(subject: Subject, rests: Sequence[AnyMoments], features: FeatureMap) -> list[LCBPolicy]:
+def _learned(subject: Subject, rests: Sequence[Moments], features: FeatureMap) -> list[LCBPolicy]:
     """Learn a policy from each of some moments; the folds share the processors."""
     numbers = iter(steps(range(len(rests)), "Learning without fold", len(rests)))
     lock = Lock()
 
-    def learned(rest: AnyMoments) -> LCBPolicy:
+    def learned(rest: Moments) -> LCBPolicy:
         with lock:
             next(numbers)
         return LCBPolicy(subject.relearn(rest, features), features, pessimism=subject.plain.pessimism)
@@ -252,7 +252,7 @@ def without_actions(
         sums[part] = pack(matrices[:, positions[:, None], positions])
     offset = None if moments.offset is None else moments.offset[positions[:-2]]
     remaining = Moments(
-        moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint, offset=offset
+        moments.keys, fewer.dim, sums, rows, moments.log_precision, fewer.fingerprint, unit_offset=offset
     )
     return remaining, fewer
 

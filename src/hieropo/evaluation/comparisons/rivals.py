@@ -16,9 +16,9 @@ from hieropo.decisions.requests import read_requests
 from hieropo.errors import InputError, SchemaError
 from hieropo.evaluation.passes.first_pass import FOLDS, RowSample
 from hieropo.evaluation.passes.judging import Predictions, Rows
-from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.opening import open_log
+from hieropo.moments.statistics import Moments
 from hieropo.moments.units import one_action
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
@@ -71,7 +71,7 @@ def _shape(features: FeatureMap) -> tuple[int, int]:
     return (1, features.dim) if action_map is None else (len(features.actions or ()), action_map.dim)
 
 
-def blocks_of(moments: AnyMoments, features: FeatureMap, *, pooled: bool = False) -> Blocks:
+def blocks_of(moments: Moments, features: FeatureMap, *, pooled: bool = False) -> Blocks:
     """Return the sums of each task of some moments, or of all tasks together."""
     b, p = _shape(features)
     action_map, sums = one_action(features), np.asarray(moments.sums)

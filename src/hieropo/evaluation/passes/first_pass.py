@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import LogError
-from hieropo.evaluation.passes.subject import AnyMoments
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
 from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
+from hieropo.moments.statistics import Moments
 from hieropo.passes.worker import accumulator, add_rows, placed
 from hieropo.rows.batches import Batch
 from hieropo.rows.keys import GrowingKeys, Keys
@@ -159,7 +159,7 @@ class FirstPass:
 
     Parameters
     ----------
-    moments : Moments or UnitMoments
+    moments : Moments
         Of its rows.
     counts : (m, K) int
         Rows of each action in each task, in the order of ``moments.keys``.
@@ -175,7 +175,7 @@ class FirstPass:
         Model of estimated propensities; None unless they were requested.
     """
 
-    moments: AnyMoments
+    moments: Moments
     counts: Codes
     weight: Array
     low: float
@@ -208,7 +208,7 @@ def first_pass(
     features : FeatureMap
         With a list of actions.
     per_action : bool
-        True for sums per action, as in :class:`UnitMoments`.
+        True for sums per action, as in :class:`Moments`.
     estimating : bool
         True to estimate propensities.
     seed : int
@@ -331,7 +331,7 @@ def fold_moments(
     per_action: bool,
     offset: Array | None = None,
     expected: int = 0,
-) -> list[AnyMoments]:
+) -> list[Moments]:
     """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known."""
     parts = [
         accumulator(features, per_action=per_action, offset=offset, expected=expected) for _ in range(folds)
@@ -350,7 +350,7 @@ def _codes(features: FeatureMap, batch: Batch) -> Codes:
     return features.action_codes(batch.action, first_row=batch.first_row)
 
 
-def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Overlap:
+def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch) -> Overlap:
     """Return the overlap of a log with the rows that a policy was learned from: "yes" (all rows), "partly" or "no".
 
     Rows are compared by their fingerprint where they differ from one another. Otherwise, as for clicks without
@@ -373,7 +373,7 @@ def learned_from(log: FirstPass, learned: AnyMoments, sketch: RowSketch) -> Over
     return "partly" if float(rows[same & (rows >= _MIN_ROWS)].sum()) / total > _SOME_ROWS else "no"
 
 
-def _flat(moments: AnyMoments) -> tuple[Array, Array]:
+def _flat(moments: Moments) -> tuple[Array, Array]:
     """Return the rows (m,) and the sums (m, q) of each task."""
     m = len(moments)
     return moments.rows.reshape(m, -1).sum(axis=1), np.asarray(moments.sums).reshape(m, -1)

@@ -11,12 +11,10 @@ from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import TaskPosterior
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
-from hieropo.moments.units import UnitMoments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.keys import Keys
 
-AnyMoments = Moments | UnitMoments
 AnyPolicy = LCBPolicy | GatedPolicy
 
 
@@ -27,7 +25,7 @@ class Subject:
     Parameters
     ----------
     policy : LCBPolicy or GatedPolicy
-    moments : Moments or UnitMoments
+    moments : Moments
         The moments that the policy was learned from.
     posterior : TaskPosterior
         The posterior that the policy acts on.
@@ -46,7 +44,7 @@ class Subject:
     """
 
     policy: AnyPolicy
-    moments: AnyMoments
+    moments: Moments
     posterior: TaskPosterior
     condition: Callable[[Any], TaskPosterior]
     relearn: Callable[[Any, FeatureMap], TaskPosterior]

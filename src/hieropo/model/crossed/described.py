@@ -15,7 +15,6 @@ from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import (
     CrossedPosterior,
     OneHierarchy,
-    UnitTable,
     check_crossed,
     condition_crossed,
     parent_messages,
@@ -25,7 +24,8 @@ from hieropo.model.crossed.unit_designs import UnitDesigns, sides
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
-from hieropo.moments.units import UnitMoments
+from hieropo.model.table import PosteriorTable
+from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import is_null, object_array
 from hieropo.rows.keys import Keys
 
@@ -39,7 +39,7 @@ class DescribedPosterior(OneHierarchy):
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
         Of the p features of an action.
     hierarchy : CrossedHierarchy
     inner : CrossedPosterior or TreePosterior
@@ -48,7 +48,7 @@ class DescribedPosterior(OneHierarchy):
         Of beta and the common part of kappa, in R^P.
     """
 
-    moments: UnitMoments
+    moments: Moments
     hierarchy: CrossedHierarchy
     inner: CrossedPosterior | TreePosterior
     hyper: Gaussian
@@ -56,7 +56,7 @@ class DescribedPosterior(OneHierarchy):
     square: float
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, designs: UnitDesigns,
+        self, moments: Moments, hierarchy: CrossedHierarchy, designs: UnitDesigns,
         inner: CrossedPosterior | TreePosterior,
     ) -> None:  # fmt: skip
         self.moments, self.hierarchy, self.inner, self._designs = moments, hierarchy, inner, designs
@@ -135,29 +135,29 @@ class DescribedPosterior(OneHierarchy):
         return Gaussian.trusted(law.mean[columns].copy(), law.cov[np.ix_(columns, columns)].copy())
 
     @cached_property
-    def _table(self) -> UnitTable:
+    def _table(self) -> PosteriorTable:
         inner = self.inner.table()
         m, K, p, P = len(self.moments), self.moments.n_actions, self.moments.unit_dim, self._designs.unit_dim
         means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
-        known = plus(inner.means, minus(self.inner.moments.units.offset))
+        known = plus(inner.means, minus(self.inner.moments.unit_offset))
         step = max(1, _ROOM // (K * P * P))
         for first in range(0, m, step):
             part = slice(first, min(first + step, m))
             Z = self._designs.of_tasks(part)
             means[part] = np.einsum("nkip,nkp->nki", np.broadcast_to(Z, (len(Z), K, p, P)), known[part])
             covs[part] = pack(Z @ unpack(inner.covs[part], P) @ Z.swapaxes(2, 3))
-        new = plus(inner.prior_means, minus(self.inner.moments.units.offset))
+        new = plus(inner.prior_means, minus(self.inner.moments.unit_offset))
         middle, roots = self._designs.average()
         along = np.einsum("rkip,kp->rki", np.broadcast_to(roots, (len(roots), K, p, P)), new)
         prior = np.einsum("kip,kp->ki", np.broadcast_to(middle, (K, p, P)), new)
         spread = (roots @ unpack(inner.prior_covs, P) @ roots.swapaxes(2, 3)).sum(axis=0)
         spread += np.einsum("rki,rkj->kij", along, along) - prior[:, :, None] * prior[:, None, :]
-        offset = self.moments.units.offset
-        return UnitTable(
+        offset = self.moments.unit_offset
+        return PosteriorTable(
             self.moments.keys, plus(means, offset), covs, inner.rows, plus(prior, offset), pack(spread)
         )
 
-    def table(self) -> UnitTable:
+    def table(self) -> PosteriorTable:
         """Return the laws of all units, each on its own; of a new task with metadata drawn from those of the log."""
         return self._table
 
@@ -216,7 +216,7 @@ class DescribedPosterior(OneHierarchy):
 AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior
 
 
-def covering(moments: UnitMoments, hierarchy: CrossedHierarchy) -> UnitMoments:
+def covering(moments: Moments, hierarchy: CrossedHierarchy) -> Moments:
     """Return the moments with every task that the hierarchy places in a group, or has metadata of."""
     if hierarchy.levels:
         moments = moments.covering(Keys(object_array(list(hierarchy.levels[0].parent))))
@@ -228,22 +228,22 @@ class Prepared(NamedTuple):
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
         Of the p features of an action, with every task that is in a group or has metadata.
     designs : UnitDesigns or None
-    inner : UnitMoments
+    inner : Moments
         Of all P columns.
     ladder : Ladder
         Their units, and groups, divided by noise variances.
     """
 
-    moments: UnitMoments
+    moments: Moments
     designs: UnitDesigns | None
-    inner: UnitMoments
+    inner: Moments
     ladder: Ladder
 
     @classmethod
-    def of(cls, moments: UnitMoments, hierarchy: CrossedHierarchy, noise_var: Array) -> Self:
+    def of(cls, moments: Moments, hierarchy: CrossedHierarchy, noise_var: Array) -> Self:
         """Check a hierarchy, and prepare for all of its kind; errors as :func:`condition_units`."""
         moments, designs = covering(moments, hierarchy), None
         inner = moments
@@ -274,7 +274,7 @@ class Prepared(NamedTuple):
         )
 
 
-def condition_units(moments: UnitMoments, hierarchy: CrossedHierarchy) -> AnyCrossed:
+def condition_units(moments: Moments, hierarchy: CrossedHierarchy) -> AnyCrossed:
     """Condition a crossed prior on the log: with levels, metadata, both or neither.
 
     Raises

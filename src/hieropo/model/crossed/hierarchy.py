@@ -172,6 +172,16 @@ class CrossedHierarchy:
         return feature_dim(self.metadata, self.unit_dim, self.n_actions)
 
     @property
+    def root_dim(self) -> int:
+        """The number of coefficients of the root, which are those of one action."""
+        return self.unit_dim
+
+    @property
+    def per_action(self) -> bool:
+        """Return True: the moments of this prior are per action."""
+        return True
+
+    @property
     def n_actions(self) -> int:
         """K."""
         return int(self.noise_var.size)

@@ -15,7 +15,7 @@ from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.steps import SMALL_UNITS, UNITS, ObservedUnits, Root, TaskMessages, UnitMessages
 from hieropo.model.gaussian import plus
 from hieropo.model.steps import Split, TreeLevel
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
 _PIECE = 512  # tasks whose vectors are multiplied at once
@@ -151,7 +151,7 @@ class TaskLaws:
 
     Parameters
     ----------
-    moments : UnitMoments
+    moments : Moments
         m tasks.
     hierarchy : CrossedHierarchy
     messages : UnitMessages
@@ -163,7 +163,7 @@ class TaskLaws:
 
     def __init__(
         self,
-        moments: UnitMoments,
+        moments: Moments,
         hierarchy: CrossedHierarchy,
         messages: UnitMessages,
         above: AboveTasks,
@@ -236,7 +236,7 @@ class TaskLaws:
         """As :meth:`CrossedPosterior.along`."""
         n, J, _ = vectors.shape
         K, p, D = self.moments.n_actions, self.moments.unit_dim, self.above.cov_root.shape[2]
-        offset = self.moments.units.offset
+        offset = self.moments.unit_offset
         mean, within, shared = np.empty((n, J)), np.empty((n, J, J)), np.empty((n, J, D))
         _ = self._units, self._tasks  # computed once, before threads ask for them
 
@@ -345,7 +345,7 @@ class TaskLaws:
             means[rows] = block.means()
             for a in range(K):
                 covs[rows, a] = pack(block.cov_of(a))
-        return plus(means, self.moments.units.offset), covs
+        return plus(means, self.moments.unit_offset), covs
 
 
 def weight_sums(weights: Array) -> Array:

@@ -12,16 +12,15 @@ a task are equal bit by bit, so that every difference is exactly 0.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, pieces
-from hieropo._utils.brief import brief
 from hieropo._utils.packed import pack, packed_size, unpack
-from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
+from hieropo.errors import InputError, MismatchError, UnknownTaskError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.marginals import AboveTasks, TaskBlock, TaskLaws
 from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, UnitMessages, solve_root
@@ -29,43 +28,11 @@ from hieropo.model.gaussian import Gaussian, plus
 from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import up, upper_factor
-from hieropo.moments.units import UnitMoments
+from hieropo.model.table import PosteriorTable
+from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import is_null
-from hieropo.rows.keys import Keys
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UnitTable:
-    """Posteriors of all units side by side, as a policy reads them.
-
-    Attributes
-    ----------
-    keys : Keys
-        The m tasks.
-    means : (m, K, p) array
-    covs : (m, K, p (p + 1) / 2) array
-        Upper triangles packed by columns.
-    rows : (m,) array
-        Rows that each task has in the log.
-    prior_means, prior_covs : (K, p), (K, p (p + 1) / 2) array
-        The same of a task that the log does not have.
-    """
-
-    keys: Keys
-    means: Array
-    covs: Array
-    rows: Array
-    prior_means: Array
-    prior_covs: Array
-
-    __repr__ = brief
-
-    @property
-    def dim(self) -> int:
-        """Features d = K p of the feature map."""
-        return int(self.prior_means.size)
 
 
 class SecondMoments(NamedTuple):
@@ -91,7 +58,7 @@ class SecondMoments(NamedTuple):
 class OneHierarchy(Protocol):
     """Views of a posterior under one hierarchy that is taken as known."""
 
-    moments: UnitMoments
+    moments: Moments
     hierarchy: CrossedHierarchy
 
     @property
@@ -130,7 +97,7 @@ class OneHierarchy(Protocol):
         """Means (n, J), and covariances in two parts; as :meth:`CrossedPosterior.along`."""
         ...
 
-    def table(self) -> "UnitTable":
+    def table(self) -> "PosteriorTable":
         """Return the laws of all units, each on its own."""
         ...
 
@@ -174,7 +141,7 @@ class CrossedPosterior(OneHierarchy):
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
     hierarchy : CrossedHierarchy
     hyper : Gaussian
         Of beta, in R^p.
@@ -190,12 +157,12 @@ class CrossedPosterior(OneHierarchy):
     log_evidence: float
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, messages: UnitMessages, log_det: float, root: Root
+        self, moments: Moments, hierarchy: CrossedHierarchy, messages: UnitMessages, log_det: float, root: Root
     ) -> None:  # fmt: skip
         self.moments = moments
         self.hierarchy = hierarchy
         self.square = root.square
-        self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.units.offset)
+        self.hyper = _gaussian(root.mean, root.cov_root @ root.cov_root.T).plus(moments.unit_offset)
         self.log_evidence = log_evidence(moments, hierarchy.noise_var, log_det, root)
         one_group = np.zeros(len(moments) + 1, dtype=np.int64)
         self._units, self._root = messages.units, root
@@ -212,7 +179,7 @@ class CrossedPosterior(OneHierarchy):
         code = self._code(action)
         root = self._root.cov_root + self._root.effect_roots[code]
         mean = self._root.mean + self._root.effects[code]
-        return _gaussian(mean, root @ root.T).plus(self.moments.units.offset)
+        return _gaussian(mean, root @ root.T).plus(self.moments.unit_offset)
 
     def parents(self, rows: Codes) -> tuple[Array, Array]:
         """Means (n, d), less the offset, and roots (n, d, D) of beta + alpha_a of all actions, for each of n tasks."""
@@ -241,7 +208,7 @@ class CrossedPosterior(OneHierarchy):
         """
         code, block = self._code(action), self._tasks.block(self._rows(task, unseen=unseen))
         mean, cov = block.means()[0, code], block.cov_of(code)[0]
-        return _gaussian(mean, cov).plus(self.moments.units.offset)
+        return _gaussian(mean, cov).plus(self.moments.unit_offset)
 
     def unit_new_action(self, task: object) -> Gaussian:
         """Return the law of theta_sa of a task and an action that the map does not have; errors as :meth:`unit`."""
@@ -249,7 +216,7 @@ class CrossedPosterior(OneHierarchy):
         prior_cov = self.hierarchy.action_cov + self.hierarchy.interaction_cov
         root = block.level_root[0]
         cov = prior_cov + block.level_cov[0] + root @ root.T
-        return _gaussian(block.level[0], cov).plus(self.moments.units.offset)
+        return _gaussian(block.level[0], cov).plus(self.moments.unit_offset)
 
     def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
         """Return the joint law of all d = K p coefficients of a task; action a at a p, ..., a p + p - 1.
@@ -295,7 +262,7 @@ class CrossedPosterior(OneHierarchy):
         roots = self._tasks.block(rows).task_roots()
         return np.asarray(roots[0] @ roots[1].T)
 
-    def table(self) -> UnitTable:
+    def table(self) -> PosteriorTable:
         """Return the laws of all units, each on its own."""
         return self._table
 
@@ -377,13 +344,13 @@ class CrossedPosterior(OneHierarchy):
         return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
 
     @cached_property
-    def _table(self) -> UnitTable:
-        new, offset = self._tasks.block(np.array([-1])), self.moments.units.offset
+    def _table(self) -> PosteriorTable:
+        new, offset = self._tasks.block(np.array([-1])), self.moments.unit_offset
         prior = np.array([pack(new.cov_of(a)[0]) for a in range(self.moments.n_actions)])
         prior_means = new.means()[0]
         means, covs = self._tasks.arrays(prior_means, prior)
         rows = self.moments.rows.sum(axis=1)
-        return UnitTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior)
+        return PosteriorTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior)
 
     def _joint(self, row: int) -> Gaussian:
         """Joint law of the task at one row of the moments; -1 is a task without rows."""
@@ -415,7 +382,7 @@ class CrossedPosterior(OneHierarchy):
 
 
 def parent_messages(
-    moments: UnitMoments,
+    moments: Moments,
     hierarchy: CrossedHierarchy,
     step: int,
     parents: Callable[[Codes], tuple[Array, Array]],
@@ -431,18 +398,16 @@ def parent_messages(
         part = slice(start, min(start + step, len(moments.keys)))
         n = part.stop - part.start
         moments_of_part = moments.at(part)
-        scaled = (moments_of_part.sums / hierarchy.noise_var[:, None]).reshape(
-            moments_of_part.units.sums.shape
-        )
-        sums = replace(moments_of_part, units=replace(moments_of_part.units, sums=scaled)).dense().sums
+        scaled = moments_of_part.sums / hierarchy.noise_var[:, None]
+        sums = replace(moments_of_part, sums=scaled).dense().sums
         rows, _ = up(sums, 1.0, factor, np.arange(n), n)
         yield part, ParentMessages(rows, *parents(np.arange(part.start, part.stop)))
 
 
-def log_evidence(moments: UnitMoments, noise_var: Array, log_det: float, root: Root) -> float:
+def log_evidence(moments: Moments, noise_var: Array, log_det: float, root: Root) -> float:
     """Return log p(rewards | features, hierarchy) from the end of the way up."""
     constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi)
-    constant += float(moments.rows.sum(axis=0) @ np.log(noise_var)) - float(moments.units.log_precision.sum())
+    constant += float(moments.rows.sum(axis=0) @ np.log(noise_var)) - float(moments.log_precision.sum())
     return -0.5 * float(constant + log_det + root.log_det + root.square)
 
 
@@ -450,39 +415,19 @@ def _gaussian(mean: Array, cov: Array) -> Gaussian:
     return Gaussian.trusted(mean.copy(), (cov + cov.T) / 2)
 
 
-def _refuse_negative(moments: UnitMoments) -> None:
-    """Raise where the moments of a unit are no sums of rows, since more was subtracted than added."""
-    p, sums = moments.unit_dim, moments.units.sums
-    columns = [packed_size(j + 1) - 1 for j in range(p + 2)]
-    if (
-        not moments.units.rows.size
-        or min(moments.units.rows.min(), *(sums[:, j].min() for j in columns)) >= 0
-    ):
-        return
-    diagonal = sums[:, columns]
-    bad = np.flatnonzero((moments.units.rows < 0) | (diagonal < 0).any(axis=1))
-    if bad.size:
-        row, action = divmod(int(bad[0]), moments.n_actions)
-        raise NumericalError(
-            f"The moments of action {action} of task {moments.tasks[row : row + 1].tolist()[0]!r} are no sums of rows: "
-            f"{moments.units.rows[bad[0]]} rows, smallest sum of squares {diagonal[bad[0]].min():.3g}. More was "
-            "subtracted than was ever added; subtract only rows that are in."
-        )
-
-
-def check_crossed(moments: UnitMoments, hierarchy: CrossedHierarchy) -> None:
+def check_crossed(moments: Moments, hierarchy: CrossedHierarchy) -> None:
     """Raise where a crossed hierarchy does not fit the moments, or the moments are no sums of rows."""
     shape = hierarchy.n_actions, hierarchy.unit_dim
-    if (moments.n_actions, moments.unit_dim) != shape:
+    if not moments.per_action or (moments.n_actions, moments.unit_dim) != shape:
         raise MismatchError(
             f"The moments have {moments.n_actions} actions of {moments.unit_dim} features, the hierarchy {shape[0]} of "
             f"{shape[1]}. Both must come from one feature map."
         )
-    _refuse_negative(moments)
+    moments.refuse_negative()
 
 
 def condition_crossed(
-    moments: UnitMoments, hierarchy: CrossedHierarchy, units: ObservedUnits | None = None
+    moments: Moments, hierarchy: CrossedHierarchy, units: ObservedUnits | None = None
 ) -> CrossedPosterior:
     """Condition the crossed prior on the log.
 
@@ -491,7 +436,7 @@ def condition_crossed(
 
     Parameters
     ----------
-    moments : UnitMoments
+    moments : Moments
         m tasks of K actions of p features; any rank, including units and tasks without rows.
     hierarchy : CrossedHierarchy
         Of the same K and p.

@@ -33,7 +33,7 @@ from hieropo._utils.threads import in_threads, processors
 from hieropo._utils.ties import first_largest
 from hieropo.errors import NumericalError
 from hieropo.model.steps import Split, TreeLevel, pivot_tolerance, up, upper_factor
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 _DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
 _ROOM = 2**21  # doubles of one array while tasks are worked on
@@ -73,13 +73,14 @@ class ObservedUnits:
         return replace(self, rows=self.rows / factor)
 
     @classmethod
-    def of(cls, moments: UnitMoments, noise_var: Array) -> "ObservedUnits":
+    def of(cls, moments: Moments, noise_var: Array) -> "ObservedUnits":
         """Divide the sums of each unit that has rows by its noise variance (K,)."""
         K, p = moments.n_actions, moments.unit_dim
-        observed = np.flatnonzero(moments.units.rows)
+        observed = np.flatnonzero(moments.unit_rows)
         task = observed // K
         action = observed - task * K
-        sums = moments.units.sums if observed.size == len(moments.units) else moments.units.sums[observed]
+        sums = moments.unit_sums
+        sums = sums if observed.size == len(sums) else sums[observed]
         rows = sums[:, : packed_size(p + 1)] / noise_var[action, None]
         starts = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: observed.size])
         place = np.repeat(np.arange(starts.size), np.diff(np.append(starts, observed.size)))

@@ -27,7 +27,6 @@ from hieropo.model.crossed.marginals import AboveTasks, TaskLaws
 from hieropo.model.crossed.posterior import (
     CrossedPosterior,
     OneHierarchy,
-    UnitTable,
     check_crossed,
     log_evidence,
     parent_messages,
@@ -46,7 +45,8 @@ from hieropo.model.hierarchy import Grouped
 from hieropo.model.posterior import Unseen, parents_of
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import TreeLevel, square_roots, up, upper_factor
-from hieropo.moments.units import UnitMoments
+from hieropo.model.table import PosteriorTable
+from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Keys
 
 
@@ -71,7 +71,7 @@ class Tree(NamedTuple):
     groups: TaskGroups
 
     @classmethod
-    def of(cls, moments: UnitMoments, levels: Sequence[Grouped], noise_var: Array) -> "Tree":
+    def of(cls, moments: Moments, levels: Sequence[Grouped], noise_var: Array) -> "Tree":
         """Find the groups of all tasks.
 
         Raises
@@ -269,7 +269,7 @@ class Ladder:
     tree: Tree | None
 
     @classmethod
-    def of(cls, moments: UnitMoments, levels: Sequence[Grouped], noise_var: Array) -> Self:
+    def of(cls, moments: Moments, levels: Sequence[Grouped], noise_var: Array) -> Self:
         """Divide the sums by the noise; errors as :meth:`Tree.of`."""
         tree = Tree.of(moments, levels, noise_var) if levels else None
         return cls(ObservedUnits.of(moments, noise_var), tree)
@@ -312,20 +312,20 @@ class TreePosterior(OneHierarchy):
 
     Attributes
     ----------
-    moments : UnitMoments
+    moments : Moments
     hierarchy : CrossedHierarchy
     log_evidence, square : float
         As of :class:`CrossedPosterior`.
     """
 
-    moments: UnitMoments
+    moments: Moments
     hierarchy: CrossedHierarchy
     log_evidence: float
     square: float
     hyper: Gaussian
 
     def __init__(
-        self, moments: UnitMoments, hierarchy: CrossedHierarchy, tree: Tree, messages: UnitMessages,
+        self, moments: Moments, hierarchy: CrossedHierarchy, tree: Tree, messages: UnitMessages,
         groups: GroupSums,
     ) -> None:  # fmt: skip
         self.moments, self.hierarchy = moments, hierarchy
@@ -439,7 +439,7 @@ class TreePosterior(OneHierarchy):
         p, K = self.moments.unit_dim, self.moments.n_actions
         return np.concatenate([np.tile(np.eye(p), (K, 1)), np.eye(K * p)], axis=1)
 
-    def table(self) -> UnitTable:
+    def table(self) -> PosteriorTable:
         """Return the laws of all units, each on its own."""
         new = self._new(None, 0).table()
         means, covs = self._tasks.arrays(new.prior_means, new.prior_covs)
@@ -496,9 +496,7 @@ class TreePosterior(OneHierarchy):
         return f"TreePosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"
 
 
-def condition_tree(
-    moments: UnitMoments, hierarchy: CrossedHierarchy, tree: Tree | None = None
-) -> TreePosterior:
+def condition_tree(moments: Moments, hierarchy: CrossedHierarchy, tree: Tree | None = None) -> TreePosterior:
     """Condition a crossed prior with levels on the log.
 
     Beside what :func:`condition_crossed` takes, O((K p)^3) a group. ``tree`` is that of the moments, divided by the

@@ -13,7 +13,7 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.model.metadata import Design, Metadata
-from hieropo.moments.units import UnitMoments
+from hieropo.moments.statistics import Moments
 
 _ROOM = 2**21  # doubles of one array while units are worked on
 
@@ -35,7 +35,7 @@ class UnitDesigns:
     dim: int
 
     @classmethod
-    def of(cls, metadata: Metadata, moments: UnitMoments) -> "UnitDesigns":
+    def of(cls, metadata: Metadata, moments: Moments) -> "UnitDesigns":
         """Look the metadata of all tasks up; errors as :meth:`Metadata.design`."""
         K, p = moments.n_actions, moments.unit_dim
         values = metadata.design(K * p, moments.keys).values
@@ -80,23 +80,23 @@ class UnitDesigns:
         shape = designs.shape[1:]
         return flat.mean(axis=0).reshape(shape), roots.reshape(-1, *shape)
 
-    def described(self, moments: UnitMoments) -> UnitMoments:
+    def described(self, moments: Moments) -> Moments:
         """Return the moments of all P columns."""
         p, P, K = self.dim, self.unit_dim, self.n_actions
-        sums = np.zeros((moments.units.sums.shape[0], packed_size(P + 2)))
+        sums = np.zeros((moments.unit_sums.shape[0], packed_size(P + 2)))
         for units in self._pieces(moments):
             turn = np.zeros((len(units), p + 2, P + 2))
             turn[:, :p, :P] = self.of_units(*np.divmod(units, K))
             turn[:, p, P] = turn[:, p + 1, P + 1] = 1.0
-            sums[units] = pack(turn.swapaxes(1, 2) @ unpack(moments.units.sums[units], p + 2) @ turn)
-        offset = moments.units.offset
-        return UnitMoments.of(
+            sums[units] = pack(turn.swapaxes(1, 2) @ unpack(moments.unit_sums[units], p + 2) @ turn)
+        offset = moments.unit_offset
+        return Moments(
             moments.keys, P, sums.reshape(len(moments), K, -1), moments.rows, moments.log_precision,
-            offset=None if offset is None else np.append(offset, np.zeros(P - p)),
+            unit_offset=None if offset is None else np.append(offset, np.zeros(P - p)),
         )  # fmt: skip
 
-    def _pieces(self, moments: UnitMoments) -> Iterator[Codes]:
-        seen = np.flatnonzero(moments.units.sums.any(axis=1))
+    def _pieces(self, moments: Moments) -> Iterator[Codes]:
+        seen = np.flatnonzero(moments.unit_sums.any(axis=1))
         step = max(1, _ROOM // (self.unit_dim + 2) ** 2)
         for first in range(0, seen.size, step):
             yield seen[first : first + step]
