@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -32,51 +32,42 @@ from hieropo.features.maps import Columns, embedding, indicator, per_action
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
 from hieropo.policies.lower_bound import Choice, LCBPolicy, SamplingPolicy
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
 
 
-@dataclass(frozen=True)
-class Table:
-    """A posterior table made of arrays alone."""
-
-    keys: Keys
-    means: Any
-    covs: Any
-    prior: Gaussian
-    dim: int
-
-    def law(self, task: Hashable) -> tuple[Any, Any]:
-        """Mean and full covariance of a task, entry by entry."""
-        row = self.keys.find(task)
-        if row < 0:
-            return self.prior.mean, self.prior.cov
-        cov = np.empty((self.dim, self.dim))
-        for j in range(self.dim):
-            for i in range(j + 1):
-                cov[i, j] = cov[j, i] = self.covs[row, j * (j + 1) // 2 + i]
-        return self.means[row], cov
+def law(table: PosteriorTable, task: Hashable) -> tuple[Any, Any]:
+    """Mean and full covariance of a task, entry by entry."""
+    row = table.keys.find(task)
+    if row < 0:
+        return table.prior.mean, table.prior.cov
+    cov = np.empty((table.dim, table.dim))
+    for j in range(table.dim):
+        for i in range(j + 1):
+            cov[i, j] = cov[j, i] = table.covs[row, j * (j + 1) // 2 + i]
+    return table.means[row], cov
 
 
-def table(dim: int, tasks: Sequence[Hashable], seed: int = 0, rank: int | None = None) -> Table:
+def table(dim: int, tasks: Sequence[Hashable], seed: int = 0, rank: int | None = None) -> PosteriorTable:
     rng = np.random.default_rng(seed)
     rank = dim if rank is None else rank
     factor = rng.standard_normal((len(tasks), dim, rank))
     keys, _ = Keys.factorize(list(tasks))
     prior_factor = rng.standard_normal((dim, dim))
-    return Table(
+    return PosteriorTable.joint(
         keys=keys,
         means=rng.standard_normal((len(tasks), dim)),
         covs=pack(factor @ factor.transpose(0, 2, 1)),
+        rows=np.zeros(len(tasks)),
         prior=Gaussian(rng.standard_normal(dim), prior_factor @ prior_factor.T),
-        dim=dim,
     )
 
 
-def bounds_by_loop(laws: Table, task: Hashable, phi: Any, pessimism: float) -> Any:
-    mean, cov = laws.law(task)
+def bounds_by_loop(laws: PosteriorTable, task: Hashable, phi: Any, pessimism: float) -> Any:
+    mean, cov = law(laws, task)
     found = []
     for x in phi:
         center = sum(x[i] * mean[i] for i in range(laws.dim))
@@ -129,7 +120,7 @@ def test_lower_bound_keeps_the_shape_of_phi() -> None:
 
 def test_a_variance_below_zero_by_rounding_counts_as_zero() -> None:
     laws = table(6, ["a"], rank=1)
-    mean, cov = laws.law("a")
+    mean, cov = law(laws, "a")
     null = np.linalg.svd(cov)[2][3:]  # directions in which the covariance is 0 up to rounding, of either sign
     phi = 1e3 * null
     bound = LCBPolicy(laws, pessimism=1.0).lower_bound("a", phi)
@@ -307,9 +298,9 @@ def test_level_is_the_one_sided_normal_quantile() -> None:
     assert LCBPolicy(laws, level=0.95).pessimism == pytest.approx(1.6448536269514722, rel=1e-15)
     policy = LCBPolicy(laws, level=0.9)
     phi = np.array([1.0, -2.0])
-    mean, cov = laws.law(1)
-    law = norm(phi @ mean, np.sqrt(phi @ cov @ phi))
-    assert law.sf(policy.lower_bound(1, phi)) == pytest.approx(0.9)
+    mean, cov = law(laws, 1)
+    marginal = norm(phi @ mean, np.sqrt(phi @ cov @ phi))
+    assert marginal.sf(policy.lower_bound(1, phi)) == pytest.approx(0.9)
 
 
 def test_negative_pessimism_gives_an_upper_bound() -> None:
@@ -341,7 +332,7 @@ def test_a_table_or_a_feature_map_of_another_dimension_is_refused() -> None:
     with pytest.raises(MismatchError, match="makes 2 features, but the posterior has dimension 3"):
         LCBPolicy(laws, indicator(["a", "b"]))
     with pytest.raises(MismatchError, match=r"packed covariances \(2, 3\)"):
-        LCBPolicy(Table(laws.keys, laws.means, laws.covs[:, :3], laws.prior, 3))
+        LCBPolicy(replace(laws, covs=laws.covs[:, :3]))
 
 
 def test_a_posterior_made_with_another_feature_map_is_refused() -> None:
@@ -619,7 +610,7 @@ def test_propensities_are_the_shares_of_samples_in_which_an_action_wins() -> Non
     laws = table(3, ["a"], seed=2)
     phi = np.random.default_rng(7).standard_normal((5, 3))
     found = SamplingPolicy(laws, random_state=11, n_samples=400).choose("a", phi=phi).propensities
-    thetas = Gaussian(*laws.law("a")).sample(np.random.default_rng(11), 400)
+    thetas = Gaussian(*law(laws, "a")).sample(np.random.default_rng(11), 400)
     wins = np.bincount([int(np.argmax([x @ theta for x in phi])) for theta in thetas], minlength=5)
     np.testing.assert_array_equal(found, wins / 400)
     exact = SamplingPolicy(laws, random_state=1, n_samples=200_000).choose("a", phi=phi).propensities
