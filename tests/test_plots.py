@@ -98,6 +98,7 @@ def test_estimates_of_few_rows_do_not_stretch_the_axis() -> None:
     assert plots._limits(np.full(2, np.nan), np.ones(2)) == ((0.0, 2.0), 0)
 
 
+@pytest.mark.slow
 def test_an_effect_is_that_of_the_report() -> None:
     _, found = results(pscore="p")
     ax = plots.effect(found, "visits")

@@ -31,6 +31,7 @@ def of_vectors(x, y, z, value, out):
     store(out, 7, load(x, 1))
 
 
+@pytest.mark.slow
 def test_arithmetic_of_vectors() -> None:
     rng = np.random.default_rng(0)
     x, y, z = rng.standard_normal(2 * LANES), rng.standard_normal(LANES), np.abs(rng.standard_normal(LANES))

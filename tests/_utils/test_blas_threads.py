@@ -209,6 +209,7 @@ def test_libraries_with_a_limit_for_each_python_thread(api: str) -> None:
     assert seen == [1, 1, 2]
 
 
+@pytest.mark.slow
 def test_the_library_of_scipy_is_loaded_before_the_limit_is_set() -> None:
     program = """
 import numpy, threadpoolctl

@@ -126,6 +126,7 @@ class TestFit:
         assert stored.provenance["log"] == "log.parquet"
         assert stored.provenance["columns"]["context"] == ["visits"]
 
+    @pytest.mark.slow
     def test_json_alone_is_on_standard_output(self, shop: Path, tmp_path: Path) -> None:
         found = json.loads(
             answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--algorithm", "pooled",
@@ -386,6 +387,7 @@ class TestCandidates:
         assert found["rank"] == [1, 2, 1, 2, 3]
         assert sorted(found["row"]) == [0, 1, 2, 3, 4]
 
+    @pytest.mark.slow
     def test_usage(self, flights: Path, tmp_path: Path) -> None:
         words = ("decide", flights / "policy", flights / "search.parquet", "-o", tmp_path / "d.parquet")
         assert "Give --request" in refuses(2, *words)
@@ -659,6 +661,7 @@ class TestInspectHowTasksAreAlike:
             if levels:
                 assert each["between_town_sd"] == other["levels"][0]["value"]
 
+    @pytest.mark.slow
     def test_columns_of_groups_and_metadata_are_named(self, shop: Path, tmp_path: Path) -> None:
         placed = lambda t: t.append_column("town", pa.array([f"t{s % 4}" for s in t["store"].to_pylist()]))  # noqa: E731
         log = edited(shop / "log.parquet", tmp_path / "log.parquet", placed)
@@ -687,6 +690,7 @@ class TestDemo:
         assert found["policies"][0]["name"] == "HierOPO"
         assert all(Path(path).exists() for path in found["files"].values())
 
+    @pytest.mark.slow
     def test_usage(self) -> None:
         assert "--splits" in fails(2, "demo", "--splits", "0")
         assert "--data" in fails(2, "demo", "--data", "movielens")

@@ -58,6 +58,7 @@ def test_what_is_refused(more, code, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_missing_file_is_named(tmp_path):
     said = fails(1, "convert", tmp_path / "none.vw", "-o", tmp_path / "log.parquet", "--from", "cb")
     assert "none.vw cannot be opened" in said

@@ -63,6 +63,7 @@ def test_json_holds_the_same_and_the_rows_of_the_fit_are_recognised(shop: Path) 
     assert sum(found["share_of_tasks"].values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_file_of_tasks_and_a_gated_policy_are_written(shop: Path, tmp_path: Path) -> None:
     later = shop / "later.parquet"
     found = told(
@@ -98,6 +99,7 @@ def test_the_rows_that_uncertain_tasks_need_are_told(shop: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_propensities_they_are_estimated_or_left_out(shop: Path, tmp_path: Path) -> None:
     answers("fit", shop / "log.parquet", "-o", tmp_path / "bare", *FIT)
     assert told(tmp_path / "bare", shop / "later.parquet")["propensities"] == "estimated"
@@ -109,6 +111,7 @@ def test_new_tasks_are_counted(shop: Path) -> None:
     assert told(shop / "policy", shop / "more.parquet")["new_tasks"] == 2
 
 
+@pytest.mark.slow
 def test_pessimism_chosen_from_the_log_is_shown(shop: Path, tmp_path: Path) -> None:
     found = json.loads(
         answers(

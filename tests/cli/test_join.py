@@ -70,6 +70,7 @@ def test_what_is_refused(folder, more, code, message):
     assert not (folder / "log.parquet").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_file_is_named(folder):
     (folder / "clicks.parquet").unlink()
     assert "clicks.parquet" in fails(1, *words(folder, "--default", "0"))

@@ -145,6 +145,7 @@ def test_decisions_on_the_command_line_are_the_same(learner: HierOPO, tmp_path: 
     assert "(role level)" in refuses(1, *bare)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_hierarchies_answers_for_new_tasks_too() -> None:
     learner = HierOPO(task_cov="isotropic", uncertainty="integrated")
     learner.fit(logged(stores=12, rows=10), **ROLES, levels=["region"])

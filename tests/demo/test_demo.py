@@ -145,6 +145,7 @@ def test_thornton_comes_out_as_an_independent_analysis_said(thornton: Findings) 
     assert value["HierOPO"] == pytest.approx(0.705, abs=0.02)
 
 
+@pytest.mark.slow
 def test_thornton_shows_the_gain_over_the_incumbent_and_claims_no_more(thornton: Findings) -> None:
     first = thornton.policies[0]
     assert (first.name, first.shown) == ("HierOPO", True)
@@ -158,6 +159,7 @@ def test_thornton_shows_the_gain_over_the_incumbent_and_claims_no_more(thornton:
     assert "It does not show a difference in value between HierOPO and" in text
 
 
+@pytest.mark.slow
 def test_gain_is_the_difference_of_the_values(thornton: Findings) -> None:
     hier = thornton.policies[0]
     for each in thornton.policies:

@@ -322,6 +322,7 @@ def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_s
         assert not [each for each in heard if "after high rewards" in each or "later rows" in each], heard
 
 
+@pytest.mark.slow
 def test_an_incumbent_that_knew_or_learned_is_named_as_both_where_order_does_not_tell() -> None:
     found = examined(knowing(sound(each=120)), time=None)
     (text,) = [str(each) for each in found.findings if each.kind == "the incumbent knew something"]
@@ -617,6 +618,8 @@ def test_a_fit_warns_of_what_the_doctor_says(
 ) -> None:
     change, roles = change_roles
     log = change(sound(each=120))
+    if np.unique(log["store"]).size == log["store"].size:  # thousands of tasks would add time alone
+        log = {name: values[:1600] for name, values in log.items()}
     learner, heard = fitted(log, **roles)
     limits = {each.kind: str(each) for each in examined(log, **roles).of("limits") if not each.judging}
     said = {each.kind for each in learner.findings_ if each.severity == "limits" and not each.judging}

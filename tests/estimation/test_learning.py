@@ -61,6 +61,7 @@ def with_rare(log: pa.Table = LOG, row: int = 5) -> pa.Table:
     return log.set_column(log.schema.get_field_index("offer"), "offer", pa.array(offers))
 
 
+@pytest.mark.slow
 def test_integrated_and_first_order_are_less_sure_of_tasks_than_the_plug_in() -> None:
     found = {
         way: HierOPO(task_cov="block", uncertainty=way).fit(LOG, **COLUMNS)
@@ -148,6 +149,7 @@ def crossed_prior(**change) -> CrossedHierarchy:
     return CrossedHierarchy(**{**parts, "noise_var": np.array([0.3, 0.5]), **change})
 
 
+@pytest.mark.slow
 def test_a_crossed_prior_that_is_given_is_conditioned_and_saved(tmp_path: Path) -> None:
     stores = dict(zip(LOG["user"].to_pylist(), LOG["store"].to_pylist(), strict=True))
     groups = CrossedLevel(np.diag([0.5, 0.0]), np.diag([0.2, 0.0]), stores, "store")

@@ -341,6 +341,7 @@ def test_keys_of_metadata_keep_their_order() -> None:
     np.testing.assert_allclose(design.values[:, 0], [-1.0, 0.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No task has more rows")
 @pytest.mark.parametrize("shape", ["full", "diag", "isotropic"])
 def test_one_row_a_task_ends_in_numbers(shape) -> None:

@@ -194,14 +194,18 @@ def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices()
 
 @pytest.mark.slow
 def test_permuted_rewards_show_nothing() -> None:
-    """Rewards permuted within tasks: at most 5 % of logs may show anything; of 40 logs, 6 are too many at 2 %."""
+    """Rewards permuted within tasks: at most 5 % of logs may show anything; of 60 logs, 8 are too many at 1 %.
+
+    The verdict is that of cross-fitted weights. So most policies are plug-in ones, which take a tenth of the time.
+    """
     shown = []
-    for seed in range(40):
+    for seed in range(60):
         table = permuted(log(seed, tasks=40), seed)
-        learner = HierOPO(logging="random", task_cov="isotropic").fit(table, **COLUMNS)
+        fast = {"task_cov": "isotropic", "uncertainty": "plug-in"} if seed % 10 else {}
+        learner = HierOPO(logging="random", **fast).fit(table, **COLUMNS)
         shown.append(learner.evaluate(table).verdict)
-    assert sum(verdict != "not shown" for verdict in shown) <= 5
-    assert sum(verdict == "shown" for verdict in shown) <= 3
+    assert sum(verdict != "not shown" for verdict in shown) <= 7
+    assert sum(verdict == "shown" for verdict in shown) <= 4
 
 
 @pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")

@@ -54,6 +54,7 @@ def truth(learner: HierOPO) -> tuple[float, float]:
     return float(mean[np.arange(200_000), chosen].mean()), float((mean @ [0.5, 0.3, 0.2]).mean())
 
 
+@pytest.mark.slow
 def test_new_rows_are_judged_by_model_and_by_weights_and_both_hold_the_truth(learner: HierOPO) -> None:
     found = learner.evaluate(log(2, 20_000))
     value, incumbent = truth(learner)
@@ -122,6 +123,7 @@ def test_the_model_says_what_brute_force_over_rows_says() -> None:
     assert_is_brute_force(plain, [(1.0, condition(learner.moments_, learner.hierarchy_))], TASKS)
 
 
+@pytest.mark.slow
 def test_the_model_of_the_crossed_prior_says_what_brute_force_over_rows_says() -> None:
     learner = HierOPO(logging="random").fit(log(1, 400, tasks=8), pscore="p", **COLUMNS)
     hierarchies = learner.hierarchy_
@@ -405,6 +407,7 @@ def test_the_gate_passes_tasks_by_their_harm_and_is_judged_as_a_whole(learner: H
         judged.gate()
 
 
+@pytest.mark.slow
 def test_more_rows_take_a_gate_off_and_say_so() -> None:
     later = HierOPO(logging="random").fit(log(1), pscore="p", **COLUMNS)
     later.policy_ = later.evaluate(log(2)).gate()
@@ -472,6 +475,7 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
     assert frozen.evaluate(rows, propensities="none", time=False).limits == ()
 
 
+@pytest.mark.slow
 def test_an_action_is_named_by_its_id_where_propensities_do_not_match() -> None:
     rows = log(2, 6000)
     wrong = log(2, 6000, p=np.minimum(1.5 * rows["p"].to_numpy(), 1.0))

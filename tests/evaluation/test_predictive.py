@@ -258,6 +258,7 @@ def test_mixtures_leave_out_under_the_central_hierarchy_and_predict_by_mean_and_
         same_residuals(log, log.checks(posterior, EVERY, learned_from=False), z, EVERY)
 
 
+@pytest.mark.slow
 def test_mixtures_of_units_do_so_too() -> None:
     log = Log("units with a level")
     moments = log.learn(EVERY).moments
@@ -450,6 +451,7 @@ def groups(z: Array, codes: Array) -> Residuals:
     return Residuals(summed(columns, codes, int(codes.max()) + 1), learned=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [8, 30, 500])
 def test_tails_of_normal_residuals_are_as_heavy_as_said(rows: int) -> None:
     rng = np.random.default_rng(rows)

@@ -185,6 +185,7 @@ def test_with_metadata_and_groups_it_is_the_conditioned_joint_gaussian(crossed: 
 # What is not known of the hierarchy
 
 
+@pytest.mark.slow
 def test_of_a_mixture_it_is_the_mixture_of_the_laws() -> None:
     draws = HyperDraws(
         np.array([0.2, 0.5, 0.3]), np.array(COVS[:3]), np.array([0.5, 0.7, 1.0]), np.zeros((3, 0, D, D))
@@ -253,6 +254,7 @@ def test_of_units_it_is_the_conditioned_joint_gaussian(level: bool) -> None:  # 
     assert_law(total(post, v), flat @ mean, flat @ cov @ flat.T)
 
 
+@pytest.mark.slow
 def test_of_a_mixture_of_units_it_is_the_mixture_of_the_laws() -> None:
     sums = unit_moments(60)
     mixture = condition_hierarchies(sums, integrate_crossed(sums))

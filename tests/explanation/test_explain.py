@@ -64,6 +64,7 @@ def at(task: int = 2, visits: float = 4.0) -> Explanation:
     return learner().explain(task, {"visits": visits})
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_policy() -> None:
     found, choice = at(), learner().policy_.choose(2, [4.0])
     assert found.choice.action == choice.action == "gift"
@@ -110,6 +111,7 @@ def test_the_answer_without_its_own_rows_is_that_of_the_others() -> None:
     assert "Without its own 12 rows the choice would then be none" in " ".join(str(found).split())
 
 
+@pytest.mark.slow
 def test_a_gate_and_eligible_actions_are_respected() -> None:
     policy = learner().policy_
     gated = GatedPolicy(policy, np.where(np.arange(8) == 2, 0.5, 0.0), 0.05)
@@ -202,6 +204,7 @@ def test_what_cannot_be_explained_is_refused() -> None:
         explain(learner().posterior_, LCBPolicy(learner().posterior_), 2)
 
 
+@pytest.mark.slow
 def test_a_task_without_rows_is_explained_by_the_others() -> None:
     new, choice = learner().explain(99, {"visits": 4.0}), learner().policy_.choose(99, [4.0])
     assert (new.choice.action, new.choice.mean) == (choice.action, pytest.approx(choice.mean, rel=1e-9))
@@ -215,6 +218,7 @@ def test_a_task_without_rows_is_explained_by_the_others() -> None:
         grouped.explain(99, {"visits": 4.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"task_cov": "diag", "uncertainty": "first-order"}])
 def test_influential_rows_are_those_without_which_a_posterior_differs_most(settings: dict[str, Any]) -> None:
     fitted = learner(**settings)
@@ -304,6 +308,7 @@ def test_rows_of_terms_and_of_candidates_are_left_out(tmp_path: Path) -> None:
     assert described.explain(2, [[4.0], [1.0]], log=rows).influential_rows[0].action is None
 
 
+@pytest.mark.slow
 def test_rows_of_another_log_are_refused() -> None:
     with pytest.raises(
         MismatchError, match="The rows of task 7 in this log are not those of the fit: the log has 2"

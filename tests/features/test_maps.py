@@ -254,6 +254,7 @@ def test_the_fingerprint_is_stable_over_runs_and_versions():
     assert other.stdout.strip() == known
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_round_trip_keeps_every_action_and_bit(data):

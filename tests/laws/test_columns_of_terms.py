@@ -216,9 +216,8 @@ def test_every_source_gives_the_same_bits(tmp_path: Path, log: pa.Table, formula
 def test_a_policy_of_any_schema_decides_as_the_twin_does(
     tmp_path: Path, log: pa.Table, requests: pa.Table, formula: str
 ) -> None:
-    assume(
-        all(abs(x or 0.0) <= 1e6 for table in (log, requests) for x in table["x"].to_pylist())
-    )  # posteriors overflow
+    numbers = [value for table in (log, requests) for name in ("x", "n") for value in table[name].to_pylist()]
+    assume(all(abs(value or 0) <= 1e6 for value in numbers))  # posteriors overflow
     try:
         context = NAMES if "." in formula.split() else ()
         roles = {"task": "store", "action": "offer", "reward": "sales", "context": context}

@@ -33,6 +33,7 @@ def hierarchy(**changes: Any) -> Hierarchy:
     return Hierarchy(**{**settings, **changes})
 
 
+@pytest.mark.slow
 def test_tasks_have_the_joint_prior_of_the_dense_truth() -> None:
     prior, n = hierarchy(), 4000
     rng = np.random.default_rng(0)

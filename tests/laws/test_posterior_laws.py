@@ -185,6 +185,7 @@ def test_no_data_gives_the_prior(problem: Problem) -> None:
     assert_near(post.task("never seen"), marginal, 1e-13)
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=40)
 def test_task_cov_zero_pools(problem: Problem) -> None:
@@ -350,6 +351,7 @@ def kept(problem: Problem, keep: Array) -> Problem:
     )
 
 
+@pytest.mark.slow
 @given(problems(), seeds)
 @settings(max_examples=40)
 def test_subtracting_a_task_is_never_having_seen_it(problem: Problem, seed: int) -> None:

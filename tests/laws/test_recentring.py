@@ -217,6 +217,7 @@ def test_columns_that_do_not_lie_far_are_left_as_they_are(features, offset):
     np.testing.assert_array_equal(learner.moments_.sums, around_zero.sums)  # to the last bit
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_files_and_batches_does_not_matter(tmp_path):
     """Sums are of numbers near 0, so that they differ by the rounding of sums alone: 1e-12 holds at any offset."""
     features = MAPS["per-action"]

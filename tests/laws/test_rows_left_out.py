@@ -71,6 +71,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answers", "name", "action_map"), CASES)
 def test_an_answer_without_a_row_is_that_of_a_posterior_without_it(
     answers: Any, name: str, action_map: Any

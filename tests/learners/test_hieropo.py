@@ -56,6 +56,7 @@ def test_it_is_cloned_and_its_settings_are_read_and_set(learner: HierOPO) -> Non
         twin.set_params(pesimism=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS, ids=repr)
 def test_it_learns_predicts_and_comes_back_from_disk(learner: HierOPO, tmp_path) -> None:
     fitted = clone(learner).fit(LOG, **COLUMNS)
@@ -229,6 +230,7 @@ def test_settings_that_do_not_fit_are_refused(learner: HierOPO, error, said) -> 
         learner.fit(LOG, **COLUMNS)
 
 
+@pytest.mark.slow
 def test_the_context_columns_of_a_feature_map_need_not_be_named_again() -> None:
     features = hieropo.per_action(["free", "half", "two"], ["age"])
     fitted = HierOPO(features).fit(LOG, task="store", action="offer", reward="margin")
@@ -236,6 +238,7 @@ def test_the_context_columns_of_a_feature_map_need_not_be_named_again() -> None:
     assert fitted.moments_.allclose(HierOPO().fit(LOG, **COLUMNS).moments_)
 
 
+@pytest.mark.slow
 def test_ids_of_another_type_are_warned_about_where_the_caller_stands() -> None:
     fitted = HierOPO().fit(LOG, **COLUMNS)
     other = edited(store=[1] * 1500)

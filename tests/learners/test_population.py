@@ -133,6 +133,7 @@ def test_the_verdict_is_what_the_log_was_made_of(made, best, says) -> None:
         assert model.evidence == pytest.approx(model.log_likelihood - model.parameters * np.log(80) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "says", "parts"),
     [
@@ -160,6 +161,7 @@ def test_the_verdict_of_the_crossed_prior_is_what_the_log_was_made_of(made, says
         assert interaction < 0.05
 
 
+@pytest.mark.slow
 def test_groups_and_parts_have_columns_of_their_own() -> None:
     table = log(3)
     group = pa.array([f"g{k % 8}" for k in table["task"].to_pylist()])
@@ -222,6 +224,7 @@ def test_one_task_is_warned_about_by_default_too() -> None:
         HierOPO().fit(log(6, tasks=1), **ROLES)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_it_after_a_fit(tmp_path) -> None:
     pq.write_table(log(7), tmp_path / "log.parquet")
     command = ["fit", str(tmp_path / "log.parquet"), "-o", str(tmp_path / "policy")]

@@ -90,6 +90,7 @@ def test_the_doctor_examines_columns_of_text() -> None:
     assert "channel=Phone" in found.roles.context
 
 
+@pytest.mark.slow
 def test_requests_that_the_log_did_not_prepare_for_are_set_aside_by_their_own_column() -> None:
     path = real_table("hillstrom_email.parquet")
     log = open_log(path, filter="zip_code = 'Rural'")

@@ -176,6 +176,7 @@ def test_an_estimator_goes_to_other_processes_unfitted_and_fitted(tmp_path: Path
     assert joblib.load(tmp_path / "estimator").predict(X).tolist() == fitted.predict(X).tolist()
 
 
+@pytest.mark.slow
 def test_two_fits_are_equal_and_leave_settings_alone() -> None:
     estimator = learner()
     before = estimator.get_params()

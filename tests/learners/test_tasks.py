@@ -49,6 +49,7 @@ def joint() -> HierOPO:
 
 
 class TestSeveralColumns:
+    @pytest.mark.slow
     def test_name_the_same_tasks_as_one_column_would(self, plain: HierOPO, joint: HierOPO) -> None:
         assert len(joint.moments_) == 8
         for store in range(8):
@@ -126,6 +127,7 @@ class TestSeveralColumns:
         keys = load_policy(tmp_path / "policy").policy.table.keys
         assert all(keys.find(key) >= 0 for key in expected)
 
+    @pytest.mark.slow
     def test_a_level_may_be_one_of_them(self) -> None:
         learner = HierOPO().fit(PAIRS, task=TASK, levels=["city"], action="offer", reward="profit")
         assert (
@@ -178,6 +180,7 @@ class TestWithoutAColumn:
         assert load_policy(tmp_path / "policy").policy.choose("all", [3.0]) == choice
         assert load_learner(tmp_path / "policy").roles_.task is None
 
+    @pytest.mark.slow
     def test_it_equals_a_column_with_one_id(self) -> None:
         one = LOG.append_column("one", pa.array(["all"] * 400))
         first = HierOPO().fit(LOG, **COLUMNS).posterior_.task("all")

@@ -203,6 +203,7 @@ def kept(seed: int, n: int = 4000, tasks: int = 20) -> Frame:
     return frame[(frame["r"] > 0) | (rng.random(n) < 0.1)].reset_index(drop=True)
 
 
+@pytest.mark.slow
 def test_rows_kept_by_chance_give_the_means_of_the_whole_log() -> None:
     found = [
         HierOPO().fit(kept(seed), sampling_weight="q", **COLUMNS).posterior_.hyper.mean for seed in range(20)

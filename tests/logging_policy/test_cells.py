@@ -107,6 +107,7 @@ def slow_reaction(place: np.ndarray, code: np.ndarray, reward: np.ndarray) -> tu
     return total, [np.column_stack([cell, h[cell]]) for cell in groups]
 
 
+@pytest.mark.slow
 def test_a_reaction_is_what_permutations_of_rewards_within_cells_say() -> None:
     place, code, reward, pscore = rows(4)
     found = reaction(summed((place, code, reward, pscore)).collected())

@@ -206,6 +206,7 @@ def test_kappa_of_a_softmax_is_learned_near_one_over_its_strength(beta) -> None:
     assert 0.75 / beta < kappa < 1.35 / beta
 
 
+@pytest.mark.slow
 def test_what_was_known_is_standard_normal_where_nothing_was() -> None:
     z = z_of("random")[0]
     z = z[np.isfinite(z)]  # where shares differ by no more than chance, there is nothing to test
@@ -221,6 +222,7 @@ def test_what_was_known_is_large_where_the_incumbent_knew_or_learned(kind) -> No
     assert np.median(z_of(kind)[0]) > 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "knows"])
 def test_reactions_are_standard_normal_where_the_incumbent_did_not_learn_from_the_rows(kind) -> None:
     z = z_of(kind)[1]
@@ -228,6 +230,7 @@ def test_reactions_are_standard_normal_where_the_incumbent_did_not_learn_from_th
     assert 0.65 < z.std() < 1.4
 
 
+@pytest.mark.slow
 def test_reactions_are_large_where_the_incumbent_learned_from_the_rows() -> None:
     z = z_of("learns")[1]
     assert (z > 1.5).all()

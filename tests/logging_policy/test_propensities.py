@@ -142,6 +142,7 @@ def test_what_is_said_of_a_row_does_not_change_with_its_action():
 # The model
 
 
+@pytest.mark.slow
 def test_probabilities_add_to_one_stay_eligible_and_agree_with_those_of_the_action_taken():
     task, fold, x, _, action = world(3, K=5)
     mask = np.random.default_rng(0).random((task.size, 5)) < 0.6
@@ -198,6 +199,7 @@ def test_contexts_that_say_nothing_are_left_out():
     np.testing.assert_array_equal(model.taken(task, action), model.shares.taken(task, action))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [0.0, 0.7])
 def test_contexts_are_told_from_tasks_whose_contexts_differ(tasks):
     task, fold, x, chance, action = world(8, m=100, tasks=tasks)

@@ -316,6 +316,7 @@ def test_missing_rewards_and_uneven_actions_are_doubted():
     assert "Of action 'a' 0 rows were set aside, where" in told
 
 
+@pytest.mark.slow
 def test_even_faults_raise_no_doubt_of_actions():
     rng = np.random.default_rng(3)
     for _ in range(20):

@@ -87,6 +87,7 @@ class TestEveryDatabase:
             for name in ("task", "action", "reward", "pscore", "weight", "context"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
+    @pytest.mark.slow
     def test_can_be_read_again_and_after_a_pass_that_was_broken_off(self, place):
         source = open_log(sql(QUERY, place), rereadable=True)
         batches = read(source, ROLES, batch_rows=10)
@@ -216,6 +217,7 @@ class TestPostgres:
     def test_a_query_may_end_in_a_comment(self, server):
         assert distinct_values(sql("select n from kinds -- all of them", server), "n") == (0, 1)
 
+    @pytest.mark.slow
     def test_a_server_that_goes_away_is_told(self):
         with running() as url:
             source = open_log(sql("select i, i as r from generate_series(1, 10) as i", url))
@@ -264,6 +266,7 @@ class TestWhatIsNoDatabase:
         ):
             open_log(":memory:")
 
+    @pytest.mark.slow
     def test_a_connection_that_hands_out_rows(self):
         connection = sqlite3.connect(":memory:")
         with pytest.raises(InputError, match=r"returns no Arrow: its cursors are of type sqlite3\.Cursor"):

@@ -122,6 +122,7 @@ def test_baselines_have_one_level() -> None:
         FlatOPO().fit(table(), **ROLES, levels=["store"])
 
 
+@pytest.mark.slow
 def test_dates_group_too() -> None:
     day = pa.array([dt.date(2024, 1, 1 + s) for s in np.repeat(np.arange(60), 12) % 12])
     learner = HierOPO().fit(table(day=day), **ROLES, levels=["day"])

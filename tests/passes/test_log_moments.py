@@ -377,6 +377,7 @@ def test_every_cut_and_every_flipped_byte_is_seen(tmp_path: Path) -> None:
     LogMoments.load(place)
 
 
+@pytest.mark.slow
 def test_only_moments_and_nothing_are_replaced(tmp_path: Path) -> None:
     made = LogMoments.of(log(1), **COLUMNS)
     HierOPO(task_cov="diag").fit(log(5, 600), **COLUMNS).save(tmp_path / "policy")
@@ -421,6 +422,7 @@ def test_a_save_killed_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
+@pytest.mark.slow
 def test_ids_of_every_kind_come_back(tmp_path: Path) -> None:
     columns = {"task": "task", "action": "action", "reward": "reward"}
     numbers = [

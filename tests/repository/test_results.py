@@ -136,6 +136,7 @@ def test_units_are_dealt_whole_and_the_part_does_not_move_what_is_held_out(halve
     assert not (train & ~halves.deal(study, 3, 1.0)[0]).any()
 
 
+@pytest.mark.slow
 def test_held_out_values_are_those_of_a_slow_loop(halves, studies) -> None:
     study = small_study(studies)
     train, held_out = halves.deal(study, 0, 1.0)

@@ -78,6 +78,7 @@ def test_a_choice_stays_among_the_actions_that_the_request_lists(log: pa.Table, 
     assert outside(learner.predict(requests, eligible=False), requests) > 0
 
 
+@pytest.mark.slow
 def test_requests_and_later_logs_without_lists_are_refused(log: pa.Table, learner: HierOPO) -> None:
     asked = r"'menu' \(role eligible\) is not in .* The policy chooses only among .*eligible=False"
     with pytest.raises(SchemaError, match=asked):

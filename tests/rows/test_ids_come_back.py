@@ -129,6 +129,7 @@ def same(found, ids):
 each_kind = pytest.mark.parametrize(("ids", "make"), KINDS.values(), ids=KINDS)
 
 
+@pytest.mark.slow
 @each_kind
 def test_tasks_come_back(ids, make, tmp_path):
     log = log_of(ids, make)
@@ -153,6 +154,7 @@ def test_tasks_come_back(ids, make, tmp_path):
     assert next(decide(again.policy_, tmp_path / "decided.parquet", task="s")).unseen == 0
 
 
+@pytest.mark.slow
 @each_kind
 def test_actions_come_back(ids, make, tmp_path):
     log = log_of(ids, make, task=False)
@@ -171,6 +173,7 @@ def test_actions_come_back(ids, make, tmp_path):
     assert again.partial_fit(log).moments_.n_rows == 2 * ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uuid", "date32", "uint64", "dictionary of strings"])
 def test_the_command_line_gives_them_back_too(kind, tmp_path):
     ids, make = KINDS[kind]

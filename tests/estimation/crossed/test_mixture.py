@@ -312,6 +312,7 @@ def test_a_reward_of_another_unit_or_offset_changes_no_probability() -> None:
     np.testing.assert_allclose(two.table().means, 100 * one.table().means - 30, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logs", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_it_claims_nothing_where_actions_have_no_effect(logs: int) -> None:
     """Rewards with their actions permuted, in tasks that differ in level: a claim in at most one of twenty."""
@@ -458,6 +459,7 @@ def made_of(task: Array, action: Array, reward: Array) -> Moments:
     return total_.moments()
 
 
+@pytest.mark.slow
 def test_the_unit_and_the_zero_of_a_column_change_no_reward() -> None:
     one, two = with_contexts(), with_contexts(scale=50.0, shift=80.0)
     first, second = (condition_hierarchies(each, integrate_crossed(each)) for each in (one, two))

@@ -212,6 +212,7 @@ def test_intervals_of_sds_hold_and_reach_zero(tasks, rows, sd) -> None:
     assert np.mean(held) >= 0.9  # three standard errors below what docs/results/spreads.md has
 
 
+@pytest.mark.slow
 def test_what_is_printed_is_within_what_is_printed_as_its_interval() -> None:
     for seed in range(8):
         learned = learn(Moments.from_arrays(*one_way(seed, [10] * 5, 0.0)))
@@ -358,6 +359,7 @@ def test_asking_for_another_way_does_not_tell_the_noise(asked, method) -> None:
     assert learned.hyper_intervals() == ()
 
 
+@pytest.mark.slow
 def test_a_policy_on_disk_says_that_the_noise_is_not_told(tmp_path) -> None:
     log = untold(2, 40, 3, 1.0)
     with pytest.warns(HieropoWarning):

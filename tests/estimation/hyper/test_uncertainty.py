@@ -306,6 +306,7 @@ def test_the_spread_of_a_mixture_is_at_least_that_of_its_parts_on_average() -> N
     assert np.linalg.eigvalsh(gap)[-1] > 0
 
 
+@pytest.mark.slow
 def test_a_tree_and_metadata_are_integrated_too() -> None:
     moments = draw(3, 12, 5)
     region = {s: "ABC"[s % 3] for s in range(12)}
@@ -330,6 +331,7 @@ def test_a_tree_and_metadata_are_integrated_too() -> None:
 # The first-order correction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["full", "diag"])
 def test_the_correction_is_the_movement_of_posteriors_by_finite_differences(shape) -> None:
     moments = draw(4, 9, 4)
@@ -428,6 +430,7 @@ def test_units_of_reward_and_columns_do_not_matter(method) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_permuted_tasks_give_permuted_answers(method) -> None:
     task, phi, reward = rows(9, 8, 5)
@@ -496,6 +499,7 @@ def test_added_rows_refresh_what_was_learned() -> None:
 # What is chosen, and odd logs
 
 
+@pytest.mark.slow
 def test_few_tasks_are_integrated_and_ten_tasks_do_not_show_that_a_correlation_is_zero() -> None:
     hierarchy = synthetic_hierarchy(0.5)
     _, log = synthetic_run(hierarchy, 10, 100, np.random.default_rng(0))
@@ -510,6 +514,7 @@ def test_few_tasks_are_integrated_and_ten_tasks_do_not_show_that_a_correlation_i
     assert sds(learned).mean() > 1.1 * sds(plain).mean()
 
 
+@pytest.mark.slow
 def test_many_parameters_hold_correlations_and_very_many_go_to_first_order() -> None:
     eight = draw(15, 12, 10, np.eye(8))
     learned = learn(eight, "full")
@@ -569,6 +574,7 @@ def test_odd_logs_give_finite_and_wider_laws(name, method) -> None:
         assert each.lower <= each.estimate <= each.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "text", "method"),
     [

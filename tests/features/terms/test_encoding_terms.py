@@ -192,6 +192,7 @@ COLUMN = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(COLUMN, st.randoms(), st.integers(1, 4))
 def test_the_map_is_the_same_for_any_order_and_any_parts(rows: list[Any], random: Any, parts: int) -> None:
     rows = [("a", 1.0, 1), ("b", 2.5, 1), *rows]

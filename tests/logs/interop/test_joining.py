@@ -338,6 +338,7 @@ def test_no_rewards_at_all_need_a_word_on_how_long_they_are_in():
     assert log.report.defaulted == 1
 
 
+@pytest.mark.slow
 def test_temporary_files_go_with_the_log(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     shown, came = pair(NOON, NOON + HOUR)
