@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hieropo import Gaussian, Hierarchy, HierOPO, HieropoWarning, LogMoments, PooledOPO, load_learner
@@ -207,17 +208,25 @@ def test_every_source_gives_the_same_bits(tmp_path: Path, log: pa.Table, formula
     assert np.array_equal(np.concatenate(one_by_one), expected)
 
 
+def modest(table: pa.Table) -> pa.Table:
+    """Return the table with numbers up to a million: posteriors of larger ones may overflow."""
+    for name in ("x", "n"):
+        values, most = table[name], pa.scalar(10**6, table.schema.field(name).type)
+        least = pa.scalar(-(10**6), most.type)
+        values = pc.if_else(pc.greater(values, most), most, pc.if_else(pc.less(values, least), least, values))
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table
+
+
 @settings(
     max_examples=4,
     deadline=None,
     suppress_health_check=SLOW,
 )
-@given(log=logs(), requests=logs(), formula=FORMULAS)
+@given(log=logs().map(modest), requests=logs().map(modest), formula=FORMULAS)
 def test_a_policy_of_any_schema_decides_as_the_twin_does(
     tmp_path: Path, log: pa.Table, requests: pa.Table, formula: str
 ) -> None:
-    numbers = [value for table in (log, requests) for name in ("x", "n") for value in table[name].to_pylist()]
-    assume(all(abs(value or 0) <= 1e6 for value in numbers))  # posteriors overflow
     try:
         context = NAMES if "." in formula.split() else ()
         roles = {"task": "store", "action": "offer", "reward": "sales", "context": context}
