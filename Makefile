@@ -10,6 +10,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
 DOCS := $(VENV)/.installed-docs
+BROWSER := $(VENV)/.installed-browser
 
 # Bytecode of sources and tests is kept, also where the environment asks for none: hundreds of tests start a process.
 KEPT := PYTHONDONTWRITEBYTECODE=
@@ -27,7 +28,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo docs docs-serve reproduce test lint types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve browser chromium reproduce test lint types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -45,6 +46,9 @@ docs: $(DOCS)  ## build the documentation in the folder site: tutorials run, lin
 
 docs-serve: docs  ## build the documentation and show it at http://localhost:8000
 	$(BIN)/python -m http.server --directory site --bind 127.0.0.1 8000
+
+browser: docs $(BROWSER) chromium  ## reports and the site in chromium: errors, axe, phone width; prints times
+	HIEROPO_BROWSER=1 $(BIN)/python -m pytest -s -q tests/browser
 
 test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint
@@ -88,6 +92,15 @@ postgresql:
 	        echo "No PostgreSQL server is installed (on Debian: the package postgresql)." >&2; \
 	    fi; }
 
+# A browser for `make browser`.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; \
+	    else \
+	        echo "No chromium is installed (on Debian: the package chromium)." >&2; exit 1; \
+	    fi; }
+
 # A virtual environment that works. Debian keeps ensurepip in a package of its own.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -116,3 +129,7 @@ $(DOCS): $(INPUTS) | $(BIN)/python
 $(DEV): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	@touch $(RUN) $(PLOTS) $@
+
+$(BROWSER): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[dev,browser]'
+	@touch $(RUN) $(PLOTS) $(DEV) $@

@@ -230,7 +230,7 @@ def _interval(label: str, value: float, low: float, high: float) -> Interval:
 
 
 def _weighted(evaluation: "Evaluation", level: str) -> Grid:
-    head = ("importance-weighted", "value", "gain", f"{level} from", "to", "effective n", "")
+    head = ("importance-weighted", "value", "gain", f"{level} from", "to", "effective n", "note")
     rows = tuple(
         (
             estimate.name,
