@@ -13,6 +13,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.text import agreeing, counted, percent, whole
 from hieropo._utils.ties import at_most, ordered
 from hieropo.doctor.examination import Examination
+from hieropo.evaluation.comparisons.rivals import POOLED, SEPARATE
 from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
 from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
 from hieropo.explanation.brief import Brief
@@ -55,6 +56,15 @@ _WHY = ("task", "choice", "rival", "expected reward", "own rows", "all else", "l
 
 _FEW_VALUES = (
     "Rewards take few values: the picture is not flat even where the model is right in mean and spread."
+)
+
+_INCUMBENT = "The incumbent is the policy that chose the actions of the log."
+_GAIN = "The gain is the mean reward of a row under the new policy less that under the incumbent."
+_ESTIMATES = (
+    "IPS: rewards weighted by the inverse of their propensities; SNIPS: self-normalised. DM: direct method, the "
+    "predictions of the model alone. DR: doubly robust, predictions and weighted residuals; SNDR: self-normalised; "
+    "Switch-DR and DRos: with large weights replaced or shrunk. LS: logarithmic smoothing, which has a lower limit "
+    "alone."
 )
 
 Advice = Literal["ship", "ship with a gate", "collect more", "do not ship"]
@@ -167,26 +177,40 @@ def _verdict(evaluation: "Evaluation") -> list[Block]:
     advice, sentences = recommendation(evaluation), evaluation.sentences()
     head = advice.advice.capitalize()
     text = f"{sentences['verdict']} {advice.reason}".strip()
-    rest = [Text(text) for text in (_rivals(evaluation), sentences["by_model"]) if text]
+    rest = [
+        Text(text) for text in (_rivals(evaluation), f"{_INCUMBENT} {_GAIN}", sentences["by_model"]) if text
+    ]
     return [Notice(head, text, _TONES[advice.advice]), *rest]
 
 
 def _rivals(evaluation: "Evaluation") -> str:
     """List the simpler policies that do as well on the same rows."""
-    shown = [rival for rival in evaluation.comparisons if not rival.withheld]
-    better = [rival.name for rival in shown if rival.lead_high < 0]
-    level = [rival.name for rival in shown if rival.lead_low <= 0 <= rival.lead_high]
-    worse = [rival.name for rival in shown if rival.lead_low > 0]
+    shown = [(_long_name(rival.name), rival) for rival in evaluation.comparisons if not rival.withheld]
+    better = [name for name, rival in shown if rival.lead_high < 0]
+    level = [name for name, rival in shown if rival.lead_low <= 0 <= rival.lead_high]
+    worse = [name for name, rival in shown if rival.lead_low > 0]
     parts = [
-        f"The log shows the policy to be worse than {_and(better)}." if better else "",
-        f"The log does not tell the policy from {_and(level)}." if level else "",
-        f"The log shows the policy to be better than {_and(worse)}." if worse else "",
+        f"The log shows that {_listed_by(better, 'and')} {agreeing(len(better), 'is', 'are')} better than the policy."
+        if better
+        else "",
+        f"The log does not show a difference between the policy and {_listed_by(level, 'or')}."
+        if level
+        else "",
+        f"The log shows that the policy is better than {_listed_by(worse, 'and')}." if worse else "",
     ]
     return " ".join(part for part in parts if part)
 
 
-def _and(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _long_name(name: str) -> str:
+    """Return the name of a simpler policy in words."""
+    return {
+        POOLED: "one regression for all tasks (pooled)",
+        SEPARATE: "one regression for each task (separate)",
+    }.get(name, name)
+
+
+def _listed_by(names: list[str], word: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def gain_chart(evaluation: "Evaluation") -> Intervals:
@@ -215,7 +239,7 @@ def _gain(evaluation: "Evaluation") -> list[Block]:
     blocks: list[Block] = [gain_chart(evaluation)]
     level = f"{100 * evaluation.model.level:g} %"
     if evaluation.estimates:
-        blocks.append(_weighted(evaluation, level))
+        blocks += [_weighted(evaluation, level), Text(_ESTIMATES)]
     blocks += [Text(f"{rival.name}: {rival.note}.") for rival in evaluation.comparisons]
     return blocks
 
@@ -288,10 +312,11 @@ def _harm(evaluation: "Evaluation") -> list[Block]:
     shares = evaluation.shares()
     blocks: list[Block] = [
         Text(
-            f"By the model the policy improves {shares['improved']:.1%} of the tasks with P(harm) of at most "
-            f"{evaluation.max_harm:g}, would be held back in {shares['held_back']:.1%}, and does the same as the "
-            f"incumbent in {shares['unchanged']:.1%}. It is expected to harm {evaluation.expected_harm:.2%} of the "
-            "tasks. P(harm) is the probability that the policy is worth less than the incumbent in a task."
+            "P(harm) is the probability, by the model, that the policy is worth less than the incumbent in a task. In "
+            f"{shares['improved']:.1%} of the tasks the policy changes actions with a P(harm) of at most "
+            f"{evaluation.max_harm:g}. A gate at this limit leaves {shares['held_back']:.1%} to the incumbent, and in "
+            f"{shares['unchanged']:.1%} both take the same actions. "
+            f"Without a gate the policy is expected to harm {evaluation.expected_harm:.2%} of the tasks."
         )
     ]
     if not isinstance(evaluation.policy, GatedPolicy):
@@ -470,8 +495,8 @@ def _new_task(evaluation: "Evaluation") -> str:
     if policy.unseen == "error":
         return "A task that is not in the log is refused."
     return (
-        "A task that is not in the log gets the answer of the population: the mean of all tasks, and how far tasks "
-        "lie from it."
+        "A task that is not in the log gets the prior of a new task, learned from all tasks: their mean, with the "
+        "variation between tasks as its uncertainty."
     )
 
 
@@ -617,5 +642,6 @@ def _mail(evaluation: "Evaluation", question: str) -> str:
         f"{advice.advice.capitalize()}. {evaluation.sentences()['verdict']}",
         _rivals(evaluation),
         harm,
+        _INCUMBENT,
     ]
     return " ".join(part for part in parts if part)

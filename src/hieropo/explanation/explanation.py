@@ -309,12 +309,18 @@ class Explanation:
         ]
         turning = self.turning()
         if turning:
-            parts.append("\n".join(["What would turn it:", *(paragraph(f"- {line}") for line in turning)]))
+            parts.append(
+                "\n".join(["Changes that turn the choice:", *(paragraph(f"- {line}") for line in turning)])
+            )
         if self.influential:
-            parts.append(table([_INFLUENCES, *self._influences()]))
+            parts += ["The most influential other tasks:", table([_INFLUENCES, *self._influences()])]
         if self.influential_rows:
             parts += [f"{self._rows_title()}:", table([_ROWS, *self._influential_rows()])]
-        parts += [table([_COEFFICIENTS, *self._coefficients()]), paragraph(_NOTE)]
+        parts += [
+            "Shares of each coefficient:",
+            table([_COEFFICIENTS, *self._coefficients()]),
+            paragraph(_NOTE),
+        ]
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
@@ -337,6 +343,7 @@ class Explanation:
         )
         yield Text(" ".join(words[name] for name in ("mean", "lead", "own") if words[name]))
         if self.turning():
+            yield Text("Changes that turn the choice:")
             yield Items(self.turning())
         if self.influential:
             yield Grid(_INFLUENCES, self._influences(), "The most influential other tasks")
@@ -391,6 +398,8 @@ def _at(turn: Turn) -> str:
 
 def _value(value: Any) -> str:
     """Return a value of a context column in words."""
+    if value is None or value == "":
+        return "missing"
     return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
