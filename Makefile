@@ -28,7 +28,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo docs docs-serve browser chromium reproduce test lint types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve browser chromium reproduce test lint types public-types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -60,8 +60,16 @@ lint: $(DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(DEV)  ## mypy, and the completeness of the public types
+types: $(DEV)  ## mypy
 	$(BIN)/mypy
+
+# pyright looks for an installed package: it gets an environment with a copy, beside the libraries of this one.
+public-types: $(DEV)  ## the completeness of the public types, by pyright (needs Node.js)
+	rm -rf build/types && $(BIN)/python -m venv --without-pip build/types
+	site=$$(echo build/types/lib/python*/site-packages) && $(PIP) install -q --no-deps --target $$site . && \
+	    $(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$site/libraries.pth
+	cd build/types && PATH="$$PWD/bin:$$PATH" VIRTUAL_ENV="$$PWD" \
+	    npm exec --yes -- pyright --verifytypes hieropo --ignoreexternal
 
 contracts: $(DEV)  ## the import contracts of ARCHITECTURE.md
 	$(BIN)/lint-imports

@@ -378,6 +378,7 @@ class RequestReader:
         A column is missing, exists twice, or has a type that does not fit its role.
     """
 
+    absent: tuple[str, ...]
     own: tuple[str, ...]
 
     def __init__(

@@ -38,6 +38,10 @@ class ColumnNames:
         The name with the prefix is taken as well.
     """
 
+    levels: tuple[str, ...]
+    leveled: dict[str, str]
+    own: dict[str, str]
+
     def __init__(self, own: Sequence[str], levels: Sequence[str], leveled: Sequence[str] = ()) -> None:
         names = {level: f"{level}_known" for level in levels}
         self.levels = tuple(

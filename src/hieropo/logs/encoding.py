@@ -350,6 +350,9 @@ class EncodedSource(WrappedSource):
         A column that the terms read is missing.
     """
 
+    encoder: Encoder
+    schema: Any
+
     def __init__(self, source: LogSource, learned: LearnedTerms, *, lenient: bool = False) -> None:
         super().__init__(source)
         check_columns(source.schema, [("term", column) for column in learned.sources], source.name)

@@ -103,6 +103,8 @@ class Region:
         Codes of which as many sums, or rows, are to come at least; it decides about the backend.
     """
 
+    length: int
+
     def __init__(self, length: int, expected: int = 0) -> None:
         self.length, self._expected = length, expected
         self._memory = _Memory()

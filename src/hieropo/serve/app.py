@@ -50,6 +50,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 class RefusedError(Exception):
     """A request that is refused, with its status, a title, a sentence and headers."""
 
+    status: int
+    title: str
+    detail: str
+    headers: dict[str, str]
+
     def __init__(self, status: int, title: str, detail: str, **headers: str) -> None:
         super().__init__(detail)
         self.status, self.title, self.detail, self.headers = status, title, detail, headers

@@ -90,6 +90,10 @@ class Journal:
         The database is damaged.
     """
 
+    path: Path
+    clock: Clock
+    full: bool
+
     def __init__(self, path: Path, *, limit: int = 10_000) -> None:
         self.path, self._limit = path, limit
         try:

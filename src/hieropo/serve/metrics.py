@@ -14,6 +14,8 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 class Metrics:
     """The metrics of one service, in a registry of its own."""
 
+    registry: CollectorRegistry
+
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
 

@@ -51,7 +51,7 @@ def refuse_open_host(host: str, keys: Keyring) -> None:
 class TimedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a limit on the time in which the head of a request must arrive."""
 
-    head_timeout = 10.0
+    head_timeout: float = 10.0
     _guard: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:

@@ -21,8 +21,10 @@ from hieropo.serve.deciding import Engine, Outcome, settle
 from hieropo.serve.forgetting import forget
 from hieropo.serve.journal import (
     EVENT,
+    Clock,
     ConflictError,
     FullError,
+    Journal,
     NewDecision,
     activate,
     record_decisions,
@@ -76,6 +78,13 @@ class Service:
     ArtifactError, InputError
         As :class:`State`.
     """
+
+    settings: Settings
+    state: State
+    journal: Journal
+    clock: Clock
+    metrics: Metrics
+    draining: bool
 
     def __init__(
         self,

@@ -64,6 +64,11 @@ class State:
         A new state without a policy, or with one that cannot be served.
     """
 
+    path: Path
+    settings: Settings
+    manifest: Manifest
+    columns: RecordColumns
+
     def __init__(self, path: Path, settings: Settings, policy: str | os.PathLike[str] | None = None) -> None:
         self.path, self.settings = Path(path), settings
         self.path.mkdir(parents=True, exist_ok=True)

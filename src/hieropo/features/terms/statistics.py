@@ -155,6 +155,8 @@ class LogColumns:
     wanted : mapping of a column to Wanted
     """
 
+    columns: dict[str, ColumnStatistics]
+
     def __init__(self, wanted: Mapping[str, Wanted]) -> None:
         self.columns = {name: ColumnStatistics(name, needs) for name, needs in wanted.items()}
         self._pattern = [0] * len(self.columns)  # columns with one number are missing in the same rows

@@ -14,7 +14,7 @@ DatePartName = Literal["hour", "weekday", "month", "quarter"]
 MAX_LEVELS = 10  # frequent levels of a category that have columns of their own
 MAX_COLUMNS = 128  # columns of a design that are allowed unless said otherwise
 TOLD_COLUMNS = 32  # columns above which their number is told
-PERIODS = {"day": 86_400.0, "week": 604_800.0, "year": None}
+PERIODS: dict[str, float | None] = {"day": 86_400.0, "week": 604_800.0, "year": None}
 DATE_PARTS = get_args(DatePartName)
 _PLAIN = re.compile(r"[^\W\d]\w*\Z")
 
@@ -192,7 +192,7 @@ class Ordered(Term):
     column: str
     levels: tuple[Any, ...] = ()
     function = "ordered"
-    varargs = "levels"
+    varargs: ClassVar[str | None] = "levels"
 
     def __post_init__(self) -> None:
         _check_column(self, self.column)

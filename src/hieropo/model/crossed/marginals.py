@@ -161,6 +161,11 @@ class TaskLaws:
         Of each task, and of a task without rows.
     """
 
+    moments: Moments
+    hierarchy: CrossedHierarchy
+    messages: UnitMessages
+    above: AboveTasks
+
     def __init__(
         self,
         moments: Moments,
