@@ -79,7 +79,7 @@ class Edge:
     async def decide(self, request: Request) -> Response:
         """Decide one request."""
         body = _decide(await self._body(request))
-        return _answer((await self.service.decide([body]))[0])
+        return _answer(await self.service.decide_one(body))
 
     async def decide_batch(self, request: Request) -> Response:
         """Decide a batch: all or none."""

@@ -149,6 +149,8 @@ class RecordColumns:
         """
         context = request.context
         for name, kind in self.values:
+            if kind == "number" and type(context.get(name)) is float:
+                continue
             if name not in context:
                 raise SchemaError(
                     f"The context has no {name!r}, which the policy reads, so that no action can be chosen. Add it."

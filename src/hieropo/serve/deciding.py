@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from hieropo._utils.arrays import Array
 from hieropo.decisions.choosing import answer
 from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
@@ -40,21 +39,21 @@ class Scores:
 
     Parameters
     ----------
-    index, mean, sd : (n, top) array
+    index, mean, sd : n lists of top numbers
         Actions by lower bound, the best first, -1 where there are no more; mean and sd of their expected rewards.
-    known : (n,) bool
+    known : list of n bool
         The task is in the log.
-    kept : (n,) bool
-        The gate leaves the task to the incumbent.
+    kept : list of n bool, or None
+        The gate leaves the task to the incumbent; None without a gate.
     refused : dict
         Errors of requests for which no action can be chosen, by position.
     """
 
-    index: Any
-    mean: Array
-    sd: Array
-    known: Any
-    kept: Any
+    index: list[list[int]]
+    mean: list[list[float]]
+    sd: list[list[float]]
+    known: list[bool]
+    kept: list[bool] | None
     refused: dict[int, HieropoError]
 
 
@@ -202,8 +201,8 @@ class Engine:
             choices = Choices(np.full((len(ids), top), -1), *np.full((3, len(ids), top), np.nan))
             refused = dict.fromkeys(range(len(ids)), _NO_CHOICE)
         refused = dict.fromkeys(refused, _NO_CHOICE)
-        kept = ~policy.passes_rows(located) if isinstance(policy, GatedPolicy) else None
-        return Scores(choices.index, choices.mean, choices.sd, located >= 0, kept, refused)
+        kept = (~policy.passes_rows(located)).tolist() if isinstance(policy, GatedPolicy) else None
+        return _scores(choices, located >= 0, kept, refused)
 
     def _score_rows(
         self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
@@ -234,9 +233,10 @@ class Engine:
             refused.update(dict.fromkeys(np.flatnonzero(fault.bad).tolist(), error))
         kept = None
         if isinstance(policy, GatedPolicy):
-            kept = ~policy.passes_rows(np.asarray(policy.table.keys.locate(id_array(tasks)), dtype=np.int64))
+            located = np.asarray(policy.table.keys.locate(id_array(tasks)), dtype=np.int64)
+            kept = (~policy.passes_rows(located)).tolist()
         choices = answers.choices
-        return Scores(choices.index, choices.mean, choices.sd, answers.task_known, kept, refused)
+        return _scores(choices, answers.task_known, kept, refused)
 
     def _table(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> pa.Table:
         empty = self.columns.schema()
@@ -262,6 +262,14 @@ class Engine:
         return [action for action in listed if action not in excluded]
 
 
+def _scores(
+    choices: Choices, known: Any, kept: list[bool] | None, refused: dict[int, HieropoError]
+) -> Scores:
+    return Scores(
+        choices.index.tolist(), choices.mean.tolist(), choices.sd.tolist(), known.tolist(), kept, refused
+    )
+
+
 def settle(
     engine: Engine,
     request: DecideRequest,
@@ -282,12 +290,12 @@ def settle(
     if incumbent is None and isinstance(engine.policy, GatedPolicy):
         incumbent = _plain(engine.policy.incumbent)
     error = scores.refused.get(row)
-    if error is not None or int(scores.index[row, 0]) < 0:
+    if error is not None or scores.index[row][0] < 0:
         return _fallen_back(error, incumbent), eligible or [incumbent]
     policy = _policy_probabilities(engine, scores, row, eligible, settings)
     if settings.shadow:
         return _kept(engine, scores, row, incumbent, "shadow", policy, rng), eligible
-    if scores.kept is not None and bool(scores.kept[row]):
+    if scores.kept is not None and scores.kept[row]:
         return _kept(engine, scores, row, incumbent, "gate", policy, rng), eligible
     return _drawn(engine, scores, row, policy, incumbent, settings, rng), eligible
 
@@ -306,15 +314,13 @@ def _policy_probabilities(
     engine: Engine, scores: Scores, row: int, eligible: list[Any], settings: Settings
 ) -> dict[Any, float]:
     """Return the probability f + (1 - sum f) w of each eligible action, f = floor / K."""
-    best = engine.actions[int(scores.index[row, 0])]
+    best = engine.actions[scores.index[row][0]]
     weights = {best: 1.0}
     if settings.exploration == "sampling":
-        index = scores.index[row]
-        index = index[index >= 0]
-        shares = best_probabilities(scores.mean[row, : index.size], scores.sd[row, : index.size])
-        weights = {
-            engine.actions[code]: share for code, share in zip(index.tolist(), shares.tolist(), strict=True)
-        }
+        index = [code for code in scores.index[row] if code >= 0]
+        mean, sd = (np.array(values[row][: len(index)]) for values in (scores.mean, scores.sd))
+        shares = best_probabilities(mean, sd)
+        weights = {engine.actions[code]: share for code, share in zip(index, shares.tolist(), strict=True)}
     if settings.exploration == "none" or (settings.floor == 0 and settings.exploration == "floor"):
         return {best: 1.0}
     share = settings.floor / len(eligible)
@@ -376,10 +382,10 @@ def _posterior_of(engine: Engine, scores: Scores, row: int, action: Any) -> tupl
     code = engine.codes.get(action)
     if code is None:
         return None, None
-    for place, index in enumerate(scores.index[row].tolist()):
-        if index == code:
-            return float(scores.mean[row, place]), float(scores.sd[row, place])
-    return None, None
+    if code not in scores.index[row]:
+        return None, None
+    place = scores.index[row].index(code)
+    return scores.mean[row][place], scores.sd[row][place]
 
 
 def roles_of(stored: StoredPolicy) -> Roles:

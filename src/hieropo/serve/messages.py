@@ -154,7 +154,7 @@ class Problem(Message):
     detail: str
 
 
-class Event(Message):
+class Event(Message, array_like=True):  # type: ignore[call-arg]
     """A decision as the record keeps it: the request that matters, and the answer."""
 
     task: Id | list[Id]

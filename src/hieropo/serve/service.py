@@ -3,10 +3,10 @@
 import asyncio
 import datetime as dt
 import hashlib
+import math
 import os
 import secrets
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,6 +50,7 @@ from hieropo.serve.state import State
 from hieropo.serve.watching import Watch, watch
 
 _ENCODER = msgspec.json.Encoder()
+_GROUP = 256  # single requests that are decided together
 
 
 class UnknownIdError(Exception):
@@ -101,7 +102,8 @@ class Service:
         self.metrics = Metrics()
         self._rng = np.random.default_rng(seed)
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="jobs")
-        self._queued = threading.Lock()
+        self._arrived: list[tuple[DecideRequest, asyncio.Future[Decision]]] = []
+        self._writing = False
         self.draining = False
         self.watched: Watch | None = None
         try:
@@ -125,9 +127,41 @@ class Service:
             context = {name: 0.0 for name, _ in self.state.columns.context}
             request = DecideRequest(task=0, context=context)
             tasks = [self.engine.policy.table.keys.values[:1].tolist()[0]]
-            self.engine.score(tasks, [request], top=self._top(self.engine))
+            self.engine.score(tasks, [request], top=1)
 
     # decisions
+
+    async def decide_one(self, request: DecideRequest) -> Decision:
+        """Return the recorded decision for one request; errors as :meth:`decide`.
+
+        Requests that arrive while others are being written are scored and written together.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Decision] = loop.create_future()
+        self._arrived.append((request, future))
+        if not self._writing:
+            self._writing = True
+            loop.call_soon(lambda: loop.create_task(self._decide_arrived()))
+        return await future
+
+    async def _decide_arrived(self) -> None:
+        """Decide all requests that have arrived, and those that arrive meanwhile."""
+        while self._arrived:
+            group, self._arrived = self._arrived[:_GROUP], self._arrived[_GROUP:]
+            results: Sequence[Any]
+            try:
+                results = await self.decide([request for request, _ in group])
+            except Exception:  # noqa: BLE001 - some request of the group has an error: each is decided alone
+                alone = (self.decide([request]) for request, _ in group)
+                results = list(await asyncio.gather(*alone, return_exceptions=True))
+            for (_, future), result in zip(group, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        self._writing = False
 
     async def decide(self, requests: Sequence[DecideRequest]) -> list[Decision]:
         """Return recorded decisions for requests; all of a batch or none.
@@ -152,11 +186,8 @@ class Service:
         self.metrics.decided(decisions, stored)
         return decisions
 
-    def _top(self, engine: Engine) -> int:
-        return len(engine.actions)
-
     def _prepared(self, requests: Sequence[DecideRequest]) -> tuple[list[NewDecision], list[Decision]]:
-        engine, columns, settings = self.engine, self.state.columns, self.settings
+        engine, columns, settings, rng = self.engine, self.state.columns, self.settings, self._rng
         tasks = []
         for row, request in enumerate(requests):
             try:
@@ -164,52 +195,72 @@ class Service:
                 columns.check(request)
             except SchemaError as error:
                 raise _placed(error, row, len(requests)) from None
-        scores = engine.score(tasks, requests, top=self._top(engine))
-        made, decisions, ids = [], [], set()
+        scores = engine.score(tasks, requests, top=len(engine.actions))
+        stamp, ids = self._stamp(), self._ids(requests)
+        made, decisions = [], []
         for row, request in enumerate(requests):
             try:
-                outcome, eligible = settle(engine, request, scores, row, settings, self._rng)
+                outcome, eligible = settle(engine, request, scores, row, settings, rng)
             except HieropoError as error:
                 raise _placed(error, row, len(requests)) from None
-            new, decision = self._made(engine, request, outcome, eligible, known=bool(scores.known[row]))
-            if new.id in ids:
-                raise ConflictError(
-                    "Two requests of the batch have the same decision_id, and one id names one decision. Send each "
-                    "once."
-                )
-            ids.add(new.id)
+            known = scores.known[row]
+            new, decision = self._made(engine, request, outcome, eligible, ids[row], stamp, known=known)
             made.append(new)
             decisions.append(decision)
         return made, decisions
 
-    def _made(
-        self, engine: Engine, request: DecideRequest, outcome: Outcome, eligible: list[Any], *, known: bool
-    ) -> tuple[NewDecision, Decision]:
+    def _stamp(self) -> tuple[int, int, str]:
+        """Return the time of decisions that are made now, their deadline, and that as text."""
         at = self.clock()
         deadline = at + int(self.settings.window * 1e6)
+        return at, deadline, iso(deadline)
+
+    @staticmethod
+    def _ids(requests: Sequence[DecideRequest]) -> list[str]:
+        """Return the ids of decisions: those of the requests, and new ones where a request has none."""
+        fresh = secrets.token_hex(16 * len(requests))
+        ids = [
+            fresh[32 * row : 32 * row + 32] if request.decision_id is None else request.decision_id
+            for row, request in enumerate(requests)
+        ]
+        if len(set(ids)) < len(ids):
+            raise ConflictError(
+                "Two requests of the batch have the same decision_id, and one id names one decision. Send each once."
+            )
+        return ids
+
+    def _made(
+        self,
+        engine: Engine,
+        request: DecideRequest,
+        outcome: Outcome,
+        eligible: list[Any],
+        id_: str,
+        stamp: tuple[int, int, str],
+        *,
+        known: bool,
+    ) -> tuple[NewDecision, Decision]:
+        at, deadline, deadline_text = stamp
         unseen = [] if known else ["task"]
         if request.eligible is not None and any(action not in engine.codes for action in eligible):
             unseen.append("action")
-        id_ = request.decision_id or secrets.token_hex(16)
         decision = Decision(
             id_, outcome.action, outcome.propensity,
             [Probability(action, probability) for action, probability in outcome.probabilities],
-            outcome.mode, engine.number, known, unseen, iso(deadline),
+            outcome.mode, engine.number, known, unseen, deadline_text,
         )  # fmt: skip
         named = [action for action, _ in outcome.probabilities if action not in eligible]
-        eligible = [*eligible, *named]  # the incumbent's action, where the request does not list it
-        sd = None if outcome.sd is None else float(np.hypot(outcome.sd, engine.noise_sd))
+        if named:
+            eligible = [*eligible, *named]  # the incumbent's action, where the request does not list it
+        sd = None if outcome.sd is None else math.hypot(outcome.sd, engine.noise_sd)
         event = Event(
             request.task, request.context, at, decision, eligible, request.subject, request.client_at, outcome.mean,
             sd, outcome.would, outcome.control,
         )  # fmt: skip
-        digest = b""
-        if request.decision_id is not None:
+        given, digest = request.decision_id is not None, b""
+        if given:
             digest = hashlib.blake2b(_ENCODER.encode(request), digest_size=16).digest()
-        new = NewDecision(
-            id_, request.decision_id is not None, digest, deadline, request.defer, _ENCODER.encode(event)
-        )
-        return new, decision
+        return NewDecision(id_, given, digest, deadline, request.defer, _ENCODER.encode(event)), decision
 
     def _unrecorded(self, requests: Sequence[DecideRequest]) -> list[Decision]:
         """Return the incumbent's actions where the record is full; they are counted, and no reward can join them."""
