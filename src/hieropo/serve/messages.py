@@ -21,8 +21,8 @@ Actions = Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
-class Message(Struct, frozen=True):  # type: ignore[call-arg]  # msgspec's
-    """A message of the service, immutable."""
+class Message(Struct, frozen=True, gc=False):  # type: ignore[call-arg]  # msgspec's
+    """A message of the service, immutable, and without reference cycles, so that no collection has to visit it."""
 
 
 class Body(Message, forbid_unknown_fields=True):  # type: ignore[call-arg]
