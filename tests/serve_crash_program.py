@@ -202,7 +202,7 @@ def unequal_sums(record: Any) -> list[str]:
     kept = record.summed()
     rows = read_rows(record.path, record.manifest.segments, "log", record.columns)
     once = with_rows(RunningTotal(record.base()), rows, record.columns, SETTINGS, record.manifest.created)
-    one, other = (total.moments.moments.units for total in (kept, once))
+    one, other = (total.moments.moments for total in (kept, once))
     same = one.sums.tobytes() == other.sums.tobytes() and one.rows.tobytes() == other.rows.tobytes()
     return [] if same else ["the running sums are not those of one pass"]
 

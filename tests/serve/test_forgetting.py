@@ -54,6 +54,7 @@ def plain_files(service: Service, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("task", GONE), ("subject", SUBJECT)])
 def test_no_byte_of_an_id_and_no_bit_of_its_rows_is_left(
     text_policy: Path, tmp_path: Path, kind: str, name: str

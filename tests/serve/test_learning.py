@@ -45,7 +45,7 @@ def sealed_in(service: Service, cuts: list[int]) -> None:
 
 
 def bits(moments: LogMoments) -> tuple[bytes, ...]:
-    units = getattr(moments.moments, "units", moments.moments)
+    units = moments.moments
     return (
         units.sums.tobytes(),
         units.rows.tobytes(),
@@ -55,6 +55,7 @@ def bits(moments: LogMoments) -> tuple[bytes, ...]:
 
 
 @pytest.mark.parametrize("half_life", [None, 15.0])
+@pytest.mark.slow
 def test_sums_are_those_of_one_pass_to_the_bit_whatever_the_segments(
     policy: Path, tmp_path: Path, half_life: float | None
 ) -> None:
@@ -117,13 +118,14 @@ def test_a_new_action_of_the_incumbent_is_learned(policy: Path, tmp_path: Path) 
     service.close()
 
 
+@pytest.mark.slow
 def test_a_refresh_swaps_by_the_rule_and_says_why(policy: Path, tmp_path: Path) -> None:
     results = {}
     for rule in ("never", "not-worse"):
         service = Service(tmp_path / rule, Settings(window=10.0, swap=rule, floor=0.5), policy=policy, seed=1)
-        feed(service, range(600))
+        feed(service, range(300))
         wait_for_windows(service)
-        for _ in range(2):
+        for _ in range(1):
             started = service.start("refresh")
             service.wait()
             ended = service.job(started.job_id)

@@ -129,13 +129,14 @@ def test_decisions_without_a_reward_or_not_activated_are_no_rows_and_are_kept(
     service.close()
 
 
+@pytest.mark.slow
 def test_the_log_is_read_by_pandas_duckdb_fit_evaluate_and_doctor_as_it_lies(service: Service) -> None:
-    rewarded(service, decided(service, range(400)))
+    rewarded(service, decided(service, range(250)))
     wait_for_windows(service)
     job(service, "seal")
     folder = service.state.path / "log"
-    assert len(log_of(service)) == 400
-    assert duckdb.sql(f"SELECT count(*) FROM '{folder}/*.parquet'").fetchall() == [(400,)]
+    assert len(log_of(service)) == 250
+    assert duckdb.sql(f"SELECT count(*) FROM '{folder}/*.parquet'").fetchall() == [(250,)]
     columns = {**COLUMNS, "pscore": "propensity", "eligible": "eligible", "time": "decided_at"}
     learner = HierOPO(logging="random").fit(folder, **columns)
     assert learner.evaluate(folder).estimate("DR").value == pytest.approx(0.3, abs=0.4)

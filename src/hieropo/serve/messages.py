@@ -1,5 +1,7 @@
 """The messages of the API as types; bodies are decoded into them, and `/openapi.json` is made from them."""
 
+import atexit
+import gc
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -19,6 +21,13 @@ Time = Annotated[
 Value = None | bool | float | Annotated[str, Meta(max_length=1024, pattern=_PLAIN_TEXT)]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+
+
+Key = Annotated[
+    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$", description="An id of the client.")
+]
+# frozen objects.
+atexit.register(gc.freeze)
 
 
 class Message(Struct, frozen=True, gc=False):  # type: ignore[call-arg]  # msgspec's
