@@ -1,9 +1,10 @@
 """Serve a simulated world for some refreshes: delayed rewards, drift and a new action; print what happened.
 
 Run as ``python serve_loop_program.py <directory> [--refreshes 30] [--decisions 600] [--seed 0]``; writes one JSON
-document. The world has 30 tasks and 3 actions, from a third of the time on a fourth one, which the
-incumbent takes first; the effects of actions move a little from day to day. Each day decisions are made, rewards come after them, windows close, and a
-refresh learns. Off-policy estimates of yesterday's log for today's policy are compared with today's rewards.
+document. The world has 30 tasks and 3 actions, and a fourth one after a third of the time, which the incumbent takes
+first. The effects of actions move a little from day to day. Each day decisions are made, rewards come after them,
+windows close, and a refresh learns. Off-policy estimates of yesterday's log for today's policy are compared with
+today's rewards.
 """
 
 import argparse

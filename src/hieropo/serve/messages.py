@@ -22,11 +22,8 @@ Value = None | bool | float | Annotated[str, Meta(max_length=1024, pattern=_PLAI
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
-
-Key = Annotated[
-    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$", description="An id of the client.")
-]
-# frozen objects.
+# The last collection of a process (Python 3.11, msgspec 0.22) can crash on a message that still lives.
+# It does not visit frozen objects.
 atexit.register(gc.freeze)
 
 
