@@ -155,6 +155,7 @@ def test_sums_of_features_are_those_of_the_choices_row_by_row(problem: Any, gate
     sums = FeatureSums(features, len(keys))
     judge(batches(columns, features), policy, keys, [sums])
     new, old, weight = np.zeros_like(sums.new), np.zeros_like(sums.old), np.zeros(len(keys))
+    actions = np.zeros((2, len(features.actions)))
     for i in range(400):
         s = keys.find(columns["task"][i])
         x = columns["x"][i : i + 1][:, None] if features.columns else np.zeros((1, 0))
@@ -164,6 +165,8 @@ def test_sums_of_features_are_those_of_the_choices_row_by_row(problem: Any, gate
         new[s] += columns["w"][i] * features.phi(x, code)[0]
         old[s] += columns["w"][i] * features.phi(x, logged)[0]
         weight[s] += columns["w"][i]
+        actions[[0, 1], [int(code[0]), int(logged[0])]] += columns["w"][i]
+    assert np.allclose(sums.actions, actions / weight.sum())
     assert np.allclose(sums.new, new, rtol=1e-12, atol=1e-12)
     assert np.allclose(sums.old, old, rtol=1e-12, atol=1e-12)
     assert np.allclose(sums.weight, weight)

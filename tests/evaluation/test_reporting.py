@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo import Evaluation, HierOPO, examine
+from hieropo._utils.text import percent
 from hieropo.evaluation.parts.claims import Claim
 from hieropo.evaluation.reporting import Recommendation, document_of, recommendation
 from hieropo.report import Gates, Intervals, TaskTable, page
@@ -65,6 +66,12 @@ def test_sentences_are_those_of_the_text_and_numbers_those_of_the_evaluation() -
         assert sentence in printed
     verdict, *_ = blocks(found, "verdict")
     assert verdict.text.startswith(found.sentences()["verdict"])
+    shares = dict(zip(found.model.actions or (), found.model.action_shares[0].tolist(), strict=True))
+    most = max(shares, key=lambda action: shares[action])
+    texts = [block.text for block in blocks(found, "verdict")]
+    assert any(
+        text.startswith(f"The policy takes {most} in {percent(shares[most])} of the rows") for text in texts
+    )
     (chart, *_) = blocks(found, "gain")
     lines = {line.label: line for line in chart.intervals}
     assert lines["this policy, by the model"].value == found.model.difference.mean

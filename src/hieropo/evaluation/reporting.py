@@ -51,6 +51,7 @@ _BINS = 40
 _ENDS_IN_PAGE = 50
 _CURVES, _POINTS, _COLUMNS = 8, 7, 4
 _MOST_ACTIONS = 200
+_FREQUENT = 4  # actions whose shares of the rows are written
 _EXPLAINED = 5  # tasks at either end whose choices are explained
 _WHY = ("task", "choice", "rival", "expected reward", "own rows", "all else", "lead", "without own rows")
 
@@ -178,7 +179,14 @@ def _verdict(evaluation: "Evaluation") -> list[Block]:
     head = advice.advice.capitalize()
     text = f"{sentences['verdict']} {advice.reason}".strip()
     rest = [
-        Text(text) for text in (_rivals(evaluation), f"{_INCUMBENT} {_GAIN}", sentences["by_model"]) if text
+        Text(text)
+        for text in (
+            _rivals(evaluation),
+            f"{_INCUMBENT} {_GAIN}",
+            _shares_of_actions(evaluation),
+            sentences["by_model"],
+        )
+        if text
     ]
     return [Notice(head, text, _TONES[advice.advice]), *rest]
 
@@ -199,6 +207,30 @@ def _rivals(evaluation: "Evaluation") -> str:
         f"The log shows that the policy is better than {_listed_by(worse, 'and')}." if worse else "",
     ]
     return " ".join(part for part in parts if part)
+
+
+def _shares_of_actions(evaluation: "Evaluation") -> str:
+    """Say which actions the policy takes, and which the incumbent took, the most frequent first."""
+    actions = evaluation.model.actions or ()
+    if len(actions) < 2:
+        return ""
+    new, old = (_most_frequent(actions, shares) for shares in evaluation.model.action_shares)
+    gated = " with its gate" if isinstance(evaluation.policy, GatedPolicy) else ""
+    return f"The policy{gated} takes {new}; the incumbent took {old}."
+
+
+def _most_frequent(actions: tuple[Any, ...], shares: Array) -> str:
+    """Return the actions that are taken with their shares of the rows, the first few of many."""
+    order = ordered(-shares)
+    used = [k for k in order.tolist() if shares[k] > 0]
+    if len(used) == 1:
+        return f"{plain(actions[used[0]])} in all rows"
+    words = [f"{plain(actions[k])} in {percent(float(shares[k]))}" for k in used[:_FREQUENT]]
+    words[0] += " of the rows"
+    rest = float(shares[used[_FREQUENT:]].sum())
+    if rest > 0:
+        words.append(f"{counted(len(used) - _FREQUENT, 'other action')} in {percent(rest)}")
+    return _listed_by(words, "and")
 
 
 def _long_name(name: str) -> str:

@@ -64,6 +64,8 @@ class ByModel:
         none.
     delta : (m, d) array
         Mean features of the policy's actions less those of the incumbent.
+    action_shares : (2, K) array
+        Shares of the rows in which the policy takes each action, and in which the incumbent took it.
     level : float
     """
 
@@ -82,6 +84,7 @@ class ByModel:
     harm: Array
     certificate: Array
     delta: Array
+    action_shares: Array
     level: float
     _posterior: TaskPosterior
     _rows: Codes
@@ -218,6 +221,7 @@ def by_model(
         below[2],
         _certificates(posterior, features, rows, contexts, level, rng),
         delta,
+        sums.actions,
         level,
         posterior,
         rows,

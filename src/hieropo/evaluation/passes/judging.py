@@ -98,6 +98,7 @@ class FeatureSums:
         self.shift: ActionFeatures | None = None
         self._new, self._old = (ActionFeatures(features, m) for _ in range(2))
         self._weight = np.zeros(m)
+        self._actions = np.zeros((2, len(features.actions or ())))
 
     def add(self, rows: Rows) -> None:
         """Add rows."""
@@ -106,11 +107,18 @@ class FeatureSums:
         self._weight += np.bincount(rows.place, weight, minlength=self._weight.size)
         self._new.add(rows.place, batch.context, rows.index, weight)
         self._old.add(rows.place, batch.context, rows.codes, weight)
+        count = self._actions.shape[1]
+        self._actions += [np.bincount(codes, weight, count) for codes in (rows.index, rows.codes)]
 
     @property
     def weight(self) -> Array:
         """Weight of each task (m,)."""
         return self._weight
+
+    @property
+    def actions(self) -> Array:
+        """Shares (2, K) of the rows in which the policy takes each action, and in which the log has it."""
+        return np.asarray(self._actions / self._weight.sum())
 
     @property
     def new(self) -> Array:
