@@ -3,7 +3,7 @@
     python scripts/site.py [-o site] [--work build/site]
 
 1. Pages are copied to a work folder, and links to files that are no pages become plain text.
-2. The ``python`` blocks of ``docs/tutorials`` are run; what they print, and the figures that they draw, follow them.
+2. The ``python`` blocks of ``docs/tutorials`` and ``docs/explanation`` are run; what they print and draw follows them.
 3. The reference of the command line is made from its own help, that of the API from ``hieropo.__all__``.
 4. zensical builds the site; every link and anchor of the built pages is checked.
 
@@ -68,8 +68,9 @@ def main() -> int:
     work, output = given.work.resolve(), given.output.resolve()
     shutil.rmtree(work, ignore_errors=True)
     pages = copied(work / "docs")
-    for page in sorted((work / "docs" / "tutorials").glob("*.md")):
-        executed(page)
+    for folder in ("tutorials", "explanation"):
+        for page in sorted((work / "docs" / folder).glob("*.md")):
+            executed(page)
     (work / "docs" / "reference" / "cli.md").write_text(command_line(), encoding="utf-8")
     (work / "docs" / "reference" / "api.md").write_text(api(), encoding="utf-8")
     configuration = (ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8")
