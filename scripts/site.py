@@ -45,7 +45,8 @@ API = {
     "Logs": ("open_log", "sql", "examine", "Examination", "Finding", "LogMoments"),
     "Features": ("indicator", "per_action", "embedding", "Columns"),
     "Terms of context columns": (
-        "Terms", "parse", "ByType", "Cat", "Cross", "Cyclic", "DatePart", "Log", "Number", "Ordered", "Spline", "YesNo",
+        "Terms", "parse", "ByType", "Cat", "Cross", "Cyclic", "DatePart", "Effect", "Log", "Number", "Ordered",
+        "Spline", "YesNo",
     ),
     "Moments and posteriors": (
         "Moments", "Accumulator", "Gaussian", "Hierarchy", "Level", "Metadata", "CrossedHierarchy", "CrossedLevel",

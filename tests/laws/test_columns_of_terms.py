@@ -90,7 +90,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _term(terms: LearnedTerms, learned: Any, row: Mapping[str, Any]) -> list[float]:
+def _term(terms: LearnedTerms, learned: Any, row: Mapping[str, Any]) -> list[float]:  # noqa: PLR0911
     term = learned.term
     if isinstance(term, Cross):
         product = [1.0]
@@ -102,7 +102,8 @@ def _term(terms: LearnedTerms, learned: Any, row: Mapping[str, Any]) -> list[flo
     if _is_missing(value):
         if column.missing:
             return [0.0] * len(learned.names)
-        value = {"number": column.median, "boolean": 0.5}.get(column.kind)
+        assert column.unknown is not None
+        return column.unknown.mean(term).tolist()
     if isinstance(term, Number | YesNo):
         return [float(value)]
     if isinstance(term, Cyclic):

@@ -1,74 +1,149 @@
-"""Real tables with text and holes go from the raw file to decisions and an evaluation in a few lines."""
+"""Real tables with text and holes go from the raw file to decisions and an evaluation in six lines or four commands."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from real_data import needs_data, real_table
 
-from hieropo import HierOPO, HieropoWarning, LogError, PooledOPO, SchemaError, examine, open_log
+from hieropo import HierOPO, HieropoWarning, LogError, SchemaError, examine, open_log
+from hieropo.cli import main
 
 pytestmark = [
     needs_data,
     pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning"),  # each table has its limits; they are told
 ]
 
-TABLES: dict[str, dict[str, Any]] = {
-    "hillstrom_email": {
-        "task": "zip_code", "action": "segment", "reward": "visit",
-        "context": ["channel", "history_segment", "recency", "newbie"],
-    },
-    "oralytics_pilot": {
-        "task": "user_id", "action": "action", "reward": "quality", "pscore": None,
-        "features": "state_tod + cyclic(decision_time, 'day') + cyclic(decision_time, 'week') + state_b_bar",
-    },
-    "obd_small": {
-        "task": "campaign", "action": "position", "reward": "click",
-        "context": ["user_feature_0", "user_feature_1", "timestamp", "user-item_affinity_34"],
-    },
-    "ist_trial": {
-        "task": "HOSPNUM", "action": "RXASP", "reward": "DIED", "context": ["SEX", "AGE", "RCONSC", "RATRIAL"],
-    },
-    "ggl_social_pressure": {
-        "task": "cluster", "action": "treatment", "reward": "primary_06", "context": ["sex", "general_04"],
-    },
-    "star_aer": {
-        "task": "schoolidk", "action": "stark", "reward": "readk", "context": ["gender", "ethnicity", "lunchk"],
-        "filter": "readk > 0",
-    },
-    "kenya_voter_reg": {
-        "task": "block", "action": "treatment", "reward": "rv13", "features": "log(distance) + mean_age",
-        "filter": "poverty < 0.35",
-    },
-}  # fmt: skip
-QUICK = ("obd_small", "ist_trial", "ggl_social_pressure")  # many rows: learned by a quick learner
+SCRIPTS = {
+    "hillstrom_email": """
+log = open_log(path, filter="recency = 1 and history > 500")
+learner = HierOPO().fit(log, task="zip_code", action="segment", reward="visit", context=["channel"])
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "oralytics_pilot": """
+features = "state_tod + cyclic(decision_time, 'day')"
+learner = HierOPO(features).fit(path, task="user_id", action="action", reward="quality", pscore="prob")
+decisions = learner.decide(path)
+evaluation = learner.evaluate(path, compare=False)
+""",
+    "obd_small": """
+log = open_log(path, filter="item_id = 0 and campaign != 'all'")
+context = ["user_feature_0", "timestamp"]
+learner = HierOPO().fit(log, task="campaign", action="position", reward="click", context=context)
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "ist_trial": """
+log = open_log(path, filter="HOSPNUM < 20")
+learner = HierOPO().fit(log, task="HOSPNUM", action="RXASP", reward="DIED", context=["AGE", "RATRIAL"])
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "ggl_social_pressure": """
+log = open_log(path, filter="cluster <= 20")
+learner = HierOPO().fit(log, task="cluster", action="treatment", reward="primary_06", context=["sex"])
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "star_aer": """
+log = open_log(path, filter="readk > 0 and schoolidk < 20")
+learner = HierOPO().fit(log, task="schoolidk", action="stark", reward="readk", context=["lunchk"])
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "kenya_voter_reg": """
+log = open_log(path, filter="poverty < 0.35")
+learner = HierOPO().fit(log, task="block", action="treatment", reward="rv13", context=["mean_age"])
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+    "routellm_mmlu": """
+answers = "select subject, length(prompt) as size, '{0}' as model, {0}_correct as correct from '{1}' limit 3000"
+log = sql(" union all ".join(f"({answers.format(m, path)})" for m in ("mixtral_8x7b", "gpt4_1106")), ":memory:")
+learner = HierOPO("log(size)").fit(log, task="subject", action="model", reward="correct")
+decisions = learner.decide(log)
+evaluation = learner.evaluate(log, compare=False)
+""",
+}
 COLUMNS = {
-    "hillstrom_email": {"channel=Phone", "recency", "newbie"},
-    "oralytics_pilot": {"state_tod", "sin(day of decision_time)", "state_b_bar"},
-    "obd_small": {"user-item_affinity_34", "user-item_affinity_34 (missing)", "sin(day of timestamp)"},
-    "ist_trial": {"SEX=F", "AGE", "RATRIAL=N", "RATRIAL (missing)"},
+    "hillstrom_email": {"channel=Phone"},
+    "oralytics_pilot": {"state_tod", "sin(day of decision_time)"},
+    "obd_small": {"sin(day of timestamp)"},
+    "ist_trial": {"AGE", "RATRIAL=N", "RATRIAL (missing)"},
     "ggl_social_pressure": {"sex=Female"},
-    "star_aer": {"gender=female", "lunchk=free", "ethnicity (missing)"},
-    "kenya_voter_reg": {"log(distance)", "mean_age", "mean_age (missing)"},
+    "star_aer": {"lunchk=free", "lunchk (missing)"},
+    "kenya_voter_reg": {"mean_age", "mean_age (missing)"},
+    "routellm_mmlu": {"log(size)"},
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-def test_a_raw_table_becomes_decisions_and_an_evaluation(name: str) -> None:
-    columns = dict(TABLES[name])
-    log = open_log(real_table(f"{name}.parquet"), filter=columns.pop("filter", None))
-    learner = (PooledOPO if name in QUICK else HierOPO)(columns.pop("features", None))
-    learner.fit(log, **columns)
-    assert COLUMNS[name] <= set(learner.features_.columns)
-    requests = pa.Table.from_batches(log.batches(log.schema.names)).slice(0, 200)
-    assert set(learner.predict(requests).tolist()) <= set(learner.features_.actions or ())
-    evaluation = learner.evaluate(
-        log, compare=False, propensities="auto" if name == "oralytics_pilot" else "none"
-    )
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_six_lines_of_python_go_from_a_raw_table_to_decisions_and_an_evaluation(name: str) -> None:
+    lines = SCRIPTS[name].strip()
+    assert len(f"from hieropo import HierOPO, open_log, sql\n{lines}".splitlines()) <= 6
+    scope: dict[str, Any] = {"path": real_table(f"{name}.parquet")}
+    exec(f"from hieropo import HierOPO, open_log, sql\n{lines}", scope)
+    learner, decisions, evaluation = scope["learner"], scope["decisions"], scope["evaluation"]
+    assert set(learner.features_.columns) >= COLUMNS[name]
+    assert not decisions.undecided
+    assert set(decisions["action"].to_pylist()) <= set(learner.features_.actions)
     assert np.isfinite(evaluation.model.difference.mean)
+    assert evaluation.sentences()["verdict"]
+
+
+COMMANDS = {
+    "hillstrom_email": ["--task", "zip_code", "--action", "segment", "--reward", "visit", "--context",
+                        "channel", "--filter", "recency = 1 and history > 500"],
+    "oralytics_pilot": ["--task", "user_id", "--action", "action", "--reward", "quality", "--pscore", "prob",
+                        "--features", "state_tod + cyclic(decision_time, 'day')"],
+    "obd_small": ["--task", "campaign", "--action", "position", "--reward", "click", "--context",
+                  "user_feature_0,timestamp", "--filter", "item_id = 0 and campaign != 'all'"],
+    "ist_trial": ["--task", "HOSPNUM", "--action", "RXASP", "--reward", "DIED", "--context", "AGE,RATRIAL",
+                  "--filter", "HOSPNUM < 20"],
+    "ggl_social_pressure": ["--task", "cluster", "--action", "treatment", "--reward", "primary_06", "--context",
+                            "sex", "--filter", "cluster <= 20"],
+    "star_aer": ["--task", "schoolidk", "--action", "stark", "--reward", "readk", "--context", "lunchk",
+                 "--filter", "readk > 0 and schoolidk < 20"],
+    "kenya_voter_reg": ["--task", "block", "--action", "treatment", "--reward", "rv13", "--context",
+                        "mean_age", "--filter", "poverty < 0.35"],
+    "routellm_mmlu": ["--task", "subject", "--action", "model", "--reward", "correct", "--features", "log(size)",
+                      "--sql", " union all ".join(
+                          f"select subject, length(prompt) as size, '{model}' as model, {model}_correct as correct "
+                          "from '{0}' where size < 150" for model in ("mixtral_8x7b", "gpt4_1106"))],
+}  # fmt: skip
+
+
+def done(*words: object) -> str:
+    """Return the output of a command that may warn."""
+    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_four_commands_go_from_a_raw_table_to_decisions_and_an_evaluation(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = real_table(f"{name}.parquet")
+    words = [word.format(path) for word in COMMANDS[name]]
+    rows = words[-2:] if words[-2] in ("--filter", "--sql") else []
+    log = ":memory:" if "--sql" in rows else path
+    done("fit", log, *words, "-o", "policy")
+    assert "action" in done("inspect", "policy")
+    decided = json.loads(done("decide", "policy", log, *rows, "-o", "decisions.parquet", "--json"))
+    evaluated = json.loads(done("evaluate", "policy", log, *rows, "--no-compare", "--json"))
+    assert decided["requests_without_an_action"] == 0
+    assert pq.read_table("decisions.parquet")["action"].null_count == 0
+    assert evaluated["rows"] == decided["requests"]
 
 
 def test_free_text_is_no_category_unless_a_formula_says_so() -> None:
@@ -85,7 +160,14 @@ def test_free_text_is_no_category_unless_a_formula_says_so() -> None:
 
 
 def test_the_doctor_examines_columns_of_text() -> None:
-    found = examine(real_table("hillstrom_email.parquet"), **TABLES["hillstrom_email"])
+    context = ["channel", "history_segment", "recency", "newbie"]
+    found = examine(
+        real_table("hillstrom_email.parquet"),
+        task="zip_code",
+        action="segment",
+        reward="visit",
+        context=context,
+    )
     assert not found.stops
     assert "channel=Phone" in found.roles.context
 

@@ -1,6 +1,7 @@
 """Encode the context columns of a source: from text, booleans and times to the columns of numbers of learned terms."""
 
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.threads import processors
 from hieropo.errors import LogError, SchemaError
+from hieropo.features.terms.effects import FOLDS
 from hieropo.features.terms.learned import LearnedColumn, LearnedTerms, Refusal
 from hieropo.features.terms.learning import Resolved, SourceColumn
 from hieropo.features.terms.statistics import LogColumns, wanted
@@ -83,7 +86,7 @@ def log_columns(
     columns: Mapping[str, SourceColumn],
     *,
     weight: str | None = None,
-    medians: bool = False,
+    values: bool = False,
 ) -> LogColumns:
     """Return the statistics that terms need of the columns of a log, by one read of these columns.
 
@@ -98,7 +101,7 @@ def log_columns(
         A value cannot be read.
     """
     terms = [found.term for found in resolved]
-    needs = wanted(terms, medians=medians)
+    needs = wanted(terms, values=values)
     read = [*needs, *([weight] if weight is not None and weight not in needs else [])]
     parts = parts_of(log, read)
 
@@ -107,11 +110,11 @@ def log_columns(
         for part in share:
             row = part.first_row
             for batch in part.batches():
-                values = {
+                read_values = {
                     name: column_values(batch.column(name), _expected(name, columns[name]), row)[0]
                     for name in needs
                 }
-                statistics.add(values, None if weight is None else _weights(batch.column(weight)))
+                statistics.add(read_values, None if weight is None else loose_numbers(batch.column(weight)))
                 row += batch.num_rows
         return statistics
 
@@ -129,11 +132,23 @@ def _expected(name: str, column: SourceColumn) -> LearnedColumn:
     return LearnedColumn(name, column.kind, column.zone)
 
 
-def _weights(column: pa.Array) -> Array:
-    """Return weights as numbers, NaN where there is none; reading refuses or sets aside such rows."""
+def loose_numbers(column: pa.Array) -> Array:
+    """Return a column as numbers, NaN where there is none; reading refuses or sets aside such rows."""
     column = decoded(column)
     values = text_numbers(column).values if holds_text(column.type) else column.cast(pa.float64(), safe=False)
     return np.asarray(as_numpy(values.fill_null(np.nan)), dtype=np.float64)
+
+
+def task_parts(batch: pa.RecordBatch, task: Sequence[str]) -> NDArray[np.int64]:
+    """Return the part 0 .. FOLDS - 1 that the task of each row is in, by a hash of its id as text."""
+    total = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in task:
+        texts = decoded(batch.column(name)).cast(pa.string()).fill_null("").dictionary_encode()
+        hashes = np.array(
+            [zlib.crc32(text.encode()) for text in texts.dictionary.to_pylist()], dtype=np.int64
+        )
+        total = 31 * total + hashes[as_numpy(texts.indices)] if len(hashes) else total
+    return np.asarray(total % FOLDS)
 
 
 def column_values(column: pa.Array, expected: LearnedColumn, first_row: int) -> tuple[Values, list[Refusal]]:
@@ -276,10 +291,14 @@ class Encoder:
     Parameters
     ----------
     learned : LearnedTerms
+    task : sequence of str
+        Columns that name the tasks of rows of a log, which see the effects of levels that other tasks tell; empty for
+        requests.
     """
 
-    def __init__(self, learned: LearnedTerms) -> None:
+    def __init__(self, learned: LearnedTerms, task: Sequence[str] = ()) -> None:
         self.learned = learned
+        self._task = tuple(task)
         self.unknown: dict[str, int] = {}
         self._lock = Lock()
 
@@ -297,7 +316,7 @@ class Encoder:
         for column in self.learned.columns:
             values[column.name], bad = column_values(batch.column(column.name), column, first_row)
             refused += bad
-        encoded = self.learned.encode(values)
+        encoded = self.learned.encode(values, task_parts(batch, self._task) if self._task else None)
         with self._lock:
             for name, rows in encoded.unknown.items():
                 self.unknown[name] = self.unknown.get(name, 0) + int(np.count_nonzero(rows))
@@ -356,7 +375,8 @@ class EncodedSource(WrappedSource):
     def __init__(self, source: LogSource, learned: LearnedTerms, *, lenient: bool = False) -> None:
         super().__init__(source)
         check_columns(source.schema, [("term", column) for column in learned.sources], source.name)
-        self.encoder, self._lenient = Encoder(learned), lenient
+        task = learned.task if all(name in source.schema.names for name in learned.task) else ()
+        self.encoder, self._lenient, self._task = Encoder(learned, task), lenient, task
         self._position = {name: position for position, name in enumerate(learned.names)}
         self._sources = _sources_of(learned)
         kept = [field for field in source.schema if field.name not in self._position]
@@ -383,7 +403,8 @@ class EncodedSource(WrappedSource):
     def _needed(self, columns: Sequence[str]) -> tuple[list[str], bool]:
         others = [column for column in columns if column not in self._position]
         encodes = len(others) < len(columns)
-        return list(dict.fromkeys([*others, *(self.encoder.learned.sources if encodes else ())])), encodes
+        made_of = (*self.encoder.learned.sources, *self._task) if encodes else ()
+        return list(dict.fromkeys([*others, *made_of])), encodes
 
     def _encoded(
         self, batches: Iterator[pa.RecordBatch], columns: Sequence[str], row: int

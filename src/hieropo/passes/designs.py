@@ -9,16 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from hieropo.errors import InputError, LogError, SchemaError
-from hieropo.features.terms.learned import LearnedTerms
+from hieropo.features.terms.learned import LearnedTerm, LearnedTerms
 from hieropo.features.terms.learning import Resolved, SourceColumn, declared_times, learn, resolve
 from hieropo.features.terms.parsing import terms_of
 from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LevelsError, LogColumns
-from hieropo.features.terms.terms import EachColumn, Term, Terms
+from hieropo.features.terms.terms import EachColumn, Effect, Term, Terms
 from hieropo.logs.arrow.arrays import as_numpy, decoded
 from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.arrow.schema import MIXED, is_number
 from hieropo.logs.encoding import EncodedSource, encoded, kind_of, log_columns, source_columns
+from hieropo.passes.effects import learned_effects
 from hieropo.rows.batches import Roles
 
 NAMED = ("per-action", "indicator", "columns")
@@ -209,13 +210,14 @@ def _statistics(
     context = roles.context if EachColumn() in terms.terms else ()
     columns = declared_times(terms, source_columns(source, tuple(dict.fromkeys([*context, *terms.columns]))))
     resolved = resolve(terms, context, columns)
-    medians = terms.missing == "prior"
-    return resolved, columns, log_columns(source, resolved, columns, weight=roles.weight, medians=medians)
+    values = terms.missing == "prior"
+    return resolved, columns, log_columns(source, resolved, columns, weight=roles.weight, values=values)
 
 
 def _learned(terms: Terms, source: LogSource, roles: Roles, choice: Any) -> LearnedTerms:
     resolved, columns, statistics = _statistics(terms, source, roles)
-    return _map(terms, resolved, columns, statistics, roles, choice)
+    effects = learned_effects(terms, source, roles, columns, statistics)
+    return _map(terms, resolved, columns, statistics, roles, choice, effects)
 
 
 def _by_type(source: LogSource, roles: Roles, choice: Any) -> LearnedTerms | None:
@@ -246,10 +248,11 @@ def _map(
     statistics: LogColumns,
     roles: Roles,
     choice: Any,
+    effects: Mapping[Effect, LearnedTerm] | None = None,
 ) -> LearnedTerms:
     taken = tuple(column for role, column in roles.items() if role != "context")
     intercept = roles.action is None or choice == "columns"
-    return learn(terms, resolved, columns, statistics, intercept=intercept, taken=taken)
+    return learn(terms, resolved, columns, statistics, effects=effects, intercept=intercept, taken=taken)
 
 
 def refuse_other_context(features: Any, context: Sequence[str]) -> None:

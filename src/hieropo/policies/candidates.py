@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from hieropo._utils.arrays import Array, Codes, Mask, normalised
 from hieropo.errors import HieropoError, InputError, LogError, MismatchError, NumericalError
 from hieropo.features.maps import FeatureMap
+from hieropo.features.terms.doubts import directions
 from hieropo.moments.units import one_action
 from hieropo.rows.columns import contexts
 
@@ -125,6 +126,19 @@ class Candidates:
         features = self.features if self._shared is None else self._shared
         assert features is not None
         return normalised(features.candidates(context))
+
+    def doubts(self, context: ArrayLike | None) -> tuple[Codes, Array]:
+        """Return the rows of contexts (n, c) with values that are not known, and roots (rows, r, c) of covariances."""
+        terms = getattr(self.features, "terms", None)
+        if context is None or terms is None or not terms.doubts:
+            return np.zeros(0, dtype=np.int64), np.zeros((0, 0, 0))
+        return directions(terms.doubts, np.asarray(context, dtype=np.float64))
+
+    def along(self, roots: Array) -> Array:
+        """Return the changes of features (n, r, K or 1, p) along changes of contexts (n, r, c)."""
+        n, r, c = roots.shape
+        changed = self.make(roots.reshape(n * r, c)) - self.make(np.zeros((1, c)))
+        return np.asarray(changed.reshape(n, r, *changed.shape[1:]))
 
     def one(self, context: ArrayLike | None, phi: ArrayLike | None) -> Array:
         """Return features (K, d), or (1, p) or (K, p), of one request, from one of context (c,) and phi (K, d)."""

@@ -14,6 +14,7 @@ from hieropo.errors import HieropoError, InputError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.policies.candidates import ALL, Candidates, feature_array
+from hieropo.policies.doubts import block_rows, ranked, scores
 from hieropo.policies.marginals import (
     RowNumbers,
     TaskMarginals,
@@ -200,6 +201,8 @@ class LCBPolicy:
             feature of an eligible candidate is not finite; shapes do not fit; a lower bound overflows.
         """
         candidates = self._candidates
+        if context is not None and phi is None and candidates.doubts(np.asarray(context)[None])[0].size:
+            return self._choose_one_in_doubt(task, np.asarray(context)[None], eligible)
         means, covs, row = self._marginals.find(task)
         rows = candidates.one(context, phi)
         mask = ALL if eligible is None else candidates.mask(eligible, candidates.count(rows))
@@ -275,7 +278,38 @@ class LCBPolicy:
                 raise errors[0][1]
             if refused is not None:
                 refused.update(errors)
+        if context is not None:
+            self._choose_in_doubt(rows, context, mask, out)
         return out
+
+    def _choose_one_in_doubt(self, task: Any, context: Array, eligible: Any) -> Choice:
+        """Choose for one request with values that are not known."""
+        candidates = self._candidates
+        mask = None if eligible is None else candidates.mask(eligible, len(candidates.actions or ()))[None]
+        choices = self.choose_many([task], context, eligible=mask)
+        index = int(choices.index[0, 0])
+        actions = candidates.actions
+        return Choice(
+            None if actions is None else actions[index], index, *(float(a[0, 0]) for a in choices[1:])
+        )
+
+    def _choose_in_doubt(self, rows: Rows, context: ArrayLike, mask: Mask, out: Choices) -> None:
+        """Choose again where a context has values that are not known: by bounds with their covariance.
+
+        Requests without an eligible candidate are left as they are.
+        """
+        marginals, candidates = self._marginals, self._candidates
+        doubtful, roots = candidates.doubts(context)
+        step = block_rows(len(candidates.actions or ()), marginals.dim // max(marginals.n_separate, 1))
+        for start in range(0, doubtful.size, step):
+            part = doubtful[start : start + step]
+            mean, cov = marginals.of_rows(rows[part])
+            phi = candidates.make(np.asarray(context, dtype=np.float64)[part])
+            found = scores(mean, cov, phi, candidates.along(roots[start : start + step]), self.pessimism)
+            index, listed = ranked(found, mask[part] if len(mask) else mask, out.index.shape[1])
+            chosen = index[:, 0] >= 0
+            for array, values in zip(out, (index, *listed), strict=True):
+                array[part[chosen]] = values[chosen]
 
     def _choose_block(
         self,

@@ -128,6 +128,14 @@ class TaskMarginals:
         """Return the posterior in one row of the table; at -1 the prior of an unseen task."""
         return self.prior if row < 0 else Marginal(self.means, self.covs, row)
 
+    def of_rows(self, rows: Rows) -> tuple[Array, Array]:
+        """Return means (n, K or 1, p) and packed covariances of rows (n,) of the table; at -1 those of the prior."""
+        known = rows >= 0
+        means = np.broadcast_to(self.prior.means, (rows.size, *self.prior.means.shape[1:])).copy()
+        covs = np.broadcast_to(self.prior.covs, (rows.size, *self.prior.covs.shape[1:])).copy()
+        means[known], covs[known] = self.means[rows[known]], self.covs[rows[known]]
+        return (means, covs) if self.n_separate else (means[:, None], covs[:, None])
+
     def locate(self, tasks: Any, first_row: RowNumbers = 0, located: Rows | None = None) -> Rows:
         """Return the row of each task (n,), -1 for the prior; errors as :meth:`find`, rows from ``first_row``.
 

@@ -1,5 +1,6 @@
 """Columns of terms equal their definitions, by scikit-learn and scipy, and do not depend on the order of rows."""
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.terms import parse
+from hieropo.features.terms.doubts import directions
 from hieropo.features.terms.learned import LearnedTerms, terms_differences
 from hieropo.features.terms.learning import SourceColumn, learn, resolve
 from hieropo.features.terms.sketch import CELLS, Quantiles, fixed_point
@@ -47,7 +49,7 @@ def learned(
     terms, values = parse(formula), {name: values_of(column) for name, column in columns.items()}
     kinds = {name: SourceColumn(column.kind, column.zone) for name, column in values.items()}
     resolved = resolve(terms, tuple(columns), kinds)
-    needs = wanted([found.term for found in resolved], medians=terms.missing == "prior")
+    needs = wanted([found.term for found in resolved], values=terms.missing == "prior")
     total = LogColumns(needs)
     for part in parts:
         some = LogColumns(needs)
@@ -167,10 +169,32 @@ def test_a_value_that_is_missing_for_the_first_time_is_refused_or_unknown() -> N
         ("price", "missing", [True, False]), ("device", "missing", [True, False]),
     ]  # fmt: skip
     terms = learned("price + device; missing='prior'", columns)
-    assert np.array(terms.encode(one).columns).T.tolist() == [
-        [2.0, 0.0],
-        [5.0, 1.0],
-    ]  # the median; the mean of the levels
+    assert pytest.approx(np.array([[4.0, 1 / 3], [5.0, 1.0]])) == np.array(terms.encode(one).columns).T
+
+
+def test_an_unknown_value_has_the_means_and_the_covariance_of_the_columns_over_the_log() -> None:
+    columns: dict[str, Any] = {
+        "price": RNG.gamma(2.0, 3.0, 5000).tolist(),
+        "device": RNG.choice(["a", "b", "c"], 5000, p=[0.6, 0.3, 0.1]).tolist(),
+        "at": (np.datetime64("2026-01-01", "us") + RNG.integers(0, 10**13, 5000)).tolist(),
+        "yes": (RNG.random(5000) < 0.2).tolist(),
+    }
+    columns["at"] = [np.datetime64(value) for value in columns["at"]]
+    formula = "price + spline(price, 3) + device + cyclic(at, 'week') + yes + device:price; missing='prior'"
+    terms = learned(formula, columns)
+    rows = design(terms, columns)
+    unknown: dict[str, Any] = {name: [None, column[0]] for name, column in columns.items()}
+    context = np.array(terms.encode({name: values_of(column) for name, column in unknown.items()}).columns).T
+    assert context[0, :9] == pytest.approx(rows[:, :9].mean(axis=0), rel=2e-3, abs=2e-3)
+    assert context[1] == pytest.approx(rows[0])
+    doubtful, roots = directions(terms.doubts, context)
+    assert doubtful.tolist() == [0]
+    for part in (slice(0, 4), slice(4, 6), slice(6, 8), slice(8, 9)):
+        cov = np.atleast_2d(np.cov(rows[:, part].T, bias=True))
+        assert (roots[0].T @ roots[0])[part, part] == pytest.approx(cov, rel=5e-3, abs=2e-3)
+    again = LearnedTerms.from_dict(json.loads(json.dumps(terms.to_dict())))
+    assert np.array_equal(directions(again.doubts, context)[1], roots)
+    assert not directions(terms.doubts, rows)[0].size
 
 
 def test_numbers_that_have_no_logarithm_or_are_too_large_are_refused() -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Mask
 from hieropo.errors import InputError, SchemaError
+from hieropo.features.terms.doubts import Doubt
+from hieropo.features.terms.effects import LearnedEffect
 from hieropo.features.terms.parsing import parse
 from hieropo.features.terms.splines import natural_spline
 from hieropo.features.terms.statistics import part_of
@@ -21,6 +23,7 @@ from hieropo.features.terms.terms import (
     Cross,
     Cyclic,
     DatePart,
+    Effect,
     Log,
     Number,
     Ordered,
@@ -38,6 +41,39 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """The design columns of a value that is not known: their means over the log, and their covariance.
+
+    Parameters
+    ----------
+    means : tuple of pairs of str and tuple of float
+        For each term of the column, as text, the means of its columns; a mark is in the first.
+    root : tuple of tuple of float
+        L (r, k) of the covariance L'L of the columns of its terms, interactions aside.
+    """
+
+    means: tuple[tuple[str, tuple[float, ...]], ...]
+    root: tuple[tuple[float, ...], ...]
+
+    def mean(self, term: Term) -> Array:
+        """Return the means (k,) of the columns of a term."""
+        return np.array(dict(self.means)[str(term)], dtype=np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the value as JSON can hold it."""
+        return {
+            "means": {term: list(mean) for term, mean in self.means},
+            "root": [list(row) for row in self.root],
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Unknown":
+        """Return the value that :meth:`to_dict` wrote."""
+        means = tuple((term, tuple(mean)) for term, mean in stored["means"].items())
+        return cls(means, tuple(tuple(row) for row in stored["root"]))
+
+
+@dataclass(frozen=True, slots=True)
 class LearnedColumn:
     """A column of the log that terms read.
 
@@ -49,18 +85,18 @@ class LearnedColumn:
         Time zone of a column of times.
     missing : bool
         The log had missing values in it.
-    median : float or None
-        Median of the numbers; it stands for a missing value where ``missing="prior"`` and the log had none.
+    unknown : Unknown or None
+        The columns of an unknown value, where ``missing="prior"``.
     """
 
     name: str
     kind: Kind
     zone: str | None = None
     missing: bool = False
-    median: float | None = None
+    unknown: "Unknown | None" = None
 
     def identity(self) -> dict[str, Any]:
-        """Return the part that decides which map it is, as JSON; the median only fills in values of requests."""
+        """Return the part that decides which map it is, as JSON; ``unknown`` only fills in values of requests."""
         return {"name": self.name, "kind": self.kind, "zone": self.zone, "missing": self.missing}
 
 
@@ -78,6 +114,8 @@ class LearnedTerm:
     knots : tuple of float
     factors : tuple of LearnedTerm
         Of an interaction.
+    effect : LearnedEffect or None
+        Of an effect; None where the log shows no variation between levels, so that the term has no columns.
     """
 
     term: Term
@@ -85,6 +123,7 @@ class LearnedTerm:
     other: bool = False
     knots: tuple[float, ...] = ()
     factors: tuple["LearnedTerm", ...] = ()
+    effect: LearnedEffect | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,8 +134,10 @@ class LearnedTerm:
         """Return the term as JSON can hold it."""
         entries = {"levels": list(self.levels), "other": self.other, "knots": list(self.knots)}
         factors = {"factors": [factor.to_dict() for factor in self.factors]} if self.factors else {}
+        effect = {} if self.effect is None else {"effect": self.effect.to_dict()}
         return {
             "term": str(self.term),
+            **effect,
             **{name: value for name, value in entries.items() if value},
             **factors,
         }
@@ -111,6 +152,7 @@ class LearnedTerm:
             bool(stored.get("other", False)),
             tuple(stored.get("knots", ())),
             tuple(cls.from_dict(factor) for factor in stored.get("factors", ())),
+            LearnedEffect.from_dict(stored["effect"]) if "effect" in stored else None,
         )
 
 
@@ -198,7 +240,7 @@ class LearnedTerms:
             dict.fromkeys(
                 part.term.columns[0]
                 for part in parts
-                if isinstance(part.term, Cat | DatePart)
+                if isinstance(part.term, Cat | DatePart | Effect)
                 or (isinstance(part.term, Ordered) and kinds[part.term.column] == "text")
             )
         )
@@ -207,18 +249,42 @@ class LearnedTerms:
         """Return a column that is read, by its name."""
         return next(column for column in self.columns if column.name == name)
 
-    def with_missing(self, missing: Any) -> "LearnedTerms":
-        """Return the map with another behaviour for values that are missing where the log had none."""
-        return replace(self, formula=replace(self.formula, missing=missing))
+    @cached_property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """The covariances of columns about values that are not known."""
+        starts = np.cumsum([int(self.intercept), *(len(term.names) for term in self.terms)])
+        found = []
+        for column in self.columns:
+            places = [
+                start + np.arange(len(term.names))
+                for term, start in zip(self.terms, starts[:-1].tolist(), strict=True)
+                if not isinstance(term.term, Cross) and term.term.columns == (column.name,)
+            ]
+            if column.unknown is not None and places and column.unknown.root:
+                positions = np.concatenate(places)
+                first = next(term.term for term in self.terms if term.term.columns == (column.name,))
+                root = np.array(column.unknown.root)[None]
+                found.append(Doubt(positions, column.unknown.mean(first)[:1], root))
+        found += [
+            term.effect.doubts(start)
+            for term, start in zip(self.terms, starts[:-1].tolist(), strict=True)
+            if term.effect is not None
+        ]
+        return tuple(found)
 
-    def encode(self, values: Mapping[str, Values]) -> Encoded:
+    @property
+    def task(self) -> tuple[str, ...]:
+        """The columns that name the task, which rows of a log need for the effects of levels; empty without any."""
+        return next((term.effect.task for term in self.terms if term.effect is not None), ())
+
+    def encode(self, values: Mapping[str, Values], parts: NDArray[np.int64] | None = None) -> Encoded:
         """Return the d columns of n rows, from the values of each source column.
 
         A missing value is 0 in the columns of its terms and 1 in its indicator where the log had missing values, else
         refused or taken as unknown, as ``formula.missing`` says. An unknown level is "other" where the log had such,
-        else the mean of the levels.
+        else the mean of the levels. ``parts`` (n,) are the parts of the tasks of rows of a log, for effects of levels.
         """
-        return _Encoder(self, values).encoded()
+        return _Encoder(self, values, parts).encoded()
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the columns of rows with known values, as JSON; equal maps have equal ones."""
@@ -232,18 +298,18 @@ class LearnedTerms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as JSON can hold it; :meth:`from_dict` reads it back exactly."""
-        medians = {column.name: column.median for column in self.columns if column.median is not None}
+        unknown = {c.name: c.unknown.to_dict() for c in self.columns if c.unknown is not None}
         return {
-            "formula": str(self.formula), **self.identity(), "medians": medians, "notes": list(self.notes),
+            "formula": str(self.formula), **self.identity(), "unknown": unknown, "notes": list(self.notes),
             "taken": list(self.taken),
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "LearnedTerms":
         """Return the map that :meth:`to_dict` wrote."""
-        medians = stored["medians"]
+        unknown = {name: Unknown.from_dict(value) for name, value in stored["unknown"].items()}
         columns = tuple(
-            LearnedColumn(**column, median=medians.get(column["name"])) for column in stored["columns"]
+            LearnedColumn(**column, unknown=unknown.get(column["name"])) for column in stored["columns"]
         )
         return cls(
             parse(stored["formula"]),
@@ -293,6 +359,7 @@ class LearnedTerms:
                     f"{' and other ones' if term.other else ''}; coefficients are differences from their mean, and "
                     f"that of {last!r} is minus the sum of the others."
                 )
+        sentences += [_effect_in_words(term) for term in self.terms if term.effect is not None]
         if self.indicators:
             listed = ", ".join(f"{', '.join(group)} (missing)" for group in self.indicators)
             sentences.append(f"Missing values have columns of their own: {listed}.")
@@ -303,6 +370,16 @@ class LearnedTerms:
                 "their number, and tasks with few rows say little about each."
             )
         return " ".join(sentences)
+
+
+def _effect_in_words(term: LearnedTerm) -> str:
+    assert term.effect is not None
+    main, own, noise = (float(np.sqrt(value)) for value in term.effect.variances)
+    return (
+        f"{term.term.columns[0]} has effects of {len(term.levels):,} levels, draws around 0 with an sd of {main:.3g} "
+        f"on all actions and of {own:.3g} on each, where the noise has one of {noise:.3g}; a new level is 0 with "
+        "these, and rows of the log have effects that the rows of other tasks tell."
+    )
 
 
 def terms_differences(one: LearnedTerms | None, other: LearnedTerms | None) -> list[str]:
@@ -345,8 +422,11 @@ def _learned_in_words(term: LearnedTerm) -> str:
 class _Encoder:
     """The encoding of n rows by one map."""
 
-    def __init__(self, learned: LearnedTerms, values: Mapping[str, Values]) -> None:
+    def __init__(
+        self, learned: LearnedTerms, values: Mapping[str, Values], parts: NDArray[np.int64] | None
+    ) -> None:
         self._learned = learned
+        self._parts = parts
         self._fills: dict[str, Mask] = {}
         self._zeros: dict[str, Mask] = {}
         self._refused: list[Refusal] = []
@@ -380,8 +460,7 @@ class _Encoder:
         for reason, bad in (("infinite", infinite), ("huge", huge)):
             if bad.any():
                 self._refused.append(Refusal(column.name, reason, bad))
-        stand_in = 0.0 if column.median is None else column.median
-        return replace(values, numbers=np.where(missing | infinite | huge, stand_in, numbers))
+        return replace(values, numbers=np.where(missing | infinite | huge, 0.0, numbers))
 
     def _term(self, term: LearnedTerm) -> Array:
         if isinstance(term.term, Cross):
@@ -393,17 +472,16 @@ class _Encoder:
         (column,) = term.term.columns
         values = self._values[column]
         columns: Array = _BLOCKS[type(term.term)](self, term, values)
-        zeros = self._zeros.get(column)
+        zeros, fills = self._zeros.get(column), self._fills.get(column)
+        if fills is not None:
+            unknown = self._learned.of(column).unknown
+            assert unknown is not None
+            columns = np.where(fills, unknown.mean(term.term)[:, None], columns)
         return columns if zeros is None else np.where(zeros, 0.0, columns)
 
     def _number(self, _: LearnedTerm, values: Values) -> Array:
         assert values.numbers is not None
         return values.numbers[None, :]
-
-    def _yes_no(self, term: LearnedTerm, values: Values) -> Array:
-        block = self._number(term, values)
-        fills = self._fills.get(term.term.columns[0])
-        return block if fills is None else np.where(fills, 0.5, block)
 
     def _log(self, term: LearnedTerm, values: Values) -> Array:
         assert isinstance(term.term, Log)
@@ -422,13 +500,20 @@ class _Encoder:
 
     def _category(self, term: LearnedTerm, values: Values) -> Array:
         k = len(term.levels)
-        positions, missing = _positions(term.levels, values), values.missing
+        positions, missing = positions_of(term.levels, values), values.missing
         unknown = positions < 0
         if unknown.any():
             self._note_unknown(term.term.columns[0], unknown & ~missing)
             positions = np.where(missing, k + 1, np.where(unknown, k, positions))
         contrasts = np.concatenate([_contrasts(k, other=term.other), np.zeros((len(term.names), 1))], axis=1)
         return np.take(contrasts, positions, axis=1)
+
+    def _effect(self, term: LearnedTerm, values: Values) -> Array:
+        if term.effect is None:
+            return np.zeros((0, self._n))
+        positions = np.where(values.missing, -1, positions_of(term.levels, values))
+        self._note_unknown(term.term.columns[0], (positions < 0) & ~values.missing)
+        return term.effect.encode(positions, self._parts)
 
     def _note_unknown(self, column: str, unknown: Mask) -> None:
         if unknown.any():
@@ -446,15 +531,12 @@ class _Encoder:
             levels = np.array(term.levels[1:], dtype=np.float64)
             block = (values.numbers[None, :] >= levels[:, None]).astype(np.float64)
         else:
-            positions = _positions(term.levels, values)
+            positions = positions_of(term.levels, values)
             steps = np.arange(1, len(term.levels))
             block = (positions[None, :] >= steps[:, None]).astype(np.float64)
             unknown = (positions < 0) & ~values.missing
             self._note_unknown(column, unknown)
             block[:, unknown] = 0.5
-        fills = self._fills.get(column)
-        if fills is not None:
-            block[:, fills] = 0.5
         return block
 
     def _cyclic(self, term: LearnedTerm, values: Values) -> Array:
@@ -466,17 +548,14 @@ class _Encoder:
         else:
             phase = _phase(_clock(values, cyclic.zone), cyclic.period)
         angles = 2.0 * np.pi * np.arange(1, cyclic.harmonics + 1)[:, None] * phase
-        block = np.stack([np.sin(angles), np.cos(angles)], axis=1).reshape(-1, self._n)
-        fills = self._fills.get(cyclic.column)
-        if fills is not None:
-            block[:, fills] = 0.0
-        return block
+        return np.stack([np.sin(angles), np.cos(angles)], axis=1).reshape(-1, self._n)
 
 
 _BLOCKS: dict[type[Term], Any] = {
     Number: _Encoder._number,
-    YesNo: _Encoder._yes_no,
+    YesNo: _Encoder._number,
     Cat: _Encoder._category,
+    Effect: _Encoder._effect,
     Ordered: _Encoder._ordered,
     Spline: _Encoder._spline,
     Cyclic: _Encoder._cyclic,
@@ -502,7 +581,7 @@ def _phase(clock: NDArray[np.int64], period: str) -> Array:
     return np.asarray((clock - start) / (end - start))
 
 
-def _positions(levels: Sequence[Any], values: Values) -> NDArray[np.int64]:
+def positions_of(levels: Sequence[Any], values: Values) -> NDArray[np.int64]:
     """Return the position of each value (n,) among the levels; -1 for none of them."""
     if values.codes is not None:
         index = {level: position for position, level in enumerate(levels)}
@@ -534,9 +613,18 @@ def _names(term: LearnedTerm) -> Iterator[str]:
     elif isinstance(description, Cat | DatePart):
         for level in term.levels[: None if term.other else -1]:
             yield f"{_subject(description)}={_label(description, level)}"
+    elif isinstance(description, Effect):
+        yield from () if term.effect is None else term.effect.names(description.column)
     elif isinstance(description, Ordered):
         yield from (f"{description.column}>={_label(description, level)}" for level in term.levels[1:])
-    elif isinstance(description, Spline):
+    else:
+        yield from _names_of_numbers(term)
+
+
+def _names_of_numbers(term: LearnedTerm) -> Iterator[str]:
+    """Yield the names of the columns of a spline, a cycle, a number, a boolean or a logarithm."""
+    description = term.term
+    if isinstance(description, Spline):
         yield from (f"{description.column}@{knot:.6g}" for knot in term.knots[1:])
     elif isinstance(description, Cyclic):
         yield from _waves(description)

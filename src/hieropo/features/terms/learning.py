@@ -1,11 +1,15 @@
 """From terms and statistics of a log to the map that its rows are encoded with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from hieropo._utils.arrays import Array
 from hieropo._utils.text import thousands
 from hieropo.errors import SchemaError
-from hieropo.features.terms.learned import LearnedColumn, LearnedTerm, LearnedTerms
+from hieropo.features.terms.doubts import unknown_mean, unknown_root
+from hieropo.features.terms.learned import LearnedColumn, LearnedTerm, LearnedTerms, Unknown
 from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LogColumns
 from hieropo.features.terms.terms import (
@@ -15,6 +19,7 @@ from hieropo.features.terms.terms import (
     Cyclic,
     DatePart,
     EachColumn,
+    Effect,
     Log,
     Number,
     Ordered,
@@ -32,6 +37,7 @@ _FEWEST_PARTS = 3  # different hours, weekdays or months that a cycle needs to b
 _KINDS: dict[type[Term], tuple[tuple[Kind, ...], str]] = {
     Number: (("number", "boolean"), "numbers"),
     YesNo: (("boolean",), "booleans"),
+    Effect: (("text", "number", "boolean"), "text, numbers or booleans"),
     Cat: (("text", "number", "boolean"), "text, numbers or booleans"),
     Ordered: (("text", "number"), "text or numbers"),
     Spline: (("number",), "numbers"),
@@ -176,6 +182,7 @@ def learn(
     columns: Mapping[str, SourceColumn],
     statistics: LogColumns,
     *,
+    effects: Mapping[Effect, LearnedTerm] | None = None,
     intercept: bool = False,
     taken: Sequence[str] = (),
 ) -> LearnedTerms:
@@ -190,6 +197,8 @@ def learn(
     columns : mapping of str to SourceColumn
     statistics : LogColumns
         Of all rows that count.
+    effects : mapping of Effect to LearnedTerm, optional
+        Those of the formula.
     intercept : bool
         Begin with a column of ones.
     taken : sequence of str
@@ -213,7 +222,16 @@ def learn(
             if not isinstance(found.term, Cyclic):
                 notes.append(f"Column {of_columns[0].name!r} has one value only, and is left out.")
             continue
-        learned.append(_learned(found.term, statistics))
+        if isinstance(found.term, Effect):
+            effect = (effects or {})[found.term]
+            if effect.effect is None:
+                notes.append(
+                    f"The log shows no effects of the levels of {found.term.column!r}, which is left out."
+                )
+                continue
+            learned.append(effect)
+        else:
+            learned.append(_learned(found.term, statistics))
     if not any(isinstance(term.term, Cyclic) for term in learned):
         notes += [
             f"Column {found.term.columns[0]!r} has too few different hours, weekdays and months for cycles, and is "
@@ -223,10 +241,9 @@ def learn(
         ]
     used = tuple(dict.fromkeys(name for term in learned for name in term.term.columns))
     groups = statistics.missing_together(used)
-    medians = terms.missing == "prior"
     return LearnedTerms(
         terms,
-        tuple(_column(name, columns[name], statistics.columns[name], medians=medians) for name in used),
+        tuple(_column(name, columns[name], statistics.columns[name], learned, terms) for name in used),
         tuple(learned),
         tuple(groups),
         intercept,
@@ -267,9 +284,32 @@ def _is_constant(term: Term, column: ColumnStatistics) -> bool:
     return column.low >= column.high
 
 
-def _column(name: str, column: SourceColumn, statistics: ColumnStatistics, *, medians: bool) -> LearnedColumn:
-    median = statistics.quantiles.at([0.5])[0] if medians and column.kind == "number" else None
-    return LearnedColumn(name, column.kind, column.zone, statistics.missing, median)
+def _column(
+    name: str,
+    column: SourceColumn,
+    statistics: ColumnStatistics,
+    learned: Sequence[LearnedTerm],
+    terms: Terms,
+) -> LearnedColumn:
+    known = LearnedColumn(name, column.kind, column.zone, statistics.missing)
+    if terms.missing == "refuse" or statistics.missing:
+        return known
+    parts = [part for term in learned for part in (term.factors or (term,)) if part.term.columns == (name,)]
+    parts = [part for part in parts if part.effect is None]  # an unknown level is 0, with its variance
+    parts = list({part.term: part for part in parts if part.names}.values())
+    alone = [term for term in learned if term in parts]
+    if not parts:
+        return known
+    values, weights = statistics.distribution(column.kind, column.zone)
+
+    def design(of: Sequence[LearnedTerm]) -> Array:
+        return np.array(
+            LearnedTerms(Terms((ByType(name),)), (known,), tuple(of)).encode({name: values}).columns
+        )
+
+    means = tuple((str(part.term), tuple(unknown_mean(design([part]), weights).tolist())) for part in parts)
+    root = unknown_root(design(alone), weights) if alone else np.zeros((0, 0))
+    return replace(known, unknown=Unknown(means, tuple(map(tuple, root.tolist()))))
 
 
 def _learned(term: Term, statistics: LogColumns) -> LearnedTerm:

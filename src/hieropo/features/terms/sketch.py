@@ -84,6 +84,10 @@ class Quantiles:
             quantiles.append(float(below + (above - below) * (max(rank, 0.0) - low)))
         return quantiles
 
+    def values(self) -> tuple[Array, Array]:
+        """Return the middles of the cells (m,) and the rows in each (m,)."""
+        return self._middles(), np.array(self.counts, dtype=np.float64) / UNIT
+
     def _middles(self) -> Array:
         low = self.cells << np.uint64(self.shift)
         if not self.shift:

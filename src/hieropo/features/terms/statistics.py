@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError
 from hieropo.features.terms.sketch import Quantiles, fixed_point, totals
-from hieropo.features.terms.terms import Cat, Cross, Cyclic, DatePart, Ordered, Spline, Term
-from hieropo.features.terms.values import Values, on_clock
+from hieropo.features.terms.terms import Cat, Cross, Cyclic, DatePart, Effect, Ordered, Spline, Term
+from hieropo.features.terms.values import Kind, Values, on_clock
 from hieropo.rows.columns import HUGE
 
 MOST_LEVELS = 100_000  # distinct levels of a category that are counted
@@ -26,26 +26,32 @@ class LevelsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The statistics of a column that its terms need, beyond missing values and the range."""
+    """The statistics of a column that its terms need, beyond missing values and the range.
+
+    ``values`` asks for the distribution of its values, whatever their kind.
+    """
 
     levels: bool = False
     quantiles: bool = False
+    values: bool = False
     zones: tuple[str | None, ...] = ()
 
     def __or__(self, other: "Wanted") -> "Wanted":
         zones = tuple(dict.fromkeys([*self.zones, *other.zones]))
-        return Wanted(self.levels or other.levels, self.quantiles or other.quantiles, zones)
+        return Wanted(
+            self.levels or other.levels, self.quantiles or other.quantiles, self.values or other.values, zones
+        )
 
 
-def wanted(terms: Iterable[Term], *, medians: bool) -> dict[str, Wanted]:
-    """Return the statistics that terms need of each column; ``medians`` needs quantiles of every column of numbers."""
+def wanted(terms: Iterable[Term], *, values: bool) -> dict[str, Wanted]:
+    """Return the statistics that terms need of each column; ``values`` needs the distribution of each, too."""
     by_column: dict[str, Wanted] = {}
     for term in terms:
         for factor in term.factors if isinstance(term, Cross) else [term]:
             (column,) = factor.columns
-            levels = isinstance(factor, Cat) or (isinstance(factor, Ordered) and not factor.levels)
+            levels = isinstance(factor, Cat | Effect) or (isinstance(factor, Ordered) and not factor.levels)
             zones = (factor.zone,) if isinstance(factor, Cyclic | DatePart) else ()
-            needs = Wanted(levels, isinstance(factor, Spline) or medians, zones)
+            needs = Wanted(levels, isinstance(factor, Spline), values, zones)
             by_column[column] = by_column.get(column, Wanted()) | needs
     return by_column
 
@@ -106,18 +112,20 @@ class ColumnStatistics:
         rows: Any = slice(None) if kept.all() else kept
         if values.numbers is not None:
             self._add_numbers(values.numbers[rows], weight[rows])
-        elif values.codes is not None and self.wanted.levels:
+        elif values.codes is not None and (self.wanted.levels or self.wanted.values):
             sums = totals(values.codes[rows], weight[rows], len(values.texts))
             self._count({text: int(n) for text, n in zip(values.texts, sums, strict=True) if n})
         elif values.instants is not None:
             self._add_instants(values.instants[rows], values.zone)
+            if self.wanted.values:
+                self.quantiles.add(values.instants[rows].astype(np.float64), weight[rows])
 
     def _add_numbers(self, numbers: Array, weight: NDArray[np.int64]) -> None:
         self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
         if self.wanted.levels:
             levels, codes = np.unique(numbers + 0.0, return_inverse=True)
             self._count(dict(zip(levels.tolist(), totals(codes, weight, levels.size).tolist(), strict=True)))
-        if self.wanted.quantiles:
+        if self.wanted.quantiles or self.wanted.values:
             self.quantiles.add(numbers, weight)
 
     def _add_instants(self, instants: NDArray[np.int64], zone_of_column: str | None) -> None:
@@ -135,6 +143,19 @@ class ColumnStatistics:
                 f"Column {self.name!r} has more than {MOST_LEVELS:,} different values, as ids have, and a category has "
                 "a column for each frequent one. Leave it out, use it as the task or a level, or group its values."
             )
+
+    def distribution(self, kind: Kind, zone: str | None) -> tuple[Values, Array]:
+        """Return the m values that the column takes, and the weight (m,) of each."""
+        if kind == "text":
+            texts = tuple(sorted(self.levels))
+            none = np.zeros(len(texts), dtype=np.bool_)
+            weights = np.array([self.levels[text] for text in texts], dtype=np.float64)
+            return Values("text", none, codes=np.arange(len(texts)), texts=texts), weights
+        numbers, weights = self.quantiles.values()
+        none = np.zeros(numbers.size, dtype=np.bool_)
+        if kind == "time":
+            return Values("time", none, instants=np.rint(numbers).astype(np.int64), zone=zone), weights
+        return Values(kind, none, numbers=numbers), weights
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Add the statistics of other rows."""

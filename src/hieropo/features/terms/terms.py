@@ -177,6 +177,28 @@ class Cat(Term):
 
 
 @dataclass(frozen=True, slots=True)
+class Effect(Term):
+    """Effects of the levels of a category that has very many, as draws around 0 with learned variances.
+
+    The reward of level c under action a is u_c + v_ca higher, u_c ~ N(0, main variance), v_ca ~ N(0, own variance). The
+    columns are the posterior means of u_c + mean(v_c) and, for each action but the last, of v_ca - mean(v_c), given the
+    rewards of the log; in a row of the log, given those of other tasks alone. The posterior covariance enters the lower
+    bounds. A level that the log did not have is 0, with the variances themselves.
+
+    Parameters
+    ----------
+    column : str
+        Text, numbers or booleans.
+    """
+
+    column: str
+    function = "effect"
+
+    def __post_init__(self) -> None:
+        _check_column(self, self.column)
+
+
+@dataclass(frozen=True, slots=True)
 class Ordered(Term):
     """An ordered category: one column for each step, 1 at and above its level.
 
@@ -350,9 +372,10 @@ class Cross(Term):
         flat: list[Term] = []
         for factor in factors:
             term: Any = ByType(factor) if isinstance(factor, str) else factor
-            if not isinstance(term, Term) or isinstance(term, EachColumn):
+            if not isinstance(term, Term) or isinstance(term, EachColumn | Effect):
                 raise InputError(
-                    f"Cross: {factor!r} is no term. Give names of columns, or terms such as Spline."
+                    f"Cross: {str(factor)!r} is no factor of an interaction. Give names of columns, or terms such as "
+                    "Spline."
                 )
             flat.extend(term.factors if isinstance(term, Cross) else [term])
         if len(flat) < 2 or len(set(flat)) < len(flat):
@@ -377,7 +400,7 @@ class Cross(Term):
 
 
 FUNCTIONS: dict[str, type[Term]] = {
-    term.function: term for term in (Number, YesNo, Cat, Ordered, Spline, Cyclic, DatePart, Log)
+    term.function: term for term in (Number, YesNo, Cat, Effect, Ordered, Spline, Cyclic, DatePart, Log)
 }
 
 
@@ -390,8 +413,8 @@ class Terms:
     terms : tuple of Term
     missing : {"refuse", "prior"}
         Behaviour for a missing value in a column that had none in the log: refuse the row, or take the columns of its
-        terms as for an unknown value (a category: the mean of its levels; a number: the median of the log). A column
-        that had missing values has an indicator of its own in any case.
+        terms as for an unknown value, with their means over the log; their covariance then enters the lower bound. A
+        column that had missing values has an indicator of its own in any case.
     max_columns : int
         Number of columns above which a log is refused.
 
