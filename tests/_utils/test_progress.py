@@ -49,6 +49,29 @@ def test_a_line_appears_while_one_long_step_runs(terminal: Terminal, monkeypatch
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
+@pytest.mark.usefixtures("impatient")
+def test_learning_shows_its_steps_and_the_time_left(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "TICK", 0.0)
+    rng = np.random.default_rng(0)
+    log = pa.table({"s": rng.integers(0, 20, 400), "a": rng.integers(0, 2, 400), "r": rng.normal(size=400)})
+    HierOPO().fit(log, task="s", action="a", reward="r")
+    assert "Learning the variation between tasks, step 2 of" in terminal.getvalue()
+    assert "s left" in terminal.getvalue()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_steps_within_a_step_are_not_counted(terminal: Terminal) -> None:
+    with Line():
+        for _ in steps(range(2), "Fold", 2):
+            list(steps(range(3), "Grid", 3))
+        list(steps(range(3), "Later", 3))
+    assert "Fold 2 of 2" in terminal.getvalue()
+    assert "Grid" not in terminal.getvalue()
+    assert "Later 3 of 3" in terminal.getvalue()
+
+
 def test_short_work_shows_nothing(terminal: Terminal) -> None:
     with Line() as line:
         line.say("Step 1", now=True)

@@ -36,6 +36,7 @@ class Line:
         self._share = 1.0
         self._left: float | None = None
         self._width = 0
+        self._counting = False
         self._ended = Event()
 
     @property
@@ -106,10 +107,17 @@ class Line:
             self._put(WIPE if self._wipe == WIPE else f"\r{' ' * self._width}\r")
 
     def counted(self, items: Iterable[Any], noun: str, total: int) -> Iterator[Any]:
-        """Yield the items and show their number and the time left."""
-        for number, item in enumerate(items, start=1):
-            self.say(f"{noun} {number} of {total}", now=True, share=(number - 1) / max(total, 1))
-            yield item
+        """Yield the items and show their number and the time left; items within an item are not counted."""
+        if self._counting:
+            yield from items
+            return
+        self._counting = True
+        try:
+            for number, item in enumerate(items, start=1):
+                self.say(f"{noun} {number} of {total}", now=True, share=(number - 1) / max(total, 1))
+                yield item
+        finally:
+            self._counting = False
 
 
 def _wipe() -> str | None:

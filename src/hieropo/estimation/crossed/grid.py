@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.progress import steps
 from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.estimation.crossed.shapes import (
     START,
@@ -356,7 +357,7 @@ class _Search(NamedTuple):
         log_det, squares = np.full(size, np.inf), np.ones(size)
         first = 1 if self.varied else 0
         last = size[2] if curve is None else 1
-        for k in range(first, last):
+        for k in steps(range(first, last), "Learning the variation between tasks, step", last - first):
             profile = self.profile(float(axes[2].nodes[k]), axes[1].nodes, axes[3].nodes)
             values = (part.reshape(size[0], size[1], size[3]) for part in profile.at(a))
             log_det[:, :, k], squares[:, :, k] = values
