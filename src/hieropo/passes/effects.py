@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
@@ -22,11 +23,10 @@ from hieropo.features.terms.learned import LearnedColumn, LearnedTerm, positions
 from hieropo.features.terms.learning import SourceColumn
 from hieropo.features.terms.statistics import LogColumns
 from hieropo.features.terms.terms import Effect, Terms
-from hieropo.logs.arrow.arrays import as_numpy, ids
+from hieropo.logs.arrow.arrays import as_numpy, decoded
 from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.encoding import column_values, loose_numbers, task_parts
 from hieropo.rows.batches import Roles, column_tuple
-from hieropo.rows.keys import Keys
 
 Codes = NDArray[np.int64]
 
@@ -74,15 +74,18 @@ class _Cells(NamedTuple):
 
 @dataclass
 class _Index:
-    """Numbers of ids in the order in which they come."""
+    """Numbers of ids as text, in the order in which they come."""
 
-    numbers: dict[Any, int]
+    numbers: dict[str, int]
 
-    def codes(self, values: Any) -> Codes:
-        keys, codes = Keys.factorize(values)
-        return np.array([self.numbers.setdefault(key, len(self.numbers)) for key in keys.values.tolist()])[
-            codes
+    def codes(self, texts: pa.Array) -> Codes:
+        """Return the number of each id (n,); new ones get the next."""
+        entries = texts.dictionary_encode()
+        numbers = [
+            self.numbers.setdefault(text, len(self.numbers)) for text in entries.dictionary.to_pylist()
         ]
+        codes: Codes = np.array(numbers, dtype=np.int64)[as_numpy(entries.indices)]
+        return codes
 
 
 def _learned(
@@ -100,8 +103,8 @@ def _learned(
     found: list[_Cells] = []
     for batch, row in _batches(source, roles, effect.column):
         values = column_values(batch.column(effect.column), expected, row)[0]
-        level, task = positions_of(levels, values), parts.codes(_texts_of(batch, roles))
-        action = actions.codes(ids(batch.column(roles.action), roles.action, row))  # type: ignore[arg-type]  # named
+        level, task = positions_of(levels, values), parts.codes(_texts_of(batch, column_tuple(roles.task)))
+        action = actions.codes(_texts_of(batch, column_tuple(roles.action)))
         task_part.update(
             zip(task.tolist(), task_parts(batch, column_tuple(roles.task)).tolist(), strict=True)
         )
@@ -111,10 +114,9 @@ def _learned(
         found.append(_cells(task[kept], action[kept], level[kept], reward[kept], weight[kept]))
     cells = _joined(found)
     _check(effect, len(task_part), len(actions.numbers))
-    order = np.argsort([str(action) for action in actions.numbers])
-    rank = np.argsort(order)
+    labels = tuple(sorted(actions.numbers))
+    rank = np.argsort(np.argsort(list(actions.numbers)))
     cells = cells._replace(action=rank[cells.action])
-    labels = tuple(str(list(actions.numbers)[k]) for k in order)
     part = np.array([task_part[task] for task in range(len(task_part))])
     return LearnedTerm(effect, levels, effect=_fitted(cells, part, len(levels), labels, roles))
 
@@ -132,17 +134,10 @@ def _batches(source: LogSource, roles: Roles, column: str) -> Iterator[tuple[pa.
         row += batch.num_rows
 
 
-def _texts_of(batch: pa.RecordBatch, roles: Roles) -> Any:
-    """Return the task of each row as text."""
-    columns = [
-        batch.column(name).cast(pa.string()).to_numpy(zero_copy_only=False)
-        for name in column_tuple(roles.task)
-    ]
-    if len(columns) == 1:
-        return columns[0]
-    joined = np.empty(batch.num_rows, dtype=object)
-    joined[:] = ["\0".join(entries) for entries in zip(*columns, strict=True)]
-    return joined
+def _texts_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    """Return ids of one or several columns as text (n,)."""
+    texts = [decoded(batch.column(name)).cast(pa.string()) for name in columns]
+    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\0")
 
 
 def _cells(task: Codes, action: Codes, level: Codes, reward: Array, weight: Array) -> _Cells:

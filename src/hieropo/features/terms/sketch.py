@@ -48,7 +48,9 @@ class Quantiles:
     def add(self, numbers: Array, weight: NDArray[np.int64]) -> None:
         """Add finite numbers (n,) with weights in fixed point."""
         kept = weight > 0
-        cells, codes = np.unique(_ordered(numbers[kept]) >> np.uint64(self.shift), return_inverse=True)
+        ordered = _ordered(numbers[kept])
+        self._coarsen(_least_shift(np.unique(ordered >> np.uint64(self.shift))) + self.shift)
+        cells, codes = np.unique(ordered >> np.uint64(self.shift), return_inverse=True)
         self._join(cells, totals(codes, weight[kept], cells.size).tolist())
 
     def merge(self, other: "Quantiles") -> None:
@@ -59,8 +61,7 @@ class Quantiles:
 
     def _join(self, cells: NDArray[np.uint64], counts: list[int]) -> None:
         self.cells, self.counts = _coarser(np.concatenate([self.cells, cells]), [*self.counts, *counts], 0)
-        while self.cells.size > CELLS:
-            self._coarsen(self.shift + 1)
+        self._coarsen(self.shift + _least_shift(self.cells))
 
     def _coarsen(self, shift: int) -> None:
         if shift > self.shift:
@@ -93,6 +94,16 @@ class Quantiles:
         if not self.shift:
             return _unordered(low)
         return _unordered(low | np.uint64(1 << (self.shift - 1)))
+
+
+def _least_shift(cells: NDArray[np.uint64]) -> int:
+    """Return the smallest shift with which sorted distinct cells (m,) are at most ``CELLS``."""
+    changes, low, high = cells[1:] ^ cells[:-1], 0, 64
+    while low < high:
+        middle = (low + high) // 2
+        few = np.count_nonzero(changes >> np.uint64(middle)) < CELLS
+        low, high = (low, middle) if few else (middle + 1, high)
+    return low
 
 
 def _first_beyond(ends: NDArray[np.object_], rank: int, total: int) -> int:
