@@ -307,3 +307,20 @@ def test_text_of_a_request_file_is_text_though_it_looks_like_a_number(tmp_path: 
     (tmp_path / "requests.csv").write_text("store,device\n1,001\n2,8\n")
     known = columns_of(opened_requests(tmp_path / "requests.csv", learner.features_), learner.features_.terms)
     assert known.tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("unit", "zero"), [(1000.0, 0.0), (1e-3, 1e6)])
+def test_decisions_depend_neither_on_units_nor_on_the_zero_of_numbers(unit: float, zero: float) -> None:
+    rng = np.random.default_rng(0)
+    store, offer, price = rng.integers(0, 20, 1500), rng.integers(0, 3, 1500), rng.gamma(2.0, 3.0, 1500)
+    profit = rng.normal(size=(20, 3))[store, offer] * 0.3 + 0.05 * offer * price + rng.normal(size=1500)
+    tables = [
+        pa.table({"store": store, "offer": offer, "price": prices, "profit": profit})
+        for prices in (price, zero + unit * price)
+    ]
+    roles = {"task": "store", "action": "offer", "reward": "profit", "context": ["price"]}
+    plain, moved = (HierOPO().fit(table, **roles).decide(table).table for table in tables)
+    assert moved["action"].equals(plain["action"])
+    for name in ("mean", "sd"):
+        assert moved[name].to_numpy() == pytest.approx(plain[name].to_numpy(), abs=1e-6)

@@ -89,7 +89,8 @@ class Decisions:
         - ``action``: null where the request cannot be used, or is left to an incumbent that is not known; absent where
           candidates are rows;
         - ``rank``: from 1;
-        - ``propensity``: probability with which the policy takes the action; 1 for the best, 0 for the others;
+        - ``propensity``: probability with which the policy takes the action, given the request: 1 for the best and 0
+          for the others, since a lower bound decides alone; :class:`SamplingPolicy` draws actions, and tells theirs;
         - ``lower_bound``, ``mean``, ``sd`` of the expected reward, in reward units;
         - ``runner_up``: the action with the next largest lower bound, or the row of that candidate; null without one;
         - ``task_known``: the task is in the log; for each level, such as ``region``, ``region_known``: the group is;

@@ -49,7 +49,7 @@ class Quantiles:
         """Add finite numbers (n,) with weights in fixed point."""
         kept = weight > 0
         ordered = _ordered(numbers[kept])
-        self._coarsen(_least_shift(np.unique(ordered >> np.uint64(self.shift))) + self.shift)
+        self._coarsen(_least_shift(np.sort(ordered >> np.uint64(self.shift))) + self.shift)
         cells, codes = np.unique(ordered >> np.uint64(self.shift), return_inverse=True)
         self._join(cells, totals(codes, weight[kept], cells.size).tolist())
 
@@ -97,7 +97,7 @@ class Quantiles:
 
 
 def _least_shift(cells: NDArray[np.uint64]) -> int:
-    """Return the smallest shift with which sorted distinct cells (m,) are at most ``CELLS``."""
+    """Return the smallest shift with which sorted cells (m,) are at most ``CELLS`` different ones."""
     changes, low, high = cells[1:] ^ cells[:-1], 0, 64
     while low < high:
         middle = (low + high) // 2
