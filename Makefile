@@ -32,7 +32,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(RUN)  ## install what is needed, then run the demonstration
 	$(BIN)/hieropo demo

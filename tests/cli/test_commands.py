@@ -727,7 +727,7 @@ class TestStreams:
     def test_a_terminal_sees_progress_and_a_clean_line_at_the_end(self, tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
         program = "from hieropo._utils import progress; progress.PATIENCE = 0.0; from hieropo.cli import main; main()"
-        command = [sys.executable, "-c", program, "demo", "--splits", "12", "--json"]
+        command = [sys.executable, "-c", program, "demo", "--splits", "3", "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path)
         os.close(theirs)
         seen = b""
@@ -736,9 +736,9 @@ class TestStreams:
                 seen += part
         os.close(ours)
         out, _ = process.communicate(timeout=60)
-        assert b" of 12" in seen
+        assert b" of 3" in seen
         assert seen.endswith(b"\r\x1b[K")
-        assert json.loads(out)["splits"] == 12
+        assert json.loads(out)["splits"] == 3
 
 
 def test_a_watched_source_is_the_source(shop: Path) -> None:

@@ -185,7 +185,7 @@ def test_rows_that_were_learned_from_do_not_flatter_the_policy() -> None:
             }
         )
         columns = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p"}
-        learner = HierOPO(known=None, task_cov="isotropic", logging="random").fit(table, **columns)
+        learner = HierOPO(task_cov="isotropic", uncertainty="plug-in", logging="random").fit(table, **columns)
         found = learner.evaluate(table)
         assert found.learned_from == "yes"
         fitted.append(found.estimate("IPS").gain)
