@@ -10,8 +10,8 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,7 @@ class Stand:
         self.log, self.notes = write_log(folder, files, rows), folder / "notes"
         self.checkpoint, self.result = folder / "checkpoint", folder / "result"
         self.notes.touch()
-        started = time.perf_counter()
         self.whole()
-        self.seconds = time.perf_counter() - started
         self.expected = self.bits()
         self.reset()
 
@@ -166,6 +164,36 @@ def ended(number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
+def is_step(event: str) -> bool:
+    """Return True for an audit event of an operation on files."""
+    return event.startswith(("open", "os.", "shutil.", "fcntl.", "mmap.")) and event != "os.kill"
+
+
+def die_before(step: int, action: Callable[[], Any]) -> None:
+    """Run in this process, and kill it before its operation on files number ``step``."""
+    left = iter(range(step))
+
+    def kill(event: str, _: Any) -> None:
+        if is_step(event) and next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(kill)
+    action()
+
+
+def steps_of(action: Callable[[], Any], file: Path) -> int:
+    """Run in a process of its own, and return the number of its operations on files."""
+
+    def count() -> None:
+        events = []
+        sys.addaudithook(lambda event, _: events.append(event) if is_step(event) else None)
+        action()
+        file.write_text(str(len(events)))
+
+    assert ended(child(count)) == 0
+    return int(file.read_text())
+
+
 def killed_before_every_step(folder: Path) -> dict[str, Any]:
     """Kill a pass before its first operation on files, before its second, ...; each time go on and end."""
     stand = Stand(folder, files=2, rows=40, roles=PLAIN, lanes=1)
@@ -173,18 +201,7 @@ def killed_before_every_step(folder: Path) -> dict[str, Any]:
     status = -signal.SIGKILL
     while status == -signal.SIGKILL:
         stand.reset()
-        count = iter(range(steps))
-
-        def kill(event: str, _: Any, count: Iterator[int] = count) -> None:
-            counts = event.startswith(("open", "os.", "shutil.", "fcntl.", "mmap.")) and event != "os.kill"
-            if counts and next(count, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def die(kill: Any = kill) -> None:
-            sys.addaudithook(kill)
-            stand.whole()
-
-        status = ended(child(die))
+        status = ended(child(partial(die_before, steps, stand.whole)))
         assert ended(child(stand.tidy if stand.all_done() else stand.whole)) == 0
         same += stand.bits() == stand.expected
         reread = max(reread, stand.reread())
@@ -194,19 +211,22 @@ def killed_before_every_step(folder: Path) -> dict[str, Any]:
 
 
 def killed_at_random(folder: Path) -> dict[str, Any]:
-    """Kill passes at random moments, one after the other, until one gets through; do so several times."""
+    """Kill passes before random steps, one after the other, until one gets through; do so several times.
+
+    The others of three threads are then anywhere. The moments are steps and no times, so that a busy machine kills as
+    an idle one does.
+    """
     stand = Stand(folder, files=6, rows=20_000, roles=PLACED, lanes=3)
+    stand.reset()
+    steps = steps_of(stand.whole, folder / "steps")
     rng = random.Random(5)
     kills, same, reread = [], 0, 0
     for _ in range(3):
         stand.reset()
         killed = 0
         while True:
-            number = child(stand.whole)
-            if killed < 20:
-                time.sleep(rng.uniform(0.05, 0.6) * stand.seconds)
-                os.kill(number, signal.SIGKILL)
-            status = ended(number)
+            step = rng.randint(int(0.05 * steps), int(0.6 * steps))  # a pass from the beginning has them
+            status = ended(child(partial(die_before, step, stand.whole) if killed < 20 else stand.whole))
             if status != -signal.SIGKILL:
                 break
             killed += 1

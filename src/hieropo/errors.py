@@ -15,6 +15,10 @@ class InputError(HieropoError, ValueError):
     """Something handed in cannot be used as it is."""
 
 
+class NotFittedError(InputError, AttributeError):
+    """A learner was used before its fit; as that of scikit-learn it is a ValueError and an AttributeError."""
+
+
 class SchemaError(InputError):
     """A column is missing, named twice, renamed, or of a type that cannot play its role."""
 

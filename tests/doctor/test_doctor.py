@@ -1,12 +1,14 @@
 """Each finding is there in a log that has it, and not in one that has not; what stops is what `fit` refuses."""
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -677,3 +679,44 @@ def test_of_a_long_log_a_fit_looks_at_the_first_rows_of_each_part(tmp_path: Path
     mine = rules_incumbent.reaction_of(seen)
     assert mine is not None
     assert mine.z == pytest.approx(direct.facts["incumbent"]["reacts_to_rewards"]["z"])
+
+
+def test_roles_are_the_columns_of_the_log_where_context_columns_are_encoded() -> None:
+    device = np.resize(["phone", "desk", "tablet"], TASKS * EACH)
+    found = examined({**sound(), "device": device}, context=["device", "x"])
+    assert found.roles.context == ("device", "x")
+    assert "context device, x" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (["total"], "1 of 40 task ids is not a number"),
+        (["x", "y"], "2 of 40 task ids are not a number"),
+        ([], None),
+    ],
+)
+def test_a_few_ids_that_are_no_numbers_are_told_with_their_line(
+    tmp_path: Path, ids: list[str], words: str | None
+) -> None:
+    columns = sound()
+    store = columns["store"].astype(str).astype(object)
+    for number, other in enumerate(ids):
+        store[columns["store"] == number] = other
+    path = tmp_path / "log.csv"
+    pc.write_csv(pa.table({**columns, "store": store.tolist()}), path)
+    found = [each for each in examine(path, guess=False, **ROLES).findings if each.kind == "ids of two kinds"]
+    if words is None:
+        assert not found
+        return
+    assert words in found[0].text
+    first = int(np.isin(store, ids).argmax())
+    assert re.search(rf"{ids[0] if len(ids) == 1 else '[xy]'}.*Line {first + 2} of ", found[0].text)
+    with pytest.warns(hieropo.HieropoWarning, match="not a number, so all ids are text"):
+        HierOPO(task_cov="diag").fit(path, **{**ROLES, "time": None})
+
+
+def test_ids_that_are_texts_or_codes_are_of_one_kind() -> None:
+    for ids in (lambda s: f"store {s}", lambda s: f"{s:03}", lambda s: str(s) if s % 2 else f"x{s}"):
+        store = np.array([ids(each) for each in sound()["store"]])
+        assert "ids of two kinds" not in kinds(examined({**sound(), "store": store}))

@@ -11,13 +11,14 @@ import pytest
 from command_line import make_log
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.exceptions import SkipTestWarning
+from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
+import hieropo
 from hieropo import FlatOPO, HierOPO, InputError, PooledOPO, SchemaError
 
 LOG = make_log(1200)
@@ -183,3 +184,9 @@ def test_two_fits_are_equal_and_leave_settings_alone() -> None:
     first = estimator.fit(X, Y).predict(X).tolist()
     assert estimator.fit(X, Y).predict(X).tolist() == first
     assert estimator.get_params() == before
+
+
+def test_a_learner_before_its_fit_raises_as_those_of_scikit_learn_do() -> None:
+    with pytest.raises(hieropo.NotFittedError, match="not fitted yet") as raised:
+        learner().predict(X)
+    assert {hieropo.InputError, *NotFittedError.__bases__} <= set(type(raised.value).__mro__)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -35,6 +36,7 @@ from hieropo import (
     per_action,
     save_policy,
 )
+from hieropo.errors import NumericalError
 from hieropo.model.metadata import Metadata
 from hieropo.model.posterior import Posterior
 from hieropo.model.table import PosteriorTable
@@ -544,6 +546,17 @@ def test_parts_of_another_fit_are_not_saved_together(place: Path) -> None:
 def test_provenance_that_would_not_come_back_is_refused(provenance: Any, place: Path) -> None:
     with pytest.raises(InputError, match="provenance"):
         save_policy(LCBPolicy(fitted(["a"])), place, provenance=provenance)
+
+
+def test_numbers_that_are_not_finite_are_refused_with_their_cause(place: Path) -> None:
+    table = fitted(["x", "y"]).table()
+    far = replace(table, prior_means=np.full_like(table.prior_means, np.inf))
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(NumericalError, match="'prior' has a number that is not finite"),
+    ):
+        save_policy(LCBPolicy(far), place)
+    assert not place.exists()
 
 
 @pytest.mark.parametrize("key", [("a", frozenset()), "\ud800", np.datetime64("2024-01-01"), frozenset()])

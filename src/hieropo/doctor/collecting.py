@@ -61,6 +61,8 @@ class LogStatistics:
         Reason why levels or metadata cannot be used.
     mean_reward : float
         Mean of the usable rewards, by weights and sampling weights; NaN without any.
+    task_note : str or None
+        Reason of the source why the column of tasks is text.
     """
 
     name: str
@@ -83,6 +85,7 @@ class LogStatistics:
     origin: Array
     misplaced: str | None
     mean_reward: float
+    task_note: str | None = None
 
     @property
     def contexts_per_action(self) -> bool:
@@ -152,7 +155,9 @@ class Collector:
         choices_only: bool = False,
         most: int = MOST_CELLS,
         distinct: int = MOST,
+        task_note: str | None = None,
     ) -> None:
+        self._task_note = task_note
         self._name, self._roles, self._hashed = name, roles, hashed
         self._looker, self._time_kind = LenientReader(roles), time_kind
         self._looked_at, self._rows, self._usable = 0, 0, 0
@@ -313,7 +318,7 @@ class Collector:
             self._name, self._roles, self._looked_at, self._looked_at, self._rows, self._usable, tasks, actions,
             self._cells.collected(), self._numbers, self._extremes, tuple(self._faults.values()),
             self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed, contexts, self._origin,
-            self._misplaced, self._total / self._stand_for if self._stand_for else np.nan,
+            self._misplaced, self._total / self._stand_for if self._stand_for else np.nan, self._task_note,
         )  # fmt: skip
 
 

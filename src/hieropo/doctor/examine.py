@@ -1,6 +1,7 @@
 """From a log to its examination: one read, then the rules."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from hieropo._utils.blas_threads import one_blas_thread
@@ -15,7 +16,7 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.logs.arrow.schema import check_columns, guess_roles
+from hieropo.logs.arrow.schema import check_columns, guess_roles, note_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
@@ -58,7 +59,8 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     """
     source = open_log(log, lenient=True, rereadable=bool(roles.get("context")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
-    design = design_of(None, source, role_columns, lenient=True, holes=True)
+    named = role_columns
+    design = design_of(None, source, named, lenient=True, holes=True)
     source, role_columns = design.source, design.roles
     check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(
@@ -69,11 +71,14 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
     time = role_columns.time
     time_kind = None if time is None else source.schema.field(time).type
-    collector = Collector(source.name, role_columns, hashed, time_kind=time_kind)
+    task = role_columns.task
+    note = note_of(source.schema.field(task)) if isinstance(task, str) else None
+    collector = Collector(source.name, role_columns, hashed, time_kind=time_kind, task_note=note)
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:
-        return examined(collector.collected(), tuple(guesses))
+        examination = examined(collector.collected(), tuple(guesses))
+    return replace(examination, roles=replace(examination.roles, context=named.context))
 
 
 def _guessed(guess: bool) -> tuple[str, ...]:  # noqa: FBT001
@@ -110,7 +115,7 @@ def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | 
     yield from rules_values.faults(stats)
     yield from rules_values.reward(stats)
     yield from rules_features.features(stats)
-    yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles)
+    yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles, stats.task_note)
     if stats.roles.action is not None:
         yield from rules_tasks.few_or_many_actions(stats.roles.action, stats.actions.values, stats.usable)
     yield from rules_tasks.chosen(stats)

@@ -28,7 +28,14 @@ from hieropo.rows.batches import Roles
 
 
 def of_moments(
-    moments: Moments, features: FeatureMap, roles: Roles, *, learning: bool, listed: bool, varied: bool
+    moments: Moments,
+    features: FeatureMap,
+    roles: Roles,
+    *,
+    learning: bool,
+    listed: bool,
+    varied: bool,
+    task_note: str | None = None,
 ) -> Iterator[Finding]:
     """Yield findings about moments.
 
@@ -43,13 +50,15 @@ def of_moments(
         True where the actions are those of the log, not of a feature map that the user gave.
     varied : bool
         True where the pass saw different rewards; sums cannot tell where rewards are far from 0.
+    task_note : str, optional
+        The reason why the column of tasks is text, of the source.
     """
     constant = None if varied else constant_reward(moments)
     if constant is not None and learning and moments.n_rows > 1:
         yield rules_values.constant(roles.reward, constant)
     if learning:
         rows = moments.rows.reshape(len(moments), -1).sum(axis=1)
-        findings = rules_tasks.tasks(rows, moments.tasks, roles)
+        findings = rules_tasks.tasks(rows, moments.tasks, roles, task_note)
         yield from (each for each in findings if each.kind != "one task")  # learning warns of that itself
     gram = _contexts(moments, features)
     if gram is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from hieropo._utils.arrays import Codes
 from hieropo.doctor.collecting import Collector, LogStatistics
 from hieropo.logs.arrow.log_source import LogSource, Part
+from hieropo.logs.arrow.schema import note_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.passes.checked_rows import CheckedRows
 from hieropo.rows.batches import Roles
@@ -50,6 +51,8 @@ class PassStatistics:
         kinds = {column: self._source.schema.field(column).type for column in self._roles.columns}
         self._hashed = tuple(column for column, kind in kinds.items() if is_hashable(kind))
         self._time_kind = None if self._roles.time is None else kinds[self._roles.time]
+        task = self._roles.task
+        self._task_note = note_of(self._source.schema.field(task)) if isinstance(task, str) else None
         self._total = self.collector()
         total = sum(part.n_rows for part in parts)
         self._quotas = [self._most if not total else -(-self._most * part.n_rows // total) for part in parts]
@@ -62,7 +65,7 @@ class PassStatistics:
         """Return an empty collector for a part."""
         return Collector(
             self._source.name, self._roles, self._hashed, time_kind=self._time_kind, choices_only=True,
-            most=MOST_CELLS, distinct=MOST_DISTINCT,
+            most=MOST_CELLS, distinct=MOST_DISTINCT, task_note=self._task_note,
         )  # fmt: skip
 
     def done(self, number: int, rows: int, part: tuple[Collector, Ids, Ids]) -> None:

@@ -36,7 +36,7 @@ def turns(
         The context as the feature map reads it.
     context : mapping, array or None
         The context as the user gave it.
-    moments : Moments or Moments
+    moments : Moments
     mask : (1, K) bool or None
         Eligible actions.
     choice : id

@@ -18,7 +18,7 @@ from hieropo.decisions.decisions import Decisions
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import RequestReader
-from hieropo.errors import InputError
+from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
@@ -88,7 +88,7 @@ class Fitted:
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):
-            raise InputError(
+            raise NotFittedError(
                 f"This {type(self).__name__} is not fitted yet; call fit(log, task=..., reward=...) first."
             )
         return self.policy_

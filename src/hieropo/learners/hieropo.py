@@ -451,7 +451,10 @@ class HierOPO(Fitted, Estimator):
         learning, listed = self._shares and self.known is None, not isinstance(self.features, FeatureMap)
         collected = self._collected
         varied = collected is not None and collected.reward.kind != "constant"
-        yield from of_moments(moments, features, roles, learning=learning, listed=listed, varied=varied)
+        note = None if collected is None else collected.task_note
+        yield from of_moments(
+            moments, features, roles, learning=learning, listed=listed, varied=varied, task_note=note
+        )
         if collected is not None:
             yield from of_rows(collected, settings.coefficients(features))
 

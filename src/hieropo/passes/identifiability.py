@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from hieropo._utils.packed import unpack
 from hieropo._utils.text import thousands
-from hieropo.errors import NumericalError
+from hieropo.errors import InputError, NumericalError
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.statistics import Moments
 
 _SHOWN = 6
+_LARGE, _SMALL = 1e12, 1e-60  # sizes of values beyond which a failed estimation is due to them
 
 
 class Undetermined(NamedTuple):
@@ -116,19 +117,45 @@ def explained(moments: Moments, features: FeatureMap) -> Iterator[None]:
     Raises
     ------
     NumericalError
-        Always, in place of numpy's own error.
+        In place of numpy's own error, and of errors that come of values of an extreme size.
     """
     try:
         yield
-    except NumericalError:
-        refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
-        raise
     except np.linalg.LinAlgError as error:
+        _refuse_extreme(moments, features, error)
         refuse_undetermined(moments, features, tolerance=1e-5)
         raise NumericalError(
             f"A factorization failed ({error}), though {thousands(moments.n_rows)} rows determine all {features.dim} "
             "coefficients. Try task_cov='diag', or leave out columns that hardly vary."
         ) from error
+    except (NumericalError, InputError) as error:
+        _refuse_extreme(moments, features, error)
+        if isinstance(error, NumericalError):
+            refuse_undetermined(moments, features, tolerance=1e-9)  # says the same by name
+        raise
+
+
+def _refuse_extreme(moments: Moments, features: FeatureMap, error: Exception) -> None:
+    """Raise NumericalError for an error that comes of values of an extreme size, which it names."""
+    p = moments.unit_dim
+    total = np.diagonal(unpack(moments.unit_sums.sum(axis=0), p + 2))
+    width, first = len(features.columns) + _intercept(features), _intercept(features)
+    squares = {
+        f"Column {column!r} has": total[:p].reshape(-1, width)[:, first + k].sum()
+        for k, column in enumerate(features.columns)
+    }
+    for subject, square in {**squares, "The rewards have": total[p]}.items():
+        size = float(np.sqrt(square / total[p + 1]))
+        if size > _LARGE or 0.0 < size < _SMALL:
+            raise NumericalError(
+                f"{subject} values of about {size:.1g}, so that products of their powers leave the range of a float64: "
+                f"{error} Write the values in another unit, so that they are near 1. If such a value stands for a "
+                "missing one, drop these rows."
+            ) from error
+
+
+def _intercept(features: FeatureMap) -> int:
+    return int(getattr(features, "intercept", False))
 
 
 def _cause(rows: float, size: NDArray[np.float64], concerned: NDArray[np.int64], features: FeatureMap) -> str:

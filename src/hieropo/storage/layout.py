@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.packed import pack
-from hieropo.errors import ArtifactError
+from hieropo.errors import ArtifactError, NumericalError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
@@ -74,12 +74,25 @@ def encode(document: dict[str, Any]) -> bytes:
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
         A value is not JSON.
+    NumericalError
+        A number is not finite; names its entry.
     """
-    entries = [f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()]
+    entries = [f" {json.dumps(key)}: {_encoded(key, value)}" for key, value in document.items()]
     body = ("{\n" + ",\n".join(entries)).encode()
     return body + _closing(body)
+
+
+def _encoded(key: str, value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise NumericalError(
+            f"The entry {key!r} has a number that is not finite, and nothing was written. Values of the log are so "
+            "large or so small that products of their powers leave the range of a float64. Write its columns in units "
+            "in which values are near 1, and fit again."
+        ) from error
 
 
 def _closing(body: bytes) -> bytes:

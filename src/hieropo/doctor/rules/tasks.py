@@ -5,6 +5,7 @@ from math import comb
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
@@ -14,6 +15,7 @@ from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action
+from hieropo.logs.formats.text_types import text_numbers
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import plain
 
@@ -24,6 +26,7 @@ _SINGLE = (
 )
 _FEW_TASKS = 5  # below it a variance between tasks has fewer than four degrees of freedom
 _HALF = 0.5
+_FEW_OTHERS = 0.1  # share of ids that are no numbers, up to which these are taken for mistakes
 _FEW_ROWS = 10  # rows that say little about the shares of actions
 _EXPECTED = 20.0  # expected rows of an action in a task; a count of 0 is then not random (e^-20)
 _SHOWN = 3
@@ -34,8 +37,11 @@ _FOLDS, _LOST = (
 _RARE = 10.0  # ratio of the mean number of rows of an action to that of a rare one
 
 
-def tasks(rows: Rows, ids: NDArray[Any], roles: Roles) -> Iterator[Finding]:
-    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,); none without a task column."""
+def tasks(rows: Rows, ids: NDArray[Any], roles: Roles, note: str | None = None) -> Iterator[Finding]:
+    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,); none without a task column.
+
+    ``note`` is the source's reason why the column of ids is text, with the line of the value.
+    """
     ids, rows, column = ids[rows > 0], rows[rows > 0], roles.task_name
     if not rows.size or roles.task is None:
         return
@@ -50,6 +56,7 @@ def tasks(rows: Rows, ids: NDArray[Any], roles: Roles) -> Iterator[Finding]:
             "note", "few tasks", place, f"There are {rows.size} tasks: too few to estimate their variation well.",
             "Use predictions for new tasks with care.",
         )  # fmt: skip
+    yield from _ids_of_two_kinds(rows, ids, column, note)
     single = float(np.mean(rows == 1))
     if rows.size > _FEW_ROWS and single >= _SINGLE:
         yield Finding(
@@ -65,6 +72,24 @@ def tasks(rows: Rows, ids: NDArray[Any], roles: Roles) -> Iterator[Finding]:
             f"Task {task!r} has {percent(rows.max() / rows.sum())} of all rows.",
             "Is it a catch-all, such as an unknown id? Then leave it out.",
         )  # fmt: skip
+
+
+def _ids_of_two_kinds(rows: Rows, ids: NDArray[Any], column: str, note: str | None) -> Iterator[Finding]:
+    """Yield a finding where nearly all ids are numbers as text, and a few are not."""
+    if not all(isinstance(each, str) for each in ids):
+        return
+    wrong = np.flatnonzero(text_numbers(pa.array(ids.tolist(), pa.large_string())).wrong)
+    if not 0 < wrong.size <= _FEW_OTHERS * ids.size:
+        return
+    first = int(wrong[0])
+    yield Finding(
+        "limits", "ids of two kinds", f"column {column!r}",
+        f"{wrong.size:,} of {ids.size:,} task ids {agreeing(wrong.size, 'is', 'are')} not a number, so all ids are "
+        f"text: {ids[first]!r}, with {counted(float(rows[first]), 'row')}."
+        f"{'' if note is None else f' {note}'}",
+        "Is it a header, a total or a missing value? Leave its rows out, or requests with numbers as ids will not be "
+        "of known tasks.",
+    )  # fmt: skip
 
 
 def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: float) -> Iterator[Finding]:

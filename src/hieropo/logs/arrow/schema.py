@@ -180,6 +180,12 @@ def _wrong_type(field: pa.Field, role: str, name: str) -> str:
     )
 
 
+def note_of(field: pa.Field) -> str | None:
+    """Return the reason of the type of a column that was read from text; None without one."""
+    note = (field.metadata or {}).get(NOTE.encode())
+    return None if note is None else note.decode()
+
+
 def _article(role: str) -> str:
     text = "list of eligible actions" if role == "eligible" else role
     return f"an {text}" if text[0] in "aeiou" else f"a {text}"
