@@ -53,7 +53,8 @@ API = {
         "Posterior", "condition", "estimate", "estimate_levels", "Estimate",
     ),
     "Errors": (
-        "HieropoError", "HieropoWarning", "InputError", "LogError", "SchemaError", "MismatchError", "NumericalError",
+        "HieropoError", "HieropoWarning", "InputError", "LogError", "SchemaError", "MismatchError",
+        "NotFittedError", "NumericalError",
         "ArtifactError", "UnknownActionError", "UnknownTaskError",
     ),
 }  # fmt: skip

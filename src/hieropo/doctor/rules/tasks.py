@@ -5,7 +5,6 @@ from math import comb
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
@@ -15,7 +14,7 @@ from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action
-from hieropo.logs.formats.text_types import text_numbers
+from hieropo.logs.formats.text_types import are_no_numbers
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import plain
 
@@ -78,7 +77,7 @@ def _ids_of_two_kinds(rows: Rows, ids: NDArray[Any], column: str, note: str | No
     """Yield a finding where nearly all ids are numbers as text, and a few are not."""
     if not all(isinstance(each, str) for each in ids):
         return
-    wrong = np.flatnonzero(text_numbers(pa.array(ids.tolist(), pa.large_string())).wrong)
+    wrong = np.flatnonzero(are_no_numbers(ids.tolist()))
     if not 0 < wrong.size <= _FEW_OTHERS * ids.size:
         return
     first = int(wrong[0])

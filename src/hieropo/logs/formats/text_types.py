@@ -6,7 +6,7 @@ be ids: those with leading zeros, and whole numbers that a float would round.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -61,6 +61,11 @@ def text_numbers(texts: pa.Array) -> TextNumbers:
     )
     is_rounded = pc.and_not(is_rounded, exact)
     return TextNumbers(values, _mask(texts.is_null()), _mask(pc.invert(is_number_text)), _mask(is_rounded))
+
+
+def are_no_numbers(texts: Sequence[str]) -> Mask:
+    """Return which texts (n,) are no numbers, and do not stand for a missing value."""
+    return text_numbers(pa.array(texts, pa.large_string())).wrong
 
 
 def text_columns(batch: pa.RecordBatch, roles: Roles) -> list[str]:
