@@ -456,6 +456,7 @@ def test_requests_of_some_new_tasks_are_not_warned_about():
     assert [part.unseen for part in decide(found.policy_, requests, task="store")] == [1]
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_columns_of_an_extreme_size_are_named_where_a_fit_fails():
     huge = pa.table(log(age=lambda _, value: value * 1e40))
     with pytest.raises(NumericalError, match="Column 'age' has values of about 4e\\+41, so that"):
