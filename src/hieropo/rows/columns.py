@@ -278,7 +278,10 @@ def contexts(
         array: Array = table.astype(np.float64, copy=False)
     else:
         array = np.column_stack([numbers(table[:, j], name, first_row) for j, name in enumerate(columns)])
-    for j in np.flatnonzero(~np.isfinite(array).all(axis=0)).tolist():
+    finite = np.isfinite(array)
+    if finite.all():  # many times faster than by column
+        return array
+    for j in np.flatnonzero(~finite.all(axis=0)).tolist():
         NumberColumn(array[:, j], columns[j], first_row).check(RULES["context"][:1])
     return array
 
