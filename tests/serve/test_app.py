@@ -127,6 +127,7 @@ def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
     assert hostile.post("/v1/decide:batch", json=[BODY] * 11).status_code == 413
     assert hostile.post("/v1/decide:batch", json=[]).json() == {"decisions": []}
     assert hostile.get("/v1/decide").status_code == 405
+    assert hostile.put("/v1/policies").headers["allow"] == "GET, HEAD, POST"
     assert hostile.get("/nothing").status_code == 404
     assert hostile.get("/livez", headers={"host": "evil.example"}).status_code == 200
     assert hostile.post("/v1/decide", json=BODY, headers={"host": "evil.example"}).status_code == 403

@@ -14,6 +14,7 @@ from hieropo.cli.commands.demo import demo_command
 from hieropo.cli.commands.doctor import doctor_command
 from hieropo.cli.commands.evaluate import evaluate_command
 from hieropo.cli.commands.explain import explain_command
+from hieropo.cli.commands.export import export_group
 from hieropo.cli.commands.fit import fit_command
 from hieropo.cli.commands.inspect import inspect_command
 from hieropo.cli.commands.join import join_command
@@ -62,6 +63,7 @@ main.add_command(serve_command)
 main.add_command(status_command)
 main.add_command(join_command)
 main.add_command(convert_command)
+main.add_command(export_group)
 main.add_command(demo_command)
 main.add_command(compile_command)
 main.add_command(reproduce_group)

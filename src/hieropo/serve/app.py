@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -341,20 +341,29 @@ def make_app(service: Service, keys: Keyring, *, on_stop: Callable[[], None] | N
         Route(path, edge.guarded(path, handler, role), methods=[method])
         for method, path, handler, role in table
     ]
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _not_routed})
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _refusal(routes)})
 
 
-async def _not_routed(_: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    headers = dict(getattr(error, "headers", None) or {})
-    details = {
-        404: "There is no such path. GET /openapi.json lists the paths.",
-        405: "The path has other methods.",
-    }
-    titles = {404: "Not found", 405: "Method not allowed"}
-    return problem(
-        status, titles.get(status, "Refused"), details.get(status, "The request was refused."), headers
-    )
+def _refusal(routes: Sequence[Route]) -> Handler:
+    """Return the handler of requests without a route; a path with other methods lists all of them."""
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        headers = dict(getattr(error, "headers", None) or {})
+        if status == 405:
+            path = request.scope["path"]
+            methods = {
+                method for route in routes if route.path_regex.match(path) for method in route.methods or ()
+            }
+            headers = {"allow": ", ".join(sorted(methods))}
+        details = {
+            404: "There is no such path. GET /openapi.json lists the paths.",
+            405: "The path has other methods.",
+        }
+        titles = {404: "Not found", 405: "Method not allowed"}
+        return problem(status, titles.get(status, "Refused"), details.get(status, "It was refused."), headers)
+
+    return refuse  # type: ignore[return-value]  # starlette hands an error over too
 
 
 async def _timer(service: Service) -> None:
