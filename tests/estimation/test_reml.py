@@ -282,7 +282,7 @@ def test_the_flat_prior_has_the_usual_size() -> None:
     moments = draw(4, 200, 20)
     flat = empirical_flat(estimate(moments).hierarchy, moments)
     np.testing.assert_allclose(np.diagonal(flat.task_cov), np.diagonal(COV) + np.array([1, 4, 9]), rtol=0.3)
-    assert flat.known_mean
+    assert not flat.hyper.cov.any()
 
 
 def test_the_quadratic_is_minimised_over_the_cone() -> None:

@@ -204,7 +204,7 @@ def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | Non
     about["actions"] = [
         {"action": action, **reward} for action, reward in zip(features.actions, rewards, strict=True)
     ]
-    ungated = policy.policy if isinstance(policy, GatedPolicy) else policy
+    ungated = policy.ungated
     about["choice"] = ungated.choose(task, context).action
     if isinstance(policy, GatedPolicy) and not policy.passes([task])[0]:
         about["choice"], about["kept_for_the_incumbent"] = _plain(policy.incumbent), True

@@ -521,7 +521,7 @@ def _alike(evaluation: "Evaluation") -> list[Block]:
 
 
 def _new_task(evaluation: "Evaluation") -> str:
-    policy = evaluation.policy.policy if isinstance(evaluation.policy, GatedPolicy) else evaluation.policy
+    policy = evaluation.policy.ungated
     if isinstance(evaluation.policy, GatedPolicy):
         return "A task that is not in the log is left to the incumbent, since no probability of harm is known for it."
     if policy.unseen == "error":

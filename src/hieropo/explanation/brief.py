@@ -55,7 +55,7 @@ def briefs(
     UnknownTaskError
         A task is not in the log.
     """
-    acting = policy.policy if isinstance(policy, GatedPolicy) else policy
+    acting = policy.ungated
     features, moments = acting.features, posterior.moments
     if features is None or len(features.actions or ()) < 2 or not len(tasks):
         return ()

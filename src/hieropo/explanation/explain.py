@@ -67,7 +67,7 @@ def explain(
     SchemaError
         A column of ``log`` is missing or cannot play its role.
     """
-    acting = policy.policy if isinstance(policy, GatedPolicy) else policy
+    acting = policy.ungated
     features, moments = acting.features, posterior.moments
     if features is None:
         raise InputError(

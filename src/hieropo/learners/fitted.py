@@ -251,7 +251,7 @@ class Fitted:
             The task is not in the log.
         """
         policy = self._fitted()
-        table: Any = (policy.policy if isinstance(policy, GatedPolicy) else policy).table
+        table: Any = policy.table
         rows = None if task is None else table.keys.require([task])
         return coefficient_table(table, self.features_.names, self.roles_.task, rows)
 

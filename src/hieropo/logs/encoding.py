@@ -535,11 +535,6 @@ def encoded_texts(features: Any, texts: Mapping[str, str]) -> Array:
     return np.asarray(context_matrix(batch, features.columns, 0)[0])
 
 
-def unknown_levels(source: LogSource) -> dict[str, int]:
-    """Return the number of rows read so far with a level that has no column of its own, by column of the log."""
-    return dict(source.encoder.unknown) if isinstance(source, EncodedSource) else {}
-
-
 def stated_types(log: LogSource, features: Any) -> dict[str, str]:
     """Return the types that columns of a text file need, where it was read with other types than the log had.
 

@@ -125,11 +125,6 @@ class Hierarchy:
         """The number of coefficients of the root: d, and those of the metadata."""
         return self.dim if self.metadata is None else self.metadata.root_dim(self.dim)
 
-    @property
-    def known_mean(self) -> bool:
-        """True where mu is known: its hyper-prior has no variance."""
-        return self.hyper is not None and not self.hyper.cov.any()
-
     def flat(self) -> "Hierarchy":
         """Return the prior of FlatOPO, no sharing: theta_s ~ N(mu_q, Sigma_0 + ... + Sigma_q) independently.
 

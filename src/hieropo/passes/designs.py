@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.errors import LogError, SchemaError
 from hieropo.features.terms.learned import LearnedTerm, LearnedTerms
 from hieropo.features.terms.learning import Resolved, SourceColumn, declared_times, learn, resolve
 from hieropo.features.terms.parsing import terms_of
@@ -253,13 +253,3 @@ def _map(
     taken = tuple(column for role, column in roles.items() if role != "context")
     intercept = roles.action is None or choice == "columns"
     return learn(terms, resolved, columns, statistics, effects=effects, intercept=intercept, taken=taken)
-
-
-def refuse_other_context(features: Any, context: Sequence[str]) -> None:
-    """Raise InputError where named context columns are not those that a feature map reads."""
-    sources = sources_of(features)
-    if tuple(context) not in (sources, tuple(features.columns)):
-        raise InputError(
-            f"context={list(context)} differs from the columns {list(sources)} that the features read. Leave context "
-            "out."
-        )

@@ -79,6 +79,11 @@ class GatedPolicy:
         return f"GatedPolicy({self.policy!r}, <{passed}>, max_harm={self.max_harm!r})"
 
     @property
+    def ungated(self) -> LCBPolicy:
+        """Return the policy without the gate."""
+        return self.policy
+
+    @property
     def table(self) -> PosteriorTable:
         """Return the posterior table of the policy."""
         return self.policy.table

@@ -141,6 +141,11 @@ class LCBPolicy:
         put(self, "features", features)
         put(self, "unseen", unseen)
 
+    @property
+    def ungated(self) -> "LCBPolicy":
+        """Return this policy, as a policy with a gate returns the one without it."""
+        return self
+
     def __repr__(self) -> str:
         return (
             f"LCBPolicy(<{counted(len(self.table.keys), 'task')}, dimension {self._marginals.dim}>, {self.features!r}, "

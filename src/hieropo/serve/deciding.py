@@ -188,7 +188,7 @@ class Engine:
         self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
     ) -> Scores:
         policy = self.policy
-        inner = policy.policy if isinstance(policy, GatedPolicy) else policy
+        inner = policy.ungated
         keys = policy.table.keys
         ids = id_array(tasks)
         located = np.asarray(keys.locate(ids), dtype=np.int64)
@@ -221,7 +221,7 @@ class Engine:
         )
         (batch,) = RequestReader(TableSource(table, "request"), columns, strict=False).batches()
         policy = self.policy
-        inner = policy.policy if isinstance(policy, GatedPolicy) else policy
+        inner = policy.ungated
         answers = answer(inner, batch, self._new_tasks, top=top, strict=False)
         refused: dict[int, HieropoError] = {}
         for fault in answers.faults:

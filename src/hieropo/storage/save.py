@@ -75,7 +75,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     MismatchError
         Policy, moments and hierarchy are not of the same fit.
     """
-    gate, policy = (policy, policy.policy) if isinstance(policy, GatedPolicy) else (None, policy)
+    gate, policy = policy if isinstance(policy, GatedPolicy) else None, policy.ungated
     _check_parts(policy, moments, hierarchy, None if hyper_uncertainty is not None else hyper)
     document = _describe(policy, moments, hierarchy, hyper)
     if hyper_uncertainty is not None:

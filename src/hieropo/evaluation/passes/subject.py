@@ -74,7 +74,7 @@ class Subject:
     @property
     def plain(self) -> LCBPolicy:
         """The policy without its gate."""
-        return self.policy.policy if isinstance(self.policy, GatedPolicy) else self.policy
+        return self.policy.ungated
 
     def covering(self, keys: Keys) -> TaskPosterior:
         """Return the posterior of these tasks too; tasks unknown to the policy are new tasks."""

@@ -186,11 +186,6 @@ class CrossedHierarchy:
         """K."""
         return int(self.noise_var.size)
 
-    @property
-    def without_effect(self) -> bool:
-        """True where actions have no effect: A = M = 0."""
-        return not (self.action_cov.any() or self.interaction_cov.any())
-
 
 UNTOLD = 16.0  # noise variance of an action whose rows do not tell it, in units of the common one
 _COVS = ("action_cov", "level_cov", "interaction_cov")
