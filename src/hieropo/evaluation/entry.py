@@ -284,7 +284,7 @@ def _comparing(
     for policy in named:
         rivals[policy.name] = policy.rival(keys)
         notes[policy.name] = "as given; it is flattered by rows that it was learned from"
-    return Comparing(rivals, notes, first.low, options.seed)
+    return Comparing(rivals, notes, first.low, options.seed, int(first.counts.sum()))
 
 
 def _separate(rests: Sequence[Moments], features: FeatureMap, keys: Keys, pooled: Sequence[Array]) -> Rival:

@@ -570,8 +570,13 @@ def refuse_overflow(keys: Keys, sums: Array) -> None:
         )
 
 
-def add_rows(codes: Codes, phi: Array, reward: Array, factors: Array, sums: Array) -> None:
-    """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2); factors w (n,), or empty for 1."""
-    backend.statistics(codes.size * sums.shape[1]).accumulate(
+def add_rows(
+    codes: Codes, phi: Array, reward: Array, factors: Array, sums: Array, *, expected: int = 0
+) -> None:
+    """Add w z z' of rows to ``sums`` (m, (d + 2)(d + 3) / 2); factors w (n,), or empty for 1.
+
+    ``expected`` is the least number of rows of all calls, where that is known: it decides about the backend.
+    """
+    backend.statistics(max(codes.size, expected) * sums.shape[1]).accumulate(
         normalised(codes), normalised(phi), normalised(reward), normalised(factors), sums
     )

@@ -224,7 +224,7 @@ class OffPolicySums:
                 raise InputError(f"{name}={grid}. Give one or more positive numbers.")
             setattr(self, name, grid)
         columns = len(_FIRST) + len(self.switch) + len(self.shrink) + len(self.smoothing) + int(self.sampled)
-        self._total = Accumulator(columns)
+        self._total = Accumulator(columns, expected=int(self.rows))
         self._groups, self._top = np.zeros((_GROUPS, columns + 2)), np.zeros(0)
 
     def add(
@@ -306,11 +306,8 @@ class OffPolicySums:
 
     def _group(self, z: Array) -> None:
         """Add rows to the groups in turn, continuing where the last batch ended."""
-        start = self._seen % _GROUPS
+        add_in_turn(self._groups, self._seen, z)
         self._seen += len(z)
-        padded = np.zeros((-(-(start + len(z)) // _GROUPS) * _GROUPS, z.shape[1]))
-        padded[start : start + len(z)] = z
-        self._groups += padded.reshape(-1, _GROUPS, z.shape[1]).sum(axis=0)
 
     def _check(self, r: Array, p: Array, pi: Array, q: Array, v: Array) -> None:
         for name, values in (("reward", r), ("pscore", p), ("target", pi), ("q_taken", q), ("v_target", v)):
@@ -338,6 +335,14 @@ class OffPolicySums:
             self._total.moments(), self.switch, self.shrink, self.smoothing, self.low, self.high,
             self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor,
         )  # fmt: skip
+
+
+def add_in_turn(groups: Array, start: int, values: Array) -> None:
+    """Add values (n, k) to groups (g, k) in turn, the first to group ``start`` modulo g."""
+    count, first = len(groups), start % len(groups)
+    padded = np.zeros((-(-(first + len(values)) // count) * count, values.shape[1]))
+    padded[first : first + len(values)] = values
+    groups += padded.reshape(-1, count, values.shape[1]).sum(axis=0)
 
 
 def _refuse(bad: NDArray[np.bool_], values: Array, name: str, reason: str, error: type[InputError]) -> None:

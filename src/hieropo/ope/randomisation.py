@@ -213,8 +213,18 @@ def _rotated(rows: Rows, columns: Array, draws: int, rng: np.random.Generator) -
             rotations[0] = 0  # the log itself
         row = offset_in_stratum + rotations[:, row_stratum]
         row -= np.where(row >= size, size, 0)
-        yield cells.statistics(np.add.reduceat(values[begin + row], cell_starts, axis=1), rows_in_cell)
+        yield cells.statistics(_sums_of_runs(values, begin + row, cell_starts), rows_in_cell)
         done += some
+
+
+def _sums_of_runs(values: Array, rows: Codes, starts: Codes) -> Array:
+    """Return sums (b, r, q) of the values (n, q) at rows (b, n) over r runs of the columns of ``rows``."""
+    from scipy.sparse import csr_array
+
+    b, n = rows.shape
+    pointers = np.append((n * np.arange(b)[:, None] + starts).ravel(), b * n)
+    picked = csr_array((np.ones(b * n), rows.ravel(), pointers), shape=(b * starts.size, n))
+    return np.asarray(picked @ values).reshape(b, starts.size, values.shape[1])
 
 
 def _drawn(

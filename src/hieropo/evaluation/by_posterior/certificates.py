@@ -19,9 +19,11 @@ under it evaluated, before the rows are observed. This is a preposterior analysi
 Statistical Decision Theory, 1961).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,9 +45,13 @@ __all__ = ["Certificates", "ValueDistributions", "certificates", "rows_needed", 
 _MAX_NUMBERS = 2**20  # in one array of advantages
 _MAX_COV_NUMBERS = 2**25  # in the covariances of tasks under all hierarchies
 _FEW_COLUMNS = 16  # up to which eigenvectors cost less than the rest of a task
+_AT_ONCE = 8  # tasks whose normals are drawn before they are multiplied
 _FUTURES = 128  # draws of the future posterior mean
 _DRAWS = 400  # of theta_s given each of them
 _MAX_ROWS = 2.0**50  # above which no number of rows is taken to be enough
+
+
+T = TypeVar("T")
 
 
 class Certificates(NamedTuple):
@@ -113,28 +119,67 @@ def certificates(  # noqa: PLR0913 - posterior, contexts, policy and draws
             f"Context {ineligible[0]}: action {codes[ineligible[0]]} was chosen and is not eligible, so that its "
             "loss is not defined. Do mask and chosen come from the same rows?"
         )
-    w, values = posterior.weights, []
-    root_of = square_roots if posterior.dim <= _FEW_COLUMNS else pivoted_roots
-    n_actions = contexts.phi.shape[1]
-    for means, covs, task_contexts in _by_task(posterior, contexts):
-        counts = rng.multinomial(n_samples, w / w.sum())
-        normals = rng.standard_normal((n_samples, means.shape[1]))
-        roots, ends = root_of(covs), np.append(0, np.cumsum(counts))
+    w, values = posterior.weights, list[float]()
+    work = _Losses(contexts, codes, square_roots if posterior.dim <= _FEW_COLUMNS else pivoted_roots, rank)
+    waiting: Future[list[float]] | None = None
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # normals are drawn one after the other, meanwhile others are multiplied
+        for some in _batched(_by_task(posterior, contexts), _AT_ONCE):
+            draws = []
+            for means, covs, task_contexts in some:
+                counts = rng.multinomial(n_samples, w / w.sum())
+                normals = rng.standard_normal((n_samples, means.shape[1]))
+                draws.append(_Draws(means, covs, task_contexts, counts, normals))
+            if waiting is not None:
+                values.extend(waiting.result())
+            waiting = pool.submit(work.quantiles, draws)
+        if waiting is not None:
+            values.extend(waiting.result())
+    return Certificates(contexts.tasks, np.array(values, dtype=np.float64))
+
+
+class _Draws(NamedTuple):
+    """Means (H, d) and covariances (H, d, d) of a task, its contexts, draws of each hierarchy (H,), normals (n, d)."""
+
+    means: Array
+    covs: Array
+    contexts: Codes
+    counts: Codes
+    normals: Array
+
+
+class _Losses(NamedTuple):
+    """Losses of the actions ``codes`` (n,) that were chosen in some contexts; their quantile has a ``rank``."""
+
+    contexts: "_Contexts"
+    codes: Codes
+    root_of: Callable[[Array], Array]
+    rank: int
+
+    def quantiles(self, draws: "Sequence[_Draws]") -> list[float]:
+        """Return the quantile of the losses of each of some tasks."""
+        return [float(np.partition(self.of(some), self.rank)[self.rank]) for some in draws]
+
+    def of(self, draws: _Draws) -> Array:
+        """Return the loss of each draw (n,) of one task."""
+        contexts, codes, normals = self.contexts, self.codes, draws.normals
+        n_samples, n_actions = len(normals), contexts.phi.shape[1]
+        roots, ends = self.root_of(draws.covs), np.append(0, np.cumsum(draws.counts))
         losses = np.zeros(n_samples)
-        for part in _pieces_of(task_contexts, n_actions * n_samples):
+        for part in _pieces_of(draws.contexts, n_actions * n_samples):
             # the chosen action has no advantage over itself, and neither has an action that is not eligible
             others = (codes[part, None] + np.arange(1, n_actions)) % n_actions
             differences = contexts.phi[part[:, None], others] - contexts.phi[part, codes[part]][:, None]
             differences[~contexts.mask[part[:, None], others]] = 0.0
-            flat = differences.reshape(-1, means.shape[1])
+            flat = differences.reshape(-1, normals.shape[1])
             advantage = np.empty((len(flat), n_samples))
-            for mean, root, first, last in zip(means, roots, ends, ends[1:], strict=False):
+            for mean, root, first, last in zip(draws.means, roots, ends, ends[1:], strict=False):
                 np.matmul(flat @ root, normals[first:last].T, out=advantage[:, first:last])
                 advantage[:, first:last] += (flat @ mean)[:, None]
             by_action = advantage.reshape(*others.shape, n_samples)
             losses += contexts.weight[part] @ by_action.max(axis=1, initial=0.0)
-        values.append(np.partition(losses, rank)[rank])
-    return Certificates(contexts.tasks, np.array(values, dtype=np.float64))
+        return losses
 
 
 def rows_needed(  # noqa: PLR0913 - posterior, contexts, policy and draws
@@ -266,6 +311,13 @@ class _Contexts:
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(tasks.size + 1))
         return cls(task_rows, features, allowed, counts / sums[codes], order, tasks.astype(np.int64), starts)
+
+
+def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of ``size`` items; the last may be shorter."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some
 
 
 def _rank(level: float, n_samples: int) -> int:

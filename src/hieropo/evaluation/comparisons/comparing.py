@@ -22,7 +22,7 @@ from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
 from hieropo.evaluation.passes.judging import ActionFeatures, Rows
 from hieropo.evaluation.passes.propensity import Propensity
 from hieropo.moments.accumulation import Accumulator
-from hieropo.ope.off_policy import OffPolicySums
+from hieropo.ope.off_policy import OffPolicySums, add_in_turn
 from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
 
 _GROUPS = 101
@@ -37,6 +37,8 @@ class RowPredictions(NamedTuple):
         The judge of each row, and the action that it chooses.
     propensity, of_logged, of_chosen : (n,) array
         Propensity of the logged action; predicted rewards of the logged and of the chosen action.
+    own : (n, p) array or None
+        Features that all actions have in the contexts; None where they depend on the action.
     """
 
     fold: Codes
@@ -44,6 +46,7 @@ class RowPredictions(NamedTuple):
     propensity: Array
     of_logged: Array
     of_chosen: Array
+    own: Array | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +98,21 @@ class Comparing:
         The least reward, which is subtracted before rewards are summed.
     seed : int
         Of the folds.
+    expected : int
+        Rows to come at least, where that is known.
     """
 
-    def __init__(self, rivals: dict[str, Rival], notes: dict[str, str], low: float, seed: int) -> None:
+    def __init__(
+        self, rivals: dict[str, Rival], notes: dict[str, str], low: float, seed: int, expected: int = 0
+    ) -> None:
         self._rivals, self._notes, self._low, self._seed = rivals, notes, low, seed
         self._columns = 2 * len(rivals) + 2  # of the policy, values and weights of the others, one
-        self._total = Accumulator(self._columns)
+        self._total = Accumulator(self._columns, expected=expected)
         self._groups = np.zeros((_GROUPS, self._columns + 2))
 
     def add(self, rows: Rows, predictions: RowPredictions, judges: Sequence[Judge]) -> None:
         """Add rows with their predictions."""
-        batch, n = rows.batch, rows.codes.size
+        batch, n, own = rows.batch, rows.codes.size, predictions.own
         rival_fold = fold_of(batch.first_row, n, FOLDS, self._seed)
         correction = (batch.reward - predictions.of_logged) / predictions.propensity
         z = np.ones((n, self._columns + 2))
@@ -118,7 +125,10 @@ class Comparing:
             for k, judge in enumerate(judges):
                 part = np.flatnonzero(~stays & (predictions.fold == k))
                 if part.size:
-                    of_chosen[part] = judge.predict(rows.place[part], batch.context[part], index[part])
+                    own_of_part = None if own is None else own[part]
+                    of_chosen[part] = judge.predict(
+                        rows.place[part], batch.context[part], index[part], own_of_part
+                    )
             value = np.where(stays, batch.reward, of_chosen + np.where(same, correction, 0.0))
             z[:, 1 + 2 * c] = value - self._low
             z[:, 2 + 2 * c] = np.where(stays, 1.0, np.where(same, 1.0 / predictions.propensity, 0.0))
@@ -129,7 +139,7 @@ class Comparing:
         self._total.add(rows.place, np.ascontiguousarray(z[:, :-2]), z[:, -2], counts)
         if counts is not None:
             z = z * np.asarray(counts)[:, None]
-        np.add.at(self._groups, (batch.first_row + np.arange(n)) % _GROUPS, z)
+        add_in_turn(self._groups, batch.first_row, z)
 
     def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
         """Return the figures of all policies after the last row."""
@@ -204,6 +214,7 @@ class Weighing:
             fold_of(batch.first_row, n, n_judges, self._seed) if n_judges > 1 else np.zeros(n, dtype=np.int64)
         )
         index, of_logged, of_chosen = rows.index.copy(), np.zeros(n), np.zeros(n)
+        own = self._judges[0].own_features(batch.context)
         for k, judge in enumerate(self._judges):
             part = np.flatnonzero(fold == k)
             if not part.size:
@@ -212,8 +223,9 @@ class Weighing:
             if n_judges > 1:
                 allowed = None if rows.mask is None else rows.mask[part]
                 index[part] = judge.choose(batch.task[part], context, allowed)
-            of_logged[part] = judge.predict(rows.place[part], context, codes)
-            of_chosen[part] = judge.predict(rows.place[part], context, index[part])
+            own_of_part = None if own is None else own[part]
+            of_logged[part] = judge.predict(rows.place[part], context, codes, own_of_part)
+            of_chosen[part] = judge.predict(rows.place[part], context, index[part], own_of_part)
         if self._shift is not None:
             differs = np.flatnonzero(index != rows.index)
             place, context = rows.place[differs], batch.context[differs]
@@ -222,7 +234,7 @@ class Weighing:
             self._shift.add(place, context, rows.index[differs], -weight)
         if self._comparing is not None:
             self._comparing.add(
-                rows, RowPredictions(fold, index, propensity, of_logged, of_chosen), self._judges
+                rows, RowPredictions(fold, index, propensity, of_logged, of_chosen, own), self._judges
             )
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, propensity, same)  # a kept incumbent repeats its action

@@ -70,16 +70,21 @@ class Judge:
             chosen[rows] = self._known_codes[best]
         return chosen
 
-    def predict(self, task: Codes, context: Array, codes: Codes) -> Array:
+    def own_features(self, context: Array) -> Array | None:
+        """Return the features (n, p) of contexts (n, c) that all actions have; None where they depend on the action."""
+        return self._predictions.own_features(context)
+
+    def predict(self, task: Codes, context: Array, codes: Codes, own: Array | None = None) -> Array:
         """Predict the rewards of actions (n,) in contexts (n, c) of the tasks ``task`` (n,) of the log.
 
-        An action that the policy lacks gets the mean prediction of all others.
+        An action that the policy lacks gets the mean prediction of all others. ``own`` are the :meth:`own_features` of
+        the contexts, where they are there already.
         """
         table_rows = self._table_rows[task]
         if self._known_codes is None:
-            return self._predictions.of(table_rows, context, codes)
+            return self._predictions.of(table_rows, context, codes, own)
         codes_of_policy = self._policy_codes[codes]
-        predictions = self._predictions.of(table_rows, context, np.maximum(codes_of_policy, 0))
+        predictions = self._predictions.of(table_rows, context, np.maximum(codes_of_policy, 0), own)
         unknown = np.flatnonzero(codes_of_policy < 0)
         if unknown.size:
             others = [

@@ -201,7 +201,10 @@ class Regressions:
             codes = [np.full(table_row.size, k) for k in range(width)]
             return np.stack([predictions.of(table_row, context, code) for code in codes], axis=1)
         phi = action_map.phi(context, np.zeros(table_row.size, dtype=np.int64))
-        return np.asarray(np.einsum("np,nkp->nk", phi, table.reshape(len(table), width, -1)[table_row]))
+        coefficients = table.reshape(len(table), width, -1)
+        if len(table) == 1:
+            return np.asarray(phi @ coefficients[0].T)
+        return np.asarray(np.einsum("np,nkp->nk", phi, coefficients[table_row]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -313,9 +313,14 @@ class Curves:
         K where each action has features of its own, else 1.
     learned : bool
         True where the rows were learned from.
+    expected : int
+        Rows to come at least, where that is known.
     """
 
-    def __init__(self, m: int, width: int, columns: int, actions: int, *, learned: bool) -> None:
+    def __init__(
+        self, m: int, width: int, columns: int, actions: int, *, learned: bool, expected: int = 0
+    ) -> None:
+        self._expected = expected
         self._size = width + columns + 2
         size = packed_size(self._size)
         self._width, self._columns, self._actions, self._learned = width, columns, actions, learned
@@ -338,7 +343,7 @@ class Curves:
         units = task[rows] // self._task_step * self._actions + (action[rows] if self._actions > 1 else 0)
         table = np.concatenate([phi[rows], standardised[rows] ** 2], axis=1)
         row_weights = weights.some(rows)
-        add_rows(units, table, residual[rows], row_weights.factors(), self._sums)
+        add_rows(units, table, residual[rows], row_weights.factors(), self._sums, expected=self._expected)
         self._rows += np.bincount(units, row_weights.counts(units.size), self._rows.size)
 
     def score_tests(self, posterior: TaskPosterior, noise_var: Array) -> list[ScoreTest]:

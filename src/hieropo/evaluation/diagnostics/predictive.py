@@ -103,7 +103,8 @@ class Checks:
         self._means, self._covs = _tables(self._posterior, self._blocks)
         self._noise = self._posterior.noise_variances
         m, width, c = len(posterior.moments.keys), self._means.shape[1], len(features.columns)
-        self._curves = Curves(m, width, c, self._blocks, learned=learned_from)
+        expected = int(posterior.moments.n_rows) if learned_from else 0
+        self._curves = Curves(m, width, c, self._blocks, learned=learned_from, expected=expected)
         self._tasks = np.zeros((_N_COLUMNS, m))
         self._actions = np.zeros((_N_COLUMNS, self._count))
         self._pit = np.zeros(BINS)

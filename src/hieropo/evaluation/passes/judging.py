@@ -1,6 +1,7 @@
 """The second pass over a log: the choices of the policy in every row, their sums, and checks of predictions."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,7 +55,7 @@ class Reader(Protocol):
 
 
 def judge(batches: Iterable[Batch], policy: AnyPolicy, keys: Keys, readers: Sequence[Reader]) -> None:
-    """Compute the action of the policy in every row, and pass the rows to the readers.
+    """Compute the action of the policy in every row, and pass the rows to the readers, which share the processors.
 
     Parameters
     ----------
@@ -67,16 +68,23 @@ def judge(batches: Iterable[Batch], policy: AnyPolicy, keys: Keys, readers: Sequ
     """
     features = policy.features
     assert features is not None
-    for batch in batches:
-        codes = features.action_codes(batch.action, first_row=batch.first_row)
-        mask = eligible(features, batch, codes)
-        place = np.asarray(keys.require(batch.task))
-        found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
-        chosen = found.index[:, 0]
-        kept = chosen < 0
-        rows = Rows(batch, place, codes, mask, np.where(kept, codes, chosen), kept)
-        for reader in readers:
-            reader.add(rows)
+    waiting: Future[None] | None = None
+    with ThreadPoolExecutor(1) as pool:
+        for batch in batches:
+            codes = features.action_codes(batch.action, first_row=batch.first_row)
+            mask = eligible(features, batch, codes)
+            place = np.asarray(keys.require(batch.task))
+            found = policy.choose_many(batch.task, batch.context, eligible=mask, first_row=batch.first_row)
+            chosen = found.index[:, 0]
+            kept = chosen < 0
+            rows = Rows(batch, place, codes, mask, np.where(kept, codes, chosen), kept)
+            if waiting is not None:
+                waiting.result()
+            waiting = pool.submit(readers[-1].add, rows)
+            for reader in readers[:-1]:
+                reader.add(rows)
+        if waiting is not None:
+            waiting.result()
 
 
 class FeatureSums:
@@ -193,11 +201,18 @@ class Predictions:
         )
         self._means = np.asarray(means).reshape(shape)
 
-    def of(self, place: Codes, context: Array, codes: Codes) -> Array:
-        """Predict the reward of an action (n,) in a context (n, c) of the task in a row (n,)."""
-        if self._own is None:
+    def own_features(self, context: Array) -> Array | None:
+        """Return the features (n, p) of contexts (n, c) that all actions have; None where they depend on the action."""
+        return None if self._own is None else self._own.phi(context, np.zeros(len(context), dtype=np.int64))
+
+    def of(self, place: Codes, context: Array, codes: Codes, own: Array | None = None) -> Array:
+        """Predict the reward of an action (n,) in a context (n, c) of the task in a row (n,).
+
+        ``own`` are the :meth:`own_features` of the contexts, where they are there already.
+        """
+        own = self.own_features(context) if own is None else own
+        if own is None:
             return np.asarray(np.einsum("nd,nd->n", self._features.phi(context, codes), self._means[place]))
-        own = self._own.phi(context, np.zeros(codes.size, dtype=np.int64))
         return np.asarray(np.einsum("np,np->n", own, self._means[place, codes]))
 
 
