@@ -85,10 +85,16 @@ class FewRows(NamedTuple):
             -0.5 * float(constant) + log_size,
         )
 
+    def variance_slope(self, log_sds: list[Array], log_noise: Array) -> Array:
+        """Slope (3 p,) along (t_A, t_L, t_M) without what posterior means have of it: minus what they explain."""
+        return self.evidence(log_sds, log_noise, 1.0, 0.0, scale=0.0)[1][: 3 * self.rows.shape[1]]
+
     def evidence(
-        self, log_sds: list[Array], log_noise: Array, dof: float, least: float
+        self, log_sds: list[Array], log_noise: Array, dof: float, least: float, *, scale: float | None = None
     ) -> tuple[float, Array]:
         """Log evidence with s^2 integrated, noise at least ``least``, and its slope along (t_A, t_L, t_M, w).
+
+        ``scale`` is the weight of squares of means in the slope, by default dof / q.
 
         Raises
         ------
@@ -117,7 +123,7 @@ class FewRows(NamedTuple):
         r, z = v - X @ solution, solution[:d]
         q = float(r @ r + z @ z + (self.rest / ratio).sum())
         square = max(q, 0.0) + dof * least
-        scale = dof / square
+        scale = dof / square if scale is None else scale
         log_det += 2.0 * float(np.log(np.diagonal(root)).sum())
         log_det += float((self.counts - np.bincount(self.action, minlength=K)) @ log_noise)
         value = self.constant - 0.5 * log_det - 0.5 * dof * float(np.log(square))

@@ -32,6 +32,7 @@ import numpy as np
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.text import agreeing, counted
+from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import InputError, NumericalError, warn
 from hieropo.estimation.crossed.grid import (
     LEVEL_NODES,
@@ -70,6 +71,7 @@ _FEW = 3  # rows besides one for each coefficient, below which hardly anything i
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
 _TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
 _POINTS = 200  # quantiles of a ratio, and of its unit, in intervals of their product
+_WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 
 
@@ -338,12 +340,27 @@ class CrossedMixture:
         return list(self._conditioned())
 
     def _conditioned(self) -> Iterator[AnyCrossed]:
-        hierarchies = self.hierarchy
-        if hierarchies.determined:
-            noise = float(hierarchies.weights @ hierarchies.noise_var)
+        if self.hierarchy.determined:
+            noise = float(self.hierarchy.weights @ self.hierarchy.noise_var)
             yield self._prepared.condition(self.central_hierarchy, noise)
         for node in self._nodes:
-            yield self._prepared.condition(hierarchies.hierarchy(node), float(hierarchies.noise_var[node]))
+            yield self._of_node(node)
+
+    def _of_node(self, node: int) -> AnyCrossed:
+        noise = float(self.hierarchy.noise_var[node])
+        return self._prepared.condition(self.hierarchy.hierarchy(node), noise)
+
+    def _tables(self) -> Iterator[UnitTable]:
+        """Give the table of units under each hierarchy, one on each processor at once where they have many columns."""
+        if self.moments.unit_dim < _WIDE or "_kept" in self.__dict__ or self.hierarchy.determined:
+            for part in self.parts():
+                yield part.table()
+            return
+        _ = self._prepared
+        step = processors()
+        for start in range(0, len(self._nodes), step):
+            some = self._nodes[start : start + step]
+            yield from in_threads(lambda node: self._of_node(node).table(), some, step)
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -400,8 +417,7 @@ class CrossedMixture:
     @cached_property
     def _table(self) -> PosteriorTable:
         def arrays() -> Iterator[tuple[Array, Array]]:
-            for part in self.parts():
-                table = part.table()
+            for table in self._tables():
                 means = np.concatenate([table.means, table.prior_means[None]])
                 yield means, np.concatenate([table.covs, table.prior_covs[None]])
 
@@ -498,7 +514,7 @@ def integrate_crossed(
         )
     _warn_of_few(moments)
     if shapes is None:
-        start = None if similar is None else similar.central()
+        start = None if similar is None else similar.shapes.mode
         shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern, start)
         shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)

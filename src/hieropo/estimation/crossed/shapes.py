@@ -45,7 +45,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
-from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy, typical_noise
+from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
 from hieropo.moments.spread import about_fit
 from hieropo.moments.statistics import Moments
@@ -154,12 +154,15 @@ class Shapes(NamedTuple):
         A, L and M over a^2 s^2, l^2 s^2 and m^2 s^2.
     noise_ratio : (K,) array
         exp w_a.
+    mode : (3 P + K,) array
+        (t_A, t_L, t_M, w) at their joint mode, from which a search on similar rows starts; empty where not learned.
     """
 
     action: Array
     level: Array
     interaction: Array
     noise_ratio: Array
+    mode: Array = np.zeros(0)
 
     @classmethod
     def equal(cls, moments: Moments, pattern: Pattern | None = None) -> "Shapes":
@@ -228,12 +231,10 @@ def with_untold_noise(shapes: Shapes, moments: Moments) -> Shapes:
     return shapes._replace(noise_ratio=np.where(single, UNTOLD, shapes.noise_ratio))
 
 
-def learn_shapes(
-    moments: Moments, pattern: Pattern | None = None, similar: CrossedHierarchy | None = None
-) -> Shapes:
+def learn_shapes(moments: Moments, pattern: Pattern | None = None, start: Array | None = None) -> Shapes:
     """Return relative variances of columns and of the noise of actions, and correlations, at their mode.
 
-    ``similar`` is a hierarchy of a log that shares most rows, from which the search for the mode starts.
+    ``start`` is the mode of a log that shares most rows, from which the search starts.
 
     Raises
     ------
@@ -242,7 +243,7 @@ def learn_shapes(
     """
     p, most = moments.unit_dim, np.log(_LOUDEST)
     scaling, columns = Scaling.of(moments), pattern or Pattern.of(p)
-    mode = _mode(moments, scaling, columns, most, similar)
+    mode = _mode(moments, scaling, columns, most, start)
     if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
         mode = _mode(moments, scaling, columns, 0.0)
     *log_sds, log_noise = _split(mode, p)
@@ -252,7 +253,7 @@ def learn_shapes(
         scaling.covariance(t - t[free].mean(), free, factor)
         for t, free, factor in zip(log_sds, columns.parts, factors, strict=True)
     )
-    return Shapes(action, level, interaction, np.exp(log_noise))
+    return Shapes(action, level, interaction, np.exp(log_noise), mode)
 
 
 Factors = tuple[Array, Array, Array]
@@ -361,46 +362,39 @@ def _along_root(root: Array, square: Array, count: float) -> Array:
     return np.asarray(solve_triangular(root, white, lower=True, trans="T"))
 
 
-def _start(scaling: Scaling, pattern: Pattern, similar: CrossedHierarchy, farthest: float) -> Array:
-    """Return (t_A, t_L, t_M, w) of a hierarchy, as far as the search goes at most; START where a column has none."""
-    noise = typical_noise(similar.noise_var)
-    log_sds = []
-    covs = similar.action_cov, similar.level_cov, similar.interaction_cov
-    for cov, free in zip(covs, pattern.parts, strict=True):
-        variances = np.diagonal(scaling.inverse.T @ (cov / noise) @ scaling.inverse)
-        positive = free & (variances > np.exp(-2 * _FARTHEST))
-        log_sds.append(np.where(positive, np.log(np.where(positive, variances, 1.0)) / 2, np.log(START)))
-    log_noise = np.log(similar.noise_var / noise)
-    return np.append(
-        np.clip(np.concatenate(log_sds), -_FARTHEST, _FARTHEST), np.clip(log_noise, -farthest, farthest)
-    )
-
-
 def _mode(
     moments: Moments,
     scaling: Scaling,
     pattern: Pattern,
     farthest: float,
-    similar: CrossedHierarchy | None = None,
+    near: Array | None = None,
 ) -> Array:
-    """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``."""
+    """Return the joint mode of (t_A, t_L, t_M, w) with w from -``farthest`` to ``farthest``.
+
+    With v_j the share of the second moment of N coefficients of a column that their posterior means have, the
+    information on t_j is about 2 N v_j^2. A search that starts ``near`` the mode, and one of few rows of many columns,
+    take their steps in units of that. Else v = 1: from afar, larger steps end in worse modes of logs that tell little.
+    """
     from scipy.optimize import minimize
 
     p, K = moments.unit_dim, moments.n_actions
     start = np.append(np.full(3 * p, np.log(START)), np.zeros(K))
-    if similar is not None:
-        start = _start(scaling, pattern, similar, farthest)
-    tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
-    information = np.repeat(2.0 * np.array([K, tasks, units]), p) + 1.0 / TAU**2
-    unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
     most = np.append(np.full(3 * p, _FARTHEST), np.full(K, farthest))
-    limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
-    limits[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
-
+    near = None if near is None or near.size != start.size else np.clip(near, -most, most)
+    if near is not None:
+        start = near
     some_noise = least_noise(moments) > np.finfo(np.float64).tiny
     every_column = all(free.all() for free in pattern.parts)  # roots of rows know no columns of metadata
     by_rows = some_noise and every_column and FewRows.pays(moments)
     rows = FewRows.of(moments, scaling.transform) if by_rows else None
+    tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
+    counts = np.repeat(np.array([K, tasks, units], dtype=np.float64), p)
+    scaled = near is not None or rows is not None
+    share = _shares(moments, scaling, pattern, start, rows, counts) if scaled else np.ones(3 * p)
+    information = 2.0 * counts * np.square(share) + 1.0 / TAU**2
+    unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
+    limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
+    limits[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
 
     def negative(y: Array) -> tuple[float, Array]:
         value, slope = _negative(moments, scaling, pattern, start + unit * y, rows)
@@ -413,6 +407,19 @@ def _mode(
         options={"maxfun": _EVALUATIONS, "ftol": 1e-7, "gtol": 1e-3},
     )  # fmt: skip
     return np.asarray(start + unit * solved.x)
+
+
+def _shares(
+    moments: Moments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None, counts: Array
+) -> Array:
+    """Return v (3 P,) of the columns of A, L and M at (t_A, t_L, t_M, w)."""
+    *log_sds, log_noise = _split(x, moments.unit_dim)
+    if rows is None:
+        evidence = _Evidence.of(moments, scaling, pattern, log_sds, log_noise, shares=True)
+        share = np.concatenate(evidence.shares)
+    else:
+        share = -rows.variance_slope(log_sds, log_noise) / counts
+    return np.clip(np.where(np.concatenate(pattern.parts), share, 0.0), 0.0, 1.0)
 
 
 def least_noise(moments: Moments) -> float:
