@@ -232,7 +232,7 @@ class Explanation:
             return ()
         lead = self.choice.lower_bound - rival.lower_bound
         lines = [f"{rival.action} would be chosen if its expected reward here were {_n(lead)} higher."]
-        lines += [f"{turn.choice} would be chosen {_at(turn)}." for turn in self.turns]
+        lines += _turning(self.turns)
         turned = [one for one in self.influential if one.choice not in (None, self.choice.action)]
         lines += [f"Without the rows of task {one.task} the choice would be {one.choice}." for one in turned]
         if not turned and self.influential:
@@ -389,11 +389,25 @@ def _sources(what: str, shares: Shares, of: Explanation) -> str:
     return f"{what} is the sum of {', '.join(terms[:-1])} and {terms[-1]}."
 
 
-def _at(turn: Turn) -> str:
-    """Return the place of a turn in words."""
-    if turn.above is not None:
-        return f"at {turn.column} {'above' if turn.above else 'below'} {_n(turn.value)}"
-    return f"where {turn.column} is {'missing' if turn.value is None else turn.value}"
+def _turning(turns: tuple[Turn, ...]) -> list[str]:
+    """Return sentences on turns; the levels of a column at which the same action is chosen are one sentence."""
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for turn in turns:
+        if turn.above is not None:
+            places[turn.choice, turn.column, turn.above] = [
+                f"at {turn.column} {'above' if turn.above else 'below'} {_n(turn.value)}"
+            ]
+        else:
+            levels = places.setdefault((turn.choice, turn.column, None), [])
+            levels.append("missing" if turn.value is None else str(turn.value))
+    return [
+        f"{choice} would be chosen {names[0] if above is not None else f'where {column} is {_either(names)}'}."
+        for (choice, column, above), names in places.items()
+    ]
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _value(value: Any) -> str:
