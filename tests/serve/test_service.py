@@ -130,7 +130,10 @@ def test_decisions_without_a_reward_or_not_activated_are_no_rows_and_are_kept(
 
 
 @pytest.mark.slow
-def test_the_log_is_read_by_pandas_duckdb_fit_evaluate_and_doctor_as_it_lies(service: Service) -> None:
+def test_the_log_is_read_by_pandas_duckdb_fit_evaluate_and_doctor_as_it_lies(
+    policy: Path, tmp_path: Path
+) -> None:
+    service = Service(tmp_path / "state", Settings(**QUICK, floor=0.6), policy=policy, seed=0)
     rewarded(service, decided(service, range(250)))
     wait_for_windows(service)
     job(service, "seal")
@@ -141,6 +144,7 @@ def test_the_log_is_read_by_pandas_duckdb_fit_evaluate_and_doctor_as_it_lies(ser
     learner = HierOPO(logging="random").fit(folder, **columns)
     assert learner.evaluate(folder).estimate("DR").value == pytest.approx(0.3, abs=0.4)
     assert not [finding for finding in examine(folder, **columns).findings if finding.severity == "stops"]
+    service.close()
 
 
 def test_ids_whose_answer_is_dropped_are_still_known(policy: Path, tmp_path: Path) -> None:
