@@ -210,7 +210,7 @@ def _rivals(evaluation: "Evaluation") -> str:
 
 
 def _shares_of_actions(evaluation: "Evaluation") -> str:
-    """Say which actions the policy takes, and which the incumbent took, the most frequent first."""
+    """Name the actions that the policy takes and those that the incumbent took, the most frequent first."""
     actions = evaluation.model.actions or ()
     if len(actions) < 2:
         return ""
