@@ -351,7 +351,7 @@ class CrossedMixture:
         return self._prepared.condition(self.hierarchy.hierarchy(node), noise)
 
     def _tables(self) -> Iterator[PosteriorTable]:
-        """Return the table of units under each hierarchy, one on each processor at once where they have many columns."""
+        """Yield the table of units under each hierarchy, one on each processor at once where they have many columns."""
         if self.moments.unit_dim < _WIDE or "_kept" in self.__dict__ or self.hierarchy.determined:
             for part in self.parts():
                 yield part.table()
