@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# Else the small fit before the clock starts loads no compiled code.
+os.environ["HIEROPO_BACKEND"] = "compiled"
 
 import numpy as np
 import pyarrow.parquet as pq
