@@ -8,6 +8,8 @@ from msgspec import Meta, Struct, field
 
 Mode = Literal["policy", "explore", "gate", "shadow", "fallback"]
 Status = Literal["recorded", "duplicate", "late", "unknown"]
+VersionState = Literal["offered", "active", "retired", "removed"]
+JobKind = Literal["refresh", "forget-task", "forget-subject", "seal"]
 
 _PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*$"
 Key = Annotated[
@@ -27,15 +29,15 @@ Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 atexit.register(gc.freeze)
 
 
-class Message(Struct, frozen=True, gc=False):  # type: ignore[call-arg]  # msgspec's
+class Message(Struct, frozen=True, gc=False):
     """A message of the service, immutable, and without reference cycles, so that no collection has to visit it."""
 
 
-class Body(Message, forbid_unknown_fields=True):  # type: ignore[call-arg]
+class Body(Message, frozen=True, forbid_unknown_fields=True):
     """The body of a request; an unknown field is an error."""
 
 
-class DecideRequest(Body):
+class DecideRequest(Body, frozen=True):
     """A request for a decision. Without ``decision_id`` the service makes one."""
 
     task: Id | Annotated[list[Id], Meta(min_length=1, max_length=8)]
@@ -49,14 +51,14 @@ class DecideRequest(Body):
     client_at: Time | None = None
 
 
-class Probability(Message):
+class Probability(Message, frozen=True):
     """An eligible action and the probability with which it was taken."""
 
     action: Id
     probability: float
 
 
-class Decision(Message):
+class Decision(Message, frozen=True):
     """The answer to a request. ``propensity`` is the probability of the action that was done."""
 
     decision_id: str
@@ -70,19 +72,19 @@ class Decision(Message):
     reward_deadline: str | None
 
 
-class Decisions(Message):
+class Decisions(Message, frozen=True):
     """The answers to a batch, in the order of the requests."""
 
     decisions: list[Decision]
 
 
-class ActivateRequest(Body):
+class ActivateRequest(Body, frozen=True):
     """The activation of a deferred decision."""
 
     decision_id: Key
 
 
-class Reward(Body):
+class Reward(Body, frozen=True):
     """A reward of a decision."""
 
     reward_id: Key
@@ -91,58 +93,58 @@ class Reward(Body):
     client_at: Time | None = None
 
 
-class RewardStatus(Message):
+class RewardStatus(Message, frozen=True):
     """The outcome of one reward."""
 
     reward_id: str
     status: Status
 
 
-class RewardStatuses(Message):
+class RewardStatuses(Message, frozen=True):
     """The outcomes of rewards, in their order."""
 
     rewards: list[RewardStatus]
 
 
-class OfferRequest(Body):
+class OfferRequest(Body, frozen=True):
     """A policy directory on the server's disk, to be checked, copied and offered."""
 
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-class Version(Message):
+class Version(Message, frozen=True):
     """A version of the policy."""
 
     number: int
-    state: Literal["offered", "active", "retired", "removed"]
+    state: VersionState
     reason: str
     created: str
     through: int
 
 
-class Versions(Message):
+class Versions(Message, frozen=True):
     """All versions, oldest first."""
 
     active: int
     versions: list[Version]
 
 
-class Job(Message):
+class Job(Message, frozen=True):
     """A job in the background."""
 
     job_id: str
-    kind: Literal["refresh", "forget-task", "forget-subject", "seal"]
+    kind: JobKind
     state: Literal["queued", "running", "done", "failed"]
     result: str | None = None
 
 
-class Live(Message):
+class Live(Message, frozen=True):
     """The process answers."""
 
     live: bool
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """``ready`` is False while the service cannot record. ``judgeable`` is False where propensities are all 1."""
 
     ready: bool
@@ -151,7 +153,7 @@ class Ready(Message):
     notes: list[str]
 
 
-class Problem(Message):
+class Problem(Message, frozen=True):
     """An error (RFC 9457)."""
 
     type: str
@@ -160,7 +162,7 @@ class Problem(Message):
     detail: str
 
 
-class Event(Message, array_like=True):  # type: ignore[call-arg]
+class Event(Message, frozen=True, array_like=True):
     """A decision as the record keeps it: the request that matters, and the answer."""
 
     task: Id | list[Id]

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from hieropo.errors import ArtifactError
 from hieropo.serve.columns import LEFT_OUT, RecordColumns
 from hieropo.serve.journal import DEFERRED, EVENT, Journal
-from hieropo.serve.messages import Event, Message
+from hieropo.serve.messages import Event, Message, VersionState
 from hieropo.serve.settings import Several
 from hieropo.storage import layout
 
@@ -32,7 +32,7 @@ FOLDERS = ("log", "others", "rewards", "moments")
 MANIFEST = layout.Kind("manifest", "the manifest of a service", 1)
 
 
-class Segment(Message):
+class Segment(Message, frozen=True):
     """A sealed segment.
 
     Parameters
@@ -66,18 +66,18 @@ class Segment(Message):
         return next((name for name in self.files if name.startswith(folder + "/")), None)
 
 
-class StoredVersion(Message):
+class StoredVersion(Message, frozen=True):
     """A version of the policy in the manifest; ``through`` is the last segment that it learned from."""
 
     number: int
-    state: str
+    state: VersionState
     reason: str
     created: str
     through: int
     folder: str
 
 
-class Manifest(Message):
+class Manifest(Message, frozen=True):
     """All that the service has beside the journal.
 
     Parameters

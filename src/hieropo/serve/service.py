@@ -36,10 +36,12 @@ from hieropo.serve.messages import (
     Decision,
     Event,
     Job,
+    JobKind,
     Probability,
     Ready,
     Reward,
     RewardStatus,
+    Value,
     Version,
     Versions,
 )
@@ -124,7 +126,7 @@ class Service:
         """Decide once for nobody, so that the first request does not wait for compilation."""
         request = DecideRequest(task=0)
         if self.engine.simple:
-            context = {name: 0.0 for name, _ in self.state.columns.context}
+            context: dict[str, Value] = {name: 0.0 for name, _ in self.state.columns.context}
             request = DecideRequest(task=0, context=context)
             tasks = [self.engine.policy.table.keys.values[:1].tolist()[0]]
             self.engine.score(tasks, [request], top=1)
@@ -266,8 +268,9 @@ class Service:
         """Return the incumbent's actions where the record is full; they are counted, and no reward can join them."""
         policy = self.engine.policy
         usual = policy.incumbent if isinstance(policy, GatedPolicy) else None
-        incumbents = [usual if request.incumbent is None else request.incumbent for request in requests]
-        if any(incumbent is None for incumbent in incumbents):
+        asked = [usual if request.incumbent is None else request.incumbent for request in requests]
+        incumbents = [incumbent for incumbent in asked if incumbent is not None]
+        if len(incumbents) < len(asked):
             self.metrics.refused("full", len(requests))
             raise FullError("The record is full")
         self.metrics.unrecorded(len(requests))
@@ -360,7 +363,7 @@ class Service:
 
     # jobs
 
-    def start(self, kind: str, argument: str | None = None) -> Job:
+    def start(self, kind: JobKind, argument: str | None = None) -> Job:
         """Put a job on disk and into the queue, and return it."""
         id_ = secrets.token_hex(8)
 
