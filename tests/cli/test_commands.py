@@ -136,6 +136,7 @@ class TestFit:
         assert found["pessimism"] == pytest.approx(1.645, abs=1e-3)
         assert found["warnings"] == []
 
+    @pytest.mark.slow
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
         features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
         (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8-sig")

@@ -51,6 +51,7 @@ TERMS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(TERMS)
 def test_a_formula_is_read_back_from_its_text(terms: Terms) -> None:
     assert parse(str(terms)) == terms
