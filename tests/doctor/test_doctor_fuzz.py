@@ -20,6 +20,7 @@ from hieropo.doctor.examination import SEVERITIES
 from hieropo.doctor.fitting import of_rows
 from hieropo.doctor.in_pass import PassStatistics
 from hieropo.features.maps import Columns
+from hieropo.logs.arrow.schema import can_play
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.passes.summing import sums
@@ -101,7 +102,9 @@ def of_usable_rows(table: pa.Table, roles: Roles) -> LogStatistics | None:
     statistics = PassStatistics(source, roles, most=150)
     with suppress(hieropo.LogError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if roles.context and set(roles.context) <= set(table.column_names):
+        if roles.context and all(
+            can_play(table.schema.field(name).type, "context") for name in roles.context
+        ):
             rejects = Rejects(lenient=True)
             sums(source, Columns(roles.context), roles, rejects=rejects, reducers=[statistics])
     return statistics.collected()

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -259,7 +260,7 @@ def test_a_saved_policy_that_changed_is_refused(fitted, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_line_is_as_loud(tmp_path):
-    cases = {"profit": NAN, "p": 0.0, "age": None, "store": None, "offer": None}
+    cases = {"profit": NAN, "p": 0.0, "age": math.inf, "store": None, "offer": None}
     for column, value in cases.items():
         pq.write_table(pa.table(log(**{column: at(17, value)})), tmp_path / "log.parquet")
         program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
