@@ -100,7 +100,7 @@ def _learned(
     expected = LearnedColumn(effect.column, columns[effect.column].kind, columns[effect.column].zone)
     actions, parts = _Index({}), _Index({})
     task_part: dict[int, int] = {}
-    found: list[_Cells] = []
+    of_batches: list[_Cells] = []
     for batch, row in _batches(source, roles, effect.column):
         values = column_values(batch.column(effect.column), expected, row)[0]
         level, task = positions_of(levels, values), parts.codes(_texts_of(batch, column_tuple(roles.task)))
@@ -111,8 +111,8 @@ def _learned(
         reward = loose_numbers(batch.column(roles.reward))
         weight = np.ones(level.size) if roles.weight is None else loose_numbers(batch.column(roles.weight))
         kept = (level >= 0) & ~values.missing & np.isfinite(reward) & (weight > 0)
-        found.append(_cells(task[kept], action[kept], level[kept], reward[kept], weight[kept]))
-    cells = _joined(found)
+        of_batches.append(_cells(task[kept], action[kept], level[kept], reward[kept], weight[kept]))
+    cells = _joined(of_batches)
     _check(effect, len(task_part), len(actions.numbers))
     labels = tuple(sorted(actions.numbers))
     rank = np.argsort(np.argsort(list(actions.numbers)))

@@ -54,18 +54,18 @@ def _quadratic(phi: Array, cov: Array) -> Array:
     return product
 
 
-def ranked(found: Scores, mask: Mask, top: int) -> tuple[Any, Scores]:
+def ranked(candidates: Scores, mask: Mask, top: int) -> tuple[Any, Scores]:
     """Return the indices (n, top) of the eligible candidates with the largest bounds, best first, and their scores.
 
     Indices are -1, and scores NaN, beyond the number of eligible candidates.
     """
-    n, K = found.bound.shape
+    n, K = candidates.bound.shape
     allowed = np.ones((n, K), dtype=np.bool_) if not len(mask) else mask
-    order = np.argsort(np.where(allowed, -found.bound, np.inf), axis=1, kind="stable")[:, :top]
-    usable = np.take_along_axis(allowed & np.isfinite(found.bound), order, axis=1)
+    order = np.argsort(np.where(allowed, -candidates.bound, np.inf), axis=1, kind="stable")[:, :top]
+    usable = np.take_along_axis(allowed & np.isfinite(candidates.bound), order, axis=1)
     index = np.full((n, top), -1, dtype=np.int64)
     index[:, : order.shape[1]] = np.where(usable, order, -1)
     listed = np.full((3, n, top), np.nan)
-    for k, values in enumerate(found):
+    for k, values in enumerate(candidates):
         listed[k][:, : order.shape[1]] = np.where(usable, np.take_along_axis(values, order, axis=1), np.nan)
     return index, Scores(*listed)

@@ -46,9 +46,9 @@ def directions(doubts: tuple[Doubt, ...], context: Array) -> tuple[NDArray[np.in
         r = doubt.roots.shape[1]
         marked = np.flatnonzero(place[rows] >= 0)
         if marked.size:
-            own = roots[marked, start : start + r]
-            own[:, :, doubt.columns] = doubt.roots[place[rows[marked]]]
-            roots[marked, start : start + r] = own
+            block = roots[marked, start : start + r]
+            block[:, :, doubt.columns] = doubt.roots[place[rows[marked]]]
+            roots[marked, start : start + r] = block
         start += r
     return rows, roots
 

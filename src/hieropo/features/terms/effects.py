@@ -57,11 +57,11 @@ def log_evidence(rows: Array, sums: Array, variances: Variances) -> float:
     each by itself, then that on all, which has the information J = sum d / (1 + b d) and the score sum t / (1 + b d).
     """
     information, score = rows / variances.noise, sums / variances.noise
-    each = 1.0 + variances.own * information
-    of_all = (information / each).sum(axis=1)
-    fit = variances.own * (score**2 / each).sum(axis=1)
-    fit = fit + variances.main * (score / each).sum(axis=1) ** 2 / (1.0 + variances.main * of_all)
-    log_det = np.log(each).sum(axis=1) + np.log1p(variances.main * of_all)
+    shrinkage = 1.0 + variances.own * information
+    of_all = (information / shrinkage).sum(axis=1)
+    fit = variances.own * (score**2 / shrinkage).sum(axis=1)
+    fit = fit + variances.main * (score / shrinkage).sum(axis=1) ** 2 / (1.0 + variances.main * of_all)
+    log_det = np.log(shrinkage).sum(axis=1) + np.log1p(variances.main * of_all)
     return float(0.5 * (fit - log_det).sum())
 
 
@@ -79,10 +79,12 @@ def learned_variances(rows: Array, sums: Array, noise: float) -> Variances:
 
     chosen = (0.0, none)
     for main, own in ((True, False), (False, True), (True, True)):
-        found = climbed(Variances(noise, noise, noise), _GRID[:: 1 if main != own else 2], main=main, own=own)
-        found = climbed(found[1], _FINE, main=main, own=own)
-        if found[0] > chosen[0] + _LEAST_GAIN:
-            chosen = found
+        candidate = climbed(
+            Variances(noise, noise, noise), _GRID[:: 1 if main != own else 2], main=main, own=own
+        )
+        candidate = climbed(candidate[1], _FINE, main=main, own=own)
+        if candidate[0] > chosen[0] + _LEAST_GAIN:
+            chosen = candidate
     return chosen[1]
 
 
@@ -180,11 +182,11 @@ class LearnedEffect:
 def _distinct(values: Array) -> Array:
     """Return numbers of which none is repeated but 0, by units in the last place."""
     order = np.argsort(values, kind="stable")
-    found = values[order]
-    for k in np.flatnonzero((np.diff(found) == 0) & (found[1:] != 0)).tolist():
-        found[k + 1] = np.nextafter(max(found[k], found[k + 1]), np.inf)
-    distinct = np.empty_like(found)
-    distinct[order] = found
+    ascending = values[order]
+    for k in np.flatnonzero((np.diff(ascending) == 0) & (ascending[1:] != 0)).tolist():
+        ascending[k + 1] = np.nextafter(max(ascending[k], ascending[k + 1]), np.inf)
+    distinct = np.empty_like(ascending)
+    distinct[order] = ascending
     return distinct
 
 
