@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo import HierOPO, LCBPolicy, PooledOPO
+from hieropo.policies.doubts import Scores, ranked
 
 ROLES: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit"}
 N = 1200
@@ -77,3 +78,13 @@ def test_known_values_are_decided_to_the_bit_as_without_doubts() -> None:
     )
     for name in ("action", "mean", "sd", "lower_bound"):
         assert plain.decide(log)[name].equals(unknown.decide(log)[name])
+
+
+def test_bounds_that_are_equal_within_rounding_go_to_the_first() -> None:
+    bound = np.array([[1.0, np.nextafter(1.0, 2.0), 0.5], [np.nan, 0.1, 0.2]])
+    found = Scores(bound, bound + 1.0, np.ones((2, 3)))
+    index, listed = ranked(found, np.zeros((0, 0), dtype=np.bool_), 4)
+    np.testing.assert_array_equal(index, [[0, 1, 2, -1], [2, 1, -1, -1]])
+    np.testing.assert_array_equal(listed.bound[1], [0.2, 0.1, np.nan, np.nan])
+    masked, _ = ranked(found, np.array([[False, True, True], [False, False, False]]), 1)
+    np.testing.assert_array_equal(masked, [[1], [-1]])

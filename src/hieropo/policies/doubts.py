@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hieropo._kernels.reference.choice import rank
 from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.packed import unpack
 
@@ -57,15 +58,13 @@ def _quadratic(phi: Array, cov: Array) -> Array:
 def ranked(candidates: Scores, mask: Mask, top: int) -> tuple[Any, Scores]:
     """Return the indices (n, top) of the eligible candidates with the largest bounds, best first, and their scores.
 
-    Indices are -1, and scores NaN, beyond the number of eligible candidates.
+    Of bounds that are equal within rounding the first comes first. Indices are -1, and scores NaN, beyond the number of
+    eligible candidates.
     """
-    n, K = candidates.bound.shape
-    allowed = np.ones((n, K), dtype=np.bool_) if not len(mask) else mask
-    order = np.argsort(np.where(allowed, -candidates.bound, np.inf), axis=1, kind="stable")[:, :top]
-    usable = np.take_along_axis(allowed & np.isfinite(candidates.bound), order, axis=1)
-    index = np.full((n, top), -1, dtype=np.int64)
-    index[:, : order.shape[1]] = np.where(usable, order, -1)
-    listed = np.full((3, n, top), np.nan)
-    for k, values in enumerate(candidates):
-        listed[k][:, : order.shape[1]] = np.where(usable, np.take_along_axis(values, order, axis=1), np.nan)
+    n = len(candidates.bound)
+    allowed = np.isfinite(candidates.bound)
+    if len(mask):
+        allowed &= mask
+    index, listed = np.full((n, top), -1, dtype=np.int64), np.full((3, n, top), np.nan)
+    rank(np.stack(candidates), allowed, index, (listed[0], listed[1], listed[2]))
     return index, Scores(*listed)

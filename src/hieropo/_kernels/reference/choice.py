@@ -58,7 +58,7 @@ def choose(
         bad = ~allowed.any(axis=1) | (allowed & ~np.isfinite(scores[0])).any(axis=1)
         if bad.any():
             return start + int(bad.argmax())
-        _rank(scores, allowed, index[part], (bound[part], mean[part], sd[part]))
+        rank(scores, allowed, index[part], (bound[part], mean[part], sd[part]))
     return -1
 
 
@@ -131,8 +131,11 @@ def _scores(means: Array, covs: Array, phi: Array, pessimism: float) -> Array:
     return np.stack([np.where(np.isfinite(bound + variance), bound, np.nan), mean, sd])
 
 
-def _rank(scores: Array, allowed: Mask, index: Codes, out: tuple[Array, Array, Array]) -> None:
-    """Insert candidate after candidate, each before those that it exceeds by more than rounding."""
+def rank(scores: Array, allowed: Mask, index: Codes, out: tuple[Array, Array, Array]) -> None:
+    """Insert candidate after candidate, each before those that it exceeds by more than rounding.
+
+    ``scores`` (3, n, K) are bounds, means and sds, finite where ``allowed``; ``index`` (n, top) comes filled with -1.
+    """
     n, K = allowed.shape
     top = min(index.shape[1], K)
     requests = np.arange(n)
@@ -142,12 +145,12 @@ def _rank(scores: Array, allowed: Mask, index: Codes, out: tuple[Array, Array, A
     for k in range(K):
         better = ~(scores[0, :, k, None] <= value[:, :top] + room[:, k, None])  # empty ranks are NaN
         # the first rank from which on all are exceeded
-        rank = top - np.logical_and.accumulate(better[:, ::-1], axis=1).sum(axis=1)
-        inserted = allowed[:, k] & (rank < top)
+        place = top - np.logical_and.accumulate(better[:, ::-1], axis=1).sum(axis=1)
+        inserted = allowed[:, k] & (place < top)
         position = np.arange(top)
         for table, new in ((value, scores[0, :, k]), (ranked, np.full(n, k))):
-            shifted = np.where(position < rank[:, None], table[:, :top], np.roll(table, 1, axis=1)[:, :top])
-            shifted[requests, np.minimum(rank, top - 1)] = new
+            shifted = np.where(position < place[:, None], table[:, :top], np.roll(table, 1, axis=1)[:, :top])
+            shifted[requests, np.minimum(place, top - 1)] = new
             table[:, :top] = np.where(inserted[:, None], shifted, table[:, :top])
     ranked = ranked[:, :top]
     index[:, :top] = ranked
