@@ -25,8 +25,8 @@ from hieropo import (
 from hieropo._utils.packed import unpack
 from hieropo.estimation.hyper import importance
 from hieropo.estimation.hyper.corrected import HyperError, correct
-from hieropo.estimation.hyper.draws import CollapsedLikelihood, parametrise
-from hieropo.estimation.hyper.importance import pareto_tail, sample
+from hieropo.estimation.hyper.draws import CollapsedLikelihood, draw_hierarchies, parametrise
+from hieropo.estimation.hyper.importance import Diagnosis, averaged, pareto_tail, sample
 from hieropo.estimation.hyper.intervals import draw_intervals
 from hieropo.estimation.hyper.mixed import HyperDraws, mix, normal_mixture_quantile
 from hieropo.estimation.hyper.uncertainty import (
@@ -39,6 +39,7 @@ from hieropo.estimation.hyper.uncertainty import (
 from hieropo.reproduce.synthetic.simulation import synthetic_hierarchy, synthetic_run
 
 COV = np.array([[1.0, 0.3], [0.3, 0.25]])
+THREE = np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.3], [0.0, 0.3, 1.0]])
 
 
 def rows(
@@ -506,12 +507,46 @@ def test_few_tasks_are_integrated_and_ten_tasks_do_not_show_that_a_correlation_i
     learned = learn(Moments.from_arrays(log.task, log.phi, log.reward))
     assert learned.method == "integrated"
     assert learned.estimate.chosen.shape == "diag"
-    assert np.ptp(learned.hyper_uncertainty.task_covs[:, 0, 1]) > 0
+    free = learned.hyper_uncertainty.task_covs[:, 0, 1] != 0
+    assert learned.hyper_uncertainty.weights[free].sum() > 0.1
     assert "10 tasks, 11 free parameters" in learned.why
     diagonal = learn(learned.moments, "diag")
     assert (diagonal.hyper_uncertainty.task_covs[:, 0, 1] == 0).all()
     plain = learn(learned.moments, uncertainty="plug-in")
     assert sds(learned).mean() > 1.1 * sds(plain).mean()
+
+
+@pytest.mark.slow
+def test_simpler_covariances_are_averaged_by_their_evidence() -> None:
+    """Shares are those of the evidence; half of the draws and more are of the family that the log was drawn from."""
+    for cov, simplest in ((np.eye(3), "common"), (np.diag([1.0, 0.01, 4.0]), "diag"), (THREE, "full")):
+        moments = draw(18, 100, 10, cov)
+        learned = learn(moments)
+        evidence = {
+            freedom: draw_hierarchies(moments, learned.estimate.hierarchy, (freedom,))[1].log_integral
+            for freedom in ("full", "diag", "common")
+        }
+        assert max(evidence, key=evidence.__getitem__) == simplest
+        draws = learned.hyper_uncertainty
+        uncorrelated = (draws.task_covs[:, [0, 0, 1], [1, 2, 2]] == 0).all(axis=1)
+        assert draws.weights[uncorrelated].sum() == pytest.approx(
+            1 / (1 + np.exp(evidence["full"] - np.logaddexp(evidence["diag"], evidence["common"]))), abs=0.01
+        )
+        assert learned.diagnosis.log_integral == pytest.approx(
+            np.logaddexp.reduce(list(evidence.values())) - np.log(3)
+        )
+
+
+def test_shares_of_several_densities_and_their_effective_points() -> None:
+    parts = [Diagnosis(100, 50.0, 0.2, 1.0), Diagnosis(300, 200.0, 0.5, 2.0), Diagnosis(9, 1.0, 9.0, -20.0)]
+    diagnosis, shares = averaged(parts)
+    weights = [np.full(50, 1 / 50), np.full(200, 1 / 200), np.ones(1)]
+    together = np.concatenate([share * w for share, w in zip(shares, weights, strict=True)])
+    assert shares.sum() == pytest.approx(1)
+    assert shares[1] / shares[0] == pytest.approx(np.e)
+    assert diagnosis.effective == pytest.approx(1 / (together @ together))
+    assert diagnosis.points == 409
+    assert diagnosis.tail == 0.5  # that of a density without a share does not count
 
 
 @pytest.mark.slow

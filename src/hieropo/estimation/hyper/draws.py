@@ -20,17 +20,20 @@ Tang, Statistical Science 26, 2011); with several variances it has to increase a
 sigma^2 gives a small noise where only the prior determines it; one that is flat in sigma^2 takes any split of the
 variance of rewards as equally likely.
 The exponents 2, 3 and 4 were set by simulation of 10 to 100 tasks of four features (docs/results/coverage.md).
+
+Several parametrisations may be averaged, as likely as each other before the log: their posterior probabilities are
+proportional to their evidence, the integral of likelihood times prior. All share the scales, and the priors are proper.
 """
 
 from dataclasses import dataclass
 from math import lgamma, log, pi
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hieropo._utils.arrays import Array, normalised
 from hieropo._utils.packed import Index, packed_size, padded, unpack
-from hieropo.estimation.hyper.importance import Diagnosis, resampled, sample
+from hieropo.estimation.hyper.importance import Diagnosis, averaged, resampled, sample
 from hieropo.estimation.hyper.mixed import HyperDraws, prior_scales
 from hieropo.model.gaussian import minus
 from hieropo.model.hierarchy import Hierarchy
@@ -38,7 +41,7 @@ from hieropo.model.posterior import parents_of
 from hieropo.model.steps import up, upper_factor
 from hieropo.moments.statistics import Moments
 
-Freedom = Literal["full", "sds", "isotropic", "scale"]
+Freedom = Literal["full", "diag", "common", "sds", "isotropic", "scale"]
 
 _TAIL, _EVEN, _LKJ, _NOISE_SD = 3.0, 2.0, 4.0, 3.0  # of the priors
 _LEAST, _MOST = 0.1, 10.0  # sd, in units of its prior scale, to start from, however open a log leaves it
@@ -204,8 +207,9 @@ def parametrise(
         Give the scales of the priors.
     hierarchy : Hierarchy
         The estimate: where to start, and what is held.
-    freedom : {"full", "sds", "isotropic", "scale"}
-        "full": all sds and correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
+    freedom : {"full", "diag", "common", "sds", "isotropic", "scale"}
+        "full": all sds and correlations. "diag": all sds, without correlations. "common": one sd in units of the prior
+        scales s_j, without correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
         "scale": each covariance is a free multiple of that in ``hierarchy``.
     noise_identified : bool
         True where the log identifies sigma^2 apart from differences between tasks.
@@ -239,8 +243,13 @@ def _family(cov: Array, scale: Array, unit: float, freedom: Freedom) -> tuple[Fa
         share = float(np.exp(np.log(safe / scale)[sd > 0].mean())) if sd.any() else 1.0
         family = Family(sd / share if sd.any() else scale, unit, together, upper_factor(correlation)[0])
         return family, family.sd_coordinates(np.array([max(share, _LEAST)]))
+    if freedom == "common":
+        family = Family(scale, unit, together, np.eye(d))
+        share = np.exp(np.log(np.clip(sd / scale, _LEAST, _MOST)).mean(keepdims=True))
+        return family, family.sd_coordinates(share)
     free = freedom == "full"
-    family = Family(scale, unit, separate, None if free else upper_factor(correlation)[0])
+    held = np.eye(d) if freedom == "diag" else upper_factor(correlation)[0]
+    family = Family(scale, unit, separate, None if free else held)
     start = family.sd_coordinates(np.clip(sd / scale, _LEAST, _MOST))
     if not free:
         return family, start
@@ -308,7 +317,7 @@ class CollapsedLikelihood:
 
 
 def draw_hierarchies(
-    moments: Moments, hierarchy: Hierarchy, freedom: Freedom, *, noise_identified: bool = True
+    moments: Moments, hierarchy: Hierarchy, freedoms: tuple[Freedom, ...], *, noise_identified: bool = True
 ) -> tuple[HyperDraws, Diagnosis]:
     """Draw from the posterior of the hierarchy, with no random numbers: the same log gives the same draws.
 
@@ -316,20 +325,43 @@ def draw_hierarchies(
 
     Parameters
     ----------
-    moments, hierarchy, freedom, noise_identified
+    moments, hierarchy, noise_identified
         As :func:`parametrise`; at most ``MOST_VARIABLES`` numbers may be free.
+    freedoms : tuple of Freedom
+        Those that are averaged by their evidence; one or more.
     """
-    space = parametrise(moments, hierarchy, freedom, noise_identified=noise_identified)
     likelihood = CollapsedLikelihood(moments, hierarchy)
+    samples = [
+        _sampled(parametrise(moments, hierarchy, freedom, noise_identified=noise_identified), likelihood)
+        for freedom in freedoms
+    ]
+    diagnosis, probabilities = averaged([sample.diagnosis for sample in samples])
+    weights = np.concatenate(
+        [share * sample.weights for share, sample in zip(probabilities, samples, strict=True)]
+    )
+    factors = [np.concatenate(parts) for parts in zip(*(sample.factors for sample in samples), strict=True)]
+    noise_vars = np.concatenate([sample.noise_vars for sample in samples])
+    scale = prior_scales(moments)[1]
+    size = ((factors[0] / np.where(scale > 0, scale, 1.0)[:, None]) ** 2).sum(axis=(1, 2))
+    family = np.repeat(np.arange(len(samples)), [sample.weights.size for sample in samples])
+    rows, kept_weights = resampled(weights, np.lexsort((size, family)), _DRAWS)
+    covs = [f[rows] @ np.swapaxes(f[rows], 1, 2) for f in factors]
+    levels = np.moveaxis(np.array(covs[1:]).reshape(-1, *covs[0].shape), 0, 1)
+    return HyperDraws(kept_weights, covs[0], noise_vars[rows], levels), diagnosis
 
+
+class _Sample(NamedTuple):
+    """Weighted draws under one parametrisation: factors of covariances, and noise variances."""
+
+    factors: list[Array]
+    noise_vars: Array
+    weights: Array
+    diagnosis: Diagnosis
+
+
+def _sampled(space: Parametrisation, likelihood: CollapsedLikelihood) -> _Sample:
     def density(eta: Array) -> Array:
         return likelihood(*space.split(eta)) + space.log_prior(eta)
 
     points, weights, diagnosis = sample(density, space.start)
-    factors, noise_vars = space.split(points)
-    scale = space.families[0].scale
-    size = ((factors[0] / np.where(scale > 0, scale, 1.0)[:, None]) ** 2).sum(axis=(1, 2))
-    rows, kept_weights = resampled(weights, np.argsort(size, kind="stable"), _DRAWS)
-    covs = [f[rows] @ np.swapaxes(f[rows], 1, 2) for f in factors]
-    levels = np.moveaxis(np.array(covs[1:]).reshape(-1, *covs[0].shape), 0, 1)
-    return HyperDraws(kept_weights, covs[0], noise_vars[rows], levels), diagnosis
+    return _Sample(*space.split(points), weights, diagnosis)

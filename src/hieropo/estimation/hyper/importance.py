@@ -6,7 +6,7 @@ before. A point x has the weight pi(x) / sum_r (N_r / N) q_r(x), with the propos
 importance sampling: Cornuet, Marin, Mira and Robert, Scandinavian Journal of Statistics 39, 2012).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import lgamma, log, pi
 
@@ -24,6 +24,7 @@ _STEP = 0.02  # of finite differences, where variables vary by about 1
 _ROUNDS = 6
 _ENOUGH = 100  # effective points to be trusted; no further round is drawn from twice as many on
 _EXCEEDANCES = 5  # to which a distribution can be fitted
+_NEGLIGIBLE = 0.01  # share of a density among several, below which its tail does not count
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 MOST_VARIABLES = len(_PRIMES) - 1
 
@@ -167,6 +168,21 @@ def _normalised(log_weights: Array) -> tuple[Array, float]:
     top = float(log_weights.max())
     weights = np.exp(log_weights - top)
     return weights / weights.sum(), top + float(np.log(weights.mean()))
+
+
+def averaged(diagnoses: Sequence[Diagnosis]) -> tuple[Diagnosis, Array]:
+    """Return the diagnosis of samples of several densities together, and their shares by their integrals, (M,).
+
+    The densities are as likely as each other before. Squared weights add, so 1 / effective is the sum of
+    shares^2 / effective; the tail is the largest of those with a share of 1 % or more.
+    """
+    integrals = np.array([diagnosis.log_integral for diagnosis in diagnoses])
+    shares, log_mean = _normalised(integrals)
+    effective = np.array([diagnosis.effective for diagnosis in diagnoses])
+    tails = [d.tail for d, share in zip(diagnoses, shares, strict=True) if share >= _NEGLIGIBLE]
+    tail = float(np.max(tails))
+    points = sum(diagnosis.points for diagnosis in diagnoses)
+    return Diagnosis(points, float(1 / (shares**2 / effective).sum()), tail, log_mean), shares
 
 
 def resampled(weights: Array, order: Index, count: int) -> tuple[Index, Array]:

@@ -303,8 +303,9 @@ def learn(
     ----------
     moments : Moments
     task_cov, blocks
-        As :func:`reml.estimate`. With "auto" and few tasks the draws range over full covariances where those have
-        few enough entries, whatever shape the estimate has: ten tasks do not show that a correlation is zero.
+        As :func:`reml.estimate`. With "auto" and few tasks, whatever shape the estimate has, draws come from full
+        covariances (where those have few enough entries), from diagonal ones and from those with one sd in units of the
+        features, averaged by their evidence: ten tasks do not show that a correlation is zero.
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         "auto" integrates where at most 24 parameters are free and the log has at most 300 tasks with rows, or leaves a
         variance between tasks open and is not large (tasks times squared features at most 100,000), or is of a tree
@@ -401,11 +402,23 @@ def hyper_uncertainty_from_dict(values: Mapping[str, Any] | None) -> HyperUncert
     )
 
 
+def _averaged(
+    moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, freedom: Freedom
+) -> tuple[Freedom, ...]:
+    """Return the parametrisations that are averaged: with "auto" the simpler ones too."""
+    if not isinstance(task_cov, str) or task_cov != "auto" or moments.dim == 1:
+        return (freedom,)
+    if freedom == "full":
+        return ("full", "diag", "common")
+    return ("diag", "common") if freedom == "sds" and fitted.chosen.shape == "diag" else (freedom,)
+
+
 def _integrated(
     moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, chosen: Plan, *, fall_back: bool
 ) -> Learned:
+    freedoms = _averaged(moments, fitted, task_cov, chosen.freedom)
     draws, diagnosis = draw_hierarchies(
-        moments, fitted.hierarchy, chosen.freedom, noise_identified=chosen.noise_identified
+        moments, fitted.hierarchy, freedoms, noise_identified=chosen.noise_identified
     )
     if diagnosis.good or not chosen.noise_identified:
         return _learned(moments, fitted, draws, chosen.why, diagnosis)
