@@ -30,8 +30,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from repeating import options, repeated
-from tables import figure, provenance, table, write
+from repeating import one_table
+from tables import figure
 
 from hieropo import FlatOPO, HierOPO, PooledOPO
 
@@ -321,16 +321,8 @@ def share(held: list[bool]) -> str:
 
 def main() -> None:
     """Make all runs and write the table."""
-    chosen = options(__doc__, OUT, "claims.py")
-    runs = {name: world.runs for name, world in WORLDS.items()}
-    results = repeated(one_run, runs, chosen, told=lambda name, found: f"{name}: {row(name, found)}")
-    rows = [row(name, found) for name, found in results.items()]
-    columns = list(rows[0])
-    body = table(columns, [[each[column] for column in columns] for each in rows])
-    write(chosen.out, [
-        "# Claims and gains of the default learner", INTRODUCTION.format(seed=SEED), body,
-        provenance(chosen.command),
-    ])  # fmt: skip
+    head = ["# Claims and gains of the default learner", INTRODUCTION.format(seed=SEED)]
+    one_table(__doc__, OUT, one_run, {name: world.runs for name, world in WORLDS.items()}, row, head)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.text import Report
 from hieropo.serve.columns import MODE, PROPENSITY, TIME, VERSION, RecordColumns
 
 
@@ -31,7 +32,7 @@ class ActionWatch:
         Their mean standardised residual.
     evidence : float
         Largest E_n so far; an alarm where it reaches ``limit``.
-    since : int or None
+    alarm_since : int or None
         Time of the first alarm in microseconds.
     """
 
@@ -39,11 +40,11 @@ class ActionWatch:
     tasks: int
     mean_z: float
     evidence: float
-    since: int | None
+    alarm_since: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(Report):
     """The state of a record under one version.
 
     Attributes
@@ -71,24 +72,7 @@ class Watch:
     @property
     def alarms(self) -> tuple[Any, ...]:
         """Return the actions with an alarm."""
-        return tuple(one.action for one in self.actions if one.since is not None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the watch as JSON can hold it."""
-        return {
-            "rows": self.rows,
-            "limit": self.limit,
-            "modes": self.modes,
-            "ess": self.ess,
-            "tasks_shift": self.tasks_shift,
-            "actions": [
-                {
-                    "action": one.action, "tasks": one.tasks, "mean_z": one.mean_z, "evidence": one.evidence,
-                    "alarm_since": one.since,
-                }
-                for one in self.actions
-            ],
-        }  # fmt: skip
+        return tuple(one.action for one in self.actions if one.alarm_since is not None)
 
 
 def evidence(z: Array) -> Array:
