@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.brief import brief
 from hieropo.errors import InputError
 from hieropo.features.fingerprints import Fingerprinted, checked_origin, checked_terms, stored_terms
@@ -14,9 +15,6 @@ from hieropo.features.terms.learned import LearnedTerms
 from hieropo.rows.actions import Actions
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import decode_id, encode_id
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

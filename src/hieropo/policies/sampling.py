@@ -12,7 +12,8 @@ from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.policies.candidates import Candidates
-from hieropo.policies.marginals import Marginal, TaskMarginals, Unseen
+from hieropo.policies.marginals import Marginal, TaskMarginals
+from hieropo.rows.keys import Unseen
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()

@@ -60,10 +60,10 @@ from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.metadata import Metadata
-from hieropo.model.posterior import Unseen
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
+from hieropo.rows.keys import Unseen
 
 _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise

@@ -28,8 +28,8 @@ from typing import Literal
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, normalised
-from hieropo._utils.packed import Index, packed_size, padded, unpack
+from hieropo._utils.arrays import Array, Codes, normalised
+from hieropo._utils.packed import packed_size, padded, unpack
 from hieropo.estimation.hyper.importance import Diagnosis, resampled, sample
 from hieropo.estimation.hyper.mixed import HyperDraws, prior_scales
 from hieropo.model.gaussian import minus
@@ -69,7 +69,7 @@ class Family:
 
     scale: Array
     unit: float
-    group: Index
+    group: Codes
     held: Array | None
 
     @property
@@ -259,7 +259,7 @@ class CollapsedLikelihood:
         self._hyper = None if hierarchy.hyper is None else hierarchy.hyper.plus(minus(active.offset))
         self._rows = normalised(active.sums)
         self._n, self._log_precision = active.n_rows, float(active.log_precision.sum())
-        self._parents: list[tuple[Index, int]] = []
+        self._parents: list[tuple[Codes, int]] = []
         keys = active.keys
         for k in range(len(hierarchy.levels) + 1):
             keys, parent = parents_of(keys, hierarchy.levels, k)
