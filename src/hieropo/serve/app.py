@@ -23,7 +23,6 @@ from hieropo.serve.keys import Keyring, Role
 from hieropo.serve.messages import (
     ActivateRequest,
     DecideRequest,
-    Decisions,
     Live,
     OfferRequest,
     Problem,
@@ -79,13 +78,14 @@ class Edge:
     async def decide(self, request: Request) -> Response:
         """Decide one request."""
         body = _decide(await self._body(request))
-        return _answer(await self.service.decide_one(body))
+        return Response(await self.service.answer(body), media_type=_JSON)
 
     async def decide_batch(self, request: Request) -> Response:
         """Decide a batch: all or none."""
         bodies = _batch(await self._body(request))
         self._check_batch(len(bodies))
-        return _answer(Decisions(await self.service.decide(bodies) if bodies else []))
+        answers = await self.service.answers(bodies) if bodies else []
+        return Response(b'{"decisions":[' + b",".join(answers) + b"]}", media_type=_JSON)
 
     async def activate_decision(self, request: Request) -> Response:
         """Activate a deferred decision."""

@@ -1,5 +1,6 @@
 """One version of the policy as the service asks it, and the draw of an action with its exact propensity."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from hieropo._utils.arrays import Array
 from hieropo.decisions.choosing import answer
 from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
@@ -35,12 +37,14 @@ _NO_CHOICE = InputError(
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Posterior of the expected rewards of n requests, for the actions of the policy, and its choices.
+    """Posterior of the expected rewards of n requests, for the K actions of the policy, and its choices.
 
     Parameters
     ----------
-    index, mean, sd : n lists of top numbers
-        Actions by lower bound, the best first, -1 where there are no more; mean and sd of their expected rewards.
+    best : list of n int
+        The action with the largest lower bound, -1 where none can be chosen.
+    mean, sd : (n, K) float
+        Of the expected reward of each action; NaN where the request does not allow it.
     known : list of n bool
         The task is in the log.
     kept : list of n bool, or None
@@ -49,9 +53,9 @@ class Scores:
         Errors of requests for which no action can be chosen, by position.
     """
 
-    index: list[list[int]]
-    mean: list[list[float]]
-    sd: list[list[float]]
+    best: list[int]
+    mean: Array
+    sd: Array
     known: list[bool]
     kept: list[bool] | None
     refused: dict[int, HieropoError]
@@ -161,15 +165,15 @@ class Engine:
         """Return True where contexts are numbers and tasks have no groups, so that requests need no table."""
         return self._new_tasks is None and getattr(self.stored.features, "terms", None) is None
 
-    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], *, top: int) -> Scores:
-        """Return the posterior of the best ``top`` eligible actions of each request.
+    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest]) -> Scores:
+        """Return the posterior of the eligible actions of each request.
 
         ``requests`` are checked by :meth:`RecordColumns.check`.
         """
         masks = self._masks(requests)
         if self.simple:
-            return self._score_numbers(tasks, requests, masks, top)
-        return self._score_rows(tasks, requests, masks, top)
+            return self._score_numbers(tasks, requests, masks)
+        return self._score_rows(tasks, requests, masks)
 
     def _masks(self, requests: Sequence[DecideRequest]) -> Any:
         """Return which known actions (n, K) each request allows; None where all are allowed."""
@@ -184,10 +188,8 @@ class Engine:
                 masks[row, [self.codes[action] for action in request.exclude if action in self.codes]] = False
         return masks
 
-    def _score_numbers(
-        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
-    ) -> Scores:
-        policy = self.policy
+    def _score_numbers(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> Scores:
+        policy, top = self.policy, len(self.actions)
         inner = policy.ungated
         keys = policy.table.keys
         ids = id_array(tasks)
@@ -204,9 +206,7 @@ class Engine:
         kept = (~policy.passes_rows(located)).tolist() if isinstance(policy, GatedPolicy) else None
         return _scores(choices, located >= 0, kept, refused)
 
-    def _score_rows(
-        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
-    ) -> Scores:
+    def _score_rows(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> Scores:
         """Return the scores of requests whose contexts are encoded by terms, or whose tasks have groups."""
         table = self._table(tasks, requests, masks)
         roles = roles_of(self.stored)
@@ -222,7 +222,7 @@ class Engine:
         (batch,) = RequestReader(TableSource(table, "request"), columns, strict=False).batches()
         policy = self.policy
         inner = policy.ungated
-        answers = answer(inner, batch, self._new_tasks, top=top, strict=False)
+        answers = answer(inner, batch, self._new_tasks, top=len(self.actions), strict=False)
         refused: dict[int, HieropoError] = {}
         for fault in answers.faults:
             column = f" (column {fault.column!r})" if fault.column else ""
@@ -265,9 +265,12 @@ class Engine:
 def _scores(
     choices: Choices, known: Any, kept: list[bool] | None, refused: dict[int, HieropoError]
 ) -> Scores:
-    return Scores(
-        choices.index.tolist(), choices.mean.tolist(), choices.sd.tolist(), known.tolist(), kept, refused
-    )
+    """Return choices by rank as scores by action."""
+    mean, sd = np.full((2, *choices.index.shape), np.nan)
+    rows, ranks = np.nonzero(choices.index >= 0)
+    codes = choices.index[rows, ranks]
+    mean[rows, codes], sd[rows, codes] = choices.mean[rows, ranks], choices.sd[rows, ranks]
+    return Scores(choices.index[:, 0].tolist(), mean, sd, known.tolist(), kept, refused)
 
 
 def settle(
@@ -290,7 +293,7 @@ def settle(
     if incumbent is None and isinstance(engine.policy, GatedPolicy):
         incumbent = _plain(engine.policy.incumbent)
     error = scores.refused.get(row)
-    if error is not None or scores.index[row][0] < 0:
+    if error is not None or scores.best[row] < 0:
         return _fallen_back(error, incumbent), eligible or [incumbent]
     policy = _policy_probabilities(engine, scores, row, eligible, settings)
     if settings.shadow:
@@ -314,13 +317,11 @@ def _policy_probabilities(
     engine: Engine, scores: Scores, row: int, eligible: list[Any], settings: Settings
 ) -> dict[Any, float]:
     """Return the probability f + (1 - sum f) w of each eligible action, f = floor / K."""
-    best = engine.actions[scores.index[row][0]]
+    best = engine.actions[scores.best[row]]
     weights = {best: 1.0}
     if settings.exploration == "sampling":
-        index = [code for code in scores.index[row] if code >= 0]
-        mean, sd = (np.array(values[row][: len(index)]) for values in (scores.mean, scores.sd))
-        shares = best_probabilities(mean, sd)
-        weights = {engine.actions[code]: share for code, share in zip(index, shares.tolist(), strict=True)}
+        shares = best_shares(scores.mean[row], scores.sd[row])
+        weights = dict(zip(engine.actions, shares.tolist(), strict=True))
     if settings.exploration == "none" or (settings.floor == 0 and settings.exploration == "floor"):
         return {best: 1.0}
     share = settings.floor / len(eligible)
@@ -378,14 +379,17 @@ def _draw(probabilities: dict[Any, float], rng: np.random.Generator) -> tuple[An
     return last
 
 
+def best_shares(mean: Array, sd: Array) -> Array:
+    """Return the probabilities of being best (..., K); 0 for actions without a posterior."""
+    allowed = np.isfinite(mean)
+    return best_probabilities(np.where(allowed, mean, -np.inf), np.where(allowed, sd, 1.0))
+
+
 def _posterior_of(engine: Engine, scores: Scores, row: int, action: Any) -> tuple[float | None, float | None]:
     code = engine.codes.get(action)
-    if code is None:
+    if code is None or math.isnan(scores.mean[row, code]):
         return None, None
-    if code not in scores.index[row]:
-        return None, None
-    place = scores.index[row].index(code)
-    return scores.mean[row][place], scores.sd[row][place]
+    return float(scores.mean[row, code]), float(scores.sd[row, code])
 
 
 def roles_of(stored: StoredPolicy) -> Roles:
