@@ -28,8 +28,13 @@ from hieropo.serve.messages import DecideRequest, Mode
 from hieropo.serve.settings import Settings
 from hieropo.storage.load import StoredPolicy, load_policy
 
+
+class UndecidableError(InputError):
+    """The present policy cannot decide a request, and the request names no incumbent's action."""
+
+
 _ELIGIBLE = "__eligible__"
-_NO_CHOICE = InputError(
+_NO_CHOICE = UndecidableError(
     "The policy can choose no action: no eligible action is known to it, the context is too large, or it refuses tasks "
     "that are not in its log. Correct the request, or name the incumbent's action in it."
 )
@@ -226,7 +231,7 @@ class Engine:
         refused: dict[int, HieropoError] = {}
         for fault in answers.faults:
             column = f" (column {fault.column!r})" if fault.column else ""
-            error = InputError(
+            error = UndecidableError(
                 f"The policy cannot decide the request: {fault.reason}{column}. Correct the request, or name the "
                 "incumbent's action in it."
             )
@@ -285,7 +290,7 @@ def settle(
 
     Raises
     ------
-    InputError
+    UndecidableError
         No action can be done: none is eligible or known, or the incumbent's is needed and not named.
     """
     eligible = engine.eligible(request)
@@ -309,7 +314,7 @@ def _fallen_back(error: HieropoError | None, incumbent: Any) -> Outcome:
     raise (
         error
         if error is not None
-        else InputError("No action is eligible, so that none can be chosen. Name one.")
+        else UndecidableError("No action is eligible, so that none can be chosen. Name one.")
     )
 
 
@@ -335,7 +340,7 @@ def _kept(
 ) -> Outcome:  # fmt: skip
     """Return the outcome of a decision that is the incumbent's for certain."""
     if incumbent is None:
-        raise InputError(
+        raise UndecidableError(
             "The decision is left to the incumbent (the logging policy), whose action is not known, so that there is "
             "no action to answer. Name it in the request: incumbent."
         )

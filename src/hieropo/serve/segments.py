@@ -204,7 +204,7 @@ def write_rows(state: Path, name: str, table: pa.Table) -> tuple[int, str]:
 def remove_leftovers(state: Path, manifest: Manifest) -> None:
     """Remove files and directories that the manifest does not name."""
     named = manifest.names()
-    for folder in (*FOLDERS, "versions", "sums", "base"):
+    for folder in (*FOLDERS, "versions", "sums", "base", "incoming"):
         for path in sorted((state / folder).glob("*")) + sorted((state / folder).glob(".*")):
             if f"{folder}/{path.name}" not in named:
                 if path.is_dir():

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -52,10 +53,12 @@ from hieropo.serve.plain import PlainDecider
 from hieropo.serve.segments import read_rows
 from hieropo.serve.settings import Settings
 from hieropo.serve.state import State
+from hieropo.serve.uploads import unpacked
 from hieropo.serve.watching import Watch, watch
 
 _ENCODER = msgspec.json.Encoder()
 _DECISION = msgspec.json.Decoder(Decision)
+_WHOLE = re.compile(r"-?0*[0-9]{1,19}")
 _GROUP = 256  # single requests that are decided together
 
 
@@ -381,22 +384,38 @@ class Service:
         versions = [Version(v.number, v.state, v.reason, v.created, v.through) for v in manifest.versions]
         return Versions(manifest.active, versions)
 
-    def offer(self, path: str) -> int:
-        """Check a policy directory, copy it into the state as a version, and return its number."""
+    def offer(self, path: str | os.PathLike[str]) -> int:
+        """Check a policy directory, copy it into the state as a version, and return its number.
+
+        Raises
+        ------
+        UnknownIdError
+            There is no such directory.
+        HieropoError
+            It holds no policy, or one that does not fit the record.
+        """
         from hieropo.learners.loading import load_learner
         from hieropo.storage.load import verify_policy
 
+        if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+            raise UnknownIdError("The server has no directory at this path. Send the path of a policy there.")
         verify_policy(path)
         learner = load_learner(path)
+        self.state.refuse_other_ids(learner)
         return self.state.offer(learner, "offered", self.state.manifest.sums_through, gated=learner.policy_)
+
+    def offer_archive(self, archive: Path) -> int:
+        """Check the policy in an archive, keep it as a version, and return its number; errors as :meth:`offer`."""
+        folder = unpacked(archive, archive.with_name("policy"), most=self.settings.max_policy)
+        return self.offer(folder)
 
     def activate(self, number: int) -> None:
         """Let another version decide, without a failed request.
 
         Raises
         ------
-        LookupError, InputError
-            There is no such version, or it is retired.
+        LookupError, RetiredError
+            There is no such version; it is retired.
         """
         self.engine = self.state.activate(number)
 
@@ -567,7 +586,7 @@ class Service:
                 except msgspec.DecodeError:
                     value = [text]
             elif columns[0][1] == "int":
-                value = int(text) if text.lstrip("-").isdigit() and len(text) < 20 else text
+                value = int(text) if _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text
             self.state.columns.task_of(value)
         return _ENCODER.encode({"id": value, "purge": purge}).decode()
 

@@ -55,8 +55,10 @@ class Settings:
         Decisions and rewards that may wait for the disk. Beyond it requests are refused (503).
     max_body, max_batch : int
         Largest body of a request in bytes, and largest number of decisions or rewards in one.
+    max_policy : int
+        Largest archive of a policy in bytes, as it is sent and unpacked.
     timeout : float
-        Time within which a request must have arrived.
+        Time within which a request must have arrived; an archive of a policy has 60 times as long.
     false_alarms : float
         Probability with which the check of rewards against predictions ever raises an alarm where there is none.
     """
@@ -79,6 +81,7 @@ class Settings:
     queue: int = 10_000
     max_body: int = 8_388_608
     max_batch: int = 4_096
+    max_policy: int = 1_073_741_824
     timeout: float = 10.0
     false_alarms: float = 0.01
 
@@ -93,7 +96,7 @@ class Settings:
             self._check(name, 0.0, 1.0, "a share or probability in [0, 1]")
         for name in ("window", "seal_every", "half_life", "refresh_every", "timeout"):
             self._check(name, 1e-3, 1e9, "a time in seconds of at least 0.001")
-        for name in ("keep_answers", "queue", "max_body", "max_batch", "seal_rows"):
+        for name in ("keep_answers", "queue", "max_body", "max_batch", "max_policy", "seal_rows"):
             self._check(name, 0 if name == "keep_answers" else 1, 1e15, "a number that is large enough")
         self._check("default", -1e300, 1e300, "a finite reward")
         if self.exploration == "none" and self.swap in ("better", "not-worse") and self.refresh_every:

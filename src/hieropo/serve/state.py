@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from hieropo.errors import ArtifactError, HieropoError, InputError
+from hieropo.errors import ArtifactError, HieropoError, InputError, MismatchError
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.loading import load_learner
 from hieropo.passes.log_moments import LogMoments
@@ -43,6 +43,10 @@ from hieropo.storage.load import verify_policy
 
 if sys.platform != "win32":
     import fcntl
+
+
+class RetiredError(InputError):
+    """A version that is to act is retired."""
 
 
 class State:
@@ -100,11 +104,7 @@ class State:
         remove_leftovers(self.path, Manifest({}, 0))
         learner = load_learner(policy)
         verify_policy(policy)
-        levels = list(reversed(list(learner._task_levels.levels().values())))
-        columns = RecordColumns.of(
-            learner.roles_, learner.features_, learner.moments_.tasks[:1000],
-            [list(parents.values()) for parents in levels],
-        )  # fmt: skip
+        columns = columns_of(learner)
         for folder in ("versions", "base"):
             (self.path / folder).mkdir(exist_ok=True)
         base = base_moments(learner)
@@ -257,6 +257,26 @@ class State:
 
     # versions
 
+    def refuse_other_ids(self, learner: HierOPO) -> None:
+        """Refuse a policy that reads the columns of the record as other types.
+
+        Raises
+        ------
+        MismatchError
+        """
+        given, held = columns_of(learner), self.columns
+        pairs = [((held.action, held.action_kind), (given.action, given.action_kind))]
+        if len(learner.moments_.tasks):
+            pairs += zip((*held.task, *held.values), (*given.task, *given.values), strict=False)
+        other = next((pair for pair in pairs if pair[0] != pair[1]), None)
+        if other is not None:
+            (column, kind), (name, other_kind) = other
+            raise MismatchError(
+                f"The record has the column {column!r} of type {kind}, and the policy reads {name!r} of type "
+                f"{other_kind} in its place, so that it would know no task, action or context of the record. Fit it on "
+                "a log with the columns and types of the record, or start a new state."
+            )
+
     def offer(self, learner: HierOPO, reason: str, through: int, gated: Any = None) -> int:
         """Save a version of the policy, and return its number; it does not act yet."""
         number = max((version.number for version in self.manifest.versions), default=0) + 1
@@ -284,15 +304,15 @@ class State:
 
         Raises
         ------
-        InputError
-            There is no such version, or it is retired.
+        LookupError, RetiredError
+            There is no such version; it is retired.
         """
         with self._changing:
             version = self.manifest.version(number)
             if version is None:
                 raise LookupError(f"There is no version {number}. GET /v1/policies lists the versions.")
             if version.state in ("retired", "removed"):
-                raise InputError(
+                raise RetiredError(
                     f"Version {number} is {version.state}: it learned from rows that were to be forgotten. Activate "
                     "another version."
                 )
@@ -307,6 +327,15 @@ class State:
 
             self.change(edit)
             return engine
+
+
+def columns_of(learner: HierOPO) -> RecordColumns:
+    """Return the columns of a record that a learner's policy reads."""
+    levels = list(reversed(list(learner._task_levels.levels().values())))
+    return RecordColumns.of(
+        learner.roles_, learner.features_, learner.moments_.tasks[:1000],
+        [list(parents.values()) for parents in levels],
+    )  # fmt: skip
 
 
 def _locked(path: Path) -> int:
