@@ -35,7 +35,7 @@ _VALUE_SCHEMAS: dict[str, dict[str, Any]] = {
     "time": {"type": "string", "format": "date-time", "maxLength": 1024},
 }
 TIME, ELIGIBLE, PROPENSITY, MODE, VERSION = "decided_at", "eligible", "propensity", "mode", "policy_version"
-LEFT_OUT = "left_out"
+LEFT_OUT, UNSEEN = "left_out", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +220,7 @@ class RecordColumns:
                 ("predicted_sd", pa.float64()),
                 ("would_action", action),
                 ("control", pa.bool_()),
+                (UNSEEN, pa.list_(pa.string())),
                 ("n_rewards", pa.int32()),
                 ("client_at", pa.string()),
             ]
@@ -243,6 +244,7 @@ class RecordColumns:
             "predicted_sd": [event.sd for event in events],
             "would_action": [event.would for event in events],
             "control": [event.control for event in events],
+            UNSEEN: [event.decision.unseen for event in events],
             "n_rewards": list(counts),
             "client_at": [event.client_at for event in events],
         }
@@ -268,7 +270,7 @@ class RecordColumns:
 
 SERVICE_COLUMNS = (
     "decision_id", TIME, "subject", PROPENSITY, ELIGIBLE, MODE, VERSION, "predicted_mean", "predicted_sd",
-    "would_action", "control", "n_rewards", "client_at", LEFT_OUT, "record_weight",
+    "would_action", "control", UNSEEN, "n_rewards", "client_at", LEFT_OUT, "record_weight",
 )  # fmt: skip
 
 

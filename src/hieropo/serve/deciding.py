@@ -1,15 +1,15 @@
 """One version of the policy as the service asks it, and the draw of an action with its exact propensity."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Mask
 from hieropo.decisions.choosing import answer
 from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
@@ -54,6 +54,8 @@ class Scores:
         The task is in the log.
     kept : list of n bool, or None
         The gate leaves the task to the incumbent; None without a gate.
+    unseen : dict of n bool
+        Which requests have a level that the policy does not know, by column.
     refused : dict
         Errors of requests for which no action can be chosen, by position.
     """
@@ -64,6 +66,12 @@ class Scores:
     known: list[bool]
     kept: list[bool] | None
     refused: dict[int, HieropoError]
+    unseen: Mapping[str, Mask] = field(default_factory=dict)
+
+    def unseen_in(self, row: int) -> list[str]:
+        """Return what the policy does not know in a request: "task", and "level:COLUMN" for each such level."""
+        unseen = [] if self.known[row] else ["task"]
+        return unseen + [f"level:{column}" for column, rows in self.unseen.items() if rows[row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +248,9 @@ class Engine:
         if isinstance(policy, GatedPolicy):
             located = np.asarray(policy.table.keys.locate(id_array(tasks)), dtype=np.int64)
             kept = (~policy.passes_rows(located)).tolist()
-        choices = answers.choices
-        return _scores(choices, answers.task_known, kept, refused)
+        groups = zip(roles.levels, answers.groups, strict=False)
+        unseen = {**batch.unknown, **{level: valid & ~known for level, (known, valid) in groups}}
+        return replace(_scores(answers.choices, answers.task_known, kept, refused), unseen=unseen)
 
     def _table(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> pa.Table:
         empty = self.columns.schema()

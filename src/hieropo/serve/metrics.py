@@ -50,11 +50,17 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"hieropo_{name}", text, registry=registry)
 
+        def labelled(name: str, text: str, label: str) -> Gauge:
+            return Gauge(f"hieropo_{name}", text, [label], registry=registry)
+
         self._decisions = counter("decisions", "Recorded decisions", "mode")
         self._replayed = counter("replayed_decisions", "Answers that were repeated for a known id")
         self._unknown = counter("unknown_tasks", "Decisions of tasks that are not in the log of the policy")
         self._unseen = counter(
             "unseen_actions", "Decisions with an eligible action that the policy does not know"
+        )
+        self._levels = counter(
+            "unknown_levels", "Decisions with a group or a level that the policy does not know"
         )
         self._unrecorded = counter(
             "unrecorded_fallbacks", "Incumbent's actions answered while the record was full"
@@ -73,6 +79,16 @@ class Metrics:
         self._shift = gauge(
             "tasks_shift", "Total variation distance between the older and newer mixes of tasks"
         )
+        self._shares = labelled("mode_share", "Share of the active version's rows by mode", "mode")
+        self._unseen_share = labelled(
+            "unseen_share", "Share of rows with something that the policy does not know", "kind"
+        )
+        self._contexts = labelled(
+            "context_shift",
+            "Shift of a context between the older and newer rows, in its sds or as a distance",
+            "column",
+        )
+        self._left_out = labelled("left_out_rows", "Decisions that a refresh does not learn from", "reason")
         self._by_mode = {
             mode: self._decisions.labels(mode) for mode in ("policy", "explore", "gate", "shadow", "fallback")
         }
@@ -85,6 +101,7 @@ class Metrics:
         for mode, count in Count(modes).items():
             self._by_mode[mode].inc(count)
         if unseen:
+            self._levels.inc(sum(any(kind.startswith("level:") for kind in kinds) for kinds in unseen))
             self._unknown.inc(sum("task" in kinds for kinds in unseen))
             self._unseen.inc(sum("action" in kinds for kinds in unseen))
         if replayed:
@@ -113,6 +130,14 @@ class Metrics:
         self._evidence.set(max((one.evidence for one in watched.actions), default=0.0) / watched.limit)
         self._ess.set(watched.ess)
         self._shift.set(watched.tasks_shift)
+        for gauge, shares in (
+            (self._shares, {mode: watched.mode_share(mode) for mode in self._by_mode}),
+            (self._unseen_share, watched.unseen_shares), (self._contexts, watched.context_shifts),
+            (self._left_out, watched.left_out),
+        ):  # fmt: skip
+            gauge.clear()
+            for label, value in shares.items():
+                gauge.labels(label).set(value)
 
     def text(self, *, waiting: int, version: int) -> bytes:
         """Return the metrics as text."""

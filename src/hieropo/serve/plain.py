@@ -56,6 +56,7 @@ class PlainDecider:
         if settings.shadow or (settings.control and isinstance(self.engine.policy, GatedPolicy)):
             return []
         kept, refused, control = scores.kept, scores.refused, settings.control > 0
+        other_level = np.any(list(scores.unseen.values()), axis=0).tolist() if scores.unseen else None
         return [
             row
             for row, (request, best) in enumerate(zip(requests, scores.best, strict=True))
@@ -64,6 +65,7 @@ class PlainDecider:
             and best >= 0
             and not (control and request.incumbent is not None)
             and not (kept is not None and kept[row])
+            and not (other_level is not None and other_level[row])
             and row not in refused
         ]
 

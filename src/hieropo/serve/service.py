@@ -33,7 +33,7 @@ from hieropo.serve.journal import (
     record_decisions,
     record_rewards,
 )
-from hieropo.serve.learning import current, judged, learned
+from hieropo.serve.learning import current, judged, learnable, learned
 from hieropo.serve.messages import (
     DecideRequest,
     Decision,
@@ -54,6 +54,7 @@ from hieropo.serve.segments import read_rows
 from hieropo.serve.settings import Settings
 from hieropo.serve.state import State
 from hieropo.serve.uploads import unpacked
+from hieropo.serve.usable import in_words
 from hieropo.serve.watching import Watch, watch
 
 _ENCODER = msgspec.json.Encoder()
@@ -236,7 +237,7 @@ class Service:
         rows = plain.rows(requests, scores)
         if rows:
             for row, decided in zip(rows, plain.decide(scores, rows, ids, stamp[2], rng), strict=True):
-                unseen = [] if scores.known[row] else ["task"]
+                unseen = scores.unseen_in(row)
                 answer, mode, mean, sd = decided
                 made[row] = _made(
                     requests[row],
@@ -254,7 +255,7 @@ class Service:
             except HieropoError as error:
                 raise _placed(error, row, len(requests)) from None
             made[row] = self._settled(
-                engine, requests[row], outcome, eligible, ids[row], stamp, known=scores.known[row]
+                engine, requests[row], outcome, eligible, ids[row], stamp, unseen=scores.unseen_in(row)
             )
         return [one for one in made if one is not None]
 
@@ -303,15 +304,14 @@ class Service:
         id_: str,
         stamp: tuple[int, int, str],
         *,
-        known: bool,
+        unseen: list[str],
     ) -> "Made":
-        unseen = [] if known else ["task"]
         if request.eligible is not None and any(action not in engine.codes for action in eligible):
             unseen.append("action")
         decision = Decision(
             id_, outcome.action, outcome.propensity,
             [Probability(action, probability) for action, probability in outcome.probabilities],
-            outcome.mode, engine.number, known, unseen, stamp[2],
+            outcome.mode, engine.number, "task" not in unseen, unseen, stamp[2],
         )  # fmt: skip
         named = [action for action, _ in outcome.probabilities if action not in eligible]
         if named:
@@ -532,7 +532,13 @@ class Service:
     def _watch(self) -> None:
         try:
             rows = read_rows(self.state.path, self.state.manifest.segments, "log", self.state.columns)
-            self.watched = watch(rows, self.state.columns, self.engine.number, self.settings.false_alarms)
+            self.watched = watch(
+                rows,
+                self.state.columns,
+                self.engine.number,
+                self.settings.false_alarms,
+                self.state.left_out(),
+            )
         except (HieropoError, OSError):
             return
         self.metrics.watching(self.watched)
@@ -545,8 +551,8 @@ class Service:
         assert version is not None
         if version.through >= state.manifest.sums_through:
             return "Nothing was learned: there is no row that the active policy has not learned from."
-        rows = state.new_rows()
         learner, warned = learned(current(total, self.settings, state.manifest.created), state.learner())
+        rows = learnable(state.new_rows(), state.columns, learner.features_)
         judgement = judged(learner, state.path / version.folder, rows, self.settings)
         gated = None
         if self.settings.max_harm is not None and judgement.evaluation is not None:
@@ -554,6 +560,9 @@ class Service:
             incumbent = before.incumbent if isinstance(before, GatedPolicy) else None
             gated = judgement.evaluation.gate(self.settings.max_harm, incumbent=incumbent)
         reason = judgement.reason + (f" Warnings of the fit: {len(warned)}." if warned else "")
+        left_out = state.left_out(after=version.through)
+        if left_out:
+            reason += f" Not learned from: {in_words(left_out)}."
         number = state.offer(learner, reason, state.manifest.sums_through, gated)
         if judgement.swap and (gated is not None or self.settings.max_harm is None):
             self.activate(number)

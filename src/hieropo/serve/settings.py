@@ -45,6 +45,9 @@ class Settings:
     swap : {"better", "not-worse", "always", "never"}
         Rule for activating a refreshed policy, by the doubly robust lead over the active one on rows that this one has
         not seen: its interval is above 0; its interval reaches above 0; in any case; on request alone.
+    checks : bool
+        Rules "better" and "not-worse" hold only where predictive checks of the refreshed policy on these rows find no
+        misfit.
     max_harm : float or None
         Gate of refreshed policies: tasks with a larger probability of harm are left to the incumbent.
     base : bool
@@ -75,6 +78,7 @@ class Settings:
     half_life: float | None = None
     refresh_every: float | None = None
     swap: SwapRule = "better"
+    checks: bool = True
     max_harm: float | None = None
     base: bool = True
     keep_answers: float = 86_400.0
@@ -92,6 +96,7 @@ class Settings:
                     f"The setting {name}={getattr(self, name)!r} is none of {', '.join(map(repr, get_args(choices)))}, "
                     "and the service cannot follow it. Set one of these."
                 )
+        self._check_booleans()
         for name in ("floor", "control", "max_harm", "false_alarms"):
             self._check(name, 0.0, 1.0, "a share or probability in [0, 1]")
         for name in ("window", "seal_every", "half_life", "refresh_every", "timeout"):
@@ -105,6 +110,14 @@ class Settings:
                 "policies by importance weighting, can never hold, and refreshes would keep the old policy forever. "
                 "Set exploration='floor', or swap='always' or 'never'."
             )
+
+    def _check_booleans(self) -> None:
+        for name in ("checks", "shadow", "base"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(
+                    f"The setting {name}={getattr(self, name)!r} is neither true nor false, so that it is not known "
+                    "whether it is on. Set one of these."
+                )
 
     def _check(self, name: str, least: float, most: float, wanted: str) -> None:
         value = getattr(self, name)

@@ -26,6 +26,7 @@ from hieropo.serve.deciding import Engine
 from hieropo.serve.journal import Journal, mark_sealed, prune
 from hieropo.serve.learning import RunningTotal, base_moments, with_rows, without_rows
 from hieropo.serve.segments import (
+    Closed,
     Manifest,
     Segment,
     StoredVersion,
@@ -35,10 +36,12 @@ from hieropo.serve.segments import (
     read_rows,
     remove_leftovers,
     sync_folder,
+    with_reasons,
     write_manifest,
     write_segment,
 )
 from hieropo.serve.settings import Settings
+from hieropo.serve.usable import REFUSED, KnownGroups, left_out, refused_rows
 from hieropo.storage.load import verify_policy
 
 if sys.platform != "win32":
@@ -79,6 +82,7 @@ class State:
         self._lock_file = _locked(self.path)
         self._changing = threading.RLock()
         self.journal: Journal | None = None
+        self._groups: KnownGroups | None = None
         try:
             self._open(policy)
         except BaseException:
@@ -178,7 +182,7 @@ class State:
             if batch is None:
                 break
             number = self.manifest.segments[-1].number + 1 if self.manifest.segments else 1
-            segment = self.with_moments(write_segment(self.path, self.columns, number, batch))
+            segment = self._written(number, self._without_contradictions(batch))
 
             def edit(manifest: Manifest, segment: Segment = segment) -> Manifest:
                 return msgspec.structs.replace(manifest, segments=(*manifest.segments, segment))
@@ -190,23 +194,54 @@ class State:
         self.open_journal.run(prune(self.open_journal.clock() - keep))
         return made
 
+    def _without_contradictions(self, batch: Closed) -> Closed:
+        """Return a batch in which rows that contradict earlier ones in their groups are no rows of the log."""
+        if not self.columns.levels and not self.columns.metadata:
+            return batch
+        if self._groups is None:
+            self._groups = KnownGroups(self.columns, self.base().summed.task_levels)
+            self._groups.reasons(read_rows(self.path, self.manifest.segments, "log", self.columns))
+        rows = [row for row, reason in enumerate(batch.reasons) if not reason]
+        table = self.columns.table([batch.events[row] for row in rows], [0.0] * len(rows), [0] * len(rows))
+        return with_reasons(batch, dict(zip(rows, self._groups.reasons(table), strict=True)))
+
+    def forget_groups(self) -> None:
+        """Learn the groups of tasks anew at the next sealing: rows were taken out of the record."""
+        self._groups = None
+
+    def _written(self, number: int, batch: Closed) -> Segment:
+        """Write a segment and its moments; rows that the learner refuses are no rows of the log."""
+        segment = write_segment(self.path, self.columns, number, batch)
+        rows = read_rows(self.path, [segment], "log", self.columns)
+        try:
+            return self._with_moments(segment, rows)
+        except HieropoError:
+            of_log = [row for row, reason in enumerate(batch.reasons) if not reason]
+            refused = refused_rows(rows, self._summed_alone)
+            batch = with_reasons(batch, {of_log[row]: REFUSED for row in refused})
+            return self.with_moments(write_segment(self.path, self.columns, number, batch))
+
     def with_moments(self, segment: Segment) -> Segment:
         """Write the LogMoments of a segment; a segment whose rows do not sum has none."""
-        rows = read_rows(self.path, [segment], "log", self.columns)
-        if not rows.num_rows:
-            return segment
         try:
-            none = RunningTotal(without_rows(self.base()))
-            moments = with_rows(
-                none, rows, self.columns, replace(self.settings, half_life=None), self.manifest.created
-            ).moments
+            return self._with_moments(segment, read_rows(self.path, [segment], "log", self.columns))
         except HieropoError:
             return segment
+
+    def _with_moments(self, segment: Segment, rows: pa.Table) -> Segment:
+        if not rows.num_rows:
+            return segment
+        moments = self._summed_alone(rows)
         (self.path / "moments").mkdir(exist_ok=True)
         name = f"moments/{segment.number:06d}-{segment.edition:03d}"
         moments.save(self.path / name)
         sync_folder(self.path / "moments")
         return msgspec.structs.replace(segment, moments=name)
+
+    def _summed_alone(self, rows: pa.Table) -> LogMoments:
+        """Return the moments of rows alone; errors as :func:`with_rows`."""
+        none, settings = RunningTotal(without_rows(self.base())), replace(self.settings, half_life=None)
+        return with_rows(none, rows, self.columns, settings, self.manifest.created).moments
 
     # learning
 
@@ -247,6 +282,11 @@ class State:
         )  # fmt: skip
         if old:
             shutil.rmtree(self.path / old, ignore_errors=True)
+
+    def left_out(self, after: int = 0) -> dict[str, int]:
+        """Return the number of decisions that are no rows to learn from, by reason, in segments after a number."""
+        segments = [segment for segment in self.manifest.segments if segment.number > after]
+        return left_out(self.path, segments, self.columns, self.base().features)
 
     def new_rows(self) -> pa.Table:
         """Return the rows of segments that the active version has not learned from."""
