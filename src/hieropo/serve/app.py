@@ -55,6 +55,20 @@ class RefusedError(Exception):
         self.status, self.title, self.detail, self.headers = status, title, detail, headers
 
 
+def too_large(most: int) -> RefusedError:
+    """Return the refusal of a body of more than ``most`` bytes."""
+    return RefusedError(
+        413, "Too large", f"The body is larger than {most:,} bytes. Send less in one request.", connection="close"
+    )
+
+
+def too_slow(seconds: float) -> RefusedError:
+    """Return the refusal of a body that is not there after so many seconds."""
+    return RefusedError(
+        408, "Too slow", f"The body did not arrive within {seconds:g} s. Send it at once.", connection="close"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """The handlers of one service.
@@ -75,6 +89,10 @@ class Edge:
         """Decide one request."""
         body = decide_body(await self._body(request))
         return Response(await self.service.answer(body), media_type=_JSON)
+
+    def ask(self, raw: bytes, done: Callable[[bytes | BaseException], None]) -> None:
+        """Decide the request in a body; the encoded answer or an error is handed over."""
+        self.service.ask(decide_body(raw), done)
 
     async def decide_batch(self, request: Request) -> Response:
         """Decide a batch: all or none."""
@@ -191,12 +209,17 @@ class Edge:
                 413, "Too large", f"The batch has {size:,} entries, more than {most:,}. Split it."
             )
 
-    async def _body(self, request: Request) -> bytes:
-        """Return the body of a request, within the limits of size and time."""
-        if _media_type(request) != _JSON:
+    @staticmethod
+    def check_json(kind: str) -> None:
+        """Refuse a body that is not declared as JSON."""
+        if kind.partition(";")[0].strip().lower() != _JSON:
             raise RefusedError(
                 415, "Unsupported media type", f"The body is not declared as JSON. Set content-type: {_JSON}."
             )
+
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request, within the limits of size and time."""
+        self.check_json(request.headers.get("content-type", ""))
         settings = self.service.settings
         parts: list[bytes] = []
         await _received(request, parts.append, seconds=settings.timeout, most=settings.max_body)
@@ -215,18 +238,20 @@ class Edge:
             start = time.perf_counter()
             try:
                 if role is not None:
-                    self._check_client(request, role)
+                    headers = request.headers
+                    self.check_client(headers.get("host", ""), headers.get("authorization", ""), role)
                 return await handler(request)
             except Exception as error:  # noqa: BLE001 - every error becomes a problem
-                return self._problem(error)
+                return self.problem(error)
             finally:
                 self.service.metrics.took(route, time.perf_counter() - start)
 
         return handle
 
-    def _check_client(self, request: Request, role: Role) -> None:
+    def check_client(self, host: str, authorization: str, role: Role) -> None:
+        """Refuse a request without the key that its role needs; the texts are of its headers."""
         if not len(self.keys):
-            host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+            host = host.rsplit(":", 1)[0].strip("[]")
             if host not in ("localhost", "127.0.0.1", "::1", "testserver"):
                 raise RefusedError(
                     403, "Forbidden",
@@ -234,7 +259,7 @@ class Edge:
                     "keys to serve other names.",
                 )  # fmt: skip
             return
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        scheme, _, token = authorization.partition(" ")
         allowed = self.keys.allows(token.strip(), role) if scheme.lower() == "bearer" else None
         if allowed is None:
             raise RefusedError(
@@ -244,7 +269,8 @@ class Edge:
         if not allowed:
             raise RefusedError(403, "Forbidden", "The role of this key does not allow this request.")
 
-    def _problem(self, error: Exception) -> Response:
+    def problem(self, error: BaseException) -> Response:
+        """Return the problem that an error is, and count it."""
         status, title, detail, headers = described(error)
         self.service.metrics.refused({503: "full", 401: "key", 403: "key"}.get(status, str(status)))
         return problem(status, title, detail, headers)
@@ -262,25 +288,17 @@ async def _received(request: Request, take: Callable[[bytes], Any], *, seconds: 
             async for part in request.stream():
                 size += len(part)
                 if size > most:
-                    raise RefusedError(
-                        413, "Too large", f"The body is larger than {most:,} bytes. Send less in one request.",
-                        connection="close",
-                    )  # fmt: skip
+                    raise too_large(most)
                 take(part)
     except TimeoutError:
-        raise RefusedError(
-            408,
-            "Too slow",
-            f"The body did not arrive within {seconds:g} s. Send it at once.",
-            connection="close",
-        ) from None
+        raise too_slow(seconds) from None
 
 
 _BUSY = "The record cannot take more now, so that nothing was recorded. Send the request again later."
 _FAILED = "The service failed in a way that was not foreseen. Its own log has more."
 
 
-def described(error: Exception) -> tuple[int, str, str, dict[str, str]]:
+def described(error: BaseException) -> tuple[int, str, str, dict[str, str]]:
     """Return status, title, sentence and headers of an error; none of them holds a value of the request."""
     if isinstance(error, RefusedError):
         return error.status, error.title, error.detail, error.headers

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -57,6 +58,7 @@ from hieropo.serve.uploads import unpacked
 from hieropo.serve.usable import in_words
 from hieropo.serve.watching import Watch, watch
 
+_LOG = logging.getLogger("hieropo.serve")
 _ENCODER = msgspec.json.Encoder()
 _DECISION = msgspec.json.Decoder(Decision)
 _WHOLE = re.compile(r"-?0*[0-9]{1,19}")
@@ -180,7 +182,10 @@ class Service:
                 answered = await asyncio.gather(*alone, return_exceptions=True)
                 results = [one if isinstance(one, BaseException) else one[0] for one in answered]
             for (_, done), result in zip(group, results, strict=True):
-                done(result)
+                try:
+                    done(result)
+                except Exception:  # noqa: BLE001 - one client's connection is no other's matter
+                    _LOG.exception("An answer could not be handed over.")
         self._writing = False
 
     async def decide(self, requests: Sequence[DecideRequest]) -> list[Decision]:
