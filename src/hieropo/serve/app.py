@@ -58,7 +58,10 @@ class RefusedError(Exception):
 def too_large(most: int) -> RefusedError:
     """Return the refusal of a body of more than ``most`` bytes."""
     return RefusedError(
-        413, "Too large", f"The body is larger than {most:,} bytes. Send less in one request.", connection="close"
+        413,
+        "Too large",
+        f"The body is larger than {most:,} bytes. Send less in one request.",
+        connection="close",
     )
 
 

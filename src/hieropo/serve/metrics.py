@@ -23,7 +23,10 @@ class RequestSeconds(Collector):
 
     def observe(self, route: str, seconds: float) -> None:
         """Count the time of a request."""
-        counts, total = self._routes.setdefault(route, ([0] * (len(_SECONDS) + 1), [0.0]))
+        entry = self._routes.get(route)
+        if entry is None:
+            entry = self._routes[route] = [0] * (len(_SECONDS) + 1), [0.0]
+        counts, total = entry
         counts[bisect_left(_SECONDS, seconds)] += 1
         total[0] += seconds
 

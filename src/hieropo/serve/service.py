@@ -63,6 +63,7 @@ _ENCODER = msgspec.json.Encoder()
 _DECISION = msgspec.json.Decoder(Decision)
 _WHOLE = re.compile(r"-?0*[0-9]{1,19}")
 _GROUP = 256  # single requests that are decided together
+_WAIT = 0.002  # seconds for which requests wait for others at most
 
 
 class UnknownIdError(Exception):
@@ -116,6 +117,8 @@ class Service:
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="jobs")
         self._arrived: list[tuple[DecideRequest, Callable[[bytes | BaseException], None]]] = []
         self._writing = False
+        self._expected, self._wait = 1, 0.0  # size of the last group, and seconds to wait for as many
+        self._enough: asyncio.Future[None] | None = None
         self._plain: PlainDecider | None = None
         self.draining = False
         self.watched: Watch | None = None
@@ -150,6 +153,8 @@ class Service:
         Requests that arrive while others are being written are scored and written together.
         """
         self._arrived.append((request, done))
+        if self._enough is not None and len(self._arrived) >= self._expected:
+            _finish(self._enough)
         if not self._writing:
             self._writing = True
             loop = asyncio.get_running_loop()
@@ -172,7 +177,10 @@ class Service:
 
     async def _decide_arrived(self) -> None:
         """Decide all requests that have arrived, and those that arrive meanwhile."""
+        loop = asyncio.get_running_loop()
         while self._arrived:
+            await self._wait_for_more(loop)
+            start = loop.time()
             group, self._arrived = self._arrived[:_GROUP], self._arrived[_GROUP:]
             results: Sequence[bytes | BaseException]
             try:
@@ -186,7 +194,22 @@ class Service:
                     done(result)
                 except Exception:  # noqa: BLE001 - one client's connection is no other's matter
                     _LOG.exception("An answer could not be handed over.")
+            self._expected, self._wait = len(group), min(_WAIT, (loop.time() - start) / 4)
         self._writing = False
+
+    async def _wait_for_more(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for as many requests as the last group had, for a part of the time that it took.
+
+        Clients that were answered together ask again at nearly the same time. Without this the first of them would be
+        written alone, and all others would wait for two commits.
+        """
+        if len(self._arrived) >= self._expected:
+            return
+        self._enough = enough = loop.create_future()
+        timer = loop.call_later(self._wait, _finish, enough)
+        await enough
+        timer.cancel()
+        self._enough = None
 
     async def decide(self, requests: Sequence[DecideRequest]) -> list[Decision]:
         """Return recorded decisions for requests; all of a batch or none; errors as :meth:`answers`."""
@@ -603,6 +626,11 @@ class Service:
                 value = int(text) if _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text
             self.state.columns.task_of(value)
         return _ENCODER.encode({"id": value, "purge": purge}).decode()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Made(Struct, frozen=True, gc=False):
