@@ -117,6 +117,7 @@ def predicted(rows: pa.Table, service: Service) -> tuple[float, float] | None:
 def run(folder: Path, refreshes: int, decisions: int, seed: int) -> dict[str, Any]:
     """Serve the world, and return what was found."""
     warnings.simplefilter("ignore", HieropoWarning)
+    folder.mkdir(parents=True, exist_ok=True)
     world = World(seed)
     columns = {"task": "task", "action": "action", "reward": "reward", "context": ["age"]}
     first = HierOPO(logging="random").fit(world.first_log(300), **columns).save(folder / "policy")

@@ -324,10 +324,23 @@ def _without_values(error: HieropoError) -> str:
     return f"The policy cannot use the request ({type(error).__name__}). Check task, context and eligible actions."
 
 
+def _of_body(error: msgspec.ValidationError) -> str:
+    """Return the message of an error of a body; the name of a field that the API does not have stays inside."""
+    text = str(error)
+    if "unknown field" in text:
+        return "An object has a field that the API does not have. GET /openapi.json lists the fields."
+    return text
+
+
 _ERRORS: tuple[tuple[Any, int, str, Callable[[Any], str]], ...] = (
-    (msgspec.ValidationError, 422, "Unusable request", lambda error: f"The body cannot be read. {error}"),
     (
-        msgspec.DecodeError,
+        msgspec.ValidationError,
+        422,
+        "Unusable request",
+        lambda error: f"The body cannot be read. {_of_body(error)}",
+    ),
+    (
+        (msgspec.DecodeError, UnicodeDecodeError),
         422,
         "Unusable request",
         lambda _: "The body cannot be read. It is no JSON in UTF-8.",

@@ -16,17 +16,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from hieropo.serve.app import Edge, RefusedError, too_large, too_slow
 
 _PATH, _ROUTE = b"/v1/decide", "/v1/decide"
+_MAX_HEAD = 524_288  # bytes of the head of a request, and of what came with its first ones
 _HEAD = STATUS_LINE[200] + b"content-type: application/json\r\n"
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a limit on the time in which the head of a request must arrive.
+    """uvicorn's protocol with limits on the time in which the head of a request must arrive, and on its size.
 
     A timer is set where a head is not complete with the bytes that are there, so that most requests need none.
     """
 
     head_timeout: float = 10.0
     _awaited = True  # the head of a request: from the connection on, and from its first byte on
+    _head_size = 0
     _guard: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -35,14 +37,23 @@ class TimedProtocol(HttpToolsProtocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes, and watch the time of what is not complete."""
+        """Parse bytes, and watch time and size of what is not complete."""
         super().data_received(data)
-        self._watch()
+        if self._awaited:
+            self._head_size += len(data)
+            if self._head_size > _MAX_HEAD and self._in_head:
+                self.transport.abort()
+            self._watch()
+
+    @property
+    def _in_head(self) -> bool:
+        """True where the head of a request is awaited, and not its body."""
+        return self._awaited
 
     def on_message_begin(self) -> None:
         """Wait for the head of a request."""
         super().on_message_begin()
-        self._awaited = True
+        self._awaited, self._head_size = True, 0
 
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is there."""
@@ -73,6 +84,11 @@ class DirectProtocol(TimedProtocol):
     """A protocol that answers requests for one decision by itself."""
 
     edge: Edge
+
+    @property
+    def _in_head(self) -> bool:
+        cycle: Any = self.cycle
+        return self._awaited and not (isinstance(cycle, DirectCycle) and cycle.waits)
 
     def on_headers_complete(self) -> None:
         """Take up a request for one decision; hand others over."""

@@ -526,12 +526,7 @@ class Service:
         except FullError:
             return  # the disk is full or the service stops: the job stays, and the next start takes it up
         except Exception as error:  # noqa: BLE001 - the job's owner reads it
-            outcome = "failed"
-            result = (
-                str(error)
-                if isinstance(error, HieropoError)
-                else f"An internal error: {type(error).__name__}."
-            )
+            outcome, result = "failed", _why(error)
         self._set_job(id, outcome, result)
 
     def _set_job(self, id: str, state: str, result: str | None) -> None:  # noqa: A002
@@ -662,6 +657,16 @@ def _made(
 def iso(time: int) -> str:
     """Return a time in microseconds as text in ISO form."""
     return dt.datetime.fromtimestamp(time / 1e6, dt.UTC).isoformat(timespec="milliseconds")
+
+
+def _why(error: Exception) -> str:
+    """Return why a job failed, for the one who started it."""
+    if isinstance(error, HieropoError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"The disk could not be used ({error.strerror}). Nothing is lost. Free space, and start the job again."
+    _LOG.error("A job failed.", exc_info=error)
+    return f"An internal error: {type(error).__name__}. The service's own log has more."
 
 
 def _placed(error: HieropoError, row: int, rows: int) -> HieropoError:
