@@ -28,7 +28,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo docs docs-serve browser chromium reproduce test lint types public-types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve browser chromium peers lme4 reproduce test lint types public-types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -49,6 +49,10 @@ docs-serve: docs  ## build the documentation and show it at http://localhost:800
 
 browser: docs $(BROWSER) chromium  ## reports and the site in chromium: errors, axe, phone width; prints times
 	HIEROPO_BROWSER=1 $(BIN)/python -m pytest -s -q tests/browser
+
+peers: $(PLOTS) lme4  ## hieropo beside other tools on the same logs: docs/results/peers.md (QUICK=1: ten minutes)
+	$(BIN)/python benchmarks/peers/run.py
+	$(BIN)/python benchmarks/peers/render.py
 
 test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint
@@ -98,6 +102,15 @@ postgresql:
 	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql; \
 	    else \
 	        echo "No PostgreSQL server is installed (on Debian: the package postgresql)." >&2; \
+	    fi; }
+
+# R with lme4, one of the tools of `make peers`, which names it in its table where it is not there.
+lme4:
+	@command -v Rscript >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends r-cran-lme4; \
+	    else \
+	        echo "R is not installed (on Debian: the package r-cran-lme4); lme4 is left out." >&2; \
 	    fi; }
 
 # A browser for `make browser`.

@@ -6,7 +6,7 @@ PYTHON is an interpreter with the package sb-obp, or obp (an environment of its 
 data set, of rewards 0 and 1 and of continuous ones, with cross-fitted predictions by its regression model. Printed:
 each estimate that both have, and their relative difference, which has to be below 1e-10. Then CPU seconds of one
 thread: hieropo's pass over the rows in batches of 100,000, all its estimates with intervals, and the values of all
-tasks; and obp's seven point estimates on a tenth of the rows.
+tasks; and obp's seven point estimates on a tenth of the rows. The figures go to results/off_policy.json as well.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
+import record
 
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums, column
 from hieropo.ope.shrinkage import shrink
@@ -99,25 +100,30 @@ def summed(log: np.lib.npyio.NpzFile) -> OffPolicyMoments:
     return made.moments()
 
 
-def agreement(python: str) -> float:
-    worst = 0.0
+def agreement(python: str) -> list[dict[str, object]]:
+    """Estimates of both on each log, and the digits that they share."""
+    rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind, rows, beta in CASES:
+        for kind, rows_of_log, beta in CASES:
             path = Path(folder) / "log.npz"
-            peer(python, AGREE, path, TAU, LAM, kind, rows, beta)
+            peer(python, AGREE, path, TAU, LAM, kind, rows_of_log, beta)
             with np.load(path) as log:
                 moments = summed(log)
                 theirs = dict(zip(log["names"].tolist(), log["values"].tolist(), strict=True))
-            print(f"{kind} rewards, {rows:,} rows, largest weight {moments.top[0]:.0f}")
+            print(f"{kind} rewards, {rows_of_log:,} rows, largest weight {moments.top[0]:.0f}")
             for name, value in theirs.items():
                 mine = float(ratios(moments, name, CUT.get(name)).value(moments.total))
                 gap = abs(mine - value) / max(abs(value), 1e-300)
-                worst = max(worst, gap)
+                log_name = f"{kind}, {rows_of_log:,} rows"
+                rows.append(
+                    {"log": log_name, "estimate": name, "ours": mine, "theirs": float(value), "gap": gap}
+                )
                 print(f"    {name:10s} {mine:18.14f}  obp {value:18.14f}  relative difference {gap:7.1e}")
-    return worst
+    return rows
 
 
-def speed(rows: int, tasks: int, python: str | None) -> None:
+def speed(rows: int, tasks: int, python: str | None) -> dict[str, float]:
+    """CPU seconds of the sums, of the estimates and of the values of all tasks; and of obp on a tenth of the rows."""
     rng = np.random.default_rng(0)
     batches = [
         (
@@ -127,20 +133,23 @@ def speed(rows: int, tasks: int, python: str | None) -> None:
         for _ in range(5)
     ]  # fmt: skip
     OffPolicySums(0.0, 1.0, BATCH).add(*batches[0])  # compiled, or loaded from the cache
-    made, start = OffPolicySums(0.0, 1.0, rows), time.process_time()
+    seconds, made, start = {}, OffPolicySums(0.0, 1.0, rows), time.process_time()
     for k in range(rows // BATCH):
         made.add(*batches[k % 5])
     moments = made.moments()
-    print(f"hieropo: {rows:,} rows of {tasks:,} tasks in {time.process_time() - start:.2f} s", end="")
-    start = time.process_time()
-    found = values(moments, rng=rng)
-    print(f", {len(found)} estimates with intervals in {time.process_time() - start:.2f} s", end="")
-    start = time.process_time()
+    seconds["sums"], start = time.process_time() - start, time.process_time()
+    estimates = values(moments, rng=rng)
+    seconds["estimates"], start = time.process_time() - start, time.process_time()
     shrink(*task_gains(moments)[:2])
-    print(f", values of all tasks in {time.process_time() - start:.2f} s")
+    seconds["tasks"] = time.process_time() - start
+    print(
+        f"hieropo: {rows:,} rows of {tasks:,} tasks in {seconds['sums']:.2f} s, {len(estimates)} estimates with "
+        f"intervals in {seconds['estimates']:.2f} s, values of all tasks in {seconds['tasks']:.2f} s"
+    )
     if python:
-        seconds = float(peer(python, SPEED, "-", TAU, LAM, rows // 10, ACTIONS))
-        print(f"obp: {rows // 10:,} rows, point estimates alone, in {seconds:.2f} s")
+        seconds["obp_tenth"] = float(peer(python, SPEED, "-", TAU, LAM, rows // 10, ACTIONS))
+        print(f"obp: {rows // 10:,} rows, point estimates alone, in {seconds['obp_tenth']:.2f} s")
+    return seconds
 
 
 def main() -> None:
@@ -148,13 +157,17 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python interpreter that has sb-obp or obp")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--tasks", type=int, default=100_000)
-    options = parser.parse_args()
+    options, load = parser.parse_args(), os.getloadavg()
+    results: dict[str, object] = {"rows": options.rows, "tasks": options.tasks}
     if options.peer:
-        worst = agreement(options.peer)
+        agreed = agreement(options.peer)
+        worst = max(float(row["gap"]) for row in agreed)  # type: ignore[arg-type]
         print(f"largest relative difference {worst:.1e}")
         if worst > 1e-10:
             sys.exit("hieropo and obp differ.")
-    speed(options.rows, options.tasks, options.peer)
+        results |= {"agreement": agreed, "worst": worst}
+    results["seconds"] = speed(options.rows, options.tasks, options.peer)
+    record.write("off_policy", results, load=load)
 
 
 if __name__ == "__main__":

@@ -171,8 +171,14 @@ def main() -> None:
     for name, value in (("clients", 32), ("tasks", 1000), ("actions", 10), ("contexts", 9), ("batch", 1000)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument(
+        "--folder", help="of the record; one in memory shows the processor time beyond the disk"
+    )
+    parser.add_argument(
+        "--folder", help="of the record; one in memory shows the processor time beyond the disk"
+    )
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
         policy(folder, given.tasks, given.actions, given.contexts)
         print(

@@ -19,8 +19,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from claims import SEED, WORLDS, drawn
-from repeating import options, repeated
-from tables import figure, provenance, table, write
+from repeating import one_table
+from tables import figure
 
 from hieropo import HierOPO
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -76,15 +76,8 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
 
 def main() -> None:
     """Make all runs and write the table."""
-    chosen = options(__doc__, OUT, "ceiling.py")
-    results = repeated(one_run, RUNS, chosen, told=lambda name, runs: f"{name}: {row(name, runs)}")
-    rows = [row(name, runs) for name, runs in results.items()]
-    columns = list(rows[0])
-    body = table(columns, [[cells[column] for column in columns] for cells in rows])
-    write(chosen.out, [
-        "# What the hierarchy costs that is learned", INTRODUCTION.format(seed=SEED), body,
-        provenance(chosen.command),
-    ])  # fmt: skip
+    head = ["# What the hierarchy costs that is learned", INTRODUCTION.format(seed=SEED)]
+    one_table(__doc__, OUT, one_run, RUNS, row, head)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,10 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow as pa
+from james_stein import james_stein
 from numpy.typing import NDArray
-from repeating import options, repeated
-from tables import figure, provenance, table, write
+from repeating import one_table
+from tables import figure
 
 from hieropo import FlatOPO, HierOPO, PooledOPO
 
@@ -212,27 +213,10 @@ def rewards(
     return np.asarray(mean + noise), noise_var
 
 
-def james_stein(log: Log) -> Codes:
-    """Best action of each task by means that are drawn to those of their action, one moment estimate an action."""
-    m, actions = log.theta.shape[:2]
-    cell = log.task * actions + log.action
-    count, total = (
-        np.bincount(cell, values, m * actions).reshape(m, actions) for values in (None, log.reward)
-    )
-    mean = total / np.maximum(count, 1)
-    noise = float(
-        ((log.reward - mean.reshape(-1)[cell]) ** 2).sum() / max(log.reward.size - (count > 0).sum(), 1)
-    )
-    score = np.empty((m, actions))
-    for a in range(actions):
-        seen = count[:, a] > 0
-        y, v = mean[seen, a], noise / count[seen, a]
-        centre = float((y / v).sum() / (1 / v).sum())
-        between = max(float((((y - centre) ** 2 - v) / v).sum() / (1 / v).sum()), 0.0)
-        centre = float((y / (v + between)).sum() / (1 / (v + between)).sum())
-        score[:, a] = centre
-        score[seen, a] = (between * y + v * centre) / (between + v)
-    return np.asarray(score.argmax(axis=1))
+def best_by_james_stein(log: Log) -> Codes:
+    """Best action of each task, by James-Stein estimates without contexts."""
+    means = james_stein(log.task, log.action, log.reward, log.theta.shape[:2])
+    return np.asarray(means.argmax(axis=1))
 
 
 def one_run(name: str, seed: int) -> Run:
@@ -262,7 +246,7 @@ def one_run(name: str, seed: int) -> Run:
         nothing = silent.evaluate(log.table(permuted), propensities="none").model.difference
     totals, counts = (np.bincount(log.action, values, world.actions) for values in (log.reward, None))
     chosen.append(np.full(task.size, int((totals / np.maximum(counts, 1)).argmax())))
-    chosen.append(chosen[-1] if world.columns else james_stein(log)[task])
+    chosen.append(chosen[-1] if world.columns else best_by_james_stein(log)[task])
     gains = tuple(float(weight @ truth[each, codes]) - incumbent for codes in chosen)
     claim = model.model.difference
     tasks = np.bincount(task, weight * (truth[each, chosen[0]] - truth @ log.shares), m)
@@ -321,16 +305,8 @@ def share(held: list[bool]) -> str:
 
 def main() -> None:
     """Make all runs and write the table."""
-    chosen = options(__doc__, OUT, "claims.py")
-    runs = {name: world.runs for name, world in WORLDS.items()}
-    results = repeated(one_run, runs, chosen, told=lambda name, found: f"{name}: {row(name, found)}")
-    rows = [row(name, found) for name, found in results.items()]
-    columns = list(rows[0])
-    body = table(columns, [[each[column] for column in columns] for each in rows])
-    write(chosen.out, [
-        "# Claims and gains of the default learner", INTRODUCTION.format(seed=SEED), body,
-        provenance(chosen.command),
-    ])  # fmt: skip
+    head = ["# Claims and gains of the default learner", INTRODUCTION.format(seed=SEED)]
+    one_table(__doc__, OUT, one_run, {name: world.runs for name, world in WORLDS.items()}, row, head)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+from tables import provenance, table, write
 
 from hieropo.reproduce.experiment import workers
 
@@ -59,3 +61,19 @@ def repeated(
             results[setting] = list(found)
             sys.stderr.write(f"{told(setting, results[setting])}\n")
     return results
+
+
+def one_table(
+    doc: str | None,
+    out: Path,
+    one_run: Callable[[str, int], R],
+    runs: Mapping[str, int],
+    row: Callable[[str, list[R]], dict[str, str]],
+    head: Sequence[str],
+) -> None:
+    """Make the runs of a program, and write the paragraphs ``head`` and a table with the ``row`` of each setting."""
+    chosen = options(doc, out, f"{out.stem}.py")
+    results = repeated(one_run, runs, chosen, told=lambda name, found: f"{name}: {row(name, found)}")
+    rows = [row(name, found) for name, found in results.items()]
+    body = table(list(rows[0]), [list(cells.values()) for cells in rows])
+    write(chosen.out, [*head, body, provenance(chosen.command)])

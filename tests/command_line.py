@@ -1,12 +1,14 @@
 """Run the command line, in a process of its own or within this one, and a small log for it."""
 
+import contextlib
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from hieropo.cli import main
 
@@ -33,17 +35,27 @@ def fails(code: int, *words: object, folder: Path | None = None) -> str:
     return done.stderr
 
 
-def answers(*words: object) -> str:
+def called(*words: object, folder: Path | None = None) -> Result:
+    """As ``hieropo_``, without the cost of a process."""
+    with warnings.catch_warnings(), contextlib.chdir(folder or Path()):
+        warnings.simplefilter(
+            "default"
+        )  # the program shows them; those that a test allows are not in its words
+        return CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+
+
+def answers(*words: object, folder: Path | None = None) -> str:
     """As ``succeeds``, without the cost of a process."""
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    done = called(*words, folder=folder)
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     return done.stdout
 
 
 def refuses(code: int, *words: object) -> str:
     """As ``fails``, without the cost of a process."""
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    done = called(*words)
     assert (done.exit_code, done.stdout) == (code, ""), done.output
+    assert "Traceback" not in done.stderr
     assert "Error: " in done.stderr
     return done.stderr
 

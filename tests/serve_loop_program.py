@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from hieropo import HierOPO
 from hieropo.errors import HieropoWarning
 from hieropo.serve import Service, Settings
-from hieropo.serve.messages import DecideRequest, Reward
+from hieropo.serve.messages import DecideRequest, Decision, Reward
 from hieropo.serve.segments import read_rows
 
 TASKS, ACTIONS, NOISE = 30, ("a", "b", "c"), 0.5
@@ -100,7 +101,7 @@ def predicted(rows: pa.Table, service: Service) -> tuple[float, float] | None:
         DecideRequest(task=task, context={"age": age})
         for task, age in zip(rows["task"].to_pylist(), rows["age"].to_pylist(), strict=True)
     ]
-    _, decisions = service._prepared(requests)
+    decisions = [msgspec.json.decode(made.answer, type=Decision) for made in service._prepared(requests)]
     actions, propensity, reward = (rows[name].to_pylist() for name in ("action", "propensity", "reward"))
     ratio = np.array(
         [
@@ -116,6 +117,7 @@ def predicted(rows: pa.Table, service: Service) -> tuple[float, float] | None:
 def run(folder: Path, refreshes: int, decisions: int, seed: int) -> dict[str, Any]:
     """Serve the world, and return what was found."""
     warnings.simplefilter("ignore", HieropoWarning)
+    folder.mkdir(parents=True, exist_ok=True)
     world = World(seed)
     columns = {"task": "task", "action": "action", "reward": "reward", "context": ["age"]}
     first = HierOPO(logging="random").fit(world.first_log(300), **columns).save(folder / "policy")

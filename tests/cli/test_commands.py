@@ -1,4 +1,4 @@
-"""The command line as its callers meet it: real processes, exit codes, both streams, files."""
+"""The command line as its callers meet it: exit codes, both streams, files; in processes where these matter."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import COMMAND, FIT, answers, fails, hieropo_, make_log, refuses, succeeds
+from command_line import COMMAND, FIT, answers, called, hieropo_, make_log, refuses, succeeds
 
 import hieropo
 from hieropo.cli.console import Line
@@ -42,7 +42,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "offers": [["none", "gift"], ["none", "coupon", "gift"], ["none"]],
     }
     pq.write_table(pa.table(requests), folder / "requests.parquet")
-    succeeds(
+    answers(
         "fit", "log.parquet", "-o", "policy", *FIT, "--context", "visits", "--pscore", "chance", folder=folder
     )
     return folder
@@ -70,7 +70,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "stops": [0.0, 1.0, 0.0, 1.0, 0.0],
     }
     pq.write_table(pa.table(search), folder / "search.parquet")
-    succeeds("fit", "log.parquet", "-o", "policy", "--task", "city", "--reward", "bought",
+    answers("fit", "log.parquet", "-o", "policy", "--task", "city", "--reward", "bought",
              "--context", "ones,price,stops", folder=folder)  # fmt: skip
     return folder
 
@@ -150,15 +150,15 @@ class TestFit:
             tmp_path / "one.parquet",
             lambda t: t.filter(pa.compute.equal(t["store"], 1)),
         )
-        done = hieropo_("fit", log, "-o", tmp_path / "p", *FIT, "--json")
-        assert done.returncode == 0
+        done = called("fit", log, "-o", tmp_path / "p", *FIT, "--json")
+        assert done.exit_code == 0
         assert "Warning: The log has one task" in done.stderr
         assert "The log has one task" in json.loads(done.stdout)["warnings"][0]
 
     @pytest.mark.slow
     def test_columns_with_well_known_names_need_no_options(self, shop: Path, tmp_path: Path) -> None:
-        done = hieropo_("fit", shop / "log.parquet", "-o", tmp_path / "p", "--json")
-        assert done.returncode == 0, done.stderr
+        done = called("fit", shop / "log.parquet", "-o", tmp_path / "p", "--json")
+        assert done.exit_code == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["guesses"] == [
             "Column 'store' is taken as the task, by its name.",
@@ -223,10 +223,10 @@ class TestFit:
 
     @pytest.mark.slow
     def test_files_that_are_not_there_or_are_something_else(self, shop: Path, tmp_path: Path) -> None:
-        assert "There is no file or folder" in fails(1, "fit", tmp_path / "log", "-o", tmp_path / "p", *FIT)
+        assert "There is no file or folder" in refuses(1, "fit", tmp_path / "log", "-o", tmp_path / "p", *FIT)
         (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
-        assert "torn.parquet" in fails(1, "fit", tmp_path / "torn.parquet", "-o", tmp_path / "p", *FIT)
-        assert "directory with other files" in fails(1, "fit", shop / "log.parquet", "-o", shop, *FIT)
+        assert "torn.parquet" in refuses(1, "fit", tmp_path / "torn.parquet", "-o", tmp_path / "p", *FIT)
+        assert "directory with other files" in refuses(1, "fit", shop / "log.parquet", "-o", shop, *FIT)
 
     @pytest.mark.slow
     def test_debug_gives_the_traceback(self, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ class TestDecide:
     @pytest.mark.slow
     def test_decides_as_the_library_does(self, shop: Path, tmp_path: Path) -> None:
         out = tmp_path / "decisions.parquet"
-        text = succeeds("decide", shop / "policy", shop / "requests.parquet", "-o", out)
+        text = answers("decide", shop / "policy", shop / "requests.parquet", "-o", out)
         assert "3 decisions for 3 requests" in text
         assert "Requests of tasks that are not in the log, decided by the prior of the population: 1." in text
         policy = hieropo.load_policy(shop / "policy").policy
@@ -317,8 +317,8 @@ class TestDecide:
     def test_tasks_of_another_type_are_warned_about(self, shop: Path, tmp_path: Path) -> None:
         requests = tmp_path / "requests.parquet"
         pq.write_table(pa.table({"store": ["zero", "seven"], "visits": [3.0, 4.0]}), requests)
-        done = hieropo_("decide", shop / "policy", requests, "-o", tmp_path / "d.parquet", "--json")
-        assert done.returncode == 0
+        done = called("decide", shop / "policy", requests, "-o", tmp_path / "d.parquet", "--json")
+        assert done.exit_code == 0
         (warning,) = json.loads(done.stdout)["warnings"]
         assert "No request is of a task that the log had" in warning
         assert "type str, such as 'zero', those of the log of type int, such as 0" in warning
@@ -422,7 +422,7 @@ class TestCandidates:
 class TestInspect:
     @pytest.mark.slow
     def test_shows_tasks_actions_and_features(self, shop: Path) -> None:
-        text = succeeds("inspect", "policy", folder=shop)
+        text = answers("inspect", "policy", folder=shop)
         for part in ("HierOPO from log.parquet", "8, such as 0, 1, 2", "coupon, gift, none", "intercept", "visits",
                      "between tasks, sd", "Next: hieropo inspect policy --task 0"):  # fmt: skip
             assert part in text
@@ -448,7 +448,7 @@ class TestInspect:
 
     @pytest.mark.slow
     def test_json_holds_the_hierarchy(self, shop: Path) -> None:
-        found = json.loads(succeeds("inspect", "policy", "--json", folder=shop))
+        found = json.loads(answers("inspect", "policy", "--json", folder=shop))
         stored = hieropo.load_policy(shop / "policy")
         assert stored.hyper is not None
         assert stored.hierarchy is not None
@@ -506,16 +506,16 @@ class TestInspect:
 
     @pytest.mark.slow
     def test_a_policy_that_is_not_there_or_is_damaged(self, shop: Path, tmp_path: Path) -> None:
-        assert "does not exist" in fails(1, "inspect", tmp_path / "policy")
-        assert "does not hold a policy" in fails(1, "inspect", tmp_path)
+        assert "does not exist" in refuses(1, "inspect", tmp_path / "policy")
+        assert "does not hold a policy" in refuses(1, "inspect", tmp_path)
         damaged = tmp_path / "damaged"
         shutil.copytree(shop / "policy", damaged)
         content = bytearray((damaged / "tasks.arrow").read_bytes())
         content[len(content) // 2] ^= 1
         (damaged / "tasks.arrow").write_bytes(content)
-        assert "tasks.arrow" in fails(1, "inspect", damaged)
+        assert "tasks.arrow" in refuses(1, "inspect", damaged)
         (damaged / "tasks.arrow").unlink()
-        assert "tasks.arrow" in fails(
+        assert "tasks.arrow" in refuses(
             1, "decide", damaged, shop / "requests.parquet", "-o", tmp_path / "d.parquet"
         )
 
@@ -675,26 +675,18 @@ class TestInspectHowTasksAreAlike:
 class TestDemo:
     @pytest.mark.slow
     def test_prints_a_table_a_verdict_and_the_next_steps(self, tmp_path: Path) -> None:
-        text = succeeds("demo", "--splits", "2", folder=tmp_path)
+        text = answers("demo", "--splits", "2", folder=tmp_path)
         for part in ("the incentives as drawn", "HierOPO", "PooledOPO", "The log shows a gain", "It does not show",
                      "seed 0", "demo/decisions.parquet", "hieropo inspect demo/policy"):  # fmt: skip
             assert part in text
         after = [line.strip() for line in text.split("Next:", 1)[1].splitlines()]
         for command in after:
             assert command.startswith("hieropo ")
-            succeeds(*command.split()[1:], folder=tmp_path)
+            answers(*command.split()[1:], folder=tmp_path)
 
-    @pytest.mark.slow
-    def test_json(self, tmp_path: Path) -> None:
-        found = json.loads(succeeds("demo", "--splits", "1", "--seed", "5", "-o", tmp_path / "x", "--json"))
-        assert (found["seed"], found["splits"], found["rows"], found["tasks"]) == (5, 1, 2825, 119)
-        assert found["policies"][0]["name"] == "HierOPO"
-        assert all(Path(path).exists() for path in found["files"].values())
-
-    @pytest.mark.slow
     def test_usage(self) -> None:
-        assert "--splits" in fails(2, "demo", "--splits", "0")
-        assert "--data" in fails(2, "demo", "--data", "movielens")
+        assert "--splits" in refuses(2, "demo", "--splits", "0")
+        assert "--data" in refuses(2, "demo", "--data", "movielens")
 
 
 class TestStreams:
@@ -725,10 +717,12 @@ class TestStreams:
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.slow
-    def test_a_terminal_sees_progress_and_a_clean_line_at_the_end(self, tmp_path: Path) -> None:
+    def test_a_terminal_sees_progress_and_a_clean_line_and_json_holds_the_results(
+        self, tmp_path: Path
+    ) -> None:
         ours, theirs = pty.openpty()
         program = "from hieropo._utils import progress; progress.PATIENCE = 0.0; from hieropo.cli import main; main()"
-        command = [sys.executable, "-c", program, "demo", "--splits", "3", "--json"]
+        command = [sys.executable, "-c", program, "demo", "--splits", "3", "--seed", "5", "-o", "x", "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path)
         os.close(theirs)
         seen = b""
@@ -739,7 +733,10 @@ class TestStreams:
         out, _ = process.communicate(timeout=60)
         assert b" of 3" in seen
         assert seen.endswith(b"\r\x1b[K")
-        assert json.loads(out)["splits"] == 3
+        found = json.loads(out)
+        assert (found["seed"], found["splits"], found["rows"], found["tasks"]) == (5, 3, 2825, 119)
+        assert found["policies"][0]["name"] == "HierOPO"
+        assert all((tmp_path / path).exists() for path in found["files"].values())
 
 
 def test_a_watched_source_is_the_source(shop: Path) -> None:

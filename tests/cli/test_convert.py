@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command_line import answers, fails, hieropo_, refuses, succeeds
+from command_line import answers, called, refuses
 
 DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.slow
 def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
-    said = succeeds("convert", DATA / "cb_adf_news.vw", "-o", "log.parquet", "--from", "cb_adf",
+    said = answers("convert", DATA / "cb_adf_news.vw", "-o", "log.parquet", "--from", "cb_adf",
                     "--action", "Action.article", "--one-hot", "User.time_of_day", folder=tmp_path)  # fmt: skip
     assert "log.parquet holds 113 decisions." in said
     assert "User.time_of_day=morning" in said
     roles = ["--task", "User.user", "--action", "action", "--reward", "reward", "--pscore", "pscore"]
-    succeeds("fit", "log.parquet", "-o", "policy", *roles, folder=tmp_path)
-    succeeds("convert", "log.parquet", "-o", "log.dsjson", "--to", "dsjson", *roles, "--eligible", "eligible",
+    answers("fit", "log.parquet", "-o", "policy", *roles, folder=tmp_path)
+    answers("convert", "log.parquet", "-o", "log.dsjson", "--to", "dsjson", *roles, "--eligible", "eligible",
              folder=tmp_path)  # fmt: skip
     answers("convert", tmp_path / "log.dsjson", "-o", tmp_path / "again.parquet", "--from", "dsjson", "--action",
             "Action.action")  # fmt: skip
@@ -30,7 +30,7 @@ def test_a_file_of_vowpal_wabbit_becomes_a_log_and_a_policy(tmp_path):
 @pytest.mark.slow
 def test_json_says_what_was_left_out(tmp_path, recwarn):
     done = json.loads(
-        succeeds(
+        answers(
             "convert", DATA / "coffee.dsjson", "-o", tmp_path / "log.parquet", "--from", "dsjson", "--json"
         )
     )
@@ -58,9 +58,8 @@ def test_what_is_refused(more, code, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_missing_file_is_named(tmp_path):
-    said = fails(1, "convert", tmp_path / "none.vw", "-o", tmp_path / "log.parquet", "--from", "cb")
+    said = refuses(1, "convert", tmp_path / "none.vw", "-o", tmp_path / "log.parquet", "--from", "cb")
     assert "none.vw cannot be opened" in said
 
 
@@ -71,11 +70,11 @@ def test_examples_that_cannot_be_read_are_set_aside_and_listed(tmp_path):
     (tmp_path / "log.dsjson").write_text("\n".join([*good, bad]))
     words = ("convert", tmp_path / "log.dsjson", "--from", "dsjson", "-o", tmp_path / "log.parquet")
     assert "line 24: _label_probability 'oops' is not a finite number" in refuses(1, *words)
-    done = hieropo_(*words, "--lenient", "--rejects", tmp_path / "bad.parquet", "--json")
+    done = called(*words, "--lenient", "--rejects", tmp_path / "bad.parquet", "--json")
     found = json.loads(done.stdout)
     assert (found["rows"], found["rejected"]["rows"], len(found["warnings"])) == (23, 1, 1)
     counted = "1 of 24 rows (4.17%): 1 not a number in '_label_probability' (first in line 24: oops)"
     assert f"{counted} were set aside. Each is listed in" in done.stderr
     assert pq.read_table(tmp_path / "bad.parquet")["line"].to_pylist() == [24]
     assert pq.read_table(tmp_path / "log.parquet").num_rows == 23
-    assert f"Set aside: {counted}." in hieropo_(*words, "--lenient").stdout
+    assert f"Set aside: {counted}." in called(*words, "--lenient").stdout

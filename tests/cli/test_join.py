@@ -6,7 +6,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import answers, fails, refuses, succeeds
+from command_line import answers, refuses
 
 HOURS = [3_600 * hour for hour in range(40)]
 
@@ -32,7 +32,7 @@ def words(folder, *more):
 
 @pytest.mark.slow
 def test_a_log_is_written_and_learned_from(folder):
-    said = succeeds(*words(folder, "--default", "0", "--until", "1970-01-02T12:00:00Z"))
+    said = answers(*words(folder, "--default", "0", "--until", "1970-01-02T12:00:00Z"))
     assert f"{folder / 'log.parquet'} holds 27 decisions with their rewards." in said
     assert (
         "Window 10 h after the decision; rewards are complete until 1970-01-02 12:00:00 UTC, as given."
@@ -70,7 +70,6 @@ def test_what_is_refused(folder, more, code, message):
     assert not (folder / "log.parquet").exists()
 
 
-@pytest.mark.slow
 def test_a_missing_file_is_named(folder):
     (folder / "clicks.parquet").unlink()
-    assert "clicks.parquet" in fails(1, *words(folder, "--default", "0"))
+    assert "clicks.parquet" in refuses(1, *words(folder, "--default", "0"))

@@ -194,7 +194,7 @@ def test_obd_shows_nothing_and_says_so() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:
+def test_what_is_left_behind_fits_together_and_is_replaced_by_a_second_time(tmp_path: Path) -> None:
     left = leave_behind(THORNTON, tmp_path / "new" / "demo")
     stored = hieropo.load_policy(left.policy)
     assert len(stored.policy.table.keys) == 119
@@ -204,13 +204,8 @@ def test_what_is_left_behind_fits_together(tmp_path: Path) -> None:
         left.log, task="villnum", action="incentive", reward="reward", context=("age", "distvct")
     )
     assert log.predict(left.requests).tolist() == decisions.column("action").to_pylist()
-
-
-@pytest.mark.slow
-def test_leaving_behind_twice_replaces(tmp_path: Path) -> None:
-    first = leave_behind(THORNTON, tmp_path)
-    assert leave_behind(THORNTON, tmp_path) == first
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+    assert leave_behind(THORNTON, tmp_path / "new" / "demo") == left
+    assert sorted(path.name for path in left.log.parent.iterdir()) == [
         "decisions.parquet", "log.parquet", "policy", "report.html", "requests.parquet",
     ]  # fmt: skip
 

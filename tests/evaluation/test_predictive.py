@@ -711,7 +711,7 @@ def test_what_does_not_fit_is_refused() -> None:
         checks.add([0], None, [[0.0]], [1.0])
     with pytest.raises(InputError, match="1 contexts do not fit 2"):
         checks.add([0, 1], [0, 0], [[0.0]], [1.0, 1.0])
-    with pytest.raises(LogError, match=r"reward\[1\] is nan"):
+    with pytest.raises(LogError, match="'reward', row 1: nan"):
         checks.add([0, 1], [0, 0], [[0.0], [0.0]], [1.0, np.nan])
     columns = Checks(Log("columns").learn(EVERY), FLAT, learned_from=True)
     with pytest.raises(InputError, match="lists none"):

@@ -26,8 +26,6 @@ from hieropo.reproduce.synthetic.simulation import (
     synthetic_features,
 )
 
-pytestmark = pytest.mark.slow
-
 WORLDS, DRAWS, CONTEXTS, ACTIONS, ROWS = 2000, 19, 20, 4, 24
 TASKS = ["a", "b", "c", "d"]
 Z = stats.norm.ppf(0.975)
@@ -115,22 +113,53 @@ def inside(gaussian: Gaussian, direction: Array, truth: float) -> bool:
     return bool(abs(truth - mean) <= Z * np.sqrt(var))
 
 
+def means(reward: Array, task: Array, phi: Array) -> Array:
+    post = condition(Moments.from_arrays(task, phi, reward), prior())
+    return np.concatenate([post.task(s).mean for s in TASKS])
+
+
+def test_posterior_means_vary_between_logs_by_what_posteriors_leave_of_the_prior() -> None:
+    """Calibration without chance, for given features: prior covariance = cov(posterior mean) + posterior covariance."""
+    hierarchy, rng, m = prior(), np.random.default_rng(7), len(TASKS)
+    code, phi = np.arange(ROWS) % m, rng.standard_normal((ROWS, hierarchy.dim))
+    task, group = np.array(TASKS, dtype=object)[code], np.array([0, 0, 1, 1])
+    between = np.kron(np.ones((m, m)), hierarchy.hyper.cov)
+    between += np.kron(group[:, None] == group[None, :], hierarchy.levels[0].cov)
+    between += np.kron(np.eye(m), hierarchy.task_cov)
+    design = np.einsum("rt,rd->rtd", np.eye(m)[code], phi).reshape(ROWS, -1)
+    rewards_cov = design @ between @ design.T + hierarchy.noise_var * np.eye(ROWS)
+    at_zero = means(np.zeros(ROWS), task, phi)
+    slopes = np.array([means(row, task, phi) - at_zero for row in np.eye(ROWS)]).T
+    post = condition(Moments.from_arrays(task, phi, np.zeros(ROWS)), hierarchy)
+    left = np.block([[post.task(s).cov if s == z else post.cov_between(s, z) for z in TASKS] for s in TASKS])
+    np.testing.assert_allclose(slopes @ rewards_cov @ slopes.T + left, between, rtol=1e-9, atol=1e-10)
+    centre = np.tile(hierarchy.hyper.mean, m)
+    np.testing.assert_allclose(at_zero + slopes @ design @ centre, centre, rtol=1e-9, atol=1e-10)
+
+
+def test_the_value_of_all_tasks_is_that_of_the_pairs_of_tasks() -> None:
+    world(prior(), np.random.default_rng(1), pairs=True)
+
+
 @cache
 def worlds() -> tuple[World, ...]:
     hierarchy, rng = prior(), np.random.default_rng(2212)
     return tuple(world(hierarchy, rng, pairs=w % 100 == 0) for w in range(WORLDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", ["theta 0", "theta 1", "theta 2", "phi' theta", "value", "fleet value"])
 def test_ranks_are_uniform(quantity: str) -> None:
     counts = np.bincount([w.rank[quantity] for w in worlds()], minlength=DRAWS + 1)
     assert stats.chisquare(counts).pvalue > 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", ["theta", "phi' theta", "value", "fleet value"])
 def test_95_percent_intervals_cover_95_percent(quantity: str) -> None:
     assert 0.94 <= np.mean([w.covered[quantity] for w in worlds()]) <= 0.96
 
 
+@pytest.mark.slow
 def test_tasks_taken_as_independent_do_not_cover() -> None:
     assert np.mean([w.covered["fleet value, tasks apart"] for w in worlds()]) < 0.93

@@ -21,3 +21,28 @@ def test_shares_of_draws_agree() -> None:
 @pytest.mark.parametrize(("sd", "expected"), [([0.0, 0.0], [1.0, 0.0]), ([1e-9, 1e-9], [1.0, 0.0])])
 def test_certain_rewards_are_no_division_by_zero(sd: list[float], expected: list[float]) -> None:
     np.testing.assert_allclose(best_probabilities(np.array([1.0, 0.0]), np.array(sd)), expected)
+
+
+def certain(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Sum over 20,001 rewards."""
+    rewards = np.linspace((mean - 9 * sd).max(), (mean + 9 * sd).max(), 20_001)
+    z = (rewards - mean[:, None]) / sd[:, None]
+    below = ndtr(z)
+    density = np.exp(-0.5 * z * z) / sd[:, None]
+    shares = np.array([(density[a] * np.delete(below, a, 0).prod(0)).sum() for a in range(len(mean))])
+    return np.asarray(shares / shares.sum())
+
+
+def test_shares_of_many_requests_are_those_of_each_and_are_certain() -> None:
+    rng = np.random.default_rng(1)
+    mean = rng.normal(size=(60, 6))
+    sd = np.exp(rng.normal(size=(60, 6)) * rng.choice([0.1, 0.5, 1.0], size=(60, 1)))
+    shares = best_probabilities(mean, sd)
+    for row in range(60):
+        np.testing.assert_allclose(shares[row], certain(mean[row], sd[row]), atol=1e-6)
+        np.testing.assert_allclose(shares[row], best_probabilities(mean[row], sd[row]), rtol=1e-12)
+    missing = np.where(np.arange(6) == 2, -np.inf, mean)
+    np.testing.assert_allclose(
+        np.delete(best_probabilities(missing, sd), 2, 1),
+        best_probabilities(np.delete(mean, 2, 1), np.delete(sd, 2, 1)),
+    )

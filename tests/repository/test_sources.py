@@ -157,7 +157,7 @@ def test_references_in_docstrings_name_what_exists() -> None:
         node.name
         for module in trees.values()
         for node in ast.walk(module)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
     strays = [
         f"{path.relative_to(SOURCE)}: {kind} {name}"

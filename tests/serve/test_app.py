@@ -1,43 +1,31 @@
 import asyncio
+import io
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
+import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from served_clients import client_of
 
 from hieropo.errors import InputError
-from hieropo.serve import Service, Settings
+from hieropo.serve import Service
 from hieropo.serve.app import make_app
 from hieropo.serve.keys import Keyring, add_key
 from hieropo.serve.openapi import document
-from hieropo.serve.running import prepared, refuse_open_host
+from hieropo.serve.running import refuse_open_host
 
+JSON = {"content-type": "application/json"}
 BODY = {"task": 3, "context": {"age": 0.5}}
-
-
-@contextmanager
-def client_of(policy: Path, folder: Path, **settings: Any) -> Iterator[httpx.Client]:
-    state = folder / "state"
-    service = Service(state, Settings(**settings), policy=policy, seed=0)
-    server, listener = prepared(service, host="127.0.0.1", port=0, keys=Keyring.load(state))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
@@ -63,6 +51,7 @@ def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
         offered = client.post("/v1/policies", json={"path": str(policy)})
         assert (offered.status_code, offered.json()["number"]) == (201, 2)
         assert client.post("/v1/policies", json={"path": str(tmp_path)}).status_code == 422
+        assert client.post("/v1/policies", json={"path": str(tmp_path / "none")}).status_code == 404
         assert client.post("/v1/policies/2:activate").json()["active"] == 2
         assert client.post("/v1/policies/1:activate").json()["active"] == 1
         assert client.post("/v1/policies/7:activate").status_code == 404
@@ -77,12 +66,39 @@ def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
         assert "one" not in metrics.split()
 
 
+def test_a_policy_is_taken_as_an_archive_and_checked_before_it_is_offered(
+    policy: Path, text_policy: Path, tmp_path: Path
+) -> None:
+    def sent(folder: Path, kind: str = "application/x-tar", mode: Any = "w:") -> httpx.Response:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode=mode) as tar:
+            tar.add(folder, ".")
+        return client.post("/v1/policies", content=buffer.getvalue(), headers={"content-type": kind})
+
+    damaged = shutil.copytree(policy, tmp_path / "damaged")
+    largest = max(damaged.iterdir(), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1] + b"?")
+    size = sum(path.stat().st_size for path in policy.iterdir())
+    with client_of(policy, tmp_path, max_policy=size + 20_000) as client:
+        assert (sent(policy).status_code, client.get("/v1/policies").json()["active"]) == (201, 1)
+        assert sent(policy, "application/gzip", "w:gz").json()["number"] == 3
+        assert [sent(folder).status_code for folder in (damaged, text_policy)] == [422] * 2
+        headers = {"content-type": "application/x-tar"}
+        assert client.post("/v1/policies", content=bytes(size + 20_001), headers=headers).status_code == 413
+        assert client.post("/v1/policies", content=b"hello", headers=headers).status_code == 422
+        assert client.post("/v1/policies/3:activate").json()["active"] == 3
+        assert list((tmp_path / "state" / "incoming").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [
         (b'{"task": 3', 422),
         (b"", 422),
         (b"\xff\xfe", 422),
+        (b'{"task": "\xa1"}', 422),
+        (b'{"\xa1": 3}', 422),
+        (b'{"task": 3, "context": {"age\xe9": 0.5}}', 422),
         (b'{"task": NaN}', 422),
         (b'{"task": 3, "context": {"age": 1e999}}', 422),
         (b'{"task": 123456789012345678901234567890}', 422),
@@ -94,9 +110,16 @@ def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
         (b'{"task": 3, "context": {"age": null}}', 422),
         (b'{"task": 3, "context": {"age": true}}', 422),
         (b'{"task": 3, "context": {"age": 0.5}, "eligible": []}', 422),
-        (b'{"task": 3, "context": {"age": 0.5}, "exclude": ["none", "coupon", "gift"]}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "exclude": ["none", "coupon", "gift"]}', 409),
         (b'{"task": 3, "context": {"age": 0.5}, "decision_id": "' + b"x" * 500 + b'"}', 422),
         (b'{"task": 3, "context": {"age": 1e300}}', 422),
+        (b'{"task": 3, "task": 4, "context": {"age": 0.5}}', 422),
+        (b'{"task": 3, "context": {"age": 0.5, "age": 0.6}}', 422),
+        (b'{"task": 3, "t\\u0061sk": 4, "context": {"age": 0.5}}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "context": {"age": 0.5}}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "decision_id": "a", "decision_id": "b"}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "decision_id": "a\\n"}', 422),
+        (b'{"task": 3, "context": {"age": 0.5}, "subject": "a\\n"}', 422),
         (b" " * 60_000, 413),
     ],
 )
@@ -118,6 +141,49 @@ def hostile(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield client
 
 
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (
+            "/v1/decide:batch",
+            b'[{"task": 3, "context": {"age": 0.5}}, {"task": 3, "context": {"age": 1, "age": 1}}]',
+        ),
+        ("/v1/rewards", b'[{"reward_id": "a", "decision_id": "b", "value": 1, "value": 2}]'),
+        ("/v1/activate", b'{"decision_id": "a", "decision_id": "b"}'),
+        ("/v1/policies", b'{"path": "a", "path": "b"}'),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(hostile: httpx.Client, path: str, content: bytes) -> None:
+    answer = hostile.post(path, content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert "one key twice" in answer.json()["detail"]
+
+
+def test_colons_in_values_and_fields_with_their_defaults_are_no_repeated_keys(hostile: httpx.Client) -> None:
+    body = {
+        **BODY, "decision_id": "shop:1:2", "client_at": "2026-11-29T08:00:00Z", "subject": 'a":"b', "eligible": None,
+        "defer": False,
+    }  # fmt: skip
+    assert hostile.post("/v1/decide", json=body).status_code == 200
+    assert hostile.post("/v1/decide:batch", json=[{**body, "decision_id": "shop:2"}]).status_code == 200
+
+
+def test_a_whole_number_with_a_fraction_of_zero_is_an_id(hostile: httpx.Client) -> None:
+    assert (
+        hostile.post("/v1/decide", content=b'{"task": 3.0, "context": {"age": 1}}', headers=JSON).status_code
+        == 200
+    )
+    for task in (b"3.5", b"1e30", b"NaN", b'3.0, "task": 3'):
+        body = b'{"task": ' + task + b', "context": {"age": 1}}'
+        assert hostile.post("/v1/decide", content=body, headers=JSON).status_code == 422
+    assert (
+        hostile.post(
+            "/v1/decide", content=b'{"task": 3.0, "context": ' + b"[" * 50_000, headers=JSON
+        ).status_code
+        == 422
+    )
+
+
 def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
     as_json = {"content-type": "application/json"}
     assert (
@@ -131,7 +197,10 @@ def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
     assert hostile.get("/nothing").status_code == 404
     assert hostile.get("/livez", headers={"host": "evil.example"}).status_code == 200
     assert hostile.post("/v1/decide", json=BODY, headers={"host": "evil.example"}).status_code == 403
-    assert hostile.request("DELETE", "/v1/tasks/three").status_code == 422
+    for id_ in ("three", "²", "1.0", "0" * 300, str(2**63), str(-(2**63) - 1)):
+        assert hostile.request("DELETE", f"/v1/tasks/{id_}").status_code == 422
+    for id_ in ("-9223372036854775808", "9223372036854775807", "0007"):
+        assert hostile.request("DELETE", f"/v1/tasks/{id_}").status_code == 202
     assert hostile.request("DELETE", "/v1/tasks/3?purge=perhaps").status_code == 422
 
 

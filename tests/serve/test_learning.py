@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from served_worlds import rewards_of, run, wait_for_windows
+from served_worlds import expected, rewards_of, run, wait_for_windows
 
 from hieropo import LogMoments, load_learner
 from hieropo.serve import Service, Settings
@@ -136,6 +136,39 @@ def test_a_refresh_swaps_by_the_rule_and_says_why(policy: Path, tmp_path: Path) 
     assert "waits to be activated" in results["never"][0]
     assert "Version 2 is offered" in results["never"][0]
     assert "lead over the active policy" in results["not-worse"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("noisy", "checks", "misfit", "swapped"),
+    [(False, True, False, True), (True, True, True, False), (True, False, False, True)],
+)
+def test_predictive_checks_are_quiet_in_the_world_of_the_policy_and_stop_a_swap_in_another(
+    policy: Path, tmp_path: Path, *, noisy: bool, checks: bool, misfit: bool, swapped: bool
+) -> None:
+    """Rewards of two tasks in twelve are far noisier in the other world, which the policy cannot say."""
+    settings = Settings(window=10.0, swap="not-worse", floor=0.5, checks=checks)
+    service = Service(tmp_path / "state", settings, policy=policy, seed=1)
+    rng = np.random.default_rng(4)
+    stores, ages = rng.integers(12, size=600).tolist(), rng.normal(size=600).tolist()
+    requests = [
+        DecideRequest(task=store, context={"age": age}, decision_id=f"d{n}")
+        for n, (store, age) in enumerate(zip(stores, ages, strict=True))
+    ]
+    rewards = []
+    for n, decision in enumerate(run(service.decide(requests))):
+        sd = 10.0 if noisy and stores[n] < 2 else 0.5
+        rewards.append(
+            Reward(f"r{n}", f"d{n}", expected(stores[n], decision.action, ages[n]) + sd * float(rng.normal()))
+        )
+    run(service.reward(rewards))
+    wait_for_windows(service)
+    started = service.start("refresh")
+    service.wait()
+    result = str(service.job(started.job_id).result)  # type: ignore[union-attr]
+    assert ("Predictive checks found" in result) == misfit, result
+    assert ("is active" in result) == swapped, result
+    service.close()
 
 
 def test_moments_of_a_fit_are_the_start(policy: Path) -> None:

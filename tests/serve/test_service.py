@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +13,9 @@ from served_worlds import COLUMNS, OFFERS, rewards_of, run, wait_for_windows
 from hieropo import HierOPO, InputError, examine
 from hieropo.errors import ArtifactError
 from hieropo.serve import Service, Settings
-from hieropo.serve.journal import ConflictError, FullError
-from hieropo.serve.messages import DecideRequest, Decision, Reward
+from hieropo.serve.journal import EVENT, ConflictError, FullError
+from hieropo.serve.messages import DecideRequest, Decision, Event, Reward
+from hieropo.serve.plain import PlainDecider
 
 QUICK: dict[str, Any] = {"window": 10.0, "swap": "always"}
 
@@ -268,3 +271,61 @@ def test_a_request_of_other_types_is_refused_without_its_values(
 def test_a_new_state_needs_a_policy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--policy"):
         Service(tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"floor": 0.3},
+        {"exploration": "none"},
+        {"exploration": "sampling", "floor": 0.1},
+        {"exploration": "sampling", "floor": 0.0},
+    ],
+)
+def test_requests_that_restrict_nothing_are_decided_as_all_others(
+    policy: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(tmp_path / "state", Settings(window=10.0, **settings), policy=policy)
+    requests = [request(number, task=number % 15, client_at="2026") for number in range(200)]
+
+    def made() -> tuple[list[dict[str, Any]], list[Event]]:
+        service._rng = np.random.default_rng(7)
+        ready = service._prepared(requests)
+        assert len({one.new.deadline for one in ready}) == 1
+        answers = [msgspec.json.decode(one.answer) for one in ready]
+        return [{**one, "reward_deadline": ""} for one in answers], [
+            EVENT.decode(one.new.event) for one in ready
+        ]
+
+    answers, events = made()
+    monkeypatch.setattr(PlainDecider, "rows", lambda *_: [])
+    others, other_events = made()
+    assert answers == others
+    assert {tuple(answer["unseen"]) for answer in answers} == {(), ("task",)}
+    for event, other in zip(events, other_events, strict=True):
+        assert (event.mean, event.sd) == (other.mean, other.sd)
+        assert event.eligible == other.eligible == sorted(OFFERS)
+        assert (event.task, event.context, event.client_at) == (other.task, other.context, "2026")
+    service.close()
+
+
+def test_one_conflict_among_requests_that_wait_together_leaves_the_others_alone(service: Service) -> None:
+    (first,) = decided(service, range(1))
+
+    async def together() -> list[Any]:
+        asked = [
+            request(0),
+            request(0, task=9),
+            request(1),
+            request(2, eligible=["new"]),
+            request(3),
+            request(3),
+        ]
+        return await asyncio.gather(*(service.answer(one) for one in asked), return_exceptions=True)
+
+    answers = run(together())
+    assert msgspec.json.decode(answers[0], type=Decision) == first
+    assert isinstance(answers[1], ConflictError)
+    assert isinstance(answers[3], InputError)
+    assert answers[4] == answers[5]
+    assert len(set(answers[2:3] + answers[4:5])) == 2

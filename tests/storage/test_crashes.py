@@ -1,22 +1,27 @@
 """Whatever ends a save, the policy at its path is the old one or the new one, and loads."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from crash_program import Stand
+
+from hieropo.errors import ArtifactError
+from hieropo.storage import directories
 
 PROGRAM = Path(__file__).parents[1] / "crash_program.py"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks processes in order to kill them"),
-]
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="the program forks processes in order to kill them"
+)
+slow = pytest.mark.slow
 
 
 def outcomes_of(folder: Path, *what: str) -> Any:
@@ -24,6 +29,40 @@ def outcomes_of(folder: Path, *what: str) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_save_that_fails_before_any_of_its_steps_leaves_the_old_policy_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without killing: an error of the system in the n-th step of the replacement, for every n."""
+    stand, seen, failed = Stand(tmp_path, tasks=5), [], True
+    while failed:
+        stand.save(stand.old)
+        steps = iter(range(len(seen)))
+        with monkeypatch.context() as patch:
+            for name in ("_locked", "_claim", "_sync", "exchange"):
+                patch.setattr(directories, name, failing(getattr(directories, name), steps))
+            try:
+                stand.save(stand.new)
+                failed = False
+            except ArtifactError as error:
+                assert "Input/output error" in str(error)  # noqa: PT017 - the last save succeeds
+        seen.append(stand.there())
+        assert stand.siblings() == ["policy"]
+    old = seen.count("old")
+    assert seen == ["old"] * old + ["new"] * (len(seen) - old)
+    assert old > 6
+
+
+def failing(step: Callable[..., Any], steps: Iterator[int]) -> Callable[..., Any]:
+    """Return a step that raises once the others are used up."""
+
+    def fail(*given: Any, **named: Any) -> Any:
+        if next(steps, None) is None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return step(*given, **named)
+
+    return fail
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +77,7 @@ def outcomes() -> Iterator[Any]:
         yield outcomes_of(Path(folder), steps, f"{steps}:apart", *more)
 
 
+@slow
 @pytest.mark.parametrize("system", ["", ":apart"])
 def test_a_save_killed_before_any_of_its_steps(system: str, outcomes: Any) -> None:
     found = outcomes[f"killed_before_every_step{system}"]
@@ -48,6 +88,7 @@ def test_a_save_killed_before_any_of_its_steps(system: str, outcomes: Any) -> No
     assert found["siblings"] == ["policy"]
 
 
+@slow
 def test_saves_killed_at_random_moments(outcomes: Any) -> None:
     found = outcomes["killed_at_random"]
     assert len(found["seen"]) == 16
@@ -55,6 +96,7 @@ def test_saves_killed_at_random_moments(outcomes: Any) -> None:
     assert found["siblings"] == ["policy"]
 
 
+@slow
 def test_files_that_may_not_grow(outcomes: Any) -> None:
     *failures, success = outcomes["out_of_space"]["seen"]
     assert len(failures) > 20
@@ -75,6 +117,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@slow
 def test_a_full_disk(small_disk: Path) -> None:
     seen = outcomes_of(small_disk, "full_disk")["full_disk"]["seen"]
     failures = [found for found in seen if found[0]]
@@ -85,6 +128,7 @@ def test_a_full_disk(small_disk: Path) -> None:
         assert "was not written: No space left on device" in error
 
 
+@slow
 def test_a_user_without_rights(outcomes: Any) -> None:
     found = outcomes["no_rights"]
     assert (found["there"], found["siblings"]) == ("old", ["policy"])
@@ -93,6 +137,7 @@ def test_a_user_without_rights(outcomes: Any) -> None:
     assert "cannot be read: Permission denied" in found["loaded"][1]
 
 
+@slow
 @pytest.mark.parametrize("system", ["", ":apart"])
 def test_two_savers_and_two_readers_of_one_path(system: str, outcomes: Any) -> None:
     found = outcomes[f"many_savers_and_readers{system}"]

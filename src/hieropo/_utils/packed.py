@@ -3,11 +3,8 @@
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
-
-Index = NDArray[np.int64]
+from hieropo._utils.arrays import Array, Codes
 
 
 def packed_size(n: int) -> int:
@@ -16,7 +13,7 @@ def packed_size(n: int) -> int:
 
 
 @cache
-def triangle(n: int) -> tuple[Index, Index]:
+def triangle(n: int) -> tuple[Codes, Codes]:
     """Return rows i and columns j of the packed entries."""
     columns = np.repeat(np.arange(n), np.arange(1, n + 1))
     rows = np.concatenate([np.arange(j + 1) for j in range(n)]) if n else np.zeros(0, dtype=np.int64)
@@ -24,7 +21,7 @@ def triangle(n: int) -> tuple[Index, Index]:
 
 
 @cache
-def _places(n: int) -> Index:
+def _places(n: int) -> Codes:
     rows, columns = triangle(n)
     places = np.empty((n, n), dtype=np.int64)
     places[rows, columns] = places[columns, rows] = np.arange(rows.size)

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Codes
 from hieropo.decisions.choosing import (
     Answers,
+    Refused,
     faults_of_policy,
     known_groups,
     locate,
@@ -20,15 +22,13 @@ from hieropo.decisions.choosing import (
 from hieropo.decisions.decisions import Counts, Decisions
 from hieropo.decisions.requests import NewTaskPolicies, RequestReader, Requests, UnknownTasks, one_batch
 from hieropo.decisions.tables import ColumnNames, table_of
-from hieropo.errors import HieropoError, InputError, LogError
+from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import ids
 from hieropo.logs.bad_rows.rejects import BadValues, Reason, any_of
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
 from hieropo.rows.ids import plain
 from hieropo.rows.keys import Keys
-
-Rows = NDArray[np.int64]
 
 BLOCK = 2**20  # features of candidates in one block
 
@@ -88,32 +88,23 @@ def decide_candidates(
 
 
 def _answer(
-    policy: LCBPolicy, first: Requests, phi: NDArray[np.float64], candidates: Rows,
+    policy: LCBPolicy, first: Requests, phi: NDArray[np.float64], candidates: Codes,
     new_tasks: NewTaskPolicies | None, *, top: int, strict: bool,
 ) -> Answers:  # fmt: skip
     """Choose among the rows ``candidates`` (n, K) of ``phi``, padded with -1, for n requests with these first rows."""
     n, tasks = len(first), first.task
     unknown = locate(policy, first) < 0
-    refused: dict[int, HieropoError] | None = None if strict else {}
+    refused: Refused = None if strict else {}
     choices = _choose(policy, tasks, phi, candidates, first, top + 1, refused)
     new = np.flatnonzero(unknown) if new_tasks is not None else np.zeros(0, dtype=np.int64)
     if new.size and new_tasks is not None:
         of_new = first.subset(new)
-        of_new_refused: dict[int, HieropoError] | None = None if refused is None else {}
+        policy_of_new = new_tasks.policy(of_new, policy)
+        of_new_refused: Refused = None if refused is None else {}
         replacements = _choose(
-            new_tasks.policy(of_new, policy),
-            of_new.task,
-            phi,
-            candidates[new],
-            of_new,
-            top + 1,
-            of_new_refused,
+            policy_of_new, of_new.task, phi, candidates[new], of_new, top + 1, of_new_refused
         )
-        replace_rows(choices, new, replacements)
-        if refused is not None and of_new_refused is not None:
-            for row in new.tolist():
-                refused.pop(row, None)
-            refused.update((int(new[row]), error) for row, error in of_new_refused.items())
+        replace_rows(choices, new, replacements, refused, of_new_refused)
     faults = refusals(refused or {}, np.arange(n), n)
     return Answers(
         choices, ~any_of(faults, n), ~unknown, np.zeros(n, dtype=np.bool_),
@@ -122,8 +113,8 @@ def _answer(
 
 
 def _choose(
-    policy: LCBPolicy, tasks: NDArray[Any], phi: NDArray[np.float64], candidates: Rows, first: Requests, top: int,
-    refused: dict[int, HieropoError] | None,
+    policy: LCBPolicy, tasks: NDArray[Any], phi: NDArray[np.float64], candidates: Codes, first: Requests, top: int,
+    refused: Refused,
 ) -> Choices:  # fmt: skip
     return policy.choose_many(
         tasks,
@@ -177,14 +168,14 @@ class _AllRows:
     """
 
     requests: Requests
-    numbers: Rows
+    numbers: Codes
     own: dict[str, Any]
     unknown: dict[str, NDArray[np.bool_]]
     rows: pa.RecordBatch
-    unusable: Rows
+    unusable: Codes
     faults: tuple[BadValues, ...]
-    _order: Rows
-    _sizes: Rows
+    _order: Codes
+    _sizes: Codes
 
     @classmethod
     def read(
@@ -226,7 +217,7 @@ class _AllRows:
         sizes = np.bincount(codes)[np.argsort(starts, kind="stable")]
         return cls(good, good.numbers, own, unknown, rows, unusable, tuple(faults), order, sizes)
 
-    def blocks(self, dim: int) -> Iterator[Rows]:
+    def blocks(self, dim: int) -> Iterator[Codes]:
         """Yield the positions of the candidates of some requests, (n, K), padded with -1; by first appearance."""
         starts, begin = np.concatenate([[0], np.cumsum(self._sizes)[:-1]]), 0
         while begin < self._sizes.size:
@@ -240,7 +231,7 @@ class _AllRows:
             yield np.where(is_candidate, self._order[position], -1)
             begin += count
 
-    def reason(self, fault: BadValues, first_rows: Rows) -> Reason:
+    def reason(self, fault: BadValues, first_rows: Codes) -> Reason:
         """Return the count of requests (n,), with these first rows, that have a fault."""
         bad = np.flatnonzero(fault.bad)
         row = int(first_rows[bad[0]])
@@ -250,7 +241,7 @@ class _AllRows:
         return Reason(fault.column, fault.reason, bad.size, row, None if value is None else str(value))
 
 
-def _groups(rows: pa.RecordBatch, requests: Requests, faults: list[BadValues], column: str | None) -> Rows:
+def _groups(rows: pa.RecordBatch, requests: Requests, faults: list[BadValues], column: str | None) -> Codes:
     """Return the number of the request of each row (n,); a row without a readable id is a request by itself."""
     assert requests.numbers is not None
     assert requests.request is not None
@@ -267,7 +258,7 @@ def _groups(rows: pa.RecordBatch, requests: Requests, faults: list[BadValues], c
     return group
 
 
-def _conflicts(requests: Requests, group: Rows, n: int, *, strict: bool) -> list[BadValues]:
+def _conflicts(requests: Requests, group: Codes, n: int, *, strict: bool) -> list[BadValues]:
     """Return the rows with another task than the first row of their request; refuse them where ``strict``."""
     assert requests.numbers is not None
     _, first, codes = np.unique(group[requests.numbers], return_index=True, return_inverse=True)
@@ -294,8 +285,8 @@ def _conflicts(requests: Requests, group: Rows, n: int, *, strict: bool) -> list
 
 
 def _of_groups(
-    faults: list[BadValues], group: Rows, first: Rows, is_bad: NDArray[np.bool_]
-) -> tuple[Rows, list[BadValues]]:
+    faults: list[BadValues], group: Codes, first: Codes, is_bad: NDArray[np.bool_]
+) -> tuple[Codes, list[BadValues]]:
     """Return the first row of each request with a fault, in order, and the faults of rows as those of requests."""
     bad_groups = np.flatnonzero(is_bad)
     bad_groups = bad_groups[np.argsort(first[bad_groups], kind="stable")]

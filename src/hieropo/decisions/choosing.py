@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Codes, Mask
 from hieropo.decisions.requests import NewTaskPolicies, RequestBatch, Requests
 from hieropo.errors import HieropoError, NumericalError
 from hieropo.logs.bad_rows.rejects import BadValues, any_of
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
 
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64]
 AnyPolicy = LCBPolicy | GatedPolicy
+Refused = dict[int, HieropoError] | None  # errors by the row of a request; None where the first one is raised
 
 UNKNOWN_TASK = "a task that is not in the log"
 UNKNOWN_ACTION = "a list with an unknown action"
@@ -67,7 +67,7 @@ def answer(
             faults += [spread(fault, batch.usable, n) for fault in bad]
             good = np.flatnonzero(~any_of(bad, len(requests)))
             requests, located = requests.subset(good), located[good]
-    refused: dict[int, HieropoError] | None = None if strict else {}
+    refused: Refused = None if strict else {}
     choices = choices_of(policy, requests, located, new_tasks, top=top, refused=refused)
     position = np.arange(n) if requests.numbers is None else requests.numbers - batch.first_row
     faults += refusals(refused or {}, position, n)
@@ -94,7 +94,7 @@ def answer(
     )
 
 
-def locate(policy: AnyPolicy, requests: Requests) -> Rows:
+def locate(policy: AnyPolicy, requests: Requests) -> Codes:
     """Return the row of each request's task in the table of the policy, (n,); -1 where it is not in the log."""
     return np.asarray(policy.table.keys.locate(requests.task), dtype=np.int64)
 
@@ -102,11 +102,11 @@ def locate(policy: AnyPolicy, requests: Requests) -> Rows:
 def choices_of(
     policy: AnyPolicy,
     requests: Requests,
-    located: Rows,
+    located: Codes,
     new_tasks: NewTaskPolicies | None = None,
     *,
     top: int = 1,
-    refused: dict[int, HieropoError] | None = None,
+    refused: Refused = None,
 ) -> Choices:
     """Return the choices for requests among the actions of the policy's feature map, new tasks included.
 
@@ -136,30 +136,32 @@ def choices_of(
     rows = _rows_with_prior(policy, located, new_tasks)
     if rows.size and new_tasks is not None and isinstance(policy, LCBPolicy):
         new = requests.subset(rows)
-        of_new: dict[int, HieropoError] | None = None if refused is None else {}
+        of_new: Refused = None if refused is None else {}
         replacements = new_tasks.policy(new, policy).choose_many(
             new.task, new.context, eligible=None if mask is None else mask[rows], top=top,
             first_row=new.row_numbers, refused=of_new,
         )  # fmt: skip
-        replace_rows(choices, rows, replacements)
-        if refused is not None and of_new is not None:
-            for row in rows.tolist():
-                refused.pop(row, None)
-            refused.update((int(rows[row]), error) for row, error in of_new.items())
+        replace_rows(choices, rows, replacements, refused, of_new)
     return choices
 
 
-def _rows_with_prior(policy: AnyPolicy, located: Rows, new_tasks: NewTaskPolicies | None) -> Rows:
+def _rows_with_prior(policy: AnyPolicy, located: Codes, new_tasks: NewTaskPolicies | None) -> Codes:
     """Return the rows of tasks that are not in the log and get a prior of their own; none with a gate."""
     if new_tasks is None or isinstance(policy, GatedPolicy):
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(located < 0)
 
 
-def replace_rows(choices: Choices, rows: Rows, replacements: Choices) -> None:
-    """Write other choices over those of some rows."""
+def replace_rows(
+    choices: Choices, rows: Codes, replacements: Choices, refused: Refused, of_rows: Refused
+) -> None:
+    """Write other choices, and the errors ``of_rows`` in making them, over those of some rows."""
     for array, part in zip(choices, replacements, strict=True):
         array[rows, : part.shape[1]] = part
+    if refused is not None and of_rows is not None:
+        for row in rows.tolist():
+            refused.pop(row, None)
+        refused.update((int(rows[row]), error) for row, error in of_rows.items())
 
 
 def known_groups(
@@ -187,7 +189,7 @@ def known_groups(
 
 
 def faults_of_policy(
-    policy: AnyPolicy, requests: Requests, located: Rows, new_tasks: NewTaskPolicies | None
+    policy: AnyPolicy, requests: Requests, located: Codes, new_tasks: NewTaskPolicies | None
 ) -> Iterator[BadValues]:
     """Yield the requests that the policy cannot answer, as far as their values show it."""
     columns = requests.columns
@@ -221,14 +223,14 @@ def _faults_of_new_tasks(new: Requests, new_tasks: NewTaskPolicies) -> Iterator[
         yield BadValues(new.columns.task_name, CONTRADICTION, contradictory)
 
 
-def spread(fault: BadValues, rows: Rows, n: int) -> BadValues:
+def spread(fault: BadValues, rows: Codes, n: int) -> BadValues:
     """Return a fault of some rows of n as one of all."""
     bad = np.zeros(n, dtype=np.bool_)
     bad[rows[fault.bad]] = True
     return BadValues(fault.column, fault.reason, bad)
 
 
-def refusals(refused: dict[int, HieropoError], position: Rows, n: int) -> list[BadValues]:
+def refusals(refused: dict[int, HieropoError], position: Codes, n: int) -> list[BadValues]:
     """Return the requests for which no candidate could be chosen, by reason."""
     by_reason: dict[str, Mask] = {}
     for row, error in refused.items():
@@ -237,7 +239,7 @@ def refusals(refused: dict[int, HieropoError], position: Rows, n: int) -> list[B
     return [BadValues("", reason, bad) for reason, bad in by_reason.items()]
 
 
-def _kept(policy: AnyPolicy, located: Rows) -> Mask:
+def _kept(policy: AnyPolicy, located: Codes) -> Mask:
     if isinstance(policy, GatedPolicy):
         return np.logical_not(policy.passes_rows(located))
     return np.zeros(located.size, dtype=np.bool_)

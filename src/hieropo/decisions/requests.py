@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Codes, Mask
 from hieropo.errors import LogError, SchemaError, warn
 from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
@@ -24,9 +25,6 @@ from hieropo.rows.batches import Eligible, TaskColumns, column_tuple, task_colum
 from hieropo.rows.columns import column_names, context_names, contexts
 from hieropo.rows.ids import Ids, id_type_warning, matching_known_id, plain
 from hieropo.rows.keys import Keys, TaskKeys
-
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64]
 
 UNREADABLE = "a value that cannot be read"  # reason of rows that only reading itself refuses
 
@@ -118,7 +116,7 @@ class Requests:
     first_row: int = 0
     _eligible: Eligible | None = field(default=None, repr=False)
     absent: tuple[str, ...] = ()
-    numbers: Rows | None = None
+    numbers: Codes | None = None
     columns: RequestColumns = field(default=RequestColumns(""), repr=False)
     _rows: pa.RecordBatch | None = field(default=None, repr=False)
 
@@ -126,7 +124,7 @@ class Requests:
         return int(self.task.size)
 
     @property
-    def row_numbers(self) -> int | Rows:
+    def row_numbers(self) -> int | Codes:
         """Return the number of the first row, or the numbers of all where they do not follow it."""
         return self.first_row if self.numbers is None else self.numbers
 
@@ -162,7 +160,7 @@ class Requests:
             return []
         return bad_values_by_role(self._rows, self.columns.task_items())
 
-    def subset(self, rows: Rows) -> "Requests":
+    def subset(self, rows: Codes) -> "Requests":
         """Return some rows (n,)."""
         numbers = self.first_row + rows if self.numbers is None else self.numbers[rows]
         return replace(
@@ -257,7 +255,7 @@ class RequestBatch:
         return {name: count for name, count in counts.items() if count}
 
     @property
-    def usable(self) -> Rows:
+    def usable(self) -> Codes:
         """Return the positions (m,) of the usable rows in the batch."""
         numbers = self.requests.numbers
         return np.arange(self.rows.num_rows) if numbers is None else numbers - self.first_row

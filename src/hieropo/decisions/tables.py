@@ -5,14 +5,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Mask
+from hieropo._utils.arrays import Codes, Mask
 from hieropo.decisions.choosing import Answers
 from hieropo.errors import SchemaError
 from hieropo.logs.bad_rows.rejects import BadValues, Reason
-
-Rows = NDArray[np.int64]
 
 _BEFORE = ("row",)
 _AFTER = ("action", "rank", "propensity", "lower_bound", "mean", "sd", "runner_up", "task_known")
@@ -69,10 +66,10 @@ def table_of(
     own: dict[str, pa.Array],
     names: ColumnNames,
     *,
-    number: Rows,
+    number: Codes,
     unknown: Mapping[str, Mask],
     actions: pa.Array | None = None,
-    candidates: Rows | None = None,
+    candidates: Codes | None = None,
 ) -> pa.Table:
     """Return the table of decisions for n requests.
 
@@ -135,12 +132,12 @@ def table_of(
     return pa.table(columns)
 
 
-def _numbers_of(candidates: Rows, rows: Rows, index: Rows) -> Rows:
-    numbers: Rows = candidates[rows, np.minimum(index, candidates.shape[1] - 1)]
+def _numbers_of(candidates: Codes, rows: Codes, index: Codes) -> Codes:
+    numbers: Codes = candidates[rows, np.minimum(index, candidates.shape[1] - 1)]
     return numbers
 
 
-def _looked_up(actions: pa.Array, codes: Rows) -> pa.Array:
+def _looked_up(actions: pa.Array, codes: Codes) -> pa.Array:
     return actions.take(pa.array(codes, mask=codes < 0))
 
 

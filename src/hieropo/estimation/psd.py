@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, Mask
-from hieropo._utils.packed import Index, packed_size, triangle
+from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.ties import first_smallest
 from hieropo.errors import NumericalError
 
@@ -175,7 +175,7 @@ def _raised(form: Array) -> Array:
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
-def _entries(collapsed: Mask) -> tuple[Index, Index, Index]:
+def _entries(collapsed: Mask) -> tuple[Codes, Codes, Codes]:
     """Return for each entry of the vector its block, and its indices (i <= j) in the block."""
     blocks, p = collapsed.shape
     rows, columns = triangle(p)

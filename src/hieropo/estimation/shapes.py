@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
-from hieropo._utils.packed import Index, packed_size, triangle, unpack
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import packed_size, triangle, unpack
 from hieropo.estimation.psd import congruence, feature_root, to_matrix, to_vector
 from hieropo.moments.spread import about_fit, about_mean
 from hieropo.moments.statistics import Moments
@@ -118,19 +118,19 @@ class Shape:
         return form * np.outer(once, once)
 
     @cached_property
-    def columns(self) -> list[tuple[Index | slice, Index]]:
+    def columns(self) -> list[tuple[Codes | slice, Codes]]:
         """For each block, which packed entries hold the rows of the block, and where in these (size, d) each stands."""
         d = self.dim
         if self.blocks == 1:
             return [(slice(0, packed_size(d)), packed_positions(d))]
-        slots_of_blocks: list[tuple[Index | slice, Index]] = []
+        slots_of_blocks: list[tuple[Codes | slice, Codes]] = []
         for rows in packed_positions(d).reshape(self.blocks, self.size, d):
             entries = np.unique(rows)
             slots_of_blocks.append((entries, np.searchsorted(entries, rows)))
         return slots_of_blocks
 
     @cached_property
-    def pairs(self) -> tuple[Index, Index]:
+    def pairs(self) -> tuple[Codes, Codes]:
         """Packed entries of the diagonal blocks (blocks, q), and of the blocks above them (pairs, size^2)."""
         p, b = self.size, self.blocks
         slots = packed_positions(self.dim).reshape(b, p, b, p).swapaxes(1, 2)
@@ -144,7 +144,7 @@ class Shape:
         return S.reshape(self.dim, self.dim)
 
 
-def packed_positions(d: int) -> Index:
+def packed_positions(d: int) -> Codes:
     """Return where entry (i, j) of a symmetric d x d matrix stands in its packed triangle (d, d)."""
     low, high = np.minimum.outer(np.arange(d), np.arange(d)), np.maximum.outer(np.arange(d), np.arange(d))
     return np.asarray(high * (high + 1) // 2 + low)
@@ -196,7 +196,7 @@ def inside(first: Array, second: Array, shape: Shape) -> tuple[Array, ...]:
     return tuple(first[at] @ second[at].swapaxes(1, 2) for at in shape.pairs)
 
 
-def along(gram: Array, at: Index) -> Array:
+def along(gram: Array, at: Codes) -> Array:
     """Return sums of A_s Delta B_s, symmetrised, for unit changes Delta of a block (..., q, d, d), from Gram matrices.
 
     Entry (i, k) of the block's rows of A_s stands at ``at[i, k]``.

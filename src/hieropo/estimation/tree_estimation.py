@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo._utils.packed import Index, pack, packed_size, padded, unpack
+from hieropo._utils.packed import pack, packed_size, padded, unpack
 from hieropo._utils.ties import first_largest
 from hieropo.errors import NumericalError, warn
 from hieropo.estimation.likelihood import Criterion
@@ -79,7 +79,7 @@ class Tree:
 
     rows: Array
     dim: int
-    parents: tuple[Index, ...]
+    parents: tuple[Codes, ...]
     n_rows: float
     log_precision: float
     design: Design | None = None
@@ -179,7 +179,7 @@ def tree_likelihood(
     return TreeLikelihood(float(deviance), noise_var, rest, slopes, expected, squares, free)
 
 
-def summed(messages: Array, parent: Index, n_parents: int) -> Array:
+def summed(messages: Array, parent: Codes, n_parents: int) -> Array:
     """Return packed messages summed by parent."""
     if n_parents == 1:
         return np.asarray(messages.sum(axis=0, keepdims=True))
@@ -218,7 +218,7 @@ def _slopes(
 
 def _level(
     messages: Array,
-    parent: Index,
+    parent: Codes,
     means: Array,
     covs: Array,
     d: int,

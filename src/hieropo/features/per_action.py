@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.brief import brief
 from hieropo.errors import InputError
 from hieropo.features.fingerprints import Fingerprinted, checked_origin, checked_terms, stored_terms
@@ -14,9 +15,6 @@ from hieropo.features.terms.learned import LearnedTerms
 from hieropo.rows.actions import Actions
 from hieropo.rows.columns import context_names, contexts
 from hieropo.rows.ids import decode_id, encode_id
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +118,7 @@ class Crossed(Fingerprinted):
         InputError
             Lengths differ, or a code is not in 0 .. K-1.
         """
-        codes = self._check_codes(action)
+        codes = checked_codes(action, len(self.actions))
         x = contexts(context, self.columns, rows=codes.size)
         if len(x) != codes.size:
             raise InputError(
@@ -172,28 +170,6 @@ class Crossed(Fingerprinted):
         out[:, 0] = 1.0
         out[:, 1:] = x
         return out
-
-    def _check_codes(self, action: ArrayLike | None) -> Codes:
-        if action is None:
-            raise InputError(
-                "The features of this map depend on the action, and no action codes were handed in. Hand in "
-                "action_codes(ids)."
-            )
-        codes = np.asarray(action)
-        if codes.ndim != 1 or (codes.dtype.kind not in "iu" and codes.size):
-            raise InputError(
-                f"Action codes of shape {codes.shape} and type {codes.dtype} do not fit: whole numbers of "
-                "shape (n,) are needed. Ids become codes by action_codes(ids)."
-            )
-        codes = codes.astype(np.int64, copy=False)
-        bad = (codes < 0) | (codes >= len(self.actions))
-        if bad.any():
-            row = int(bad.argmax())
-            raise InputError(
-                f"Action code {codes[row]} (row {row}) is not in 0 .. {len(self.actions) - 1}. Ids become "
-                "codes by action_codes(ids)."
-            )
-        return codes
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as JSON can hold it; floats are exact."""
@@ -272,3 +248,36 @@ def _check_table_names(table_names: Sequence[str] | None, table: Array | None) -
             "column."
         )
     return names
+
+
+def checked_codes(action: ArrayLike | None, n_actions: int, rows: int | None = None) -> Codes:
+    """Return action codes (n,) as int64; ``rows`` is n, where that is known.
+
+    Raises
+    ------
+    InputError
+        No codes, codes of another shape or type, or a code that is not in 0 .. n_actions - 1.
+    """
+    if action is None:
+        raise InputError(
+            "The features of this map depend on the action, and no action codes were handed in. Hand in "
+            "action_codes(ids)."
+        )
+    codes = np.asarray(action)
+    if codes.shape != (codes.size if rows is None else rows,) or (
+        codes.dtype.kind not in "iu" and codes.size
+    ):
+        size, what = ("n", "") if rows is None else (rows, f" {rows} task ids")
+        raise InputError(
+            f"Action codes of shape {codes.shape} and type {codes.dtype} do not fit{what}: whole numbers of shape "
+            f"({size},) are needed. Ids become codes by the feature map's action_codes(ids)."
+        )
+    codes = codes.astype(np.int64, copy=False)
+    bad = (codes < 0) | (codes >= n_actions)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"Action code {codes[row]} (row {row}) is not in 0 .. {n_actions - 1}. Ids become codes by the feature "
+            "map's action_codes(ids)."
+        )
+    return codes

@@ -18,8 +18,8 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.statistics import Moments
 from hieropo.passes.feature_choice import FeatureChoice
-from hieropo.policies.marginals import Unseen
 from hieropo.rows.batches import Roles
+from hieropo.rows.keys import Unseen
 
 
 class _Baseline(HierOPO):

@@ -51,8 +51,8 @@ from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
 from hieropo.passes.summing import joined_sums
 from hieropo.passes.worker import PassResult
 from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
-from hieropo.policies.marginals import Unseen
 from hieropo.rows.batches import Roles
+from hieropo.rows.keys import Unseen
 
 Pessimism = float | Literal["cv"] | None
 

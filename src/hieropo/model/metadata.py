@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.brief import brief
-from hieropo._utils.packed import Index, pack, packed_size, unpack
+from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, LogError, UnknownTaskError
 from hieropo.model.gaussian import frozen
 from hieropo.rows.ids import plain
@@ -156,7 +156,7 @@ class Design:
         """Return the design for coefficients ``back`` theta; values (N, c) stay, since kappa changes with theta."""
         return self if self.values.ndim == 2 else Design(back @ self.values, self.dim)
 
-    def parent_messages(self, messages: Array, parent: Index, n_parents: int) -> Array:
+    def parent_messages(self, messages: Array, parent: Codes, n_parents: int) -> Array:
         """Return sums by parent of [[Z'AZ, Z'a], [., c]], from packed messages [[A, a], [a', c]] (N, q) of tasks."""
         d, D = self.dim, self.root_dim
         total = np.zeros((n_parents, packed_size(D + 1)))

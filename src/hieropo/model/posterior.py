@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes, pieces
-from hieropo._utils.packed import Index, packed_size, padded, unpack
+from hieropo._utils.packed import packed_size, padded, unpack
 from hieropo._utils.text import counted
 from hieropo._utils.ties import ordered
-from hieropo.errors import InputError, MismatchError, NumericalError, UnknownTaskError
+from hieropo.errors import InputError, MismatchError, NumericalError
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Grouped, Hierarchy
 from hieropo.model.metadata import Design
@@ -20,10 +19,8 @@ from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, TreeLevel, down, square_roots, up, upper_factor
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import is_null, object_array
-from hieropo.rows.keys import Keys
-
-Unseen = Literal["prior", "error"]
+from hieropo.rows.ids import object_array
+from hieropo.rows.keys import Keys, Unseen
 
 _PIECE = 65_536  # tasks with metadata worked on at once
 _UNSEEN = 6e4  # units of the last place that are rounding errors of the steps up; each feature adds 1e3
@@ -47,7 +44,7 @@ class LinkedLevel(TreeLevel):
     parent: Codes
     design: Design | None = None
 
-    def _parents_of(self, means: Array, roots: Array, part: slice) -> tuple[Parents, Index]:
+    def _parents_of(self, means: Array, roots: Array, part: slice) -> tuple[Parents, Codes]:
         """Return the Gaussians of the parents of some nodes, and the row of each node's parent among them."""
         if self.design is not None:  # each node has its own projection of its parent
             parent_rows = self.parent[part]
@@ -172,16 +169,8 @@ class Posterior:
         UnknownTaskError
             The task is not in the log and ``unseen`` is ``"error"``.
         """
-        if unseen not in ("prior", "error"):
-            raise InputError(f"unseen={unseen!r} is not known; 'prior' or 'error' is needed.")
-        row = self.moments.keys.find(task)
-        if row < 0 and is_null(task):
-            raise InputError(f"The task is {task!r}, and a missing id is no new task. Name the task.")
-        if row >= 0:
-            return self._gaussian(0, row).plus(self.moments.offset)
-        if unseen == "error":
-            raise UnknownTaskError(self.moments.keys.unknown_message(task))
-        return self.new_task()
+        row = self.moments.keys.row(task, unseen)
+        return self.new_task() if row < 0 else self._gaussian(0, row).plus(self.moments.offset)
 
     def new_task(
         self, parent: object = None, *, level: int = 0, metadata: ArrayLike | None = None

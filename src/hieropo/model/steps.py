@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo._kernels import backend
-from hieropo._utils.arrays import Array, normalised
+from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size
 from hieropo._utils.threads import in_threads, processors
 
-Index = NDArray[np.int64]
 T = TypeVar("T")
 
 _CHUNK = 16_384  # tasks a piece of work: results do not depend on the number of threads
@@ -128,7 +126,7 @@ def _over_chunks(n: int, work: Callable[[int, int], T]) -> list[T]:
     return in_threads(lambda start: work(start, min(start + _CHUNK, n)), starts, processors())
 
 
-def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) -> tuple[Array, float]:
+def up(rows: Array, scale: float, factor: Array, parent: Codes, n_parents: int) -> tuple[Array, float]:
     """Return messages summed by parent (n_parents, q), from packed rows (m, >= q), and sum log|I + G Sigma_0|."""
     d = factor.shape[0]
     q = packed_size(d + 1)
@@ -148,7 +146,7 @@ def up(rows: Array, scale: float, factor: Array, parent: Index, n_parents: int) 
 
 
 def down(
-    rows: Array, scale: float, factor: Array, parent: Index, parents: Parents, *, shrinkage: bool = False
+    rows: Array, scale: float, factor: Array, parent: Codes, parents: Parents, *, shrinkage: bool = False
 ) -> tuple[Array, Array, Array]:
     """Return the posteriors of nodes: means (m, d), packed covariances (m, d (d + 1) / 2), and M C (m, d, d).
 

@@ -1,7 +1,8 @@
 """Accumulation of moments from batches of rows."""
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -207,23 +208,12 @@ class RunningSums:
             self._counted = pairs.reshape(len(keys) * self.blocks, 2).copy()
 
 
-class Merged(NamedTuple):
-    """The m tasks, sums (m, width), True if these are finite, rows and sums of c q log v (m, blocks, 2), squares."""
-
-    keys: Keys
-    sums: Array
-    finite: bool
-    pairs: Array
-    squares: Array | None
-
-    def refuse_overflow(self) -> None:
-        """Raise LogError where a sum of squares overflowed."""
-        if not self.finite:
-            refuse_overflow(self.keys, self.sums)
-
-
-def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, drop: bool) -> Merged:
+def _merged(
+    workers: Sequence[RunningSums], slots: Slots | None, width: int, *, drop: bool
+) -> tuple[Keys, Array, Array, Array | None]:
     """Add the running sums of all workers, in their order.
+
+    Returns the m tasks, sums (m, width), rows and sums of c q log v (m, blocks, 2), squares (m, width) or None.
 
     Parameters
     ----------
@@ -234,6 +224,11 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
         Columns of the table.
     drop : bool
         Free the sums of the workers meanwhile, so that little more memory than theirs is used.
+
+    Raises
+    ------
+    LogError
+        A sum of squares overflowed: values are too large for a float64.
     """
     first = workers[0].keys if drop else GrowingKeys.after(workers[0].keys.keys())
     rows = [np.arange(len(workers[0])), *(first.rows_of_keys(worker.keys) for worker in workers[1:])]
@@ -257,10 +252,86 @@ def merged(workers: Sequence[RunningSums], slots: Slots | None, width: int, *, d
         finite &= worker.add_sums(
             table, task_rows, slots or worker.triangle_slots, threads=len(workers), drop=drop
         )
-    return Merged(keys, table, finite, pairs.reshape(len(keys), blocks, 2), squares)
+    if not finite:
+        refuse_overflow(keys, table)
+    return keys, table, pairs.reshape(len(keys), blocks, 2), squares
 
 
-class Accumulator:
+class BatchSums:
+    """Base of accumulators: the running sums of batches, and the moments that they make.
+
+    Parameters
+    ----------
+    running : RunningSums
+    dim : int
+        Features of the moments.
+    features : str or None
+        Fingerprint of the feature map.
+    offset : (dim,) array or None
+        Of the moments.
+    """
+
+    running: RunningSums
+    _per_action: ClassVar[bool] = False
+
+    def __init__(self, running: RunningSums, dim: int, features: str | None, offset: Array | None) -> None:
+        self.running, self._dim, self._features, self._offset = running, dim, features, offset
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+    def moments(self) -> Moments:
+        """Return the moments of all batches so far."""
+        return self.together([self], drop=False)
+
+    @classmethod
+    def together(cls, workers: "Sequence[BatchSums]", *, drop: bool) -> Moments:
+        """Return the moments of the batches of all workers; ``drop`` frees their sums and saves memory.
+
+        Raises
+        ------
+        LogError
+            A sum of squares overflowed: values are too large for a float64.
+        """
+        first = workers[0]
+        slots = first._slots()
+        return cls._joined(workers, first._dim, first._offset, slots, per_action=cls._per_action, drop=drop)
+
+    def _slots(self) -> Slots | None:
+        """Return the slots of the sums in the table of the moments; None for one packed triangle a task."""
+        return None
+
+    @staticmethod
+    def _joined(
+        workers: "Sequence[BatchSums]",
+        dim: int,
+        offset: Array | None,
+        slots: Slots | None,
+        *,
+        per_action: bool,
+        drop: bool,
+    ) -> Moments:
+        """Return moments of ``dim`` features, over all actions or per action."""
+        blocks = (workers[0].running.blocks,) if per_action else ()
+        shape = (*blocks, packed_size(dim + 2))
+        running, features = [worker.running for worker in workers], workers[0]._features
+        keys, sums, pairs, squares = _merged(running, slots, math.prod(shape), drop=drop)
+        pairs, shape = pairs if per_action else pairs.sum(axis=1), (len(keys), *shape)
+        rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
+        squares = None if squares is None else squares.reshape(shape)
+        return Moments(keys, dim, sums.reshape(shape), rows, log_precision, features, squares, offset)
+
+    def _continue(self, moments: Moments, slots: Slots) -> Self:
+        """Continue from moments whose sums lie in these slots, as if their rows had been added."""
+        m = len(moments)
+        sums = moments.sums.reshape(m, slots.target.size).copy()
+        squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
+        pairs = np.stack([moments.rows, moments.log_precision], axis=-1).reshape(m, 2 * self.running.blocks)
+        self.running.start(moments.keys, sums, squares, slots, pairs)
+        return self
+
+
+class Accumulator(BatchSums):
     """Sums batches of rows to moments; the mutable edge of a pass over a log.
 
     Parameters
@@ -275,16 +346,11 @@ class Accumulator:
         Rows to come at least, where that is known.
     """
 
-    running: RunningSums
-
     def __init__(
         self, dim: int, *, features: str | None = None, offset: Array | None = None, expected: int = 0
     ) -> None:
-        self._dim = dim
-        self._features, self._offset = features, offset
-        self.running = RunningSums(
-            dim, offset=None if offset is None else np.append(offset, 0.0), expected=expected
-        )
+        of_rows = None if offset is None else np.append(offset, 0.0)
+        super().__init__(RunningSums(dim, offset=of_rows, expected=expected), dim, features, offset)
 
     def __repr__(self) -> str:
         return f"Accumulator({counted(self._dim, 'feature')}, {counted(len(self.running), 'task')} so far)"
@@ -318,35 +384,4 @@ class Accumulator:
     def after(cls, moments: Moments) -> Self:
         """Return an accumulator that continues from these moments, as if their rows had been added to it."""
         accumulator = cls(moments.dim, features=moments.features, offset=moments.offset)
-        pairs = np.stack([moments.rows, moments.log_precision], axis=1)
-        squares = None if moments.squares is None else np.array(moments.squares)
-        accumulator.running.start(
-            moments.keys, np.array(moments.sums), squares, packed_slots(moments.dim + 2), pairs
-        )
-        return accumulator
-
-    def __len__(self) -> int:
-        return len(self.running)
-
-    def moments(self) -> Moments:
-        """Return the moments of all batches so far."""
-        return self.together([self], drop=False)
-
-    @staticmethod
-    def together(workers: "Sequence[Accumulator]", *, drop: bool) -> Moments:
-        """Return the moments of the batches of all workers; ``drop`` frees their sums and saves memory.
-
-        Raises
-        ------
-        LogError
-            A sum of squares overflowed: values are too large for a float64.
-        """
-        dim = workers[0]._dim
-        running = [worker.running for worker in workers]
-        total = merged(running, None, packed_size(dim + 2), drop=drop)
-        total.refuse_overflow()
-        rows, log_precision = np.ascontiguousarray(total.pairs[:, 0].T)
-        first = workers[0]
-        return Moments(
-            total.keys, dim, total.sums, rows, log_precision, first._features, total.squares, first._offset
-        )
+        return accumulator._continue(moments, packed_slots(moments.dim + 2))

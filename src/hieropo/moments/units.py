@@ -1,5 +1,6 @@
 """Accumulation of moments per action, each with its own features (1, x)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
@@ -8,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import packed_size, triangle
+from hieropo._utils.packed import triangle
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
-from hieropo.features.per_action import Crossed
-from hieropo.moments.accumulation import RunningSums, merged
+from hieropo.features.per_action import Crossed, checked_codes
+from hieropo.moments.accumulation import BatchSums, RunningSums
 from hieropo.moments.regions import Slots, packed_slots
 from hieropo.moments.statistics import Moments
 from hieropo.rows.columns import check_rows
@@ -40,7 +41,7 @@ def _of_rows(offset: Array | None, row: Crossed) -> Array | None:
     return np.roll(offset, -1) if row.intercept else np.append(offset, 0.0)
 
 
-class UnitAccumulator:
+class UnitAccumulator(BatchSums):
     """Moments of units in the making, from batches of rows; the mutable edge of a pass over a log.
 
     Parameters
@@ -58,7 +59,7 @@ class UnitAccumulator:
         The map does not give each action its own coefficients.
     """
 
-    running: RunningSums
+    _per_action = True
 
     def __init__(self, features: FeatureMap, *, offset: Array | None = None, expected: int = 0) -> None:
         row = one_action(features)
@@ -68,12 +69,11 @@ class UnitAccumulator:
                 "single actions do not exist. Use per_action(...) or indicator(...), or an Accumulator."
             )
         self._row = row
-        self._features = features.fingerprint
-        self._n_actions = len(features.actions)
-        self._offset = None if offset is None else offset[: row.dim].copy()
-        self.running = RunningSums(
-            row.dim - row.intercept, self._n_actions, offset=_of_rows(self._offset, row), expected=expected
+        offset = None if offset is None else offset[: row.dim].copy()
+        running = RunningSums(
+            row.dim - row.intercept, len(features.actions), offset=_of_rows(offset, row), expected=expected
         )  # the 1 of z is the intercept's too
+        super().__init__(running, row.dim, features.fingerprint, offset)
 
     def add(
         self,
@@ -103,30 +103,13 @@ class UnitAccumulator:
             Lengths differ; a code is of no action; a value is missing or not finite.
         """
         tasks = id_array(task, "task")
-        actions = self._check(action, tasks.size)
+        actions = checked_codes(action, self.running.blocks, tasks.size)
         phi = self._row.phi(context, np.zeros(tasks.size, dtype=np.int64))
         x = phi[:, int(self._row.intercept) :]
         table, values, weights = check_rows(x, reward, weight, precision, sampling_weight)
         place = self.running.keys.rows_of_ids(tasks)
         self.running.add(place, table, values, weights, in_block=actions)
         return place
-
-    def _check(self, action: ArrayLike, n: int) -> Codes:
-        codes = np.asarray(action)
-        if codes.shape != (n,) or (codes.dtype.kind not in "iu" and n):
-            raise InputError(
-                f"Action codes of shape {codes.shape} and type {codes.dtype} do not fit {n} task ids: whole numbers "
-                f"of shape ({n},) are needed. Ids become codes by the feature map's action_codes(ids)."
-            )
-        codes = codes.astype(np.int64, copy=False)
-        bad = (codes < 0) | (codes >= self._n_actions)
-        if bad.any():
-            row = int(bad.argmax())
-            raise InputError(
-                f"Action code {codes[row]} (row {row}) is not in 0 .. {self._n_actions - 1}. Ids become codes by the "
-                "feature map's action_codes(ids)."
-            )
-        return codes
 
     @property
     def unit_dim(self) -> int:
@@ -135,15 +118,14 @@ class UnitAccumulator:
 
     def widen(self, n_actions: int) -> None:
         """Make room for more actions: codes may then be up to ``n_actions``, exclusive."""
-        self.running.arrange(np.arange(self._n_actions), n_actions)
-        self._n_actions = n_actions
+        self.running.arrange(np.arange(self.running.blocks), n_actions)
 
     def arrange(self, features: FeatureMap, position: Codes) -> None:
         """Turn the sums into those of another map: action a becomes its action ``position[a]``."""
-        self._n_actions, self._features = len(features.actions or ()), features.fingerprint
-        self.running.arrange(position, self._n_actions)
+        self._features = features.fingerprint
+        self.running.arrange(position, len(features.actions or ()))
 
-    def _unit_slots(self) -> Slots:
+    def _slots(self) -> Slots:
         """Return the slots of the sums of units in tables (m, K, (p + 2)(p + 3) / 2)."""
         p, count = self._row.dim, self._row.dim + 2
         entry = np.arange(count)  # of z = (1, x, r, 1) in (x, r, 1)
@@ -152,14 +134,14 @@ class UnitAccumulator:
         i, j = triangle(count)
         low, high = np.minimum(entry[i], entry[j]), np.maximum(entry[i], entry[j])
         source = packed_slots(int(entry.max()) + 1).source[0, high * (high + 1) // 2 + low]
-        target = np.arange(self._n_actions * source.size).reshape(self._n_actions, source.size)
-        return Slots(np.tile(source, (self._n_actions, 1)), target)
+        shape = (self.running.blocks, source.size)
+        return Slots(np.tile(source, (shape[0], 1)), np.arange(math.prod(shape)).reshape(shape))
 
     def _dense_slots(self) -> Slots:
         """Return the slots of the sums of units in tables (m, (d + 2)(d + 3) / 2) of all d = K p features."""
-        p, K = self._row.dim, self._n_actions
+        p, K = self._row.dim, self.running.blocks
         i, j = triangle(p + 2)
-        slots = self._unit_slots()
+        slots = self._slots()
         target = np.empty_like(slots.target)
         for action in range(K):
             entries = np.concatenate([action * p + np.arange(p), [K * p, K * p + 1]])
@@ -170,51 +152,11 @@ class UnitAccumulator:
     def after(cls, features: FeatureMap, moments: Moments) -> Self:
         """Return an accumulator that continues from these moments, as if their rows had been added to it."""
         accumulator = cls(features, offset=moments.unit_offset)
-        slots, m = accumulator._unit_slots(), len(moments)
-        sums = moments.sums.reshape(m, slots.target.size).copy()
-        squares = None if moments.squares is None else moments.squares.reshape(sums.shape).copy()
-        pairs = np.stack([moments.rows, moments.log_precision], axis=2).reshape(m, 2 * moments.n_actions)
-        accumulator.running.start(moments.keys, sums, squares, slots, pairs)
-        return accumulator
+        return accumulator._continue(moments, accumulator._slots())
 
-    def __len__(self) -> int:
-        return len(self.running)
-
-    def moments(self) -> Moments:
-        """Return the moments of all batches so far."""
-        return self.together([self], drop=False)
-
-    @staticmethod
-    def together(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
-        """Return the moments of the batches of all workers; as :meth:`Accumulator.together`."""
-        first = workers[0]
-        slots = first._unit_slots()
-        total = merged([worker.running for worker in workers], slots, slots.target.size, drop=drop)
-        total.refuse_overflow()
-        keys, sums, pairs = total.keys, total.sums, total.pairs
-        shape = (len(keys), *slots.target.shape)
-        rows, log_precision = (np.ascontiguousarray(pairs[..., k]) for k in (0, 1))
-        squares = None if total.squares is None else total.squares.reshape(shape)
-        return Moments(
-            keys,
-            first._row.dim,
-            sums.reshape(shape),
-            rows,
-            log_precision,
-            first._features,
-            squares,
-            first._offset,
-        )
-
-    @staticmethod
-    def together_dense(workers: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
+    @classmethod
+    def together_dense(cls, workers: "Sequence[UnitAccumulator]", *, drop: bool) -> Moments:
         """Return the moments of all d = K p features; as :meth:`Accumulator.together`."""
-        first = workers[0]
-        d = first._n_actions * first._row.dim
-        total = merged(
-            [worker.running for worker in workers], first._dense_slots(), packed_size(d + 2), drop=drop
-        )
-        total.refuse_overflow()
-        rows, log_precision = np.ascontiguousarray(total.pairs.sum(axis=1).T)
-        offset = None if first._offset is None else np.tile(first._offset, first._n_actions)
-        return Moments(total.keys, d, total.sums, rows, log_precision, first._features, total.squares, offset)
+        first, K = workers[0], workers[0].running.blocks
+        offset, slots = None if first._offset is None else np.tile(first._offset, K), first._dense_slots()
+        return cls._joined(workers, K * first._dim, offset, slots, per_action=False, drop=drop)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.terms.effects import (
     FOLDS,
@@ -27,8 +27,6 @@ from hieropo.logs.arrow.arrays import as_numpy, decoded
 from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.encoding import column_values, loose_numbers, task_parts
 from hieropo.rows.batches import Roles, column_tuple
-
-Codes = NDArray[np.int64]
 
 _ROUNDS = 20  # of the means of tasks and actions, each given the other
 _TINY = float(np.finfo(np.float64).tiny)

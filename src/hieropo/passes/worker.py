@@ -259,7 +259,7 @@ def _moments(workers: Sequence[Worker], features: FeatureMap, *, per_action: boo
     totals = [worker._total for worker in workers]
     units = [total for total in totals if isinstance(total, UnitAccumulator)]
     if not units:
-        return Accumulator.together([total for total in totals if isinstance(total, Accumulator)], drop=True)
+        return Accumulator.together(totals, drop=True)
     join = UnitAccumulator.together if per_action else UnitAccumulator.together_dense
     if workers[0]._joining == "none":
         return join(units, drop=True)

@@ -13,7 +13,8 @@ from hieropo.errors import HieropoError, InputError, LogError, MismatchError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.table import PosteriorTable
 from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy
-from hieropo.policies.marginals import RowNumbers, Unseen, row_number
+from hieropo.policies.marginals import RowNumbers, row_number
+from hieropo.rows.keys import Unseen
 
 KEPT = -1  # the index of a choice that is left to the incumbent
 

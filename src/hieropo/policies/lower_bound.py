@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hieropo._utils.arrays import Array, Mask
+from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.brief import brief
 from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
@@ -18,14 +18,13 @@ from hieropo.policies.doubts import block_rows, ranked, scores
 from hieropo.policies.marginals import (
     RowNumbers,
     TaskMarginals,
-    Unseen,
     row_number,
 )
 from hieropo.policies.sampling import SampledChoice, SampledChoices, SamplingPolicy
+from hieropo.rows.keys import Unseen
 
 __all__ = ["Choice", "Choices", "LCBPolicy", "SampledChoice", "SampledChoices", "SamplingPolicy"]
 
-Rows = NDArray[np.int64]
 
 _PESSIMISM = 0.1  # alpha in the experiments of the paper
 _BLOCK = 2**18  # doubles of phi that one piece of a batch holds
@@ -63,7 +62,7 @@ class Choices(NamedTuple):
         In reward units; NaN where ``index`` is -1.
     """
 
-    index: Rows  # type: ignore[assignment]
+    index: Codes  # type: ignore[assignment]
     lower_bound: Array
     mean: Array
     sd: Array
@@ -229,7 +228,7 @@ class LCBPolicy:
         top: int = 1,
         threads: int | None = None,
         first_row: RowNumbers = 0,
-        located: Rows | None = None,
+        located: Codes | None = None,
         refused: dict[int, HieropoError] | None = None,
     ) -> Choices:
         """Choose an action for each of n requests, or rank the best ``top`` candidates of each.
@@ -298,7 +297,7 @@ class LCBPolicy:
             None if actions is None else actions[index], index, *(float(a[0, 0]) for a in choices[1:])
         )
 
-    def _choose_in_doubt(self, rows: Rows, context: ArrayLike, mask: Mask, out: Choices) -> None:
+    def _choose_in_doubt(self, rows: Codes, context: ArrayLike, mask: Mask, out: Choices) -> None:
         """Choose again where a context has values that are not known: by bounds with their covariance.
 
         Requests without an eligible candidate are left as they are.
@@ -354,7 +353,7 @@ class LCBPolicy:
 class _Block(NamedTuple):
     """Consecutive requests: their rows in the table, features, eligibility and outputs."""
 
-    rows: Rows
+    rows: Codes
     features: Array
     mask: Mask
     out: Choices

@@ -2,22 +2,20 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hieropo._kernels import backend
-from hieropo._utils.arrays import Array, normalised
+from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import InputError, LogError, MismatchError, UnknownTaskError, warn
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.rows.ids import id_array, is_null, matching_known_id, plain
+from hieropo.rows.keys import Unseen
 
-Rows = NDArray[np.int64]
-Unseen = Literal["prior", "error"]
-RowNumbers = int | Rows  # the number of the first row, or the numbers of all
+RowNumbers = int | Codes  # the number of the first row, or the numbers of all
 
 MAX_COMPARED = 10  # unknown tasks of a batch that are compared with the known ones
 
@@ -39,7 +37,7 @@ class Marginal(NamedTuple):
         mean = self.means[self.row].copy()
         return Gaussian.trusted(mean, unpack(self.covs[self.row], mean.size))
 
-    def of_actions(self, actions: Rows) -> "Marginal":
+    def of_actions(self, actions: Codes) -> "Marginal":
         """Return the marginals of these actions (n,) of the task, one after the other."""
         return Marginal(self.means[self.row][actions][None], self.covs[self.row][actions][None], 0)
 
@@ -128,7 +126,7 @@ class TaskMarginals:
         """Return the posterior in one row of the table; at -1 the prior of an unseen task."""
         return self.prior if row < 0 else Marginal(self.means, self.covs, row)
 
-    def of_rows(self, rows: Rows) -> tuple[Array, Array]:
+    def of_rows(self, rows: Codes) -> tuple[Array, Array]:
         """Return means (n, K or 1, p) and packed covariances of rows (n,) of the table; at -1 those of the prior."""
         known = rows >= 0
         means = np.broadcast_to(self.prior.means, (rows.size, *self.prior.means.shape[1:])).copy()
@@ -136,7 +134,7 @@ class TaskMarginals:
         means[known], covs[known] = self.means[rows[known]], self.covs[rows[known]]
         return (means, covs) if self.n_separate else (means[:, None], covs[:, None])
 
-    def locate(self, tasks: Any, first_row: RowNumbers = 0, located: Rows | None = None) -> Rows:
+    def locate(self, tasks: Any, first_row: RowNumbers = 0, located: Codes | None = None) -> Codes:
         """Return the row of each task (n,), -1 for the prior; errors as :meth:`find`, rows from ``first_row``.
 
         ``located`` are these rows, where ``table.keys.locate(tasks)`` has found them already.

@@ -12,10 +12,14 @@ from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.table import HasTable, PosteriorTable
 from hieropo.policies.candidates import Candidates
-from hieropo.policies.marginals import Marginal, TaskMarginals, Unseen
+from hieropo.policies.marginals import Marginal, TaskMarginals
+from hieropo.rows.keys import Unseen
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
+_POINTS = 32, 96, 288, 1024  # of sums over equally spaced rewards
+_APART = 0.7  # of the least sd, at most, between them
+_REACH = 6.5  # standard deviations beyond which a normal reward is not looked for
 _BLOCK = 2**16  # doubles of phi that are made at a time
 
 
@@ -201,31 +205,76 @@ class SamplingPolicy:
 
 
 def best_probabilities(mean: Array, sd: Array) -> Array:
-    """Return the probability that each of K independent normal expected rewards is the largest, (K,).
+    """Return the probability that each of K independent normal expected rewards is the largest, (..., K).
 
-    With x_a ~ N(mean_a, sd_a^2) it is ``E[prod_{b != a} Phi((x_a - mean_b) / sd_b)]``, by Gauss-Hermite quadrature over
-    x_a, scaled to sum to 1. A policy that draws its action from the returned numbers has them as its exact
-    propensities, whatever the error of the quadrature. Shares are those of marginal posteriors: unlike
-    :class:`SamplingPolicy` it takes no account of the correlation between the rewards of two actions.
+    The largest of x_a ~ N(mean_a, sd_a^2) is x_a with the density ``phi_a(x) prod_{b != a} Phi_b(x)``. It is summed
+    over equally spaced x, at most 0.7 of the least sd apart: the error falls exponentially with their number. Where
+    that takes too many, it is Gauss-Hermite quadrature over each x_a. The sums are scaled to 1 together. A policy
+    that draws its action from the returned numbers has them as its exact propensities, whatever the error of the
+    quadrature. Shares are those of marginal posteriors: unlike :class:`SamplingPolicy` it takes no account of the
+    correlation between the rewards of two actions.
 
     Parameters
     ----------
-    mean, sd : (K,) array
-        Of the expected reward of each action; an sd of 0 is allowed.
+    mean, sd : (..., K) array
+        Of the expected reward of each action; an sd of 0 is allowed. A mean of -inf gives the probability 0.
 
     Examples
     --------
     >>> best_probabilities(np.array([0.0, 0.0]), np.array([1.0, 2.0])).round(6)
     array([0.5, 0.5])
     """
+    K = mean.shape[-1]
+    means, sds = mean.reshape(-1, K), sd.reshape(-1, K)
+    shares = np.zeros(means.shape)
+    step = max(1, _BLOCK // (K * _POINTS[0]))
+    for start in range(0, len(means), step):
+        part = slice(start, start + step)
+        shares[part] = _best_shares(means[part], sds[part])
+    return shares.reshape(mean.shape)
+
+
+def _best_shares(mean: Array, sd: Array) -> Array:
+    """Return the probabilities (n, K) of :func:`best_probabilities`."""
+    low = (mean - _REACH * sd).max(axis=1)  # below it some action is certainly larger
+    high = (mean + _REACH * sd).max(axis=1)
+    chance = mean + _REACH * sd >= low[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = (high - low) / (_APART * np.where(chance, sd, np.inf).min(axis=1))
+    shares = np.zeros(mean.shape)
+    fewest = 0
+    for points in _POINTS:
+        rows = np.flatnonzero((needed > fewest) & (needed < points))
+        if rows.size:
+            shares[rows] = _on_one_grid(mean[rows], sd[rows], low[rows], high[rows], points)
+        fewest = points
+    for row in np.flatnonzero(~((needed > 0) & (needed < fewest))).tolist():
+        contenders = chance[row]
+        shares[row, contenders] = _on_grids_of_their_own(mean[row, contenders], sd[row, contenders])
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _on_one_grid(mean: Array, sd: Array, low: Array, high: Array, points: int) -> Array:
+    """Return the integrals (n, K) of phi_a prod_{b != a} Phi_b by sums over common points, but for a factor."""
+    from scipy.special import ndtr
+
+    x = np.linspace(low, high, points, axis=1)
+    precision = 1.0 / sd
+    z = (x[:, None, :] - mean[:, :, None]) * precision[:, :, None]  # (n, K, q)
+    below = np.maximum(ndtr(z), 1e-300)
+    ratio = np.exp(-0.5 * z * z) / below
+    return np.asarray((ratio @ below.prod(axis=1)[:, :, None])[:, :, 0] * precision)
+
+
+def _on_grids_of_their_own(mean: Array, sd: Array) -> Array:
+    """Return the integrals (K,) by Gauss-Hermite quadrature over each action's own reward."""
     from scipy.special import ndtr
 
     scale = np.maximum(sd, 1e-12 * max(float(np.max(np.abs(mean))), 1.0))
     draws = mean[:, None] + scale[:, None] * _NODES  # (K, q)
     below = ndtr((draws[:, :, None] - mean) / scale)  # (K, q, K)
     below[np.arange(mean.size), :, np.arange(mean.size)] = 1.0
-    shares = below.prod(axis=2) @ _NODE_WEIGHTS
-    return np.asarray(shares / shares.sum())
+    return np.asarray(below.prod(axis=2) @ _NODE_WEIGHTS)
 
 
 def _generator(random_state: object) -> np.random.Generator:

@@ -1,9 +1,10 @@
 """The content of a report as values: a document holds sections, and a section holds blocks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from hieropo._utils.text import as_json
 
 FORMAT, VERSION = "hieropo report", 1
 
@@ -262,19 +263,9 @@ class Document:
                     "name": section.name,
                     "title": section.title,
                     "blocks": [
-                        {"block": type(block).__name__.lower(), **_json(block)} for block in section.blocks
+                        {"block": type(block).__name__.lower(), **as_json(block)} for block in section.blocks
                     ],
                 }
                 for section in self.sections
             ],
         }
-
-
-def _json(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _json(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _json(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_json(part) for part in value]
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -255,6 +255,11 @@ class NumberColumn:
             self.refuse(rule.breaks(self.array), rule.why)
 
 
+def _any_size(role: str) -> list[Rule]:
+    """Return the rules of a role for arrays, in which large numbers are not mistaken units of a column."""
+    return [rule for rule in RULES[role] if rule is not _HUGE]
+
+
 def number_column(values: ArrayLike, column: str, first_row: int) -> NumberColumn:
     """Return a column (n,) as float64, ready to be checked."""
     array = numbers(values, column, first_row)
@@ -282,7 +287,7 @@ def contexts(
     if finite.all():  # many times faster than by column
         return array
     for j in np.flatnonzero(~finite.all(axis=0)).tolist():
-        NumberColumn(array[:, j], columns[j], first_row).check(RULES["context"][:1])
+        NumberColumn(array[:, j], columns[j], first_row).check(_any_size("context"))
     return array
 
 
@@ -306,12 +311,7 @@ def check_rows(
             f"phi[{row}, {column}] is {table[row, column]}. A feature must be finite: fill such values in, or drop the "
             "rows."
         )
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(bad.argmax())
-        raise LogError(
-            f"reward[{row}] is {values[row]}. A reward must be finite: a missing reward is not a zero."
-        )
+    NumberColumn(values, "reward", 0).check(_any_size("reward"))
     by_role = zip(RowWeights._fields, (weight, precision, sampling_weight), strict=True)
     return (
         table,
@@ -346,14 +346,7 @@ def _check_weights(values: ArrayLike | None, role: str, shape: tuple[int, ...]) 
     weights = _as_floats(values, role)
     if weights.shape != shape:
         raise InputError(f"{role} has shape {weights.shape}; reward has {shape}.")
-    may_be_zero = role == "weight"
-    bad = ~(np.isfinite(weights) & ((weights >= 0) if may_be_zero else (weights > 0)))
-    if bad.any():
-        row = int(bad.argmax())
-        needed = "not negative" if may_be_zero else "above 0"
-        raise LogError(
-            f"{role}[{row}] is {weights[row]}. A {role.replace('_', ' ')} must be finite and {needed}."
-        )
+    NumberColumn(weights, role, 0).check(_any_size(role))
     return weights
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,15 @@ from hieropo.rows.ids import (
     KnownIds,
     id_array,
     instant,
+    is_null,
     matching_known_id,
     object_array,
     plain,
     refuse_rounded,
 )
 from hieropo.rows.texts import Text, Texts
+
+Unseen = Literal["prior", "error"]  # treatment of an unknown task: the prior of the population, or an error
 
 _TABLE_FLOOR, _TABLE_PER_ID = 2**20, 8  # with n ids, numbers below 2**20 + 8 n use a table
 _SEARCH_BELOW = 1_000  # for fewer ids a binary search is as quick as a table
@@ -78,6 +81,25 @@ class TaskKeys(KnownIds, Protocol):
             row = int((rows < 0).argmax())
             raise UnknownTaskError(self.unknown_message(_as_ids(ids)[row], row))
         return rows
+
+    def row(self, key: object, unseen: Unseen) -> int:
+        """Return the row of one id; -1 for an unknown one, if ``unseen`` is ``"prior"``.
+
+        Raises
+        ------
+        UnknownTaskError
+            The id is unknown and ``unseen`` is ``"error"``.
+        InputError
+            ``unseen`` is something else; the id is missing; errors of :meth:`Keys.find`.
+        """
+        if unseen not in get_args(Unseen):
+            raise InputError(f"unseen={unseen!r} is not known; 'prior' or 'error' is needed.")
+        row = self.find(key)
+        if row < 0 and is_null(key):
+            raise InputError(f"The task is {key!r}, and a missing id is no new task. Name the task.")
+        if row < 0 and unseen == "error":
+            raise UnknownTaskError(self.unknown_message(key))
+        return row
 
     def unknown_message(self, key: object, row: int | None = None) -> str:
         """Return the error message for an unknown id."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,29 +19,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hieropo.errors import HieropoError
+from hieropo.serve.bodies import activate_body, batch_body, decide_body, offer_body, rewards_body
+from hieropo.serve.deciding import UndecidableError
 from hieropo.serve.journal import ConflictError, FullError
 from hieropo.serve.keys import Keyring, Role
 from hieropo.serve.messages import (
-    ActivateRequest,
-    DecideRequest,
-    Decisions,
     Live,
-    OfferRequest,
     Problem,
-    Reward,
     RewardStatuses,
 )
-from hieropo.serve.openapi import document
+from hieropo.serve.openapi import ARCHIVES, document
 from hieropo.serve.service import LateError, Service, UnknownIdError
+from hieropo.serve.state import RetiredError
+from hieropo.serve.uploads import incoming
 
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 _TICK = 1.0  # seconds between looks at whether a segment or a refresh is due
 _encode = msgspec.json.Encoder().encode
-_decide = msgspec.json.Decoder(DecideRequest).decode
-_batch = msgspec.json.Decoder(list[DecideRequest]).decode
-_rewards = msgspec.json.Decoder(list[Reward]).decode
-_activate = msgspec.json.Decoder(ActivateRequest).decode
-_offer = msgspec.json.Decoder(OfferRequest).decode
 
 _LOG = logging.getLogger("hieropo.serve")
 
@@ -58,6 +53,23 @@ class RefusedError(Exception):
     def __init__(self, status: int, title: str, detail: str, **headers: str) -> None:
         super().__init__(detail)
         self.status, self.title, self.detail, self.headers = status, title, detail, headers
+
+
+def too_large(most: int) -> RefusedError:
+    """Return the refusal of a body of more than ``most`` bytes."""
+    return RefusedError(
+        413,
+        "Too large",
+        f"The body is larger than {most:,} bytes. Send less in one request.",
+        connection="close",
+    )
+
+
+def too_slow(seconds: float) -> RefusedError:
+    """Return the refusal of a body that is not there after so many seconds."""
+    return RefusedError(
+        408, "Too slow", f"The body did not arrive within {seconds:g} s. Send it at once.", connection="close"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +90,28 @@ class Edge:
 
     async def decide(self, request: Request) -> Response:
         """Decide one request."""
-        body = _decide(await self._body(request))
-        return _answer(await self.service.decide_one(body))
+        body = decide_body(await self._body(request))
+        return Response(await self.service.answer(body), media_type=_JSON)
+
+    def ask(self, raw: bytes, done: Callable[[bytes | BaseException], None]) -> None:
+        """Decide the request in a body; the encoded answer or an error is handed over."""
+        self.service.ask(decide_body(raw), done)
 
     async def decide_batch(self, request: Request) -> Response:
         """Decide a batch: all or none."""
-        bodies = _batch(await self._body(request))
+        bodies = batch_body(await self._body(request))
         self._check_batch(len(bodies))
-        return _answer(Decisions(await self.service.decide(bodies) if bodies else []))
+        answers = await self.service.answers(bodies) if bodies else []
+        return Response(b'{"decisions":[' + b",".join(answers) + b"]}", media_type=_JSON)
 
     async def activate_decision(self, request: Request) -> Response:
         """Activate a deferred decision."""
-        body = _activate(await self._body(request))
+        body = activate_body(await self._body(request))
         return _answer(await self.service.activate_decision(body.decision_id))
 
     async def reward(self, request: Request) -> Response:
         """Record rewards."""
-        rewards = _rewards(await self._body(request))
+        rewards = rewards_body(await self._body(request))
         self._check_batch(len(rewards))
         return _answer(RewardStatuses(await self.service.reward(rewards) if rewards else []))
 
@@ -105,12 +122,19 @@ class Edge:
         return _answer(self.service.versions())
 
     async def offer(self, request: Request) -> Response:
-        """Check and copy a policy directory."""
-        body = _offer(await self._body(request))
+        """Check and copy a policy: an archive in the body, or a directory of the server that the body names."""
         try:
-            number = await run_in_threadpool(self.service.offer, body.path)
+            if _media_type(request) in ARCHIVES:
+                with incoming(self.service.state.path) as folder:
+                    await self._store(request, folder / "archive")
+                    number = await run_in_threadpool(self.service.offer_archive, folder / "archive")
+            else:
+                body = offer_body(await self._body(request))
+                number = await run_in_threadpool(self.service.offer, body.path)
         except HieropoError as error:
             raise RefusedError(422, "Unusable policy", str(error)) from error
+        except OSError as error:
+            raise FullError("The disk takes no policy") from error
         versions = self.service.versions().versions
         return _answer(next(version for version in versions if version.number == number), 201)
 
@@ -175,7 +199,9 @@ class Edge:
 
     async def openapi(self, _: Request) -> Response:
         """Return the description of the API."""
-        return Response(_encode(document(keys=bool(len(self.keys)))), media_type=_JSON)
+        return Response(
+            _encode(document(self.service.state.columns, keys=bool(len(self.keys)))), media_type=_JSON
+        )
 
     # checks
 
@@ -186,31 +212,27 @@ class Edge:
                 413, "Too large", f"The batch has {size:,} entries, more than {most:,}. Split it."
             )
 
-    async def _body(self, request: Request) -> bytes:
-        """Return the body of a request, within the limits of size and time."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != _JSON:
+    @staticmethod
+    def check_json(kind: str) -> None:
+        """Refuse a body that is not declared as JSON."""
+        if kind.partition(";")[0].strip().lower() != _JSON:
             raise RefusedError(
                 415, "Unsupported media type", f"The body is not declared as JSON. Set content-type: {_JSON}."
             )
+
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request, within the limits of size and time."""
+        self.check_json(request.headers.get("content-type", ""))
         settings = self.service.settings
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(settings.timeout):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > settings.max_body:
-                        raise RefusedError(
-                            413, "Too large", f"The body is larger than {settings.max_body:,} bytes. Split it.",
-                            connection="close",
-                        )  # fmt: skip
-                    parts.append(part)
-        except TimeoutError:
-            raise RefusedError(
-                408, "Too slow", f"The body did not arrive within {settings.timeout:g} s. Send it at once.",
-                connection="close",
-            ) from None  # fmt: skip
+        parts: list[bytes] = []
+        await _received(request, parts.append, seconds=settings.timeout, most=settings.max_body)
         return b"".join(parts)
+
+    async def _store(self, request: Request, path: Path) -> None:
+        """Write the body of a request, an archive, to a file, within the limits of size and time."""
+        settings = self.service.settings
+        with path.open("xb") as file:
+            await _received(request, file.write, seconds=60 * settings.timeout, most=settings.max_policy)
 
     def guarded(self, route: str, handler: Handler, role: Role | None) -> Handler:
         """Return a handler that checks the key, counts the time, and answers errors as problems."""
@@ -219,18 +241,20 @@ class Edge:
             start = time.perf_counter()
             try:
                 if role is not None:
-                    self._check_client(request, role)
+                    headers = request.headers
+                    self.check_client(headers.get("host", ""), headers.get("authorization", ""), role)
                 return await handler(request)
             except Exception as error:  # noqa: BLE001 - every error becomes a problem
-                return self._problem(error)
+                return self.problem(error)
             finally:
                 self.service.metrics.took(route, time.perf_counter() - start)
 
         return handle
 
-    def _check_client(self, request: Request, role: Role) -> None:
+    def check_client(self, host: str, authorization: str, role: Role) -> None:
+        """Refuse a request without the key that its role needs; the texts are of its headers."""
         if not len(self.keys):
-            host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+            host = host.rsplit(":", 1)[0].strip("[]")
             if host not in ("localhost", "127.0.0.1", "::1", "testserver"):
                 raise RefusedError(
                     403, "Forbidden",
@@ -238,7 +262,7 @@ class Edge:
                     "keys to serve other names.",
                 )  # fmt: skip
             return
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        scheme, _, token = authorization.partition(" ")
         allowed = self.keys.allows(token.strip(), role) if scheme.lower() == "bearer" else None
         if allowed is None:
             raise RefusedError(
@@ -248,17 +272,36 @@ class Edge:
         if not allowed:
             raise RefusedError(403, "Forbidden", "The role of this key does not allow this request.")
 
-    def _problem(self, error: Exception) -> Response:
+    def problem(self, error: BaseException) -> Response:
+        """Return the problem that an error is, and count it."""
         status, title, detail, headers = described(error)
         self.service.metrics.refused({503: "full", 401: "key", 403: "key"}.get(status, str(status)))
         return problem(status, title, detail, headers)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _received(request: Request, take: Callable[[bytes], Any], *, seconds: float, most: int) -> None:
+    """Hand over the body of a request part by part; refuse one that is too slow or too large."""
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise too_large(most)
+                take(part)
+    except TimeoutError:
+        raise too_slow(seconds) from None
 
 
 _BUSY = "The record cannot take more now, so that nothing was recorded. Send the request again later."
 _FAILED = "The service failed in a way that was not foreseen. Its own log has more."
 
 
-def described(error: Exception) -> tuple[int, str, str, dict[str, str]]:
+def described(error: BaseException) -> tuple[int, str, str, dict[str, str]]:
     """Return status, title, sentence and headers of an error; none of them holds a value of the request."""
     if isinstance(error, RefusedError):
         return error.status, error.title, error.detail, error.headers
@@ -281,10 +324,23 @@ def _without_values(error: HieropoError) -> str:
     return f"The policy cannot use the request ({type(error).__name__}). Check task, context and eligible actions."
 
 
+def _of_body(error: msgspec.ValidationError) -> str:
+    """Return the message of an error of a body; the name of a field that the API does not have stays inside."""
+    text = str(error)
+    if "unknown field" in text:
+        return "An object has a field that the API does not have. GET /openapi.json lists the fields."
+    return text
+
+
 _ERRORS: tuple[tuple[Any, int, str, Callable[[Any], str]], ...] = (
-    (msgspec.ValidationError, 422, "Unusable request", lambda error: f"The body cannot be read. {error}"),
     (
-        msgspec.DecodeError,
+        msgspec.ValidationError,
+        422,
+        "Unusable request",
+        lambda error: f"The body cannot be read. {_of_body(error)}",
+    ),
+    (
+        (msgspec.DecodeError, UnicodeDecodeError),
         422,
         "Unusable request",
         lambda _: "The body cannot be read. It is no JSON in UTF-8.",
@@ -292,6 +348,7 @@ _ERRORS: tuple[tuple[Any, int, str, Callable[[Any], str]], ...] = (
     (ConflictError, 422, "Conflict", str),
     ((UnknownIdError, LookupError), 404, "Not found", str),
     (LateError, 409, "Too late", str),
+    ((UndecidableError, RetiredError), 409, "Conflict", str),
     (HieropoError, 422, "Unusable request", _without_values),
     (ClientDisconnect, 400, "Disconnected", lambda _: "The client went away."),
 )

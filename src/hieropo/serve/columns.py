@@ -12,18 +12,30 @@ from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.rows.batches import Roles, column_tuple
-from hieropo.serve.messages import DecideRequest, Event
+from hieropo.rows.columns import HUGE
+from hieropo.serve.messages import PLAIN_TEXT, DecideRequest, Event
 
 _TYPES = {
     "int": pa.int64(), "text": pa.string(), "number": pa.float64(), "boolean": pa.bool_(),
     "time": pa.timestamp("us", tz="UTC"),
 }  # fmt: skip
 _IN_WORDS = {
-    "int": "a whole number", "text": "a text", "number": "a number", "boolean": "true or false",
-    "time": "a time in ISO form",
+    "int": "a whole number", "text": "a text", "number": f"a number of at most {HUGE:g} in size",
+    "boolean": "true or false", "time": "a time in ISO form",
 }  # fmt: skip
+_TEXT = {"type": "string", "maxLength": 256, "pattern": PLAIN_TEXT}
+_ID_SCHEMAS: dict[str, dict[str, Any]] = {
+    "text": _TEXT, "int": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+}  # fmt: skip
+_VALUE_SCHEMAS: dict[str, dict[str, Any]] = {
+    "text": {**_TEXT, "maxLength": 1024},
+    "int": {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1},
+    "number": {"type": "number", "minimum": -HUGE, "maximum": HUGE},
+    "boolean": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time", "maxLength": 1024},
+}
 TIME, ELIGIBLE, PROPENSITY, MODE, VERSION = "decided_at", "eligible", "propensity", "mode", "policy_version"
-LEFT_OUT = "left_out"
+LEFT_OUT, UNSEEN = "left_out", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +161,13 @@ class RecordColumns:
         """
         context = request.context
         for name, kind in self.values:
-            if kind == "number" and type(context.get(name)) is float:
+            if kind == "number" and type(value := context.get(name)) is float and -HUGE <= value <= HUGE:
                 continue
             if name not in context:
                 raise SchemaError(
                     f"The context has no {name!r}, which the policy reads, so that no action can be chosen. Add it."
                 )
-            _check_value(context[name], name, kind, may_be_missing=kind != "number")
+            _check_value(context[name], name, kind, may_be_missing=self._may_be_missing(name, kind))
         if len(context) > len(self.values):
             raise SchemaError(
                 f"The context has {len(context)} entries, and the policy reads {len(self.values)}: "
@@ -165,6 +177,28 @@ class RecordColumns:
             _check_id(action, self.action_kind, self.action)
         if request.incumbent is not None:
             _check_id(request.incumbent, self.action_kind, self.action)
+
+    def _may_be_missing(self, name: str, kind: str) -> bool:
+        """Return True for a column in which rows of the record can be null."""
+        return kind != "number" and (name, kind) not in self.levels
+
+    def request_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the fields of a request that depend on the policy."""
+        tasks = [_ID_SCHEMAS[kind] for _, kind in self.task]
+        several = {"type": "array", "prefixItems": tasks, "minItems": len(tasks), "maxItems": len(tasks)}
+        values = {
+            name: {"anyOf": [_VALUE_SCHEMAS[kind], {"type": "null"}]}
+            if self._may_be_missing(name, kind)
+            else _VALUE_SCHEMAS[kind]
+            for name, kind in self.values
+        }
+        return {
+            "task": tasks[0] if len(tasks) == 1 else several,
+            "context": {
+                "type": "object", "properties": values, "required": list(values), "additionalProperties": False,
+            },
+            "action": _ID_SCHEMAS[self.action_kind],
+        }  # fmt: skip
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of rows of the record."""
@@ -186,6 +220,7 @@ class RecordColumns:
                 ("predicted_sd", pa.float64()),
                 ("would_action", action),
                 ("control", pa.bool_()),
+                (UNSEEN, pa.list_(pa.string())),
                 ("n_rewards", pa.int32()),
                 ("client_at", pa.string()),
             ]
@@ -209,6 +244,7 @@ class RecordColumns:
             "predicted_sd": [event.sd for event in events],
             "would_action": [event.would for event in events],
             "control": [event.control for event in events],
+            UNSEEN: [event.decision.unseen for event in events],
             "n_rewards": list(counts),
             "client_at": [event.client_at for event in events],
         }
@@ -234,7 +270,7 @@ class RecordColumns:
 
 SERVICE_COLUMNS = (
     "decision_id", TIME, "subject", PROPENSITY, ELIGIBLE, MODE, VERSION, "predicted_mean", "predicted_sd",
-    "would_action", "control", "n_rewards", "client_at", LEFT_OUT, "record_weight",
+    "would_action", "control", UNSEEN, "n_rewards", "client_at", LEFT_OUT, "record_weight",
 )  # fmt: skip
 
 
@@ -272,7 +308,9 @@ def _is_of(value: Any, kind: str) -> bool:
         return isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53
     if kind == "time":
         return isinstance(value, str) and _time(value) is not None
-    return isinstance(value, {"number": float, "boolean": bool, "text": str}[kind])
+    if kind == "number":
+        return isinstance(value, float) and -HUGE <= value <= HUGE
+    return isinstance(value, {"boolean": bool, "text": str}[kind])
 
 
 def as_kind(value: Any, kind: str) -> Any:

@@ -1,13 +1,15 @@
 """One version of the policy as the service asks it, and the draw of an action with its exact propensity."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from hieropo._utils.arrays import Array, Mask
 from hieropo.decisions.choosing import answer
 from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
@@ -26,8 +28,13 @@ from hieropo.serve.messages import DecideRequest, Mode
 from hieropo.serve.settings import Settings
 from hieropo.storage.load import StoredPolicy, load_policy
 
+
+class UndecidableError(InputError):
+    """The present policy cannot decide a request, and the request names no incumbent's action."""
+
+
 _ELIGIBLE = "__eligible__"
-_NO_CHOICE = InputError(
+_NO_CHOICE = UndecidableError(
     "The policy can choose no action: no eligible action is known to it, the context is too large, or it refuses tasks "
     "that are not in its log. Correct the request, or name the incumbent's action in it."
 )
@@ -35,26 +42,36 @@ _NO_CHOICE = InputError(
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Posterior of the expected rewards of n requests, for the actions of the policy, and its choices.
+    """Posterior of the expected rewards of n requests, for the K actions of the policy, and its choices.
 
     Parameters
     ----------
-    index, mean, sd : n lists of top numbers
-        Actions by lower bound, the best first, -1 where there are no more; mean and sd of their expected rewards.
+    best : list of n int
+        The action with the largest lower bound, -1 where none can be chosen.
+    mean, sd : (n, K) float
+        Of the expected reward of each action; NaN where the request does not allow it.
     known : list of n bool
         The task is in the log.
     kept : list of n bool, or None
         The gate leaves the task to the incumbent; None without a gate.
+    unseen : dict of n bool
+        Which requests have a level that the policy does not know, by column.
     refused : dict
         Errors of requests for which no action can be chosen, by position.
     """
 
-    index: list[list[int]]
-    mean: list[list[float]]
-    sd: list[list[float]]
+    best: list[int]
+    mean: Array
+    sd: Array
     known: list[bool]
     kept: list[bool] | None
     refused: dict[int, HieropoError]
+    unseen: Mapping[str, Mask] = field(default_factory=dict)
+
+    def unseen_in(self, row: int) -> list[str]:
+        """Return what the policy does not know in a request: "task", and "level:COLUMN" for each such level."""
+        unseen = [] if self.known[row] else ["task"]
+        return unseen + [f"level:{column}" for column, rows in self.unseen.items() if rows[row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +178,15 @@ class Engine:
         """Return True where contexts are numbers and tasks have no groups, so that requests need no table."""
         return self._new_tasks is None and getattr(self.stored.features, "terms", None) is None
 
-    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], *, top: int) -> Scores:
-        """Return the posterior of the best ``top`` eligible actions of each request.
+    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest]) -> Scores:
+        """Return the posterior of the eligible actions of each request.
 
         ``requests`` are checked by :meth:`RecordColumns.check`.
         """
         masks = self._masks(requests)
         if self.simple:
-            return self._score_numbers(tasks, requests, masks, top)
-        return self._score_rows(tasks, requests, masks, top)
+            return self._score_numbers(tasks, requests, masks)
+        return self._score_rows(tasks, requests, masks)
 
     def _masks(self, requests: Sequence[DecideRequest]) -> Any:
         """Return which known actions (n, K) each request allows; None where all are allowed."""
@@ -184,10 +201,8 @@ class Engine:
                 masks[row, [self.codes[action] for action in request.exclude if action in self.codes]] = False
         return masks
 
-    def _score_numbers(
-        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
-    ) -> Scores:
-        policy = self.policy
+    def _score_numbers(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> Scores:
+        policy, top = self.policy, len(self.actions)
         inner = policy.ungated
         keys = policy.table.keys
         ids = id_array(tasks)
@@ -204,9 +219,7 @@ class Engine:
         kept = (~policy.passes_rows(located)).tolist() if isinstance(policy, GatedPolicy) else None
         return _scores(choices, located >= 0, kept, refused)
 
-    def _score_rows(
-        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any, top: int
-    ) -> Scores:
+    def _score_rows(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> Scores:
         """Return the scores of requests whose contexts are encoded by terms, or whose tasks have groups."""
         table = self._table(tasks, requests, masks)
         roles = roles_of(self.stored)
@@ -222,11 +235,11 @@ class Engine:
         (batch,) = RequestReader(TableSource(table, "request"), columns, strict=False).batches()
         policy = self.policy
         inner = policy.ungated
-        answers = answer(inner, batch, self._new_tasks, top=top, strict=False)
+        answers = answer(inner, batch, self._new_tasks, top=len(self.actions), strict=False)
         refused: dict[int, HieropoError] = {}
         for fault in answers.faults:
             column = f" (column {fault.column!r})" if fault.column else ""
-            error = InputError(
+            error = UndecidableError(
                 f"The policy cannot decide the request: {fault.reason}{column}. Correct the request, or name the "
                 "incumbent's action in it."
             )
@@ -235,8 +248,9 @@ class Engine:
         if isinstance(policy, GatedPolicy):
             located = np.asarray(policy.table.keys.locate(id_array(tasks)), dtype=np.int64)
             kept = (~policy.passes_rows(located)).tolist()
-        choices = answers.choices
-        return _scores(choices, answers.task_known, kept, refused)
+        groups = zip(roles.levels, answers.groups, strict=False)
+        unseen = {**batch.unknown, **{level: valid & ~known for level, (known, valid) in groups}}
+        return replace(_scores(answers.choices, answers.task_known, kept, refused), unseen=unseen)
 
     def _table(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> pa.Table:
         empty = self.columns.schema()
@@ -265,9 +279,12 @@ class Engine:
 def _scores(
     choices: Choices, known: Any, kept: list[bool] | None, refused: dict[int, HieropoError]
 ) -> Scores:
-    return Scores(
-        choices.index.tolist(), choices.mean.tolist(), choices.sd.tolist(), known.tolist(), kept, refused
-    )
+    """Return choices by rank as scores by action."""
+    mean, sd = np.full((2, *choices.index.shape), np.nan)
+    rows, ranks = np.nonzero(choices.index >= 0)
+    codes = choices.index[rows, ranks]
+    mean[rows, codes], sd[rows, codes] = choices.mean[rows, ranks], choices.sd[rows, ranks]
+    return Scores(choices.index[:, 0].tolist(), mean, sd, known.tolist(), kept, refused)
 
 
 def settle(
@@ -282,7 +299,7 @@ def settle(
 
     Raises
     ------
-    InputError
+    UndecidableError
         No action can be done: none is eligible or known, or the incumbent's is needed and not named.
     """
     eligible = engine.eligible(request)
@@ -290,7 +307,7 @@ def settle(
     if incumbent is None and isinstance(engine.policy, GatedPolicy):
         incumbent = _plain(engine.policy.incumbent)
     error = scores.refused.get(row)
-    if error is not None or scores.index[row][0] < 0:
+    if error is not None or scores.best[row] < 0:
         return _fallen_back(error, incumbent), eligible or [incumbent]
     policy = _policy_probabilities(engine, scores, row, eligible, settings)
     if settings.shadow:
@@ -306,7 +323,7 @@ def _fallen_back(error: HieropoError | None, incumbent: Any) -> Outcome:
     raise (
         error
         if error is not None
-        else InputError("No action is eligible, so that none can be chosen. Name one.")
+        else UndecidableError("No action is eligible, so that none can be chosen. Name one.")
     )
 
 
@@ -314,13 +331,11 @@ def _policy_probabilities(
     engine: Engine, scores: Scores, row: int, eligible: list[Any], settings: Settings
 ) -> dict[Any, float]:
     """Return the probability f + (1 - sum f) w of each eligible action, f = floor / K."""
-    best = engine.actions[scores.index[row][0]]
+    best = engine.actions[scores.best[row]]
     weights = {best: 1.0}
     if settings.exploration == "sampling":
-        index = [code for code in scores.index[row] if code >= 0]
-        mean, sd = (np.array(values[row][: len(index)]) for values in (scores.mean, scores.sd))
-        shares = best_probabilities(mean, sd)
-        weights = {engine.actions[code]: share for code, share in zip(index, shares.tolist(), strict=True)}
+        shares = best_shares(scores.mean[row], scores.sd[row])
+        weights = dict(zip(engine.actions, shares.tolist(), strict=True))
     if settings.exploration == "none" or (settings.floor == 0 and settings.exploration == "floor"):
         return {best: 1.0}
     share = settings.floor / len(eligible)
@@ -334,7 +349,7 @@ def _kept(
 ) -> Outcome:  # fmt: skip
     """Return the outcome of a decision that is the incumbent's for certain."""
     if incumbent is None:
-        raise InputError(
+        raise UndecidableError(
             "The decision is left to the incumbent (the logging policy), whose action is not known, so that there is "
             "no action to answer. Name it in the request: incumbent."
         )
@@ -378,14 +393,17 @@ def _draw(probabilities: dict[Any, float], rng: np.random.Generator) -> tuple[An
     return last
 
 
+def best_shares(mean: Array, sd: Array) -> Array:
+    """Return the probabilities of being best (..., K); 0 for actions without a posterior."""
+    allowed = np.isfinite(mean)
+    return best_probabilities(np.where(allowed, mean, -np.inf), np.where(allowed, sd, 1.0))
+
+
 def _posterior_of(engine: Engine, scores: Scores, row: int, action: Any) -> tuple[float | None, float | None]:
     code = engine.codes.get(action)
-    if code is None:
+    if code is None or math.isnan(scores.mean[row, code]):
         return None, None
-    if code not in scores.index[row]:
-        return None, None
-    place = scores.index[row].index(code)
-    return scores.mean[row][place], scores.sd[row][place]
+    return float(scores.mean[row, code]), float(scores.sd[row, code])
 
 
 def roles_of(stored: StoredPolicy) -> Roles:

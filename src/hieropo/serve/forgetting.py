@@ -64,6 +64,7 @@ def forget(state: State, kind: str, id: Any, *, purge: bool) -> str:  # noqa: A0
         gone += ids
         if replaced is not None:
             rewritten[segment.number] = replaced
+    state.forget_groups()
     in_journal = state.open_journal.run(_delete(kind, id, gone))
     task = id if kind == "task" else None
     stale = _stale(state, rewritten, task)

@@ -14,10 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from hieropo.errors import ArtifactError, InputError
 from hieropo.serve.messages import Event, Reward
@@ -245,76 +248,120 @@ def _damaged(path: Path, finding: str) -> ArtifactError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NewDecision:
+class NewDecision(Struct, frozen=True, gc=False):
     """A decision to be recorded.
 
     Parameters
     ----------
     id : str
-    given : bool
-        The client gave the id, so that it may be known already.
-    digest : bytes
-        Of the request's body.
+    digest : bytes or None
+        Of the request's body; None where the service made the id, so that it cannot be known already.
     deadline : int
         Microseconds.
-    deferred : bool
+    state : int
+        ACTIVE or DEFERRED.
     event : bytes
         The encoded event.
     """
 
     id: str
-    given: bool
-    digest: bytes
+    digest: bytes | None
     deadline: int
-    deferred: bool
+    state: int
     event: bytes
 
 
-def record_decisions(decisions: Sequence[NewDecision]) -> Callable[[sqlite3.Connection], list[bytes | None]]:
+Stored = bytes | ConflictError | None
+
+
+def record_decisions(
+    decisions: Sequence[NewDecision], *, separate: bool = False
+) -> Callable[[sqlite3.Connection], list[Stored]]:
     """Return the operation that records decisions; it gives the stored event of each that was known, else None.
+
+    Parameters
+    ----------
+    decisions : sequence of NewDecision
+        With ids that differ.
+    separate : bool
+        The decisions are of several requests: the error of one is its result, and the others are recorded.
 
     Raises
     ------
     ConflictError
-        A known id comes with another body, or twice in one batch; nothing is recorded.
+        A known id comes with another body; nothing is recorded.
     """
 
-    def apply(connection: sqlite3.Connection) -> list[bytes | None]:
-        stored: list[bytes | None] = [
-            _stored(connection, decision) if decision.given else None for decision in decisions
-        ]
-        rows = [
-            (
-                decision.id, decision.digest if decision.given else None, decision.deadline,
-                DEFERRED if decision.deferred else ACTIVE, decision.event,
-            )
-            for decision, before in zip(decisions, stored, strict=True)
-            if before is None
-        ]  # fmt: skip
-        connection.executemany(
-            "INSERT INTO decisions (id, digest, deadline, state, event) VALUES (?, ?, ?, ?, ?)", rows
-        )
-        return stored
+    def apply(connection: sqlite3.Connection) -> list[Stored]:
+        known = _known(connection, [decision for decision in decisions if decision.digest is not None])
+        results: list[Stored] = [known.get(decision.id) for decision in decisions] if known else []
+        if not separate:
+            for result in results:
+                if isinstance(result, ConflictError):
+                    raise result
+        fresh = [decision for decision in decisions if decision.id not in known] if known else decisions
+        _insert(connection, fresh)
+        return results or [None] * len(decisions)
 
     return apply
 
 
-def _stored(connection: sqlite3.Connection, decision: NewDecision) -> bytes | None:
-    row = connection.execute("SELECT digest, event FROM decisions WHERE id = ?", (decision.id,)).fetchone()
-    if row is None:
-        if is_spent(connection, "d", decision.id):
-            raise ConflictError(
-                "The decision was made long ago and its answer is no longer kept, so that it cannot be repeated. Use "
-                "a new decision_id for a new decision."
-            )
-        return None
-    if row[0] != decision.digest:
-        raise ConflictError(
-            "The decision_id was used before with another body, and one id names one decision. Send the first body "
-            "again to repeat its answer, or use a new decision_id."
-        )
-    return bytes(row[1])
+_VALUES = {  # rows of one statement: sqlite3 leaves the interpreter's lock once a statement
+    1 << bits: "INSERT INTO decisions (id, digest, deadline, state, event) VALUES "
+    + ", ".join(["(?, ?, ?, ?, ?)"] * (1 << bits))
+    for bits in range(9)
+}
+
+
+def _insert(connection: sqlite3.Connection, decisions: Sequence[NewDecision]) -> None:
+    first, left = 0, len(decisions)
+    while left:
+        size = min(256, 1 << (left.bit_length() - 1))
+        values = chain.from_iterable(map(astuple, decisions[first : first + size]))
+        connection.execute(_VALUES[size], list(values))
+        first, left = first + size, left - size
+
+
+def _rows_of(connection: sqlite3.Connection, query: str, keys: Sequence[Any]) -> list[Any]:
+    """Return the rows of a query that ends with IN, for any number of keys."""
+    rows: list[Any] = []
+    for first in range(0, len(keys), 256):
+        part = keys[first : first + 256]
+        size = 1 << (len(part) - 1).bit_length()  # few statements, which sqlite3 keeps compiled
+        part = [*part, *[part[-1]] * (size - len(part))]
+        rows += connection.execute(f"{query} ({', '.join('?' * size)})", part).fetchall()
+    return rows
+
+
+def _known(connection: sqlite3.Connection, given: Sequence[NewDecision]) -> dict[str, bytes | ConflictError]:
+    """Return the stored events of known ids, and the errors of those that cannot be repeated."""
+    if not given:
+        return {}
+    ids = [decision.id for decision in given]
+    rows = _rows_of(connection, "SELECT id, digest, event FROM decisions WHERE id IN", ids)
+    stored = {id_: (digest, event) for id_, digest, event in rows}
+    left = {hash_of("d", id_): id_ for id_ in ids if id_ not in stored}
+    spent = _rows_of(connection, "SELECT hash FROM spent WHERE hash IN", list(left))
+    known: dict[str, bytes | ConflictError] = {left[bytes(digest)]: _spent() for (digest,) in spent}
+    for decision in given:
+        if decision.id in stored:
+            digest, event = stored[decision.id]
+            known[decision.id] = bytes(event) if digest == decision.digest else _other_body()
+    return known
+
+
+def _spent() -> ConflictError:
+    return ConflictError(
+        "The decision was made long ago and its answer is no longer kept, so that it cannot be repeated. Use "
+        "a new decision_id for a new decision."
+    )
+
+
+def _other_body() -> ConflictError:
+    return ConflictError(
+        "The decision_id was used before with another body, and one id names one decision. Send the first body "
+        "again to repeat its answer, or use a new decision_id."
+    )
 
 
 def activate(id: str, now: Callable[[], int]) -> Callable[[sqlite3.Connection], bytes | str]:  # noqa: A002

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hieropo.errors import HieropoError, HieropoWarning, InputError, MismatchError
+from hieropo.errors import HieropoError, HieropoWarning, InputError
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.learners.hieropo import HierOPO
@@ -71,12 +71,13 @@ def with_rows(
 
     Raises
     ------
-    LogError, MismatchError
-        A row cannot be used; an action is new, and the policy's features give no coefficients to new actions.
+    LogError
+        A row cannot be used.
     """
+    moments = total.moments
+    rows = learnable(rows, columns, moments.features)
     if not rows.num_rows:
         return total
-    moments = total.moments
     roles = columns.roles(moments.roles)
     features = _with_actions(moments.features, rows.column(columns.action).unique().to_pylist())
     moments = moments.on(features)
@@ -111,17 +112,22 @@ def current(total: RunningTotal, settings: Settings, created: int) -> LogMoments
     return total.moments.scale(2.0 ** (total.exponent - exponent))
 
 
+def learnable(rows: pa.Table, columns: RecordColumns, features: FeatureMap) -> pa.Table:
+    """Return the rows without those of new actions, where features describe actions by given columns.
+
+    Such features have no coefficients for a new action: nothing can be learned of it, and little from it.
+    """
+    if one_action(features) is not None:
+        return rows
+    known = pa.array(list(features.actions or ()), rows.schema.field(columns.action).type)
+    return rows.filter(pc.is_in(rows.column(columns.action), known))
+
+
 def _with_actions(features: FeatureMap, actions: Sequence[Any]) -> FeatureMap:
     known = set(features.actions or ())
     new = [action for action in actions if action not in known]
     if not new:
         return features
-    if one_action(features) is None:
-        raise MismatchError(
-            f"The record has {len(new)} action(s) that the policy does not know, and its features describe actions by "
-            "given columns, so that nothing can be learned of a new one. Fit a policy with features of all actions, "
-            "and offer it."
-        )
     more = replace(features, actions=tuple(sorted(new)))  # type: ignore[type-var]  # a Crossed map
     return merged_map(features, more)
 
@@ -190,22 +196,35 @@ def judged(learner: HierOPO, active: Any, rows: pa.Table, settings: Settings) ->
         return Judgement(swap=False, reason=reason)
     if rule == "always":
         return Judgement(swap=True, reason="The rule is 'always'.", evaluation=evaluation)
-    return _by_lead(evaluation, rule, rows.num_rows)
+    return _by_lead(evaluation, rows.num_rows, settings)
 
 
-def _by_lead(evaluation: Evaluation, rule: str, rows: int) -> Judgement:
-    """Return the judgement by the doubly robust lead over the active policy."""
+def _by_lead(evaluation: Evaluation, rows: int, settings: Settings) -> Judgement:
+    """Return the judgement by the doubly robust lead over the active policy, and by predictive checks."""
+    rule = settings.swap
     comparison = next((one for one in evaluation.comparisons if one.name == "active"), None)
     if comparison is None or comparison.withheld is not None:
         why = evaluation.refused if comparison is None else comparison.withheld
         return Judgement(swap=False, reason=f"There is no reliable comparison: {why}", evaluation=evaluation)
-    swap = bool((comparison.lead_low if rule == "better" else comparison.lead_high) > 0)
+    holds = bool((comparison.lead_low if rule == "better" else comparison.lead_high) > 0)
     reason = (
         f"Doubly robust lead over the active policy {comparison.lead:.4g} a decision ({comparison.lead_low:.4g} to "
         f"{comparison.lead_high:.4g}) on {rows:,} rows that it has not seen; the rule {rule!r} "
-        f"{'holds' if swap else 'does not hold'}."
+        f"{'holds' if holds else 'does not hold'}."
     )
-    return Judgement(swap, reason, evaluation)
+    kinds = _misfits(evaluation) if settings.checks else ()
+    if kinds:
+        reason += (
+            f" Predictive checks found the new rows at odds with the refreshed policy: {', '.join(kinds)}. `hieropo "
+            "evaluate` on the log says where; with checks = false such a policy is activated all the same."
+        )
+    return Judgement(holds and not kinds, reason, evaluation)
+
+
+def _misfits(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return the kinds of misfit that the predictive checks found; none of them names a task."""
+    misfits = () if evaluation.checks is None else evaluation.checks.misfits
+    return tuple(dict.fromkeys(misfit.kind for misfit in misfits if misfit.finding is not None))
 
 
 def evaluated(learner: HierOPO, active: Any, rows: pa.Table, settings: Settings) -> Evaluation:

@@ -6,23 +6,30 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from hieropo.rows.columns import HUGE
+
 Mode = Literal["policy", "explore", "gate", "shadow", "fallback"]
 Status = Literal["recorded", "duplicate", "late", "unknown"]
 VersionState = Literal["offered", "active", "retired", "removed"]
 JobKind = Literal["refresh", "forget-task", "forget-subject", "seal"]
 
-_PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*$"
+_END = r"$(?!\n)"  # `$` alone also stands before a last line break
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f]*" + _END
 Key = Annotated[
-    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$", description="An id of the client.")
+    str,
+    Meta(
+        min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+" + _END, description="An id of the client."
+    ),
 ]
-Text = Annotated[str, Meta(max_length=256, pattern=_PLAIN_TEXT)]
+Text = Annotated[str, Meta(max_length=256, pattern=PLAIN_TEXT)]
 Id = Text | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Time = Annotated[
-    str, Meta(max_length=64, pattern=r"^[0-9TZ:+. -]*$", description="The client's time, kept as it came.")
+    str,
+    Meta(max_length=64, pattern=r"^[0-9TZ:+. -]*" + _END, description="The client's time, kept as it came."),
 ]
-Value = None | bool | float | Annotated[str, Meta(max_length=1024, pattern=_PLAIN_TEXT)]
+Value = None | bool | float | Annotated[str, Meta(max_length=1024, pattern=PLAIN_TEXT)]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
-Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Number = Annotated[float, Meta(ge=-HUGE, le=HUGE)]  # as logs hold them
 
 # The last collection of a process (Python 3.11, msgspec 0.22) can crash on a message that still lives.
 # It does not visit frozen objects.
@@ -43,7 +50,7 @@ class DecideRequest(Body, frozen=True):
     task: Id | Annotated[list[Id], Meta(min_length=1, max_length=8)]
     context: dict[str, Value] = field(default_factory=dict)
     decision_id: Key | None = None
-    subject: Text | None = None
+    subject: Annotated[str, Meta(min_length=1, max_length=256, pattern=PLAIN_TEXT)] | None = None
     eligible: Actions | None = None
     exclude: list[Id] | None = None
     incumbent: Id | None = None
@@ -89,7 +96,7 @@ class Reward(Body, frozen=True):
 
     reward_id: Key
     decision_id: Key
-    value: Finite
+    value: Number
     client_at: Time | None = None
 
 

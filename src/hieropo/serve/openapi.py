@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
+from hieropo.serve.columns import RecordColumns
 from hieropo.serve.messages import (
+    PLAIN_TEXT,
     ActivateRequest,
     DecideRequest,
     Decision,
@@ -24,9 +26,9 @@ from hieropo.serve.messages import (
 _PROBLEMS = {
     "401": "No key, or an unknown one.",
     "403": "The key does not allow it, or the service is asked by another name than that of this machine.",
-    "404": "There is nothing of this id.",
+    "404": "There is nothing of this id or at this path.",
     "408": "The body came too slowly.",
-    "409": "It is too late.",
+    "409": "The present policy, version or window does not allow it.",
     "413": "The body or the batch is too large.",
     "415": "The body is not declared as JSON.",
     "422": "The request cannot be used, or an id came before with another body.",
@@ -34,7 +36,12 @@ _PROBLEMS = {
 }
 _BODY = ("408", "413", "415", "422")
 _RECORD = (*_BODY, "503")
-_ID = {"schema": {"type": "string", "minLength": 1, "maxLength": 256}, "in": "path", "required": True}
+_DECIDE = (*_RECORD, "409")
+_PATH: dict[str, Any] = {"in": "path", "required": True}
+_TEXT_ID = {
+    **_PATH, "name": "id",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PLAIN_TEXT},
+}  # fmt: skip
 _PURGE = {
     "name": "purge", "in": "query", "required": False, "schema": {"type": "boolean", "default": True},
     "description": "Remove the versions of the policy that learned from the rows, too.",
@@ -42,24 +49,23 @@ _PURGE = {
 
 # method, path, id, summary, body, status of success, answer, problems, parameters
 _OPERATIONS: tuple[tuple[str, str, str, str, Any, str, Any, tuple[str, ...], tuple[Any, ...]], ...] = (
-    ("post", "/v1/decide", "decide", "Decide one request.", DecideRequest, "200", Decision, _RECORD, ()),
+    ("post", "/v1/decide", "decide", "Decide one request.", DecideRequest, "200", Decision, _DECIDE, ()),
     ("post", "/v1/decide:batch", "decideBatch", "Decide a batch, all requests or none.", list[DecideRequest], "200",
-     Decisions, _RECORD, ()),
+     Decisions, _DECIDE, ()),
     ("post", "/v1/activate", "activateDecision", "Activate a deferred decision.", ActivateRequest, "200", Decision,
      (*_RECORD, "404", "409"), ()),
     ("post", "/v1/rewards", "reward", "Record rewards.", list[Reward], "200", RewardStatuses, _RECORD, ()),
     ("get", "/v1/policies", "versions", "List the versions of the policy.", None, "200", Versions, (), ()),
-    ("post", "/v1/policies", "offer", "Check a policy directory of the server, and copy it as a version.",
-     OfferRequest, "201", Version, _RECORD, ()),
+    ("post", "/v1/policies", "offer", "Check a policy, an archive or a directory of the server, and keep it.",
+     OfferRequest, "201", Version, (*_RECORD, "404"), ()),
     ("post", "/v1/policies/{number}:activate", "activate", "Let another version decide.", None, "200", Versions,
-     ("404", "422"), ({"name": "number", "in": "path", "required": True,
-                       "schema": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},)),
+     ("404", "409"), ({**_PATH, "name": "number", "schema": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},)),
     ("post", "/v1/refresh", "refresh", "Start a refresh.", None, "202", Job, ("503",), ()),
     ("delete", "/v1/tasks/{id}", "forgetTask", "Start forgetting a task.", None, "202", Job, ("404", "422", "503"),
-     ({"name": "id", **_ID}, _PURGE)),
+     (_TEXT_ID, _PURGE)),
     ("delete", "/v1/subjects/{id}", "forgetSubject", "Start forgetting a subject.", None, "202", Job,
-     ("404", "422", "503"), ({"name": "id", **_ID}, _PURGE)),
-    ("get", "/v1/jobs/{id}", "job", "Return a job.", None, "200", Job, ("404", "503"), ({"name": "id", **_ID},)),
+     ("404", "422", "503"), (_TEXT_ID, _PURGE)),
+    ("get", "/v1/jobs/{id}", "job", "Return a job.", None, "200", Job, ("404", "503"), (_TEXT_ID,)),
     ("get", "/livez", "live", "Answer that the process lives.", None, "200", Live, (), ()),
     ("get", "/readyz", "ready", "Return the readiness; 503 while the service cannot record.", None, "200", Ready, (),
      ()),
@@ -70,8 +76,16 @@ _OPEN = ("live", "ready", "openapi")
 
 
 @cache
-def document(*, keys: bool) -> dict[str, Any]:
-    """Return the description of the API; with ``keys`` requests need one."""
+def document(columns: RecordColumns | None = None, *, keys: bool) -> dict[str, Any]:
+    """Return the description of the API.
+
+    Parameters
+    ----------
+    columns : RecordColumns, optional
+        Of the record: then tasks, contexts and actions are described with their names and types.
+    keys : bool
+        Requests need a key.
+    """
     from hieropo import __version__
 
     types = {str(index): kind for index, kind in enumerate(_types())}
@@ -98,12 +112,14 @@ def document(*, keys: bool) -> dict[str, Any]:
                 "The service cannot record.", schema_of[id(Ready)], _JSON
             )
         if body is not None:
-            operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema_of[id(body)]}}}
+            operation["requestBody"] = _body(body, schema_of[id(body)])
         if parameters:
             operation["parameters"] = list(parameters)
         if keys and name not in _OPEN:
             operation["security"] = [{"key": []}]
         paths.setdefault(path, {})[method] = operation
+    if columns is not None:
+        _name_columns(columns, components, paths)
     described: dict[str, Any] = {"schemas": components}
     if keys:
         described["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -119,7 +135,33 @@ def document(*, keys: bool) -> dict[str, Any]:
     }
 
 
+def _name_columns(columns: RecordColumns, components: dict[str, Any], paths: dict[str, Any]) -> None:
+    """Put names and types of the record's columns into the description."""
+    schema = columns.request_schema()
+    request, action = components["DecideRequest"], schema["action"]
+    fields = request["properties"]
+    fields |= {"task": schema["task"], "context": schema["context"]}
+    fields["incumbent"] = {"anyOf": [action, {"type": "null"}], "default": None}
+    for name in ("eligible", "exclude"):
+        kinds = [
+            {**kind, "items": action} if kind.get("type") == "array" else kind
+            for kind in fields[name]["anyOf"]
+        ]
+        fields[name] = {**fields[name], "anyOf": kinds}
+    if columns.values:
+        request["required"] = ["task", "context"]
+    path_id: dict[str, Any] = {**_PATH, "name": "id"}
+    if len(columns.task) > 1:
+        path_id["content"] = {_JSON: {"schema": schema["task"]}}
+    else:
+        path_id["schema"] = (
+            {**schema["task"], "minLength": 1} if "pattern" in schema["task"] else schema["task"]
+        )
+    paths["/v1/tasks/{id}"]["delete"]["parameters"] = [path_id, _PURGE]
+
+
 _JSON, _PROBLEM = "application/json", "application/problem+json"
+ARCHIVES = ("application/x-tar", "application/gzip")
 
 
 def _types() -> list[Any]:
@@ -129,6 +171,13 @@ def _types() -> list[Any]:
             if kind is not None:
                 kinds.setdefault(id(kind), kind)
     return list(kinds.values())
+
+
+def _body(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    content = {_JSON: {"schema": schema}}
+    if kind is OfferRequest:
+        content |= {media: {"schema": {"type": "string", "format": "binary"}} for media in ARCHIVES}
+    return {"required": True, "content": content}
 
 
 def _content(text: str, schema: dict[str, Any], media: str) -> dict[str, Any]:

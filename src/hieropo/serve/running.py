@@ -1,6 +1,5 @@
-"""Run a service until it is told to stop: sockets, signals, slow clients, and a trial of the whole way."""
+"""Run a service until it is told to stop: sockets, signals, and a trial of the whole way."""
 
-import asyncio
 import ipaddress
 import json
 import logging
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hieropo.errors import HieropoWarning, InputError
-from hieropo.serve.app import make_app
+from hieropo.serve.app import Edge, make_app
 from hieropo.serve.keys import Keyring
+from hieropo.serve.protocol import DirectProtocol
 from hieropo.serve.service import Service
 from hieropo.serve.settings import Settings
 
@@ -46,42 +45,6 @@ def refuse_open_host(host: str, keys: Keyring) -> None:
             f"The service would listen at {host} without keys, so that anyone who reaches it could decide, delete and "
             "read. Make a key first (hieropo serve STATE --add-key NAME --role admin), or listen at 127.0.0.1."
         )
-
-
-class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a limit on the time in which the head of a request must arrive."""
-
-    head_timeout: float = 10.0
-    _guard: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
-        super().connection_made(transport)
-        self._expect()
-
-    def on_message_begin(self) -> None:
-        """Wait for the head of a request."""
-        super().on_message_begin()
-        self._expect()
-
-    def on_headers_complete(self) -> None:
-        """Stop waiting: the head is there."""
-        self._relax()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._relax()
-        super().connection_lost(exc)
-
-    def _expect(self) -> None:
-        self._relax()
-        self._guard = asyncio.get_running_loop().call_later(self.head_timeout, self.transport.abort)
-
-    def _relax(self) -> None:
-        if self._guard is not None:
-            self._guard.cancel()
-            self._guard = None
 
 
 def serve(service: Service, *, host: str, port: int, keys: Keyring, log_level: str = "warning") -> None:
@@ -118,7 +81,8 @@ def prepared(
             "Give another --port."
         ) from error
     logging.getLogger("hieropo.serve").setLevel(log_level.upper())
-    protocol = type("Protocol", (TimedProtocol,), {"head_timeout": service.settings.timeout})
+    members = {"edge": Edge(service, keys), "head_timeout": service.settings.timeout}
+    protocol = type("Protocol", (DirectProtocol,), members)
     config = uvicorn.Config(
         make_app(service, keys), http=protocol, access_log=False, log_level=log_level,
         timeout_keep_alive=30, timeout_graceful_shutdown=_GRACE, server_header=False, lifespan="on",

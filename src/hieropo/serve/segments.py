@@ -11,9 +11,9 @@ import hashlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def write_rows(state: Path, name: str, table: pa.Table) -> tuple[int, str]:
 def remove_leftovers(state: Path, manifest: Manifest) -> None:
     """Remove files and directories that the manifest does not name."""
     named = manifest.names()
-    for folder in (*FOLDERS, "versions", "sums", "base"):
+    for folder in (*FOLDERS, "versions", "sums", "base", "incoming"):
         for path in sorted((state / folder).glob("*")) + sorted((state / folder).glob(".*")):
             if f"{folder}/{path.name}" not in named:
                 if path.is_dir():
@@ -322,6 +322,11 @@ def closed(
     )
 
 
+def with_reasons(batch: Closed, reasons: Mapping[int, str]) -> Closed:
+    """Return a batch with further reasons for decisions, by their positions, to be no row of the log."""
+    return replace(batch, reasons=[reasons.get(row) or reason for row, reason in enumerate(batch.reasons)])
+
+
 def _next_decisions(connection: sqlite3.Connection, after: int, now: int, limit: int) -> list[Any]:
     rows = connection.execute(
         "SELECT seq, state, deadline, event FROM decisions WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
@@ -370,5 +375,5 @@ def read_rows(state: Path, segments: Iterable[Segment], folder: str, columns: Re
     names = [name for name in (segment.path(folder) for segment in segments) if name is not None]
     tables = [pq.ParquetFile(state / name).read() for name in names]
     if tables:
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables, promote_options="default")
     return columns.schema().empty_table() if folder != "rewards" else _reward_table(())

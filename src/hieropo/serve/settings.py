@@ -45,6 +45,9 @@ class Settings:
     swap : {"better", "not-worse", "always", "never"}
         Rule for activating a refreshed policy, by the doubly robust lead over the active one on rows that this one has
         not seen: its interval is above 0; its interval reaches above 0; in any case; on request alone.
+    checks : bool
+        Rules "better" and "not-worse" hold only where predictive checks of the refreshed policy on these rows find no
+        misfit.
     max_harm : float or None
         Gate of refreshed policies: tasks with a larger probability of harm are left to the incumbent.
     base : bool
@@ -55,8 +58,10 @@ class Settings:
         Decisions and rewards that may wait for the disk. Beyond it requests are refused (503).
     max_body, max_batch : int
         Largest body of a request in bytes, and largest number of decisions or rewards in one.
+    max_policy : int
+        Largest archive of a policy in bytes, as it is sent and unpacked.
     timeout : float
-        Time within which a request must have arrived.
+        Time within which a request must have arrived; an archive of a policy has 60 times as long.
     false_alarms : float
         Probability with which the check of rewards against predictions ever raises an alarm where there is none.
     """
@@ -73,12 +78,14 @@ class Settings:
     half_life: float | None = None
     refresh_every: float | None = None
     swap: SwapRule = "better"
+    checks: bool = True
     max_harm: float | None = None
     base: bool = True
     keep_answers: float = 86_400.0
     queue: int = 10_000
     max_body: int = 8_388_608
     max_batch: int = 4_096
+    max_policy: int = 1_073_741_824
     timeout: float = 10.0
     false_alarms: float = 0.01
 
@@ -89,11 +96,12 @@ class Settings:
                     f"The setting {name}={getattr(self, name)!r} is none of {', '.join(map(repr, get_args(choices)))}, "
                     "and the service cannot follow it. Set one of these."
                 )
+        self._check_booleans()
         for name in ("floor", "control", "max_harm", "false_alarms"):
             self._check(name, 0.0, 1.0, "a share or probability in [0, 1]")
         for name in ("window", "seal_every", "half_life", "refresh_every", "timeout"):
             self._check(name, 1e-3, 1e9, "a time in seconds of at least 0.001")
-        for name in ("keep_answers", "queue", "max_body", "max_batch", "seal_rows"):
+        for name in ("keep_answers", "queue", "max_body", "max_batch", "max_policy", "seal_rows"):
             self._check(name, 0 if name == "keep_answers" else 1, 1e15, "a number that is large enough")
         self._check("default", -1e300, 1e300, "a finite reward")
         if self.exploration == "none" and self.swap in ("better", "not-worse") and self.refresh_every:
@@ -102,6 +110,14 @@ class Settings:
                 "policies by importance weighting, can never hold, and refreshes would keep the old policy forever. "
                 "Set exploration='floor', or swap='always' or 'never'."
             )
+
+    def _check_booleans(self) -> None:
+        for name in ("checks", "shadow", "base"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(
+                    f"The setting {name}={getattr(self, name)!r} is neither true nor false, so that it is not known "
+                    "whether it is on. Set one of these."
+                )
 
     def _check(self, name: str, least: float, most: float, wanted: str) -> None:
         value = getattr(self, name)

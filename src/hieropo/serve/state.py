@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from hieropo.errors import ArtifactError, HieropoError, InputError
+from hieropo.errors import ArtifactError, HieropoError, InputError, MismatchError
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.loading import load_learner
 from hieropo.passes.log_moments import LogMoments
@@ -26,6 +26,7 @@ from hieropo.serve.deciding import Engine
 from hieropo.serve.journal import Journal, mark_sealed, prune
 from hieropo.serve.learning import RunningTotal, base_moments, with_rows, without_rows
 from hieropo.serve.segments import (
+    Closed,
     Manifest,
     Segment,
     StoredVersion,
@@ -35,14 +36,20 @@ from hieropo.serve.segments import (
     read_rows,
     remove_leftovers,
     sync_folder,
+    with_reasons,
     write_manifest,
     write_segment,
 )
 from hieropo.serve.settings import Settings
+from hieropo.serve.usable import REFUSED, KnownGroups, left_out, refused_rows
 from hieropo.storage.load import verify_policy
 
 if sys.platform != "win32":
     import fcntl
+
+
+class RetiredError(InputError):
+    """A version that is to act is retired."""
 
 
 class State:
@@ -75,6 +82,7 @@ class State:
         self._lock_file = _locked(self.path)
         self._changing = threading.RLock()
         self.journal: Journal | None = None
+        self._groups: KnownGroups | None = None
         try:
             self._open(policy)
         except BaseException:
@@ -100,11 +108,7 @@ class State:
         remove_leftovers(self.path, Manifest({}, 0))
         learner = load_learner(policy)
         verify_policy(policy)
-        levels = list(reversed(list(learner._task_levels.levels().values())))
-        columns = RecordColumns.of(
-            learner.roles_, learner.features_, learner.moments_.tasks[:1000],
-            [list(parents.values()) for parents in levels],
-        )  # fmt: skip
+        columns = columns_of(learner)
         for folder in ("versions", "base"):
             (self.path / folder).mkdir(exist_ok=True)
         base = base_moments(learner)
@@ -178,7 +182,7 @@ class State:
             if batch is None:
                 break
             number = self.manifest.segments[-1].number + 1 if self.manifest.segments else 1
-            segment = self.with_moments(write_segment(self.path, self.columns, number, batch))
+            segment = self._written(number, self._without_contradictions(batch))
 
             def edit(manifest: Manifest, segment: Segment = segment) -> Manifest:
                 return msgspec.structs.replace(manifest, segments=(*manifest.segments, segment))
@@ -190,23 +194,54 @@ class State:
         self.open_journal.run(prune(self.open_journal.clock() - keep))
         return made
 
+    def _without_contradictions(self, batch: Closed) -> Closed:
+        """Return a batch in which rows that contradict earlier ones in their groups are no rows of the log."""
+        if not self.columns.levels and not self.columns.metadata:
+            return batch
+        if self._groups is None:
+            self._groups = KnownGroups(self.columns, self.base().summed.task_levels)
+            self._groups.reasons(read_rows(self.path, self.manifest.segments, "log", self.columns))
+        rows = [row for row, reason in enumerate(batch.reasons) if not reason]
+        table = self.columns.table([batch.events[row] for row in rows], [0.0] * len(rows), [0] * len(rows))
+        return with_reasons(batch, dict(zip(rows, self._groups.reasons(table), strict=True)))
+
+    def forget_groups(self) -> None:
+        """Learn the groups of tasks anew at the next sealing: rows were taken out of the record."""
+        self._groups = None
+
+    def _written(self, number: int, batch: Closed) -> Segment:
+        """Write a segment and its moments; rows that the learner refuses are no rows of the log."""
+        segment = write_segment(self.path, self.columns, number, batch)
+        rows = read_rows(self.path, [segment], "log", self.columns)
+        try:
+            return self._with_moments(segment, rows)
+        except HieropoError:
+            of_log = [row for row, reason in enumerate(batch.reasons) if not reason]
+            refused = refused_rows(rows, self._summed_alone)
+            batch = with_reasons(batch, {of_log[row]: REFUSED for row in refused})
+            return self.with_moments(write_segment(self.path, self.columns, number, batch))
+
     def with_moments(self, segment: Segment) -> Segment:
         """Write the LogMoments of a segment; a segment whose rows do not sum has none."""
-        rows = read_rows(self.path, [segment], "log", self.columns)
-        if not rows.num_rows:
-            return segment
         try:
-            none = RunningTotal(without_rows(self.base()))
-            moments = with_rows(
-                none, rows, self.columns, replace(self.settings, half_life=None), self.manifest.created
-            ).moments
+            return self._with_moments(segment, read_rows(self.path, [segment], "log", self.columns))
         except HieropoError:
             return segment
+
+    def _with_moments(self, segment: Segment, rows: pa.Table) -> Segment:
+        if not rows.num_rows:
+            return segment
+        moments = self._summed_alone(rows)
         (self.path / "moments").mkdir(exist_ok=True)
         name = f"moments/{segment.number:06d}-{segment.edition:03d}"
         moments.save(self.path / name)
         sync_folder(self.path / "moments")
         return msgspec.structs.replace(segment, moments=name)
+
+    def _summed_alone(self, rows: pa.Table) -> LogMoments:
+        """Return the moments of rows alone; errors as :func:`with_rows`."""
+        none, settings = RunningTotal(without_rows(self.base())), replace(self.settings, half_life=None)
+        return with_rows(none, rows, self.columns, settings, self.manifest.created).moments
 
     # learning
 
@@ -248,6 +283,11 @@ class State:
         if old:
             shutil.rmtree(self.path / old, ignore_errors=True)
 
+    def left_out(self, after: int = 0) -> dict[str, int]:
+        """Return the number of decisions that are no rows to learn from, by reason, in segments after a number."""
+        segments = [segment for segment in self.manifest.segments if segment.number > after]
+        return left_out(self.path, segments, self.columns, self.base().features)
+
     def new_rows(self) -> pa.Table:
         """Return the rows of segments that the active version has not learned from."""
         version = self.manifest.version(self.manifest.active)
@@ -256,6 +296,26 @@ class State:
         return read_rows(self.path, new, "log", self.columns)
 
     # versions
+
+    def refuse_other_ids(self, learner: HierOPO) -> None:
+        """Refuse a policy that reads the columns of the record as other types.
+
+        Raises
+        ------
+        MismatchError
+        """
+        given, held = columns_of(learner), self.columns
+        pairs = [((held.action, held.action_kind), (given.action, given.action_kind))]
+        if len(learner.moments_.tasks):
+            pairs += zip((*held.task, *held.values), (*given.task, *given.values), strict=False)
+        other = next((pair for pair in pairs if pair[0] != pair[1]), None)
+        if other is not None:
+            (column, kind), (name, other_kind) = other
+            raise MismatchError(
+                f"The record has the column {column!r} of type {kind}, and the policy reads {name!r} of type "
+                f"{other_kind} in its place, so that it would know no task, action or context of the record. Fit it on "
+                "a log with the columns and types of the record, or start a new state."
+            )
 
     def offer(self, learner: HierOPO, reason: str, through: int, gated: Any = None) -> int:
         """Save a version of the policy, and return its number; it does not act yet."""
@@ -284,15 +344,15 @@ class State:
 
         Raises
         ------
-        InputError
-            There is no such version, or it is retired.
+        LookupError, RetiredError
+            There is no such version; it is retired.
         """
         with self._changing:
             version = self.manifest.version(number)
             if version is None:
                 raise LookupError(f"There is no version {number}. GET /v1/policies lists the versions.")
             if version.state in ("retired", "removed"):
-                raise InputError(
+                raise RetiredError(
                     f"Version {number} is {version.state}: it learned from rows that were to be forgotten. Activate "
                     "another version."
                 )
@@ -307,6 +367,15 @@ class State:
 
             self.change(edit)
             return engine
+
+
+def columns_of(learner: HierOPO) -> RecordColumns:
+    """Return the columns of a record that a learner's policy reads."""
+    levels = list(reversed(list(learner._task_levels.levels().values())))
+    return RecordColumns.of(
+        learner.roles_, learner.features_, learner.moments_.tasks[:1000],
+        [list(parents.values()) for parents in levels],
+    )  # fmt: skip
 
 
 def _locked(path: Path) -> int:

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from hieropo.errors import InputError
+from hieropo.passes.log_moments import LogMoments
+from hieropo.report.document import Document, Grid, Items, Notice, Section
 from hieropo.serve.columns import RecordColumns
 from hieropo.serve.segments import read_manifest, read_rows
 from hieropo.serve.settings import Settings
+from hieropo.serve.usable import in_words, left_out
 from hieropo.serve.watching import watch
 
 
@@ -27,6 +30,8 @@ def status_of(state: Path, settings: Settings) -> dict[str, Any]:
         )
     columns = RecordColumns.from_dict(manifest.columns)
     rows = read_rows(state, manifest.segments, "log", columns)
+    features = LogMoments.load(state / manifest.base).features
+    others = left_out(state, manifest.segments, columns, features)
     return {
         "active": manifest.active,
         "versions": [
@@ -40,28 +45,92 @@ def status_of(state: Path, settings: Settings) -> dict[str, Any]:
         "rows": sum(segment.rows for segment in manifest.segments),
         "learned_through": manifest.sums_through,
         "judgeable": settings.explores,
-        "watch": watch(rows, columns, manifest.active, settings.false_alarms).to_dict(),
+        "watch": watch(rows, columns, manifest.active, settings.false_alarms, others).to_dict(),
     }  # fmt: skip
 
 
 def status_text(status: dict[str, Any]) -> str:
     """Return a status in sentences."""
-    watched = status["watch"]
-    lines = [
+    return "\n".join([*_record(status), *_watched(status), *_alarms(status), *_versions(status)])
+
+
+def _record(status: dict[str, Any]) -> list[str]:
+    left = status["watch"]["left_out"]
+    return [
         f"Record: {status['rows']:,} rows in {status['segments']:,} segments.",
+        *([f"Decisions that are not learned from: {in_words(left)}."] if left else []),
         f"Learned through segment {status['learned_through']}.",
-        f"Version {status['active']} decides; it made {watched['rows']:,} rows.",
-        f"Effective sample size of these rows: {watched['ess']:,.0f}.",
-        f"Total variation distance between the tasks of their older and newer half: {watched['tasks_shift']:.2f}.",
-        *(f"Mode {mode}: {count:,} rows." for mode, count in sorted(watched["modes"].items())),
-        *(_alarm(one) for one in watched["actions"] if one["alarm_since"] is not None),
-        *(f"Version {one['number']}: {one['state']}. {one['reason']}" for one in status["versions"]),
     ]
-    if not any(one["alarm_since"] for one in watched["actions"]):
+
+
+def _watched(status: dict[str, Any]) -> list[str]:
+    watched = status["watch"]
+    rows = max(watched["rows"], 1)
+    shifts = sorted(watched["context_shifts"].items(), key=lambda pair: -abs(pair[1]))[:5]
+    return [
+        f"Version {status['active']} decides; it made {watched['rows']:,} rows.",
+        f"Effective sample size of these rows: {watched['ess']:,.0f} ({watched['ess'] / rows:.1%}).",
+        *(
+            f"Mode {mode}: {count:,} rows ({count / rows:.1%})."
+            for mode, count in sorted(watched["modes"].items())
+        ),
+        *(
+            f"Rows with {_UNSEEN.get(kind, 'an unknown level of ' + kind.partition(':')[2])}: {count:,} "
+            f"({count / rows:.1%})."
+            for kind, count in sorted(watched["unseen"].items())
+        ),
+        f"Total variation distance between the tasks of their older and newer half: {watched['tasks_shift']:.2f}.",
+        *(f"Shift of context {name} between these halves: {shift:+.2f}." for name, shift in shifts),
+    ]
+
+
+def _alarms(status: dict[str, Any]) -> list[str]:
+    lines = [_alarm(one) for one in status["watch"]["actions"] if one["alarm_since"] is not None]
+    if not lines:
         lines.append("No reward is at odds with its prediction, as far as the sequential check shows.")
     if not status["judgeable"]:
         lines.append("The log holds propensity 1 alone, and cannot be used to evaluate another policy.")
-    return "\n".join(lines)
+    return lines
+
+
+def _versions(status: dict[str, Any]) -> list[str]:
+    return [f"Version {one['number']}: {one['state']}. {one['reason']}" for one in status["versions"]]
+
+
+_UNSEEN = {"task": "an unknown task", "action": "an unknown action"}
+
+
+def status_document(status: dict[str, Any]) -> Document:
+    """Return a status as the content of a page."""
+    watched = status["watch"]
+    raised = any(one["alarm_since"] is not None for one in watched["actions"])
+    actions = tuple(
+        (
+            str(one["action"]), f"{one['tasks']:,}", f"{one['mean_z']:+.2f}", f"{one['evidence']:.3g}",
+            "quiet" if one["alarm_since"] is None else "alarm",
+        )
+        for one in watched["actions"]
+    )  # fmt: skip
+    versions = tuple(
+        (str(one["number"]), one["state"], one["created"], one["reason"])
+        for one in reversed(status["versions"])
+    )
+    notice = Notice("Alarm" if raised else "No alarm", " ".join(_alarms(status)), "bad" if raised else "good")
+    evidence = Grid(
+        ("Action", "Tasks", "Mean residual", "Evidence", "Check"), actions,
+        f"The first reward of each task, standardised by its prediction; an alarm at evidence {watched['limit']:,.0f}",
+    )  # fmt: skip
+    return Document(
+        "The decision service", f"Version {status['active']}, {status['rows']:,} rows",
+        (
+            Section("rewards", "Do rewards come as predicted?", (notice, evidence)),
+            Section("watch", "Decisions of the active version", (Items(tuple(_watched(status))),)),
+            Section("record", "The record", (Items(tuple(_record(status))),)),
+            Section("versions", "Versions of the policy", (
+                Grid(("Version", "State", "Made", "Reason"), versions, "All versions, the newest first"),
+            )),
+        ),
+    )  # fmt: skip
 
 
 def _alarm(one: dict[str, Any]) -> str:

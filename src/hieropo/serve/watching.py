@@ -7,7 +7,8 @@ expectation 1 at most where they are normal or sub-Gaussian with variance 1, so 
 ``P(some E_n >= K / alpha for one of K actions) <= alpha``, at whatever times it is looked at (Robbins, 1970).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo._utils.arrays import Array
-from hieropo.serve.columns import MODE, PROPENSITY, TIME, VERSION, RecordColumns
+from hieropo._utils.text import Report
+from hieropo.serve.columns import MODE, PROPENSITY, TIME, UNSEEN, VERSION, RecordColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class ActionWatch:
         Their mean standardised residual.
     evidence : float
         Largest E_n so far; an alarm where it reaches ``limit``.
-    since : int or None
+    alarm_since : int or None
         Time of the first alarm in microseconds.
     """
 
@@ -39,11 +41,11 @@ class ActionWatch:
     tasks: int
     mean_z: float
     evidence: float
-    since: int | None
+    alarm_since: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(Report):
     """The state of a record under one version.
 
     Attributes
@@ -59,6 +61,13 @@ class Watch:
         Effective sample size of the rows for a policy that is compared by weights 1 / propensity.
     tasks_shift : float
         Total variation distance between the mixes of tasks in the older and the newer half of the rows.
+    unseen : dict
+        Number of rows with something that the version did not know: "task", "action", and "level:COLUMN".
+    context_shifts : dict
+        For each column of the contexts, the difference between the newer and the older half of the rows: of the means
+        in standard deviations where it holds numbers or times, else the total variation distance.
+    left_out : dict
+        Number of decisions of the whole record that a refresh does not learn from, by reason.
     """
 
     rows: int
@@ -67,28 +76,23 @@ class Watch:
     modes: dict[str, int]
     ess: float
     tasks_shift: float
+    unseen: dict[str, int] = field(default_factory=dict)
+    context_shifts: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def mode_share(self, mode: str) -> float:
+        """Return the share of rows of a mode, such as "gate"; 0 without rows."""
+        return self.modes.get(mode, 0) / max(self.rows, 1)
+
+    @property
+    def unseen_shares(self) -> dict[str, float]:
+        """Return the share of rows with something that the policy does not know, by its kind."""
+        return {kind: rows / max(self.rows, 1) for kind, rows in {"task": 0, **self.unseen}.items()}
 
     @property
     def alarms(self) -> tuple[Any, ...]:
         """Return the actions with an alarm."""
-        return tuple(one.action for one in self.actions if one.since is not None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the watch as JSON can hold it."""
-        return {
-            "rows": self.rows,
-            "limit": self.limit,
-            "modes": self.modes,
-            "ess": self.ess,
-            "tasks_shift": self.tasks_shift,
-            "actions": [
-                {
-                    "action": one.action, "tasks": one.tasks, "mean_z": one.mean_z, "evidence": one.evidence,
-                    "alarm_since": one.since,
-                }
-                for one in self.actions
-            ],
-        }  # fmt: skip
+        return tuple(one.action for one in self.actions if one.alarm_since is not None)
 
 
 def evidence(z: Array) -> Array:
@@ -98,7 +102,13 @@ def evidence(z: Array) -> Array:
         return np.asarray(np.exp(np.cumsum(z) ** 2 / (2.0 * (1.0 + n))) / np.sqrt(1.0 + n))
 
 
-def watch(rows: pa.Table, columns: RecordColumns, version: int, false_alarms: float) -> Watch:
+def watch(
+    rows: pa.Table,
+    columns: RecordColumns,
+    version: int,
+    false_alarms: float,
+    left_out: Mapping[str, int] | None = None,
+) -> Watch:
     """Return the watch over the rows of one version in a log.
 
     Parameters
@@ -107,6 +117,8 @@ def watch(rows: pa.Table, columns: RecordColumns, version: int, false_alarms: fl
         Of the record, in its order.
     false_alarms : float
         Probability of any alarm where predictions are right.
+    left_out : mapping, optional
+        Number of decisions that a refresh does not learn from, by reason.
     """
     rows = rows.filter(pc.equal(rows.column(VERSION), version))
     codes = _task_codes(rows, columns)
@@ -128,6 +140,7 @@ def watch(rows: pa.Table, columns: RecordColumns, version: int, false_alarms: fl
     return Watch(
         rows.num_rows, tuple(checks), limit, {entry["values"]: entry["counts"] for entry in modes},
         float(weights.sum() ** 2 / (weights**2).sum()) if rows.num_rows else 0.0, _shift(codes),
+        _unseen(rows), {name: _context_shift(rows.column(name)) for name, _ in columns.values}, dict(left_out or {}),
     )  # fmt: skip
 
 
@@ -147,6 +160,28 @@ def _task_codes(rows: pa.Table, columns: RecordColumns) -> Any:
         encoded = rows.column(name).combine_chunks().dictionary_encode()
         codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
     return codes
+
+
+def _unseen(rows: pa.Table) -> dict[str, int]:
+    if UNSEEN not in rows.column_names:
+        return {}
+    kinds = pc.list_flatten(rows.column(UNSEEN).combine_chunks())
+    return {entry["values"]: entry["counts"] for entry in kinds.value_counts().to_pylist()}
+
+
+def _context_shift(column: pa.ChunkedArray) -> float:
+    """Return the shift of a column of contexts between the older and the newer half; missing values are left out."""
+    if pa.types.is_string(column.type) or pa.types.is_boolean(column.type):
+        return _shift(column.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy())
+    numbers = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    values = numbers.cast(pa.float64()).to_numpy()
+    half = values.size // 2
+    older, newer = (part[np.isfinite(part)] for part in (values[:half], values[half:]))
+    if not older.size or not newer.size:
+        return 0.0
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        shift = float((newer.mean() - older.mean()) / np.concatenate([older, newer]).std())
+    return shift if np.isfinite(shift) else 0.0
 
 
 def _shift(codes: Any) -> float:

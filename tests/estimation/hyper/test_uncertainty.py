@@ -682,8 +682,9 @@ def test_intervals_hold_as_often_as_they_say_where_those_of_a_plug_in_do_not() -
         rng = np.random.default_rng(1000 + world)
         theta = np.arange(1.0, 3) + rng.multivariate_normal(np.zeros(2), COV, size=12)  # as drawn in rows
         moments = Moments.from_arrays(task, phi, reward)
+        estimated = estimate(moments)
         for method, shares in covered.items():
-            learned = learn(moments, uncertainty=method)
+            learned = learn(moments, uncertainty=method, estimated=estimated)
             away = np.abs(theta - learned.posterior.table().means)
             shares.append(float((away < 1.96 * sds(learned)).mean()))
     assert 0.935 <= np.mean(covered["auto"]) <= 0.985

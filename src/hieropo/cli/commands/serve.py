@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hieropo.cli.console import example, print_json, shared_options, usage_error
+from hieropo.cli.console import example, print_json, refuse_inside, shared_options, usage_error
 
 _LOOPBACK = "127.0.0.1"
 
@@ -89,16 +89,23 @@ def _check(policy: str | None, folder: Path, settings: Any, *, as_json: bool) ->
 @click.command(
     "status",
     short_help="Show versions, record and watch of a service's state.",
-    epilog=example("hieropo status state", "hieropo status state --json"),
+    epilog=example(
+        "hieropo status state", "hieropo status state --html status.html", "hieropo status state --json"
+    ),
 )
 @click.argument("state", type=click.Path(exists=True, file_okay=False))
+@click.option("--html", metavar="FILE.html", help="Write a page; replaced if it exists.")
 @shared_options
-def status_command(state: str, as_json: bool) -> None:  # noqa: FBT001
+def status_command(state: str, html: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Show the state of a service: segments, versions, and rewards against predictions. It may be at work meanwhile."""
     _require_extra()
-    from hieropo.serve.status import status_of, status_text
+    from hieropo.report import write_page
+    from hieropo.serve.status import status_document, status_of, status_text
 
     status = status_of(Path(state), _settings(Path(state), None))
+    if html is not None:
+        refuse_inside(str(Path(state) / "log"), html)
+        write_page(status_document(status), html)
     if as_json:
         print_json(status)
         return

@@ -54,16 +54,16 @@ from hieropo.estimation.crossed.shapes import (
 )
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
-from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, feature_dim
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior
 from hieropo.model.crossed.posterior import check_crossed
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.metadata import Metadata
-from hieropo.model.posterior import Unseen
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
+from hieropo.rows.keys import Unseen
 
 _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
@@ -76,7 +76,7 @@ _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CrossedHierarchies:
+class CrossedHierarchies(CrossedPrior):
     """The hierarchies that a log leaves possible, with weights.
 
     Parameters
@@ -152,21 +152,6 @@ class CrossedHierarchies:
     def unit_dim(self) -> int:
         """Coefficients of one action: p, or P with those of metadata."""
         return len(self.shapes.level)
-
-    @property
-    def feature_dim(self) -> int:
-        """Features p of one action."""
-        return feature_dim(self.metadata, self.unit_dim, self.n_actions)
-
-    @property
-    def root_dim(self) -> int:
-        """The number of coefficients of the root, which are those of one action."""
-        return self.unit_dim
-
-    @property
-    def per_action(self) -> bool:
-        """Return True: the moments of this prior are per action."""
-        return True
 
     @property
     def n_actions(self) -> int:

@@ -42,8 +42,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from hieropo._utils.arrays import Array
-from hieropo._utils.packed import Index, pack, packed_size, triangle, unpack
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo.errors import InputError, MismatchError
 from hieropo.estimation.hyper.mixed import WidenedPosterior, prior_scales
 from hieropo.estimation.reml import Estimate
@@ -158,7 +158,7 @@ def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = Non
     return HyperError(d, entries[diagonal[:, None], diagonal] if is_diagonal else entries, estimate.degrees)
 
 
-def _diagonal_positions(d: int) -> Index:
+def _diagonal_positions(d: int) -> Codes:
     return np.arange(1, d + 1) * np.arange(2, d + 2) // 2 - 1
 
 

@@ -31,8 +31,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, normalised
-from hieropo._utils.packed import Index, packed_size, padded, unpack
+from hieropo._utils.arrays import Array, Codes, normalised
+from hieropo._utils.packed import packed_size, padded, unpack
 from hieropo.estimation.hyper.importance import Diagnosis, averaged, resampled, sample
 from hieropo.estimation.hyper.mixed import HyperDraws, prior_scales
 from hieropo.model.gaussian import minus
@@ -72,7 +72,7 @@ class Family:
 
     scale: Array
     unit: float
-    group: Index
+    group: Codes
     held: Array | None
 
     @property
@@ -268,7 +268,7 @@ class CollapsedLikelihood:
         self._hyper = None if hierarchy.hyper is None else hierarchy.hyper.plus(minus(active.offset))
         self._rows = normalised(active.sums)
         self._n, self._log_precision = active.n_rows, float(active.log_precision.sum())
-        self._parents: list[tuple[Index, int]] = []
+        self._parents: list[tuple[Codes, int]] = []
         keys = active.keys
         for k in range(len(hierarchy.levels) + 1):
             keys, parent = parents_of(keys, hierarchy.levels, k)

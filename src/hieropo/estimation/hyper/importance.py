@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from math import lgamma, log, pi
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.ties import ROUNDING
 
-Index = NDArray[np.int64]
 Density = Callable[[Array], Array]
 
 _DOF = 5.0  # of the proposals
@@ -185,7 +183,7 @@ def averaged(diagnoses: Sequence[Diagnosis]) -> tuple[Diagnosis, Array]:
     return Diagnosis(points, float(1 / (shares**2 / effective).sum()), tail, log_mean), shares
 
 
-def resampled(weights: Array, order: Index, count: int) -> tuple[Index, Array]:
+def resampled(weights: Array, order: Codes, count: int) -> tuple[Codes, Array]:
     """Return rows and weights of at most ``count`` points, by systematic resampling in the given order."""
     steps = np.cumsum(weights[order])
     picked = np.searchsorted(steps / steps[-1], (np.arange(count) + 0.5) / count)

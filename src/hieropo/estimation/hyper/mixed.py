@@ -21,10 +21,11 @@ from hieropo._utils.text import counted
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import Posterior, Unseen, condition, projected
+from hieropo.model.posterior import Posterior, condition, projected
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.spread import about_fit, sizes
 from hieropo.moments.statistics import Moments
+from hieropo.rows.keys import Unseen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array
-from hieropo._utils.packed import Index, packed_size, triangle
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import packed_size, triangle
 from hieropo.estimation.hyper.mixed import prior_scales
 from hieropo.estimation.psd import to_matrix
 from hieropo.estimation.reml import Estimate, Fit, with_rows
@@ -78,7 +78,7 @@ class Covariance:
 
     directions: Array
     weights: Array
-    group: Index
+    group: Codes
     sizes: Array
     free: NDArray[np.bool_]
     scale: Array
@@ -469,16 +469,16 @@ def _directions(tree: Tree, ratios: list[Array], estimate: Estimate) -> Iterator
                 yield k, j, direction
 
 
-def _blocks(fit: Fit, d: int) -> list[Index]:
+def _blocks(fit: Fit, d: int) -> list[Codes]:
     """Return the features of each block (k, size) of a shape with full blocks."""
     size = 2 * fit.parameters // d - 1 if fit.shape == "block" else d
     return list(np.arange(d).reshape(-1, size))
 
 
-def _entries(block: Index, d: int) -> Index:
+def _entries(block: Codes, d: int) -> Codes:
     """Return the positions of the packed entries of a block among those of the full matrix."""
     i, j = triangle(len(block))
-    positions: Index = packed_positions(d)[block[i], block[j]]
+    positions: Codes = packed_positions(d)[block[i], block[j]]
     return positions
 
 

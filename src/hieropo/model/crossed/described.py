@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, unpack
-from hieropo.errors import InputError, MismatchError, UnknownTaskError
+from hieropo.errors import InputError, MismatchError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import (
     CrossedPosterior,
@@ -22,12 +22,11 @@ from hieropo.model.crossed.posterior import (
 from hieropo.model.crossed.tree import Ladder, TreePosterior, condition_tree
 from hieropo.model.crossed.unit_designs import UnitDesigns, sides
 from hieropo.model.gaussian import Gaussian, minus, plus
-from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import is_null, object_array
-from hieropo.rows.keys import Keys
+from hieropo.rows.ids import object_array
+from hieropo.rows.keys import Keys, Unseen
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
 
@@ -69,17 +68,7 @@ class DescribedPosterior(OneHierarchy):
 
     def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
         """Return the joint law of all d coefficients of a task; errors as :meth:`CrossedPosterior.unit`."""
-        if unseen not in ("prior", "error"):
-            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
-        row = self.moments.keys.find(task)
-        if row < 0 and is_null(task):
-            raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
-        if row >= 0:
-            means, covs = self.joint(np.array([row]))
-            return Gaussian.trusted(means[0].copy(), covs[0])
-        if unseen == "error":
-            raise UnknownTaskError(self.moments.keys.unknown_message(task))
-        return self.new_task()
+        return self.task_at(self.moments.keys.row(task, unseen))
 
     def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return the law of theta_sa, in R^p; errors as :meth:`CrossedPosterior.unit`."""
@@ -197,17 +186,6 @@ class DescribedPosterior(OneHierarchy):
             return np.einsum("nij,nj->ni", Z, means), Z @ roots
 
         return parent_messages(self.moments, self.hierarchy, step, parents)
-
-    def dense_arrays(self) -> tuple[Array, Array]:
-        """Return means (m, d) and packed covariances of all d coefficients of every task."""
-        m, d, D = len(self.moments), self.dim, self.inner.dim
-        means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
-        step = max(1, _ROOM // (D * D))
-        for first in range(0, m, step):
-            rows = np.arange(first, min(first + step, m))
-            means[rows], joint = self.joint(rows)
-            covs[rows] = pack(joint)
-        return means, covs
 
     def __repr__(self) -> str:
         return f"DescribedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -44,8 +44,41 @@ class CrossedLevel:
         object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
 
 
+class CrossedPrior(Protocol):
+    """A crossed hierarchy, or several with weights: dimensions that follow from those of an action."""
+
+    __slots__ = ()
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """Known of the tasks."""
+
+    @property
+    def unit_dim(self) -> int:
+        """Coefficients of one action: p, or P with those of metadata."""
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+
+    @property
+    def feature_dim(self) -> int:
+        """Features p of one action."""
+        return feature_dim(self.metadata, self.unit_dim, self.n_actions)
+
+    @property
+    def root_dim(self) -> int:
+        """The number of coefficients of the root, which are those of one action."""
+        return self.unit_dim
+
+    @property
+    def per_action(self) -> bool:
+        """Return True: the moments of this prior are per action."""
+        return True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class CrossedHierarchy:
+class CrossedHierarchy(CrossedPrior):
     """theta_sa = beta + alpha_a + u_s + gamma_sa, with beta flat and a noise variance for each action.
 
     With levels u_g + gamma_ga of all groups that the task is in are added. With metadata X_sa theta_sa has X_sa kappa_a
@@ -165,21 +198,6 @@ class CrossedHierarchy:
     def unit_dim(self) -> int:
         """Coefficients of one action: p, or P with those of metadata."""
         return int(self.action_cov.shape[0])
-
-    @property
-    def feature_dim(self) -> int:
-        """Features p of one action."""
-        return feature_dim(self.metadata, self.unit_dim, self.n_actions)
-
-    @property
-    def root_dim(self) -> int:
-        """The number of coefficients of the root, which are those of one action."""
-        return self.unit_dim
-
-    @property
-    def per_action(self) -> bool:
-        """Return True: the moments of this prior are per action."""
-        return True
 
     @property
     def n_actions(self) -> int:

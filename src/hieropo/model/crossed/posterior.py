@@ -20,17 +20,16 @@ import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, pieces
 from hieropo._utils.packed import pack, packed_size, unpack
-from hieropo.errors import InputError, MismatchError, UnknownTaskError
+from hieropo.errors import InputError, MismatchError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.marginals import AboveTasks, TaskBlock, TaskLaws
 from hieropo.model.crossed.steps import ObservedUnits, Root, RootSums, UnitMessages, solve_root
 from hieropo.model.gaussian import Gaussian, plus
-from hieropo.model.posterior import Unseen
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import up, upper_factor
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import is_null
+from hieropo.rows.keys import Unseen
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
 
@@ -100,6 +99,32 @@ class OneHierarchy(Protocol):
     def table(self) -> "PosteriorTable":
         """Return the laws of all units, each on its own."""
         ...
+
+    def joint(self, rows: Codes) -> tuple[Array, Array]:
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        ...
+
+    def new_task(self) -> Gaussian:
+        """Return the joint law of all d coefficients of a task that has no rows."""
+        ...
+
+    def task_at(self, row: int) -> Gaussian:
+        """Return the joint law of the task at one row of the moments; -1 is a task without rows."""
+        if row < 0:
+            return self.new_task()
+        means, covs = self.joint(np.array([row]))
+        return Gaussian.trusted(means[0].copy(), covs[0])
+
+    def dense_arrays(self) -> tuple[Array, Array]:
+        """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
+        m, d = len(self.moments), self.dim
+        means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
+        step = max(1, _ROOM // (d * d))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            means[rows], joint = self.joint(rows)
+            covs[rows] = pack(joint)
+        return means, covs
 
     def means(self, part: slice) -> Array:
         """Return the means (n, d) of the tasks in ``part``."""
@@ -223,7 +248,7 @@ class CrossedPosterior(OneHierarchy):
 
         Errors as :meth:`unit`.
         """
-        return self._joint(int(self._rows(task, unseen=unseen)[0]))
+        return self.task_at(self.moments.keys.row(task, unseen))
 
     def difference(self, task: object, first: int, second: int) -> Gaussian:
         """Return the law of theta_s,first - theta_s,second, in R^p, without taking it from the joint law.
@@ -252,7 +277,8 @@ class CrossedPosterior(OneHierarchy):
 
     def new_task(self) -> Gaussian:
         """Return the joint law of all d coefficients of a task that has no rows."""
-        return self._joint(-1)
+        means, covs = self.joint(np.array([-1]))
+        return Gaussian.trusted(means[0].copy(), covs[0])
 
     def cov_between(self, first: object, second: object) -> Array:
         """Return cov(theta_first, theta_second | log), shape (d, d); errors as :meth:`unit`."""
@@ -300,17 +326,6 @@ class CrossedPosterior(OneHierarchy):
         """
         return parent_messages(self.moments, self.hierarchy, step, self.parents)
 
-    def dense_arrays(self) -> tuple[Array, Array]:
-        """Return means (m, d) and packed covariances of all d coefficients of every task: m d (d + 1) / 2 numbers."""
-        m, d = len(self.moments), self.dim
-        means, covs = np.empty((m, d)), np.empty((m, packed_size(d)))
-        step = max(1, _ROOM // (d * d))
-        for start in range(0, m, step):
-            rows = np.arange(start, min(start + step, m))
-            means[rows], joint = self.joint(rows)
-            covs[rows] = pack(joint)
-        return means, covs
-
     def second_moments(self, scale: float = 1.0) -> SecondMoments:
         """Return second moments of all parts given the log, squares of means and of residuals times ``scale``."""
         root, units = self._root, self._units
@@ -352,11 +367,6 @@ class CrossedPosterior(OneHierarchy):
         rows = self.moments.rows.sum(axis=1)
         return PosteriorTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior)
 
-    def _joint(self, row: int) -> Gaussian:
-        """Joint law of the task at one row of the moments; -1 is a task without rows."""
-        means, covs = self.joint(np.array([row]))
-        return Gaussian.trusted(means[0].copy(), covs[0])
-
     def _code(self, action: int) -> int:
         K = self.moments.n_actions
         if not 0 <= action < K:
@@ -367,15 +377,7 @@ class CrossedPosterior(OneHierarchy):
         return int(action)
 
     def _rows(self, *tasks: object, unseen: Unseen = "error") -> Codes:
-        if unseen not in ("prior", "error"):
-            raise InputError(f"unseen={unseen!r}; 'prior' or 'error' is needed.")
-        rows = [self.moments.keys.find(task) for task in tasks]
-        for row, task in zip(rows, tasks, strict=True):
-            if row < 0 and is_null(task):
-                raise InputError(f"The task is {task!r}; a missing id is no new task. Name the task.")
-            if row < 0 and unseen == "error":
-                raise UnknownTaskError(self.moments.keys.unknown_message(task))
-        return np.array(rows, dtype=np.int64)
+        return np.array([self.moments.keys.row(task, unseen) for task in tasks], dtype=np.int64)
 
     def __repr__(self) -> str:
         return f"CrossedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"

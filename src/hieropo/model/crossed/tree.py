@@ -21,7 +21,7 @@ import numpy as np
 from hieropo._kernels.reference.small_matrices import FORMED
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, unpack
-from hieropo.errors import InputError, UnknownTaskError
+from hieropo.errors import InputError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.marginals import AboveTasks, TaskLaws
 from hieropo.model.crossed.posterior import (
@@ -42,12 +42,12 @@ from hieropo.model.crossed.steps import (
 )
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouped
-from hieropo.model.posterior import Unseen, parents_of
+from hieropo.model.posterior import parents_of
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import TreeLevel, square_roots, up, upper_factor
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
-from hieropo.rows.keys import Keys
+from hieropo.rows.keys import Keys, Unseen
 
 
 class Tree(NamedTuple):
@@ -368,14 +368,7 @@ class TreePosterior(OneHierarchy):
 
     def task(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
         """Return the joint law of all d coefficients of a task; errors as :meth:`CrossedPosterior.unit`."""
-        row = int(self._top._rows(task, unseen="prior")[0])  # checks the id
-        row = self.moments.keys.find(task)
-        if row >= 0:
-            means, covs = self.joint(np.array([row]))
-            return Gaussian.trusted(means[0].copy(), covs[0])
-        if unseen == "error":
-            raise UnknownTaskError(self.moments.keys.unknown_message(task))
-        return self.new_task()
+        return self.task_at(self.moments.keys.row(task, unseen))
 
     def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return the law of theta_sa, in R^p; errors as :meth:`CrossedPosterior.unit`."""
@@ -486,11 +479,6 @@ class TreePosterior(OneHierarchy):
     def parent_messages(self, step: int) -> Iterator[tuple[slice, ParentMessages]]:
         """Yield the messages of all tasks to their groups, ``step`` tasks at a time."""
         return parent_messages(self.moments, self.hierarchy, step, self.parents)
-
-    def dense_arrays(self) -> tuple[Array, Array]:
-        """Return means (m, d) and packed covariances of all d coefficients of every task."""
-        means, covs = self.joint(np.arange(len(self.moments)))
-        return means, pack(covs)
 
     def __repr__(self) -> str:
         return f"TreePosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"

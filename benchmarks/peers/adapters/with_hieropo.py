@@ -1,0 +1,39 @@
+"""hieropo: one learner of all tasks."""
+
+from pathlib import Path
+
+import numpy as np
+from contract import Log, run
+
+from hieropo import HierOPO, load_learner
+
+
+class Default:
+    """HierOPO() as it comes; actions chosen at random were said to be so."""
+
+    def fit(self, log: Log) -> None:
+        columns = {"task": "task", "action": "action", "reward": "reward", "context": list(log.columns)}
+        self.learner = HierOPO(logging="random").fit(log.table, **columns)
+
+    def choose(self, requests: Log) -> np.ndarray:
+        return self.learner.predict(requests.table)
+
+    def choose_eligible(self, requests: Log, may: np.ndarray) -> np.ndarray:
+        known = np.isin(requests.actions, self.learner.features_.actions)
+        lists = [requests.actions[row & known].tolist() for row in may]
+        return self.learner.predict(requests.table.append_column("may", [lists]), eligible="may")
+
+    def interval(self, request: Log, action: object) -> tuple:
+        values = {name: request.table[name][0].as_py() for name in ("task", *request.columns)}
+        choice = self.learner.choose({**values, "may": [action]}, eligible="may")
+        return choice.mean - 1.96 * choice.sd, choice.mean + 1.96 * choice.sd
+
+    def save(self, folder: Path) -> None:
+        self.learner.save(folder / "policy")
+
+    def load(self, folder: Path) -> None:
+        self.learner = load_learner(folder / "policy")
+
+
+if __name__ == "__main__":
+    run({"HierOPO": Default})

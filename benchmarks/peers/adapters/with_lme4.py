@@ -1,0 +1,79 @@
+"""lme4 in R: a mixed model whose predictions (BLUPs) are turned into a policy by hand."""
+
+import csv
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from contract import Log, run
+
+LEARN = """
+suppressMessages(library(lme4))
+a <- commandArgs(TRUE)
+d <- read.csv(a[1])
+d$action <- factor(d$action); d$task <- factor(d$task)
+x <- grep("^x", names(d), value = TRUE)
+each <- if (length(x)) paste("action + action:(", paste(x, collapse = " + "), ")") else "action"
+level <- paste("(1", if (length(x)) paste("+", paste(x, collapse = " + ")), "|| task)")
+own <- if (length(x)) "+ (1 | task:action)" else "+ (1 | task:action)"
+f <- as.formula(paste("reward ~ 0 +", each, "+", level, own))
+m <- suppressWarnings(suppressMessages(lmer(f, d, control = lmerControl(calc.derivs = FALSE,
+  check.conv.singular = "ignore"))))
+saveRDS(m, a[2])
+"""
+DECIDE = """
+suppressMessages(library(lme4))
+a <- commandArgs(TRUE)
+m <- readRDS(a[1]); d <- read.csv(a[2])
+k <- levels(model.frame(m)$action)
+s <- sapply(k, function(action) { d$action <- factor(action, levels = k); d$task <- factor(d$task)
+  predict(m, d, allow.new.levels = TRUE) })
+write.table(matrix(s, ncol = length(k), dimnames = list(NULL, k)), a[3], sep = ",", row.names = FALSE)
+"""
+
+
+def write_csv(path: Path, log: Log) -> None:
+    fields = {"task": log.task, **dict(zip(log.columns, log.x.T, strict=True))}
+    if log.reward is not None:
+        fields |= {"action": log.action, "reward": log.reward}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            name if name in ("task", "action", "reward") else f"x{k}" for k, name in enumerate(fields)
+        )
+        writer.writerows(zip(*(values.tolist() for values in fields.values()), strict=True))
+
+
+class Blup:
+    """reward ~ action x context, with deviations of each task in level, slopes and actions."""
+
+    def fit(self, log: Log) -> None:
+        self.folder, self.actions = tempfile.TemporaryDirectory(), log.actions
+        self.place = Path(self.folder.name)
+        write_csv(self.place / "log.csv", log)
+        self.r(LEARN, "log.csv", "model.rds")
+
+    def r(self, program: str, *files: str) -> None:
+        (self.place / "program.R").write_text(program, encoding="utf-8")
+        command = ["Rscript", "program.R", *files]
+        done = subprocess.run(command, cwd=self.place, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+
+    def scores(self, requests: Log) -> np.ndarray:
+        write_csv(self.place / "requests.csv", requests)
+        self.r(DECIDE, "model.rds", "requests.csv", "scores.csv")
+        with (self.place / "scores.csv").open(encoding="utf-8") as file:
+            names, *rows = csv.reader(file)
+        scores, known = np.array(rows, dtype=float), [str(action) for action in self.actions.tolist()]
+        found = np.full((len(scores), len(known)), -np.inf)
+        found[:, [known.index(name) for name in names]] = scores
+        return found
+
+    def choose(self, requests: Log) -> np.ndarray:
+        return self.actions[self.scores(requests).argmax(axis=1)]
+
+
+if __name__ == "__main__":
+    run({"lme4, BLUPs by hand": Blup})

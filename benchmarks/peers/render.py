@@ -1,0 +1,381 @@
+"""Render docs/results/peers.md and its pictures from benchmarks/results/peers.json.
+
+python benchmarks/peers/render.py
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import judge
+import numpy as np
+import paths
+import peer_logs
+import record
+from tables import figure, table, write
+
+OUT = paths.ROOT / "docs" / "results" / "peers.md"
+Results = dict[str, Any]
+INTRODUCTION = """\
+Every tool learns from the same logs through its public API, and chooses an action in the same requests. Value is the
+share of the way from the incumbent to the oracle in percent, by the true expected rewards; after ± stands one standard
+error over seeds. The logs are explained at the head of `benchmarks/peers/peer_logs.py`, the methods in
+`benchmarks/peers/adapters`, the arithmetic in `benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in
+words is the error of the method.
+"""
+NOT_TRIED = "not tried"
+
+
+def words(error: str) -> str:
+    """An error for a cell of a table."""
+    for known, short in (("more than", error), ("MemoryError", "no memory"), ("not tried", NOT_TRIED)):
+        if error.startswith(known):
+            return short
+    return error.partition(":")[0]
+
+
+def cells(
+    results: Results, place: Callable[[Results], Results], show: Callable[[Results], str]
+) -> dict[str, str]:
+    """Cells of one column by method."""
+    found = {}
+    for name, method in results["methods"].items():
+        entry = place(method)
+        found[name] = words(entry["error"]) if "error" in entry else show(entry)
+    return found
+
+
+def by_method(results: Results, columns: dict[str, dict[str, str]]) -> str:
+    """Markdown table with a row for each method."""
+    names = list(results["methods"])
+    return table(
+        ["method", *columns], [[name, *(column[name] for column in columns.values())] for name in names]
+    )
+
+
+def of_scores(entry: Results, field: str) -> np.ndarray:
+    return np.array([score[field] for score in entry["scores"]])
+
+
+def value(entry: Results) -> tuple[float, float]:
+    number, error = judge.percent(of_scores(entry, "gain"), of_scores(entry, "best"))
+    return (math.nan, math.nan) if number is None or error is None else (number, error)
+
+
+def worlds(results: Results, known: dict[str, Any]) -> list[str]:
+    """Names of the worlds that some method has results of, in order."""
+    have = {name for method in results["methods"].values() for name in method["worlds"]}
+    return [name for name in known if name in have]
+
+
+def value_table(results: Results, known: dict[str, Any]) -> str:
+    columns = {
+        known[name].words: cells(
+            results, lambda m, name=name: m["worlds"][name], lambda e: figure(*value(e), 1)
+        )
+        for name in worlds(results, known)
+    }
+    return by_method(results, columns)
+
+
+def harm_table(results: Results) -> str:
+    def show(entry: Results) -> str:
+        return f"{100 * of_scores(entry, 'harmed').mean():.1f}"
+
+    columns = {
+        peer_logs.WORLDS[name].words: cells(results, lambda m, name=name: m["worlds"][name], show)
+        for name in worlds(results, peer_logs.WORLDS)
+    }
+    return by_method(results, columns)
+
+
+def rivals(results: Results, name: str) -> dict[str, Results]:
+    """Results of the others in a world."""
+    return {
+        method: found["worlds"][name]
+        for method, found in results["methods"].items()
+        if method != results["ours"] and "error" not in found["worlds"][name]
+    }
+
+
+def verdict(lead: float, error: float) -> str:
+    """Words for our lead over the best of the others."""
+    return "**below**" if lead < -error else "first" if lead > error else "within one error"
+
+
+def verdict_rows(results: Results) -> list[list[str]]:
+    """Our value less that of the best other method, in each world and real log."""
+    rows = []
+    ours = results["methods"][results["ours"]]["worlds"]
+    for name in [*worlds(results, {**peer_logs.WORLDS, **peer_logs.BY_ROWS}), *results["studies"]]:
+        others, real = rivals(results, name), name in results["studies"]
+        if "error" in ours[name] or not others:
+            continue
+        gains = {
+            method: np.array(e["gains"]) if real else of_scores(e, "gain") for method, e in others.items()
+        }
+        best = max(gains, key=lambda method: gains[method].mean())
+        if real:
+            lead, digits, unit = judge.real_lead(np.array(ours[name]["gains"]), gains[best]), 4, "reward"
+        else:
+            bests = of_scores(ours[name], "best")
+            lead, digits, unit = judge.lead(of_scores(ours[name], "gain"), gains[best], bests), 1, "%"
+        label = name if real else {**peer_logs.WORLDS, **peer_logs.BY_ROWS}[name].words
+        rows.append([label, best, f"{figure(*lead, digits)} {unit}", verdict(*lead)])
+    return rows
+
+
+def real_table(results: Results) -> str:
+    def show(entry: Results) -> str:
+        gains, replaced = np.array(entry["gains"]), entry["replaced"]
+        note = f" ({100 * replaced:.0f} % replaced)" if replaced > 0.005 else ""
+        return f"{figure(float(gains.mean()), judge.corrected_error(gains), 4)}{note}"
+
+    columns = {
+        name: cells(results, lambda m, name=name: m["worlds"][name], show) for name in results["studies"]
+    }
+    return by_method(results, columns)
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+def sizes(results: Results) -> list[str]:
+    have = {name for method in results["methods"].values() for name in method["scale"]}
+    return [name for name in {**peer_logs.BY_TASKS, **peer_logs.SCALE} if name in have]
+
+
+def scale_table(results: Results, show: Callable[[Results], str]) -> str:
+    known = {**peer_logs.BY_TASKS, **peer_logs.SCALE}
+    columns = {
+        known[name].words: cells(results, lambda m, name=name: m["scale"][name], show)
+        for name in sizes(results)
+    }
+    return by_method(results, columns)
+
+
+def learning_seconds(results: Results) -> dict[str, tuple[list[int], list[float]]]:
+    """Tasks and CPU seconds to learn of each method, where it learned."""
+    found = {}
+    for name, method in results["methods"].items():
+        done = {
+            size: entry
+            for size, entry in method["scale"].items()
+            if "error" not in entry and size in peer_logs.BY_TASKS
+        }
+        tasks = [peer_logs.BY_TASKS[size].world.tasks for size in done]
+        found[name] = (tasks, [entry["fit_seconds"] for entry in done.values()])
+    return found
+
+
+def speed_rows(results: Results) -> list[list[str]]:
+    """Our CPU seconds and memory beside those of the fastest method within two points of our value, by size."""
+    rows, ours = [], results["methods"][results["ours"]]["scale"]
+    for name in sizes(results):
+        mine = ours[name]
+        if "error" in mine or peer_logs.ALL[name].world.tasks < 1_000:
+            continue
+        near = {
+            method: found["scale"][name]
+            for method, found in results["methods"].items()
+            if method != results["ours"] and "error" not in found["scale"][name]
+            and value(found["scale"][name])[0] >= value(mine)[0] - 2
+        }  # fmt: skip
+        if not near:
+            rows.append(
+                [peer_logs.ALL[name].words, f"{mine['fit_seconds']:.2f}", "none within two points", "", ""]
+            )
+            continue
+        best = min(near, key=lambda method: near[method]["fit_seconds"])
+        ratio, memory = (
+            near[best]["fit_seconds"] / mine["fit_seconds"],
+            near[best]["peak_mb"] / mine["peak_mb"],
+        )
+        rows.append(
+            [
+                peer_logs.ALL[name].words,
+                f"{mine['fit_seconds']:.2f}",
+                best,
+                f"{ratio:.1f} x",
+                f"{memory:.1f} x",
+            ]
+        )
+    return rows
+
+
+def tool_rows(results: Results) -> list[list[str]]:
+    rows = []
+    for name, tool in results["tools"].items():
+        if tool["error"]:
+            rows.append([name, f"not installed: {tool['error']}", "", "", ""])
+            continue
+        shown = [(tool.get("version"), "{}"), (tool.get("packages"), "{}"), (tool.get("closure_mb"), "{:.0f}"),
+                 (tool.get("import_seconds"), "{:.2f}")]  # fmt: skip
+        rows.append([name, *("" if number is None else text.format(number) for number, text in shown)])
+    return rows
+
+
+def capability_table(results: Results) -> str:
+    trials = next(m["capabilities"] for m in results["methods"].values() if m["capabilities"])
+    rows = []
+    for name, method in results["methods"].items():
+        answers = method["capabilities"] or dict.fromkeys(trials, "not reached")
+        rows.append([name, str(method["lines"]), *(answers[trial].replace("|", "/") for trial in trials)])
+    return table(["method", "lines of user code", *trials], rows)
+
+
+def estimators(results: Results) -> str:
+    """Agreement with sb-obp as a sentence."""
+    found = results["estimators"]
+    if "error" in found:
+        return f"Not compared: {found['error']}"
+    rows = []
+    for log_name in dict.fromkeys(row["log"] for row in found["agreement"]):
+        gaps = {row["estimate"]: row["gap"] for row in found["agreement"] if row["log"] == log_name}
+        rows.append([log_name, *(_digits(gap) for gap in gaps.values())])
+    names = list(dict.fromkeys(row["estimate"] for row in found["agreement"]))
+    seconds = found["seconds"]
+    ours = seconds["sums"] + seconds["estimates"]
+    ratio = 10 * seconds["obp_tenth"] / ours
+    return (
+        f"{table(['digits agreed', *names], rows)}\n"
+        f"{found['rows']:,} rows take hieropo {ours:.2f} CPU s, with intervals and sums of {found['tasks']:,} tasks; "
+        f"the point estimates of sb-obp take {10 * seconds['obp_tenth']:.2f} (ten times those of a tenth of the rows), "
+        f"{ratio:.2g} times as long."
+    )
+
+
+def _digits(gap: float) -> str:
+    return f"{-math.log10(max(gap, 1e-16)):.0f}"
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def pictures(results: Results, folder: Path) -> None:
+    """Draw value against rows a task, and CPU seconds against tasks."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "hieropo"
+    import matplotlib.pyplot as plt
+
+    by_rows = {}
+    for name, method in results["methods"].items():
+        done = {
+            world: entry
+            for world, entry in method["worlds"].items()
+            if world in peer_logs.BY_ROWS and "error" not in entry
+        }
+        by_rows[name] = (
+            [peer_logs.BY_ROWS[w].world.rows for w in done],
+            [value(entry)[0] for entry in done.values()],
+        )
+    drawings = (
+        ("peers_value", by_rows, "rows a task", "value, % of oracle less incumbent", "linear"),
+        ("peers_time", learning_seconds(results), "tasks, 100 rows each", "CPU s to learn", "log"),
+    )
+    for stem, lines, x, y, scale in drawings:
+        drawing, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
+        for number, (name, (across, up)) in enumerate(lines.items()):
+            ours = name == results["ours"]
+            style = (
+                {"lw": 3, "color": "#d55e00", "zorder": 3}
+                if ours
+                else {"lw": 1, "ls": ("-", "--", ":")[number % 3]}
+            )
+            steep = judge.slope(np.array(across), np.array(up)) if scale == "log" else None
+            label = name if steep is None else f"{name} (slope {steep:.2f})"
+            if across:
+                axes.plot(across, up, marker="os^v"[number % 4], label=label, **style)
+        axes.set(xlabel=x, ylabel=y, xscale="log", yscale=scale)
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+        drawing.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+        plt.close(drawing)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def about(document: Results) -> str:
+    """Head of the page: which run this is, of which versions, on which processor, under which load."""
+    plan, machine = document["results"]["plan"], document["processor"]
+    released = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
+    load = " to ".join(f"{numbers[0]:.1f}" for numbers in document["load"].values() if numbers)
+    kind = (
+        f"**This is the quick run (`QUICK=1 make peers`)**: {plan['seeds']} seeds, {plan['halves']} halves, at "
+        f"most {plan['seconds']} CPU s for a log of values and {plan['scale_seconds']} for one of the scale; the full "
+        "run is still to be made."
+        if plan["quick"]
+        else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves."
+    )
+    return (
+        f"{kind} Made {document['made']} by `benchmarks/peers/run.py`, rendered by `benchmarks/peers/render.py`, with "
+        f"{released}; {machine['count']} processors ({machine['model']}), load {load}. Not edited by hand.\n"
+    )
+
+
+def page(document: Results) -> list[str]:
+    """Paragraphs and tables of the page."""
+    results = document["results"]
+    below = [row for row in verdict_rows(results) if row[-1] == "**below**"]
+    return [
+        "# Side by side: hieropo and its peers",
+        about(document),
+        INTRODUCTION,
+        "## hieropo less the best of the others",
+        (
+            "The best is taken after the fact among all others, so that its own luck counts for it. Differences are "
+            f"paired over seeds or halves. hieropo is below in {len(below)} rows; LIMITATIONS.md names them."
+        ),
+        table(["log", "best of the others", "hieropo less it", "verdict"], verdict_rows(results)),
+        "## Value on simulated logs, %",
+        value_table(results, peer_logs.WORLDS),
+        "With action, level and interaction in 8 coefficients (50 tasks, 5 actions), by rows a task:",
+        value_table(results, peer_logs.BY_ROWS),
+        "![Value against rows a task, one line a tool.](peers_value.svg)",
+        "## Tasks harmed, %",
+        "Share of the tasks in which the policy is truly worse than the incumbent.",
+        harm_table(results),
+        "## Real logs: held-out gain over the incumbent",
+        (
+            "Halves of randomised experiments; after ± the error corrected for their overlap. A choice that had no "
+            "chance in a row is replaced by the best action for all that has one; the share is in brackets."
+        ),
+        real_table(results) if results["studies"] else "No folder of real logs was given (HIEROPO_DATA).",
+        "## CPU seconds to learn",
+        "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted.",
+        scale_table(results, lambda entry: f"{entry['fit_seconds']:.2f}"),
+        "The fastest other method whose value is not two points below hieropo's, in multiples of hieropo:",
+        table(["log", "hieropo, CPU s", "method", "CPU", "memory"], speed_rows(results)),
+        "![CPU seconds to learn against tasks, with slopes.](peers_time.svg)",
+        "## Peak memory, MB",
+        "Of the whole process, with its imports.",
+        scale_table(results, lambda entry: f"{entry['peak_mb']:.0f}"),
+        "## Decisions a CPU second",
+        scale_table(results, lambda entry: f"{entry['requests'] / max(entry['decide_seconds'], 1e-4):,.0f}"),
+        "## Value at these sizes, %",
+        scale_table(results, lambda entry: f"{value(entry)[0]:.1f}"),
+        "## Abilities, each tried",
+        "Answers of programs, not of documents (`TRIALS` in `benchmarks/peers/adapters/contract.py`).",
+        capability_table(results),
+        "## Installations",
+        "The packages that a tool needs, with itself, and CPU seconds to import it after numpy.",
+        table(["tool", "version", "packages", "MB", "import, CPU s"], tool_rows(results)),
+        "## Estimates beside those of sb-obp",
+        estimators(results),
+    ]
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    document = record.read("peers")
+    write(OUT, page(document))
+    pictures(document["results"], OUT.parent)
+    sys.stdout.write(f"{OUT} written.\n")
+
+
+if __name__ == "__main__":
+    main()

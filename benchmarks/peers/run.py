@@ -1,0 +1,270 @@
+"""Side by side: every peer on the same logs. Writes benchmarks/results/peers.json; render.py makes the page of it.
+
+    python benchmarks/peers/run.py [--quick] [--methods NAME ...] [--work DIR] [--data DIR] [--processes N]
+
+``make peers`` runs this and render.py; ``QUICK=1 make peers`` takes about ten minutes on two processors at rest. Each
+peer has an environment of its own, made by pip from ``requirements``. A method gets its logs through the contract of
+``adapters/contract.py``; one that fails, or takes more CPU seconds or memory than allowed, is in the table with its
+error. ``--resume`` keeps what an earlier run with the same folder has finished.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import judge
+import paths
+import peer_logs
+import record
+from environments import environment, installed, r_with_lme4
+from methods import ADAPTERS, OURS, TOOLS, Tool, user_lines
+
+HERE = Path(__file__).resolve().parent
+ROOT = paths.ROOT
+QUICK_STUDIES = ("thornton", "kenya", "oralytics", "star_grades")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seeds, halves and limits of a run; CPU seconds for a log of values and for one of the scale, memory in GB."""
+
+    quick: bool
+    seeds: int
+    halves: int
+    seconds: float
+    scale_seconds: float
+    memory: float
+    resume: bool = False
+
+    def worlds(self, of: dict) -> list[str]:
+        return [name for name, world in of.items() if world.quick or not self.quick]
+
+
+QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, scale_seconds=60, memory=6)
+FULL = Plan(quick=False, seeds=20, halves=20, seconds=600, scale_seconds=1_800, memory=16)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with the interpreter that runs it."""
+
+    name: str
+    tool: Tool
+    python: str
+
+
+def job(method: Method, folders: list[Path], work: Path, label: str, **limits: object) -> dict:
+    """Run an adapter on some logs in a process of its own, and return its record."""
+    stem = f"{method.tool.adapter}-{method.tool.methods[method.name]}-{method.tool.environment}-{label}"
+    paths = [work / "jobs" / f"{stem}.{end}" for end in ("job.json", "result.json", "err.txt")]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    kept = finished(paths[1])
+    if limits.pop("resume") and kept:
+        return kept
+    paths[1].unlink(missing_ok=True)
+    warm = str(work / "logs" / "capabilities" / "plain")
+    text = {
+        "method": method.name,
+        "logs": [str(folder) for folder in folders],
+        "warm": warm,
+        "result": str(paths[1]),
+    }
+    memory = limits.pop("memory")
+    paths[0].write_text(json.dumps({**text, **limits}), encoding="utf-8")
+
+    def limit_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(memory * 1e9),) * 2)
+
+    with paths[2].open("w", encoding="utf-8") as errors:
+        command = [method.python, str(ADAPTERS / f"{method.tool.adapter}.py"), str(paths[0])]
+        done = subprocess.run(command, stderr=errors, stdout=errors, check=False, preexec_fn=limit_memory)
+    found = json.loads(paths[1].read_text(encoding="utf-8")) if paths[1].exists() else {"logs": []}
+    if done.returncode:
+        last = (
+            paths[2].read_text(encoding="utf-8").strip().splitlines() or [f"exit code {done.returncode}"]
+        )[-1]
+        found["error"] = last[:200]
+    paths[1].write_text(json.dumps({**found, "finished": True}, indent=1) + "\n", encoding="utf-8")
+    sys.stderr.write(f"{method.name}, {label}: {found.get('error', 'done')}\n")
+    return found
+
+
+def finished(path: Path) -> dict | None:
+    """Return the record of a job that ended, with or without errors."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found if found.get("finished") else None
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def draw(plan: Plan, work: Path) -> dict[str, list[Path]]:
+    """Draw the simulated logs that are not there yet; folders of each world."""
+    names = dict.fromkeys(plan.worlds({**peer_logs.WORLDS, **peer_logs.BY_ROWS}), plan.seeds)
+    names |= dict.fromkeys(plan.worlds({**peer_logs.BY_TASKS, **peer_logs.SCALE}), 1)
+    folders: dict[str, list[Path]] = {}
+    for name, count in names.items():
+        folders[name] = [work / "logs" / f"{name}-{seed}" for seed in range(count)]
+        for seed, folder in enumerate(folders[name]):
+            if not (folder / "truth.npz").exists():
+                peer_logs.simulate(name, seed, folder)
+    peer_logs.capability_logs(work / "logs" / "capabilities")
+    return folders
+
+
+def cut(plan: Plan, work: Path, data: Path | None) -> tuple[dict, dict[str, list[Path]]]:
+    """Cut the real logs into halves; studies and folders of each."""
+    if data is None:
+        return {}, {}
+    chosen = QUICK_STUDIES if plan.quick else tuple(peer_logs.STUDIES)
+    studies = {name: peer_logs.STUDIES[name](data) for name in chosen}
+    folders = {name: [work / "logs" / f"{name}-{half}" for half in range(plan.halves)] for name in studies}
+    for name, study in studies.items():
+        for half, folder in enumerate(folders[name]):
+            peer_logs.half_folder(study, half, folder)
+    return studies, folders
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def values(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]], studies: dict) -> dict:
+    """Run a method on all logs of values, and judge it."""
+    places = [folder for name in folders for folder in folders[name]]
+    found = job(method, places, work, "values", capabilities=str(work / "logs" / "capabilities"),
+                limit=plan.seconds, memory=plan.memory, resume=plan.resume)  # fmt: skip
+    result: dict = {"capabilities": found.get("capabilities"), "error": found.get("error"), "worlds": {}}
+    by_folder = {entry["folder"]: entry for entry in found["logs"]}
+    for name, own in folders.items():
+        entries = [by_folder.get(str(folder)) for folder in own]
+        missing = next((entry for entry in entries if entry is None or "error" in entry), None)
+        if missing or None in entries:
+            error = (missing or {}).get("error") or found.get("error") or "not reached"
+            result["worlds"][name] = {"error": error}
+        elif name in studies:
+            result["worlds"][name] = real_result(studies[name], entries)
+        else:
+            result["worlds"][name] = simulated_result(entries)
+    return result
+
+
+def costs(entries: list) -> dict:
+    middle = sorted(entries, key=lambda entry: entry["fit_seconds"])[len(entries) // 2]
+    return {
+        name: middle[name]
+        for name in ("rows", "requests", "fit_seconds", "decide_seconds", "peak_mb", "eligible")
+    }
+
+
+def simulated_result(entries: list) -> dict:
+    scores = [judge.score_folder(Path(entry["folder"]), entry["chosen"]) for entry in entries]
+    return {**costs(entries), "scores": [asdict(score) for score in scores]}
+
+
+def real_result(study: object, entries: list) -> dict:
+    pairs = []
+    for half, entry in enumerate(entries):
+        chosen = judge.pq.read_table(Path(entry["folder"]) / entry["chosen"])["action"].to_numpy(
+            zero_copy_only=False
+        )
+        pairs.append(judge.half_gain(study, half, chosen))
+    return {
+        **costs(entries),
+        "gains": [gain for gain, _ in pairs],
+        "replaced": sum(lost for _, lost in pairs) / len(pairs),
+    }
+
+
+def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]) -> dict:
+    """Run a method on logs of growing size, a process each, until one fails."""
+    results: dict = {}
+    failed = False
+    for name, (folder,) in folders.items():
+        if failed:
+            results[name] = {"error": "not tried: a smaller log failed"}
+            continue
+        found = job(
+            method, [folder], work, name, limit=plan.scale_seconds, memory=plan.memory, resume=plan.resume
+        )
+        entry = found["logs"][0] if found["logs"] else {"error": found.get("error", "no result")}
+        failed = "error" in entry
+        results[name] = {"error": entry["error"]} if failed else simulated_result([entry])
+    return results
+
+
+def setup(chosen: list[str] | None, work: Path) -> tuple[list[Method], dict]:
+    """Make the environments; methods that can run, and what each tool is."""
+    methods, tools = [], {}
+    for name, tool in TOOLS.items():
+        mine = [method for method in tool.methods if not chosen or method in chosen]
+        if not mine:
+            continue
+        python, error = sys.executable, r_with_lme4() if name == "lme4" else None
+        if tool.environment:
+            made = environment(tool.environment, work / "environments")
+            python, error = str(made.python), made.error
+        tools[name] = {"methods": mine, "error": error}
+        if error is None:
+            measured = installed(Path(python), tool.distribution, tool.module) if tool.distribution else {}
+            tools[name] |= measured
+            methods += [Method(method, tool, python) for method in mine]
+        sys.stderr.write(f"{name}: {error or 'there'}\n")
+    return methods, tools
+
+
+def estimators(python: str) -> dict:
+    """Compare estimates with those of sb-obp by ``benchmarks/off_policy.py``."""
+    program = HERE.parent / "off_policy.py"
+    command = [sys.executable, str(program), "--peer", python, "--rows", "1000000", "--tasks", "10000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+    return record.read("off_policy")["results"]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers")
+    parser.add_argument("--data", type=Path, default=os.environ.get("HIEROPO_DATA"))
+    parser.add_argument("--processes", type=int, default=2)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run everything and write the results."""
+    given, load = arguments(), os.getloadavg()
+    plan, work = replace(QUICK if given.quick else FULL, resume=given.resume), given.work.resolve()
+    methods, tools = setup(given.methods, work)
+    drawn = draw(plan, work)
+    studies, halves = cut(plan, work, given.data and Path(given.data))
+    sizes = {
+        name: drawn.pop(name) for name in list(drawn) if name in peer_logs.BY_TASKS or name in peer_logs.SCALE
+    }
+    with ThreadPoolExecutor(given.processes) as pool:
+        judged = {
+            method.name: pool.submit(values, method, plan, work, {**drawn, **halves}, studies)
+            for method in methods
+        }
+        large = {method.name: pool.submit(scale, method, plan, work, sizes) for method in methods}
+        results = {name: {**judged[name].result(), "scale": large[name].result()} for name in judged}
+    for method in methods:
+        results[method.name]["lines"] = user_lines(method.tool.adapter, method.tool.methods[method.name])
+    obp = next((method.python for method in methods if method.tool.environment == "sb-obp"), None)
+    record.write("peers", {
+        "plan": asdict(plan), "ours": OURS, "tools": tools, "methods": results,
+        "studies": {name: len(study.reward) for name, study in studies.items()},
+        "estimators": estimators(obp) if obp else {"error": "sb-obp is not installed"},
+    }, load=load)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

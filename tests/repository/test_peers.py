@@ -1,0 +1,205 @@
+"""The comparison with other tools: its arithmetic, and the contract of adapters on a tiny log; no peer is installed."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Load = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def load() -> Iterator[Load]:
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in ("experiments", "benchmarks", "benchmarks/peers", "benchmarks/peers/adapters"):
+            patch.syspath_prepend(ROOT / folder)
+        yield importlib.import_module
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+
+
+def test_gain_best_and_harm_of_choices(load: Load) -> None:
+    truth = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
+    score = load("judge").simulated_score(
+        np.array([0, 1, 1]), truth, np.array([0.5, 0.5]), np.array([0.25, 0.25, 0.5]), np.array([0, 1, 2])
+    )
+    assert score.gain == pytest.approx(0.25 * 0.5 - 0.25 * 0.5 + 0.5 * 2)
+    assert score.best == pytest.approx(0.25 * 0.5 + 0.25 * 0.5 + 0.5 * 2)
+    assert score.harmed == pytest.approx(1 / 3)
+
+
+def test_incumbent_is_zero_and_oracle_a_hundred_percent(load: Load) -> None:
+    best = np.array([1.0, 2.0, 3.0])
+    assert load("judge").percent(best, best) == (pytest.approx(100), pytest.approx(0))
+    assert load("judge").percent(0 * best, best) == (0, 0)
+    assert load("judge").percent(0 * best, 0 * best) == (None, None)  # no action has an effect
+
+
+def test_errors_of_values_and_leads_are_those_of_repeated_draws(load: Load) -> None:
+    rng = np.random.default_rng(0)
+    best = rng.uniform(1, 2, (2_000, 20))
+    gain = 0.5 * best + 0.1 * rng.standard_normal(best.shape)
+    other = gain - 0.05 + 0.02 * rng.standard_normal(best.shape)
+    values = np.array([load("judge").percent(*pair) for pair in zip(gain, best, strict=True)])
+    leads = np.array([load("judge").lead(*three) for three in zip(gain, other, best, strict=True)])
+    for found in (values, leads):
+        assert found[:, 1].mean() == pytest.approx(found[:, 0].std(), rel=0.06)
+    assert leads[:, 0].mean() == pytest.approx(100 * 0.05 / 1.5, rel=0.02)
+
+
+def test_slope_of_a_power(load: Load) -> None:
+    sizes = np.array([10, 100, 1000])
+    assert load("judge").slope(sizes, 3 * sizes**1.5) == pytest.approx(1.5)
+    assert load("judge").slope(sizes[:1], sizes[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("lead", "error", "words"),
+    [(-2.0, 1.0, "**below**"), (-1.0, 1.0, "within one error"), (2.0, 1.0, "first")],
+)
+def test_verdict_compares_with_one_standard_error(load: Load, lead: float, error: float, words: str) -> None:
+    assert load("render").verdict(lead, error) == words
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+
+class Best:
+    """The best mean of the log, for all."""
+
+    def fit(self, log: Any) -> None:
+        if np.isnan(log.x).any():
+            raise ValueError("NaN in x")
+        self.means = [log.reward[log.action == action].mean() for action in log.actions.tolist()]
+
+    def scores(self, requests: Any) -> np.ndarray:
+        return np.tile(self.means, (len(requests.task), 1))
+
+    def choose(self, requests: Any) -> np.ndarray:
+        return requests.actions[self.scores(requests).argmax(axis=1)]
+
+
+class Slow(Best):
+    def fit(self, log: Any) -> None:
+        super().fit(log)
+        while True:
+            pass
+
+
+def job(load: Load, folder: Path, method: str, **more: Any) -> dict[str, Any]:
+    path = folder / "job.json"
+    result = folder / "result.json"
+    path.write_text(json.dumps({"method": method, "result": str(result), **more}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["adapter", str(path)])
+        load("contract").run({"best": Best, "slow": Slow})
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def tiny(load: Load, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("peers")
+    load("peer_logs").simulate("tasks-10", 0, folder / "tasks-10-0")
+    load("peer_logs").capability_logs(folder / "capabilities")
+    return folder
+
+
+def test_a_log_is_learned_and_judged(load: Load, tiny: Path) -> None:
+    found = job(load, tiny, "best", logs=[str(tiny / "tasks-10-0")], limit=60)
+    (entry,) = found["logs"]
+    assert entry["rows"] == 1_000
+    assert entry["peak_mb"] > 0
+    score = load("judge").score_folder(Path(entry["folder"]), entry["chosen"])
+    actions = pq.read_table(Path(entry["folder"]) / entry["chosen"])["action"].to_numpy()
+    with np.load(tiny / "tasks-10-0" / "truth.npz") as truth:
+        one = truth["truth"][:, actions[0]] - truth["truth"] @ truth["shares"]
+        assert score.gain == pytest.approx(truth["weight"] @ one)
+        assert truth["weight"].sum() == pytest.approx(1)
+    assert score.gain <= score.best
+
+
+def test_a_limit_of_cpu_seconds_ends_a_log_and_leaves_out_its_world(load: Load, tiny: Path) -> None:
+    logs = [str(tiny / "tasks-10-0")] * 2
+    found = job(load, tiny, "slow", logs=logs, limit=0.1)
+    assert [entry["error"] for entry in found["logs"]] == ["more than 0.1 CPU s"]
+
+
+def test_abilities_are_answers_of_trials(load: Load, tiny: Path) -> None:
+    found = job(load, tiny, "best", logs=[], capabilities=str(tiny / "capabilities"), limit=60)[
+        "capabilities"
+    ]
+    assert found == {
+        "interval of a task": "no",
+        "task without rows": "yes",
+        "eligible actions": "by hand, from scores",
+        "save and load without pickle": "no",
+        "NaN in a context": "error: ValueError: NaN in x",
+        "log without propensities": "yes",
+        "actions as text": "yes",
+    }
+
+
+def test_actions_without_a_chance_are_left_out(load: Load) -> None:
+    contract, method = load("contract"), Best()
+    method.means = [1.0, 2.0, 3.0]
+    requests = contract.Log(
+        pa.table({}), (), np.array(["a", "b", "c"]), np.arange(2), np.empty((2, 0)),
+        eligible=np.array([[True, True, False], [True, False, True]]),
+    )  # fmt: skip
+    actions, way = contract.chosen(method, requests)
+    assert actions.tolist() == ["b", "c"]
+    assert way == "by scores"
+
+
+def test_a_new_task_has_no_columns_of_its_own(load: Load) -> None:
+    by_hand = load("by_hand")
+    tasks = by_hand.Coded(np.array([7, 3, 7]))
+    code = tasks.codes(np.array([3, 7, 5, 9]))
+    assert code.tolist() == [0, 1, -1, -1]
+    phi = np.arange(8.0).reshape(4, 2) + 1
+    columns = by_hand.wide(phi, code, 2).toarray()
+    assert np.array_equal(columns[:, :2], phi)
+    assert np.array_equal(columns[0, 2:], [1, 2, 0, 0])
+    assert np.array_equal(columns[1, 2:], [0, 0, 3, 4])
+    assert not columns[2:, 2:].any()
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_user_code_follow_names_and_leave_docstrings_out(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "with_x.py").write_text(
+        '"""Head."""\n\nK = 3\nUNUSED = 4\n\ndef helper(a):\n    """Doc."""\n    return K + a  # remark\n\n'
+        "class A:\n    # remark\n    def fit(self):\n        if K:\n            helper(1)\n"
+    )
+    (tmp_path / "by_hand.py").write_text("def other():\n    return 1\n")
+    assert load("methods").user_lines("with_x", "A", tmp_path) == 1 + 2 + 4
+
+
+def test_every_method_has_its_adapter_class_and_pinned_requirements(load: Load) -> None:
+    methods = load("methods")
+    for tool in methods.TOOLS.values():
+        known = methods.definitions(methods.ADAPTERS / f"{tool.adapter}.py")
+        assert set(tool.methods.values()) <= set(known)
+        if tool.environment:
+            text = (methods.ADAPTERS.parent / "requirements" / f"{tool.environment}.txt").read_text()
+            assert all("==" in line for line in text.splitlines())
+
+
+def test_a_record_holds_versions_processor_and_load(load: Load, tmp_path: Path) -> None:
+    record = load("record")
+    record.write("x", {"a": 1}, load=(1.0, 2.0, 3.0), folder=tmp_path)
+    found = record.read("x", folder=tmp_path)
+    assert found["results"] == {"a": 1}
+    assert found["load"]["start"] == [1.0, 2.0, 3.0]
+    assert {"python", "hieropo", "numpy"} <= set(found["versions"])
+    assert found["processor"]["count"] >= 1
