@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from command_line import called
 
 from hieropo import HierOPO, LogMoments, examine, load_learner, load_policy
 from hieropo.decisions.deciding import decide
@@ -263,12 +264,9 @@ def test_the_command_line_is_as_loud(tmp_path):
     cases = {"profit": NAN, "p": 0.0, "age": math.inf, "store": None, "offer": None}
     for column, value in cases.items():
         pq.write_table(pa.table(log(**{column: at(17, value)})), tmp_path / "log.parquet")
-        program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
         words = ["fit", "log.parquet", "-o", "p", "--pscore", "p", "--context", "age"]
-        done = subprocess.run(
-            [*program, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
-        )
-        assert (done.returncode, done.stdout) == (1, ""), done.stdout
+        done = called(*words, folder=tmp_path)
+        assert (done.exit_code, done.stdout) == (1, ""), done.stdout
         assert f"Column {column!r}, row 17: " in done.stderr
         assert not (tmp_path / "p").exists()
 
