@@ -5,8 +5,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -259,7 +257,6 @@ def test_a_saved_policy_that_changed_is_refused(fitted, tmp_path):
         shutil.rmtree(copy)
 
 
-@pytest.mark.slow
 def test_the_command_line_is_as_loud(tmp_path):
     cases = {"profit": NAN, "p": 0.0, "age": math.inf, "store": None, "offer": None}
     for column, value in cases.items():
@@ -433,12 +430,8 @@ class TestRequestsOfWhichNoneIsKnown:
                 call()
             texts.update(str(each.message) for each in caught)
         command = ["decide", place, tmp_path / "requests.parquet", "-o", tmp_path / "out.parquet", "--json"]
-        done = subprocess.run(
-            [sys.executable, "-c", "from hieropo.cli import main; main()", *map(str, command)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = called(*command)
+        assert done.exit_code == 0, done.output
         texts.update(json.loads(done.stdout)["warnings"])
         (text,) = texts  # the same from Python and on the command line
         assert re.search(said.replace("(", r"\(").replace(")", r"\)"), text)
