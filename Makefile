@@ -11,6 +11,7 @@ DEV := $(VENV)/.installed-dev
 PLOTS := $(VENV)/.installed-plots
 DOCS := $(VENV)/.installed-docs
 BROWSER := $(VENV)/.installed-browser
+TYPES := $(VENV)/.installed-types
 
 # Bytecode of sources and tests is kept, also where the environment asks for none: hundreds of tests start a process.
 KEPT := PYTHONDONTWRITEBYTECODE=
@@ -67,13 +68,13 @@ lint: $(DEV)  ## ruff: rules and format
 types: $(DEV)  ## mypy
 	$(BIN)/mypy
 
-# pyright looks for an installed package: it gets an environment with a copy, beside the libraries of this one.
-public-types: $(DEV)  ## the completeness of the public types, by pyright (needs Node.js)
+# The checker looks for an installed package: it gets an environment with a copy, beside the libraries of this one.
+public-types: $(TYPES)  ## the completeness of the public types, by basedpyright
 	rm -rf build/types && $(BIN)/python -m venv --without-pip build/types
 	site=$$(echo build/types/lib/python*/site-packages) && $(PIP) install -q --no-deps --target $$site . && \
 	    $(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$site/libraries.pth
-	cd build/types && PATH="$$PWD/bin:$$PATH" VIRTUAL_ENV="$$PWD" \
-	    npm exec --yes -- pyright --verifytypes hieropo --ignoreexternal
+	PATH="$$PWD/build/types/bin:$$PATH" VIRTUAL_ENV="$$PWD/build/types" \
+	    $(BIN)/basedpyright --verifytypes hieropo --ignoreexternal > build/types/report.txt || { cat build/types/report.txt; exit 1; }
 
 contracts: $(DEV)  ## the import contracts of ARCHITECTURE.md
 	$(BIN)/lint-imports
@@ -153,4 +154,8 @@ $(DEV): $(INPUTS) | $(BIN)/python
 
 $(BROWSER): $(INPUTS) | $(BIN)/python
 	$(PIP) install -q -c constraints.txt -e '.[dev,browser]'
+	@touch $(RUN) $(PLOTS) $(DEV) $@
+
+$(TYPES): $(INPUTS) | $(BIN)/python
+	$(PIP) install -q -c constraints.txt -e '.[dev,types]'
 	@touch $(RUN) $(PLOTS) $(DEV) $@

@@ -3,6 +3,6 @@
 from importlib.util import find_spec
 
 _LIBRARIES = ("msgspec", "prometheus_client", "starlette", "uvicorn")
-collect_ignore_glob = ["src/hieropo/cli/mlflow_model.py"]
+collect_ignore_glob = ["src/hieropo/cli/_mlflow_model.py"]
 if not all(map(find_spec, _LIBRARIES)):
     collect_ignore_glob.append("src/hieropo/serve/*.py")

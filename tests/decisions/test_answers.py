@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from command_line import answers
+from command_line import answers, called
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -333,15 +333,13 @@ def test_standard_input_and_output(learner: HierOPO, tmp_path: Path) -> None:
         assert "Standard output holds 3 decisions for 3 requests." in done.stderr.decode()
 
 
-@pytest.mark.slow
 def test_strict_and_lenient_on_the_command_line(learner: HierOPO, tmp_path: Path) -> None:
     learner.save(tmp_path / "policy")
     rows = "visit,store,price,region\nv0,1,0.5,north\nv1,2,,north\nv2,99,0.1,south\n"
     (tmp_path / "r.csv").write_text(rows)
     words = ("decide", tmp_path / "policy", tmp_path / "r.csv", "-o", tmp_path / "d.csv", "--all-eligible")
-    done = subprocess.run(
-        [sys.executable, "-m", "hieropo", *map(str, words)], capture_output=True, text=True, check=True
-    )
+    done = called(*words)
+    assert done.exit_code == 0, done.output
     assert "holds 2 decisions for 3 requests" in done.stdout
     assert "Requests without an action: 1" in done.stdout
     assert "1 with a missing value in 'price' (first in row 1)" in done.stderr

@@ -5,8 +5,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from command_line import called
 
 from hieropo import HierOPO, LogMoments, examine, load_learner, load_policy
 from hieropo.decisions.deciding import decide
@@ -258,17 +257,13 @@ def test_a_saved_policy_that_changed_is_refused(fitted, tmp_path):
         shutil.rmtree(copy)
 
 
-@pytest.mark.slow
 def test_the_command_line_is_as_loud(tmp_path):
     cases = {"profit": NAN, "p": 0.0, "age": math.inf, "store": None, "offer": None}
     for column, value in cases.items():
         pq.write_table(pa.table(log(**{column: at(17, value)})), tmp_path / "log.parquet")
-        program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
         words = ["fit", "log.parquet", "-o", "p", "--pscore", "p", "--context", "age"]
-        done = subprocess.run(
-            [*program, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
-        )
-        assert (done.returncode, done.stdout) == (1, ""), done.stdout
+        done = called(*words, folder=tmp_path)
+        assert (done.exit_code, done.stdout) == (1, ""), done.stdout
         assert f"Column {column!r}, row 17: " in done.stderr
         assert not (tmp_path / "p").exists()
 
@@ -435,12 +430,8 @@ class TestRequestsOfWhichNoneIsKnown:
                 call()
             texts.update(str(each.message) for each in caught)
         command = ["decide", place, tmp_path / "requests.parquet", "-o", tmp_path / "out.parquet", "--json"]
-        done = subprocess.run(
-            [sys.executable, "-c", "from hieropo.cli import main; main()", *map(str, command)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = called(*command)
+        assert done.exit_code == 0, done.output
         texts.update(json.loads(done.stdout)["warnings"])
         (text,) = texts  # the same from Python and on the command line
         assert re.search(said.replace("(", r"\(").replace(")", r"\)"), text)

@@ -3,8 +3,6 @@
 import csv
 import datetime as dt
 import json
-import subprocess
-import sys
 from collections import Counter
 from decimal import Decimal
 from uuid import UUID
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from command_line import called
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -476,9 +475,8 @@ def test_the_command_line_counts_lists_and_says_so(broken, tmp_path):
 
 
 def command(*words):
-    program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
-    done = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+    done = called(*words)
+    return done.exit_code, done.stdout, done.stderr
 
 
 def test_text_and_lists_of_views_as_polars_makes_them_are_set_aside_and_looked_at():

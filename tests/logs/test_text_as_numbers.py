@@ -1,8 +1,6 @@
 """Text in a column that is named as numbers: refused by place and value, or set aside row by row."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -11,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from command_line import called
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -241,17 +240,14 @@ def test_the_command_line_does_so_too(tmp_path):
     as_csv(tmp_path, rows())
 
     def hieropo(*words):
-        program = [sys.executable, "-c", "from hieropo.cli import main; main(prog_name='hieropo')"]
-        return subprocess.run(
-            [*program, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
-        )
+        return called(*words, folder=tmp_path)
 
     named = ["--task", "store", "--action", "offer", "--reward", "profit", "--context", "age"]
     strict = hieropo("fit", "log.csv", "-o", "p", *named)
-    assert strict.returncode == 1
+    assert strict.exit_code == 1
     assert "Line 9 of 'log.csv': 'n/a?' is not a number" in strict.stderr
     lenient = hieropo("fit", "log.csv", "-o", "p", *named, "--lenient", "--json")
     assert json.loads(lenient.stdout)["rejected"]["rows"] == 4
-    assert hieropo("evaluate", "p", "log.csv", "--lenient").returncode == 0
-    assert hieropo("moments", "log.csv", "-o", "m", *named, "--lenient").returncode == 0
-    assert hieropo("doctor", "log.csv", *named).returncode == 1
+    assert hieropo("evaluate", "p", "log.csv", "--lenient").exit_code == 0
+    assert hieropo("moments", "log.csv", "-o", "m", *named, "--lenient").exit_code == 0
+    assert hieropo("doctor", "log.csv", *named).exit_code == 1

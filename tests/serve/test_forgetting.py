@@ -71,6 +71,15 @@ def test_no_byte_of_an_id_and_no_bit_of_its_rows_is_left(
         service.start("seal")
         service.wait()
         feed(service, range(300, 320), without=without)  # still open
+        if label == "saw":  # bytes of ids can be seen where there are any
+            places = {
+                Path(path).relative_to(service.state.path).parts[0]
+                for path in files_with(service.state.path, name)
+            }
+            assert places >= (
+                {"versions", "moments", "base", "journal.sqlite-wal"} if kind == "task" else {"log"}
+            )
+            assert files_with(plain_files(service, tmp_path / "before"), name)
         forget(service, kind, name)
         tables[label] = (
             service.engine.policy.table.means.tobytes(), service.engine.policy.table.covs.tobytes(),
@@ -85,6 +94,27 @@ def test_no_byte_of_an_id_and_no_bit_of_its_rows_is_left(
         service.close()
         assert files_with(tmp_path / "saw", name) == []
     assert tables["saw"] == tables["never"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("task", GONE), ("subject", SUBJECT)])
+def test_no_hash_of_a_forgotten_decision_or_reward_is_left(
+    text_policy: Path, tmp_path: Path, kind: str, name: str
+) -> None:
+    hashes = {}
+    for label, without in (("saw", None), ("never", name)):
+        settings = Settings(window=1.0, swap="always", exploration="none", keep_answers=0)
+        service = Service(tmp_path / label, settings, policy=text_policy, seed=0)
+        feed(service, range(40), without=without)
+        wait_for_windows(service)
+        service.start("seal")
+        service.wait()
+        if label == "saw":
+            forget(service, kind, name)
+        query = "SELECT hash FROM spent ORDER BY hash"
+        hashes[label] = service.journal.run(lambda connection: connection.execute(query).fetchall())  # noqa: B023
+        service.close()
+    assert hashes["never"]
+    assert hashes["saw"] == hashes["never"]
 
 
 def test_without_purge_versions_are_retired_and_cannot_act(text_policy: Path, tmp_path: Path) -> None:

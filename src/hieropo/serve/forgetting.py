@@ -57,7 +57,7 @@ def forget(state: State, kind: str, id: Any, *, purge: bool) -> str:  # noqa: A0
         Remove the versions that learned from the rows, too. Without it they are retired, and still hold the id.
     """
     mask = is_of(state.columns, kind, id)
-    gone: list[str] = []
+    gone: list[tuple[str, str]] = []
     rewritten: dict[int, Segment] = {}
     for segment in state.manifest.segments:
         replaced, ids = _without(state, segment, mask)
@@ -74,8 +74,9 @@ def forget(state: State, kind: str, id: Any, *, purge: bool) -> str:  # noqa: A0
         _replace(state, rewritten, task if in_base else None, stale)
     reason = _relearn(state, purge=purge) if state.manifest.stale else ""
     _remove(state, old - state.manifest.names())
+    sealed = sum(of == "d" for of, _ in gone)
     return (
-        f"{len(gone):,} sealed and {in_journal:,} open decisions removed, {len(rewritten):,} segments written again."
+        f"{sealed:,} sealed and {in_journal:,} open decisions removed, {len(rewritten):,} segments written again."
         f"{reason}"
     )
 
@@ -113,9 +114,13 @@ def _remove(state: State, names: set[str]) -> None:
 
 def _without(
     state: State, segment: Segment, mask: Callable[[pa.Table], Any]
-) -> tuple[Segment | None, list[str]]:
-    """Return a segment written again without some rows, with their decision ids; None where it has none of them."""
-    tables, gone = {}, []
+) -> tuple[Segment | None, list[tuple[str, str]]]:
+    """Return a segment written again without some rows; None where it has none of them.
+
+    With it go the pairs ("d", id) of the decisions that are gone, and ("r", id) of their rewards.
+    """
+    tables: dict[str, pa.Table] = {}
+    gone: list[str] = []
     for folder in ("log", "others"):
         if segment.path(folder) is None:
             tables[folder] = state.columns.schema().empty_table()
@@ -127,14 +132,19 @@ def _without(
     if not gone:
         return None, []
     rewards = read_rows(state.path, [segment], "rewards", state.columns)
-    left = pc.invert(pc.is_in(rewards.column("decision_id"), pa.array(gone, pa.string())))
+    taken = pc.is_in(rewards.column("decision_id"), pa.array(gone, pa.string()))
+    reward_ids = rewards.column("reward_id").filter(taken).to_pylist()
     edited = msgspec.structs.replace(segment, edition=segment.edition + 1, moments="", files={})
-    edited = with_files(state.path, edited, tables["log"], tables["others"], rewards.filter(left))
-    return state.with_moments(edited), gone
+    edited = with_files(state.path, edited, tables["log"], tables["others"], rewards.filter(pc.invert(taken)))
+    ids = [("d", id_) for id_ in gone] + [("r", id_) for id_ in reward_ids]
+    return state.with_moments(edited), ids
 
 
-def _delete(kind: str, id: Any, sealed: list[str]) -> Callable[[sqlite3.Connection], int]:  # noqa: A002
-    """Return the operation that deletes a task's or a subject's decisions, rewards and hashes, and old jobs."""
+def _delete(kind: str, id: Any, sealed: list[tuple[str, str]]) -> Callable[[sqlite3.Connection], int]:  # noqa: A002
+    """Return the operation that deletes a task's or a subject's decisions, rewards and hashes, and old jobs.
+
+    ``sealed`` are ids of decisions and rewards in segments, of which the journal may hold hashes.
+    """
     task = list(id) if isinstance(id, tuple) else id
 
     def apply(connection: sqlite3.Connection) -> int:
@@ -152,7 +162,7 @@ def _delete(kind: str, id: Any, sealed: list[str]) -> Callable[[sqlite3.Connecti
         ]
         connection.executemany("DELETE FROM rewards WHERE decision = ?", [(seq,) for seq, _ in ids])
         connection.executemany("DELETE FROM decisions WHERE seq = ?", [(seq,) for seq, _ in ids])
-        hashes = [(hash_of("d", decision),) for decision in sealed] + [(hash_of("r", r),) for (r,) in rewards]
+        hashes = [(hash_of(*pair),) for pair in sealed] + [(hash_of("r", r),) for (r,) in rewards]
         connection.executemany("DELETE FROM spent WHERE hash = ?", hashes)
         connection.execute("DELETE FROM jobs WHERE state IN ('done', 'failed')")
         return open_

@@ -153,6 +153,10 @@ class DirectCycle:
 
     __slots__ = ("_body", "_protocol", "_start", "disconnected", "keep_alive", "response_complete", "waits")
 
+    response_complete: bool
+    disconnected: bool
+    waits: bool
+    keep_alive: bool
     message_event = _NoEvent
 
     def __init__(self, protocol: DirectProtocol) -> None:

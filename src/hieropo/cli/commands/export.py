@@ -52,7 +52,7 @@ def export_mlflow_command(directory: str, output: str, as_json: bool) -> None:  
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of types that MLflow would like in the model's code
         mlflow.pyfunc.save_model(
-            output, python_model=str(Path(__file__).parents[1] / "mlflow_model.py"), artifacts={"policy": directory},
+            output, python_model=str(Path(__file__).parents[1] / "_mlflow_model.py"), artifacts={"policy": directory},
             signature=infer_signature(requests, decisions), input_example=requests,
             pip_requirements=[f"hieropo=={__version__}", "pandas"],
         )  # fmt: skip
