@@ -58,6 +58,7 @@ peers: $(PLOTS) lme4  ## hieropo beside other tools on the same logs: docs/resul
 test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory public-types
 	$(MAKE) --no-print-directory contracts
 	$(MAKE) --no-print-directory pytest
 

@@ -1,6 +1,9 @@
 """Durable decisions a second of the service, beside a bare echo of the same framework, in the same run.
 
     python benchmarks/serve.py [--seconds 5] [--clients 32] [--tasks 1000] [--actions 10] [--contexts 9]
+    python benchmarks/serve.py --only swaps            # 100 changes of the version under load
+    python benchmarks/serve.py --only replay           # 100,000 events sent twice, and a start on them
+    python benchmarks/serve.py --only memory --tasks 1000000 --actions 3 --contexts 2 --seconds 600
 
 The server is one process, the clients are another, on loopback. Each client keeps one connection and waits for its
 answer. The clients are a bare asyncio program, so that they take as little of the processors as they can. CPU is that
@@ -12,11 +15,12 @@ import asyncio
 import json
 import multiprocessing
 import os
-import resource
 import socket
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ from hieropo.serve.running import prepared
 
 def policy(folder: Path, tasks: int, actions: int, contexts: int) -> Path:
     rng = np.random.default_rng(0)
-    rows = max(20 * tasks, 20_000)
+    rows = max(20 * min(tasks, 50_000), 2 * tasks, 20_000)
     columns = {f"x{c}": rng.normal(size=rows) for c in range(contexts)}
     action = rng.integers(actions, size=rows)
     reward = 0.1 * action + rng.normal(size=rows)
@@ -69,12 +73,17 @@ def served(kind: str, folder: Path, settings: Settings, listener: socket.socket,
         own.close()
 
         async def cpu(_: Request) -> Response:
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            return Response(f"{time.process_time()} {memory}")
+            return Response(f"{time.process_time()} {anonymous_kb()}")
 
         server.config.app.router.routes.append(Route("/cpu", cpu))
     ready.set()
     server.run(sockets=[listener])
+
+
+def anonymous_kb() -> int:
+    """Return the memory of this process beside mapped files (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0])
 
 
 def message(path: str, body: bytes) -> bytes:
@@ -132,26 +141,124 @@ def bodies(count: int, tasks: int, contexts: int, batch: int) -> list[bytes]:
     return [json.dumps([one() for _ in range(batch)] if batch > 1 else one()).encode() for _ in range(count)]
 
 
-def measured(kind: str, folder: Path, settings: Settings, given: argparse.Namespace) -> None:
+@contextmanager
+def running(kind: str, folder: Path, settings: Settings) -> Iterator[int]:
+    """Serve in another process, and give the port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     ready = multiprocessing.Event()
     process = multiprocessing.Process(target=served, args=(kind, folder, settings, listener, ready))
     process.start()
     ready.wait()
-    port = listener.getsockname()[1]
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        process.terminate()
+        process.join()
+
+
+def measured(kind: str, folder: Path, settings: Settings, given: argparse.Namespace) -> None:
     singles = bodies(2_000, given.tasks, given.contexts, 1)
     batches = bodies(10, given.tasks, given.contexts, given.batch)
-    asyncio.run(load(port, singles, "/v1/decide", given.clients, 1.0))
-    for name, raws, path, clients in (
-        ("decide", singles, "/v1/decide", given.clients), (f"batch of {given.batch}", batches, "/v1/decide:batch", 2),
-    ):  # fmt: skip
-        numbers = asyncio.run(load(port, raws, path, clients, given.seconds))
-        if path.endswith("batch"):
-            numbers["decisions a second"] = numbers["a second"] * given.batch
-        shown = "  ".join(f"{key} {value:,.1f}" for key, value in numbers.items())
-        print(f"{kind:22} {name:14} {clients:3} clients: {shown}", flush=True)
-    process.terminate()
-    process.join()
+    with running(kind, folder, settings) as port:
+        asyncio.run(load(port, singles, "/v1/decide", given.clients, 1.0))
+        for name, raws, path, clients in (
+            ("decide", singles, "/v1/decide", given.clients),
+            (f"batch of {given.batch}", batches, "/v1/decide:batch", 2),
+        ):
+            numbers = asyncio.run(load(port, raws, path, clients, given.seconds))
+            if path.endswith("batch"):
+                numbers["decisions a second"] = numbers["a second"] * given.batch
+                numbers["server CPU us a decision"] = numbers["server CPU us"] / given.batch
+            shown = "  ".join(f"{key} {value:,.1f}" for key, value in numbers.items())
+            print(f"{kind:22} {name:14} {clients:3} clients: {shown}", flush=True)
+
+
+def swaps(folder: Path, given: argparse.Namespace) -> None:
+    """Change the version 100 times under load."""
+    singles = bodies(2_000, given.tasks, given.contexts, 1)
+
+    async def post(port: int, path: str, body: bytes = b"{}") -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        status, _ = await asked(reader, writer, message(path, body))
+        writer.close()
+        return status
+
+    async def both(port: int) -> None:
+        await post(port, "/v1/policies", json.dumps({"path": str(folder / "policy")}).encode())
+        work = asyncio.create_task(load(port, singles, "/v1/decide", given.clients, given.seconds))
+        done = 0
+        while not work.done():
+            done += await post(port, f"/v1/policies/{1 + (done + 1) % 2}:activate") == 200
+            await asyncio.sleep(given.seconds / 150)
+        numbers = await work
+        print(
+            f"{done} swaps under load: " + "  ".join(f"{key} {value:,.1f}" for key, value in numbers.items())
+        )
+
+    with running("service", folder, Settings()) as port:
+        asyncio.run(both(port))
+
+
+def replay(folder: Path, given: argparse.Namespace) -> None:
+    """Send decisions twice, their rewards twice, and start again on them."""
+    decisions = [json.loads(raw) for raw in bodies(given.events // 1_000, given.tasks, given.contexts, 1_000)]
+    for number, batch in enumerate(decisions):
+        for row, one in enumerate(batch):
+            one["decision_id"] = f"event-{number}-{row}"
+    rewards = [
+        [{"reward_id": f"r{d['decision_id']}", "decision_id": d["decision_id"], "value": 1.0} for d in batch]
+        for batch in decisions
+    ]
+    raws = [json.dumps(batch).encode() for batch in decisions]
+    rewarding = [json.dumps(batch).encode() for batch in rewards]
+
+    async def send(port: int, path: str, parts: list[bytes]) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+        for part in parts:
+            status, body = await asked(reader, writer, message(path, part))
+            assert status == 200, body
+        writer.close()
+
+    with running("service", folder, Settings()) as port:
+        for name, path, parts in (
+            ("decided", "/v1/decide:batch", raws), ("decided again, from the record", "/v1/decide:batch", raws),
+            ("rewarded", "/v1/rewards", rewarding), ("rewarded again", "/v1/rewards", rewarding),
+        ):  # fmt: skip
+            before, start = asyncio.run(cpu_of(port)), time.perf_counter()
+            asyncio.run(send(port, path, parts))
+            took, cpu = time.perf_counter() - start, asyncio.run(cpu_of(port)) - before
+            print(
+                f"{given.events:,} events {name:32} {took:6.2f} s by the clock, {cpu:6.2f} s of the server's CPU",
+                flush=True,
+            )
+    start, cpu = time.perf_counter(), time.process_time()
+    Service(folder / "state", Settings()).close()
+    took, cpu = time.perf_counter() - start, time.process_time() - cpu
+    print(f"start on them {'':33} {took:6.2f} s by the clock, {cpu:6.2f} s of CPU")
+
+
+def memory(folder: Path, given: argparse.Namespace) -> None:
+    """Print the memory of the server in twenty parts of a load of all tasks."""
+    singles = bodies(50_000, given.tasks, given.contexts, 1)
+
+    async def kb(port: int) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, body = await asked(reader, writer, b"GET /cpu HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        writer.close()
+        return int(body.split()[1])
+
+    with running("service", folder, Settings()) as port:
+        total = 0.0
+        for part in range(20):
+            numbers = asyncio.run(load(port, singles, "/v1/decide", given.clients, given.seconds / 20))
+            total += numbers["a second"] * given.seconds / 20
+            mib = asyncio.run(kb(port)) / 1024
+            seconds = (part + 1) * given.seconds / 20
+            print(
+                f"{seconds:6.0f} s, {total:10,.0f} decisions: {mib:8.1f} MiB beside mapped files, "
+                f"failed {numbers['failed']:.0f}",
+                flush=True,
+            )
 
 
 def fsync_ms(folder: Path) -> float:
@@ -174,9 +281,8 @@ def main() -> None:
     parser.add_argument(
         "--folder", help="of the record; one in memory shows the processor time beyond the disk"
     )
-    parser.add_argument(
-        "--folder", help="of the record; one in memory shows the processor time beyond the disk"
-    )
+    parser.add_argument("--events", type=int, default=100_000, help="of --only replay")
+    parser.add_argument("--only", choices=["swaps", "replay", "memory"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
@@ -185,7 +291,11 @@ def main() -> None:
             f"{given.tasks:,} tasks, {given.actions} actions, {given.contexts + 1} coefficients each; ",
             end="",
         )
-        print(f"{os.cpu_count()} processors; a write and fdatasync of 4 kB takes {fsync_ms(folder):.2f} ms")
+        disk = f"a write and fdatasync of 4 kB takes {fsync_ms(folder):.2f} ms"
+        print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; {disk}", flush=True)
+        if given.only is not None:
+            {"swaps": swaps, "replay": replay, "memory": memory}[given.only](folder, given)
+            return
         measured("echo", folder, Settings(), given)
         for exploration in ("floor", "sampling"):
             measured(f"service, {exploration}", folder, Settings(exploration=exploration), given)

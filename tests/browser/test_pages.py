@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from hieropo import HierOPO, examine
 from hieropo.report import write_page
@@ -22,16 +21,6 @@ from hieropo.report import write_page
 SITE = Path(__file__).resolve().parents[2] / "site"
 PAGES = ("villages", "many", "examination", "explanation")
 MANY = 10_000
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium is not None, "No chromium is installed; `make browser` says how."
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,7 @@ def _by_lead(evaluation: Evaluation, rows: int, settings: Settings) -> Judgement
     if kinds:
         reason += (
             f" Predictive checks found the new rows at odds with the refreshed policy: {', '.join(kinds)}. `hieropo "
-            "evaluate` on the log says where; with checks = false such a policy is activated all the same."
+            "evaluate` on the log says where; with checks = false they stop no swap."
         )
     return Judgement(holds and not kinds, reason, evaluation)
 

@@ -111,11 +111,9 @@ def status_document(status: dict[str, Any]) -> Document:
         )
         for one in watched["actions"]
     )  # fmt: skip
-    versions = tuple(
-        (str(one["number"]), one["state"], one["created"], one["reason"])
-        for one in reversed(status["versions"])
+    notice = Notice(
+        "Not as predicted" if raised else "No alarm", " ".join(_alarms(status)), "bad" if raised else "good"
     )
-    notice = Notice("Alarm" if raised else "No alarm", " ".join(_alarms(status)), "bad" if raised else "good")
     evidence = Grid(
         ("Action", "Tasks", "Mean residual", "Evidence", "Check"), actions,
         f"The first reward of each task, standardised by its prediction; an alarm at evidence {watched['limit']:,.0f}",
@@ -126,9 +124,7 @@ def status_document(status: dict[str, Any]) -> Document:
             Section("rewards", "Do rewards come as predicted?", (notice, evidence)),
             Section("watch", "Decisions of the active version", (Items(tuple(_watched(status))),)),
             Section("record", "The record", (Items(tuple(_record(status))),)),
-            Section("versions", "Versions of the policy", (
-                Grid(("Version", "State", "Made", "Reason"), versions, "All versions, the newest first"),
-            )),
+            Section("versions", "Versions of the policy", (Items(tuple(reversed(_versions(status)))),)),
         ),
     )  # fmt: skip
 
