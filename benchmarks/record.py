@@ -62,3 +62,11 @@ def read(program: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     """Return the document of the last run of a program."""
     document: dict[str, Any] = json.loads((folder / f"{program}.json").read_text(encoding="utf-8"))
     return document
+
+
+def origin(document: dict[str, Any]) -> str:
+    """Return a sentence on a run: when, on which processor, under which load, with which versions."""
+    machine = document["processor"]
+    load = " to ".join(f"{numbers[0]:.1f}" for numbers in document["load"].values() if numbers)
+    names = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
+    return f"Made {document['made']} on {machine['count']} processors ({machine['model']}), load {load}, with {names}."

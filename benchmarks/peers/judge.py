@@ -82,10 +82,3 @@ def _gain(study: Study, held: Mask, chance: Array, codes: Array) -> float:
 def real_lead(ours: Array, theirs: Array) -> tuple[float, float]:
     """Return our held-out value less theirs over halves (J,), and the corrected error."""
     return float((ours - theirs).mean()), corrected_error(ours - theirs)
-
-
-def slope(sizes: Array, seconds: Array) -> float | None:
-    """Return the slope of log seconds in log sizes by least squares; None of fewer than two sizes."""
-    if len(sizes) < 2:
-        return None
-    return float(np.polyfit(np.log(sizes), np.log(np.maximum(seconds, 1e-4)), 1)[0])

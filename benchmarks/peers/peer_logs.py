@@ -27,11 +27,12 @@ INDEPENDENT = replace(CONTEXTS, action=0.5, level=0.0, interaction=0.5)
 
 @dataclass(frozen=True)
 class Simulated:
-    """A world, its words, and whether it is in the quick comparison."""
+    """A world, its words, whether it is in the quick comparison, and the number of its stream of random numbers."""
 
     words: str
     world: World
     quick: bool = True
+    number: int = -1
 
 
 def structured(tasks: int, rows: int) -> World:
@@ -55,22 +56,29 @@ WORLDS = {
         "binary, contexts, 50 tasks x 100 rows", replace(CONTEXTS, rows=100, reward="binary"), quick=False
     ),
 }  # fmt: skip
-# Value against rows a task, in the structured world; the points at 20 and 100 rows are in the table as well.
-BY_ROWS = {f"by-rows-{rows}": Simulated(f"{rows} rows a task", structured(50, rows), quick=rows <= 100)
-           for rows in (5, 20, 100, 300, 1_000)}  # fmt: skip
-# Time against tasks, 100 rows a task.
-BY_TASKS = {f"by-tasks-{tasks}": Simulated(f"{tasks:,} tasks", structured(tasks, 100), quick=tasks <= 10_000)
-            for tasks in (100, 1_000, 10_000, 100_000)}  # fmt: skip
-SCALE = {
-    "a-million-tasks": Simulated(
-        "1,000,000 tasks x 10 rows, no contexts", World("", 1_000_000, 10), quick=False
-    )
+WORLDS = {name: replace(world, number=number) for number, (name, world) in enumerate(WORLDS.items())}
+# Value against rows a task, in the structured world.
+BY_ROWS = {
+    "by-rows-5": Simulated("5 rows a task", structured(50, 5), number=13),
+    "structured-1000": replace(WORLDS["structured-1000"], words="20 rows a task"),
+    "structured-5000": replace(WORLDS["structured-5000"], words="100 rows a task"),
+    "by-rows-300": Simulated("300 rows a task", structured(50, 300), quick=False, number=16),
+    "by-rows-1000": Simulated("1,000 rows a task", structured(50, 1_000), quick=False, number=17),
 }
-ALL = {**WORLDS, **BY_ROWS, **BY_TASKS, **SCALE}
+# Time against tasks, 100 rows a task.
+BY_TASKS = {
+    f"by-tasks-{tasks}": Simulated(f"{tasks:,} tasks", structured(tasks, 100), tasks <= 10_000, number)
+    for number, tasks in enumerate((100, 1_000, 10_000, 100_000), 18)
+}
+MILLION = Simulated(
+    "1,000,000 tasks x 10 rows, no contexts", World("", 1_000_000, 10), quick=False, number=22
+)
+SCALE = {"a-million-tasks": MILLION}
+ALL = {**BY_ROWS, **WORLDS, **BY_TASKS, **SCALE}
 
 
 def write_folder(folder: Path, actions: list, context: list, train: pa.Table, requests: pa.Table) -> None:
-    """Write what a peer reads."""
+    """Write what a peer reads; the actions are sorted."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(train, folder / "train.parquet")
     pq.write_table(requests, folder / "requests.parquet")
@@ -89,7 +97,7 @@ def requests_of(log: Log, columns: int, rng: np.random.Generator) -> tuple:
 def simulate(name: str, seed: int, folder: Path) -> None:
     """Draw a log of a world, with requests and truth."""
     world = ALL[name].world
-    rng = np.random.default_rng([SEED, list(ALL).index(name), seed])
+    rng = np.random.default_rng([SEED, ALL[name].number, seed])
     log = drawn(world, rng)
     context = [f"x{j}" for j in range(world.columns)]
     task, x, weight = requests_of(log, world.columns, rng)
@@ -107,12 +115,12 @@ def half_folder(study: Study, half: int, folder: Path) -> None:
     rows = (
         study.rows(train).set_column(0, "task", task.filter(pa.array(train))).append_column("p", pa.array(p))
     )
-    eligible = pa.FixedSizeListArray.from_arrays(
-        pa.array((study.chance(held) > 0).ravel()), len(study.actions)
-    )
+    order = np.argsort(np.array(study.actions))
+    may = study.chance(held)[:, order] > 0
+    eligible = pa.FixedSizeListArray.from_arrays(pa.array(may.ravel()), order.size)
     requests = study.rows(held).drop_columns(["action", "reward"]).append_column("eligible", eligible)
     requests = requests.set_column(0, "task", task.filter(pa.array(held)))
-    write_folder(folder, list(study.actions), list(study.columns), rows, requests)
+    write_folder(folder, sorted(study.actions), list(study.columns), rows, requests)
 
 
 def studies(data: Path) -> dict:

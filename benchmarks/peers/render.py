@@ -256,6 +256,7 @@ def _digits(gap: float) -> str:
 
 def pictures(results: Results, folder: Path) -> None:
     """Draw value against rows a task, and CPU seconds against tasks."""
+    import growth
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -286,7 +287,7 @@ def pictures(results: Results, folder: Path) -> None:
                 if ours
                 else {"lw": 1, "ls": ("-", "--", ":")[number % 3]}
             )
-            steep = judge.slope(np.array(across), np.array(up)) if scale == "log" else None
+            steep = growth.slope(across, up) if scale == "log" else None
             label = name if steep is None else f"{name} (slope {steep:.2f})"
             if across:
                 axes.plot(across, up, marker="os^v"[number % 4], label=label, **style)
@@ -299,11 +300,19 @@ def pictures(results: Results, folder: Path) -> None:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
+def unreached(results: Results) -> list[str]:
+    """Methods that a run did not reach, or that have logs left."""
+    return [
+        name
+        for name, method in results["methods"].items()
+        if any(entry.get("error") in ("not run", "not reached") for entry in method["worlds"].values())
+        or any(entry.get("error") in ("not run", "no result") for entry in method["scale"].values())
+    ]
+
+
 def about(document: Results) -> str:
     """Head of the page: which run this is, of which versions, on which processor, under which load."""
-    plan, machine = document["results"]["plan"], document["processor"]
-    released = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
-    load = " to ".join(f"{numbers[0]:.1f}" for numbers in document["load"].values() if numbers)
+    plan = document["results"]["plan"]
     kind = (
         f"**This is the quick run (`QUICK=1 make peers`)**: {plan['seeds']} seeds, {plan['halves']} halves, at "
         f"most {plan['seconds']} CPU s for a log of values and {plan['scale_seconds']} for one of the scale; the full "
@@ -311,9 +320,12 @@ def about(document: Results) -> str:
         if plan["quick"]
         else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves."
     )
+    waiting = unreached(document["results"])
+    if waiting:
+        kind += f" It was stopped before all of these methods had all logs: {'; '.join(waiting)}."
     return (
-        f"{kind} Made {document['made']} by `benchmarks/peers/run.py`, rendered by `benchmarks/peers/render.py`, with "
-        f"{released}; {machine['count']} processors ({machine['model']}), load {load}. Not edited by hand.\n"
+        f"{kind} {record.origin(document)} Run by `benchmarks/peers/run.py`, rendered by `benchmarks/peers/render.py`, "
+        "not edited by hand.\n"
     )
 
 

