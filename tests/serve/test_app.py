@@ -66,6 +66,7 @@ def test_the_whole_way_over_http(policy: Path, tmp_path: Path) -> None:
         assert "one" not in metrics.split()
 
 
+@pytest.mark.slow
 def test_a_policy_is_taken_as_an_archive_and_checked_before_it_is_offered(
     policy: Path, text_policy: Path, tmp_path: Path
 ) -> None:

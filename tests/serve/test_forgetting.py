@@ -96,6 +96,7 @@ def test_no_byte_of_an_id_and_no_bit_of_its_rows_is_left(
     assert tables["saw"] == tables["never"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("task", GONE), ("subject", SUBJECT)])
 def test_no_hash_of_a_forgotten_decision_or_reward_is_left(
     text_policy: Path, tmp_path: Path, kind: str, name: str

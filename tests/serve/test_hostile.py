@@ -41,6 +41,7 @@ def test_bad_requests_do_not_harm_a_service(tmp_path: Path) -> None:
     assert found["wrong_keys"]["answers"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_decides_and_rewards(policy: Path, tmp_path: Path) -> None:
     def curl(path: str, body: Any = None, *options: str) -> Any:

@@ -38,6 +38,7 @@ def result_of(service: Service, kind: Any) -> str:
     return str(ended.result)
 
 
+@pytest.mark.slow
 def test_a_row_that_contradicts_its_group_is_told_and_stops_no_refresh(
     regional: Path, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_row_that_contradicts_its_group_is_told_and_stops_no_refresh(
     again.close()
 
 
+@pytest.mark.slow
 def test_unknown_tasks_and_levels_are_counted_and_shown(regional: Path, tmp_path: Path) -> None:
     service = Service(tmp_path / "state", Settings(window=10.0), policy=regional, seed=0)
     new = [request(30, task=70, region="east"), request(31, device="watch"), request(32, task=71)]
@@ -103,6 +105,7 @@ def test_unknown_tasks_and_levels_are_counted_and_shown(regional: Path, tmp_path
     assert CliRunner().invoke(main, ["status", str(service.state.path), "--html", inside]).exit_code != 0
 
 
+@pytest.mark.slow
 def test_a_sum_of_rewards_that_no_log_can_hold_is_left_out(policy: Path, tmp_path: Path) -> None:
     service = Service(tmp_path / "state", Settings(window=10.0, swap="always"), policy=policy, seed=0)
     decide = [DecideRequest(task=1, context={"age": 0.0}, decision_id=f"d{n}") for n in range(30)]
@@ -114,6 +117,7 @@ def test_a_sum_of_rewards_that_no_log_can_hold_is_left_out(policy: Path, tmp_pat
     service.close()
 
 
+@pytest.mark.slow
 def test_a_group_cannot_be_missing(regional: Path, tmp_path: Path) -> None:
     service = Service(tmp_path / "state", policy=regional, seed=0)
     with pytest.raises(InputError, match="'region' in the context is not a text"):
