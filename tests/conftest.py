@@ -10,6 +10,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+collect_ignore = ["schemathesis_hooks.py"]  # of a tool that the tests do not install
+
 fixed = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", fixed)
 settings.register_profile("quick", fixed, max_examples=10)

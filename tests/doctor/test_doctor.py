@@ -532,7 +532,7 @@ def test_roles_are_guessed_as_by_fit_and_the_guess_is_told() -> None:
     assert found.roles.to_dict() | {"context": []} == {
         "task": "store_id", "action": "action", "reward": "reward", "pscore": "propensity", "time": "timestamp",
         "weight": None, "precision": None, "sampling_weight": None, "context": [], "levels": [],
-        "metadata": [], "eligible": None,
+        "metadata": [], "eligible": None, "cluster": None,
     }  # fmt: skip
     assert len(found.guesses) == 5
     assert "Column 'store_id' is taken as the task, by its name." in str(found)

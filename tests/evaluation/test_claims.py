@@ -169,7 +169,7 @@ def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices()
     """By hand: the posterior of all rows, applied to what the policy of each fold does in the rows of that fold."""
     from hieropo.evaluation.comparisons.crossfit import cross_fit
     from hieropo.evaluation.entry import subject_of
-    from hieropo.evaluation.passes.first_pass import FOLDS, fold_moments, fold_of
+    from hieropo.evaluation.passes.first_pass import FOLDS, fold_moments, row_folds
     from hieropo.logs.opening import open_log
     from hieropo.logs.reading import read
 
@@ -182,7 +182,7 @@ def test_the_model_of_the_policies_that_are_judged_is_its_law_of_their_choices()
     parts = fold_moments(batches, subject.features, FOLDS, 2, per_action=True, offset=subject.moments.offset)
     fits = cross_fit(subject, parts, np.ones(4, dtype=np.int64))
     store, offer = table["store"].to_numpy(), table["offer"].to_numpy()
-    fold = fold_of(0, store.size, FOLDS, 2)
+    fold = row_folds(0, store.size, FOLDS, 2)
     index = np.empty(store.size, dtype=np.int64)
     for k, policy in enumerate(fits.policies):
         own = fold == k

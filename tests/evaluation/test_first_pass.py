@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo.errors import UnknownActionError
-from hieropo.evaluation.passes.first_pass import first_pass, fold_moments, fold_of, learned_from
+from hieropo.evaluation.passes.first_pass import first_pass, fold_moments, learned_from, row_folds
 from hieropo.evaluation.passes.judging import Contexts, FeatureSums, Predictions, add_by, judge
 from hieropo.features.maps import embedding, indicator, per_action
 from hieropo.logs.reading import read
@@ -74,12 +74,12 @@ def test_an_action_that_the_policy_does_not_know_is_named_with_its_row() -> None
 
 
 def test_folds_do_not_depend_on_batches_are_of_about_one_size_and_of_another_seed_are_others() -> None:
-    whole = fold_of(0, 100_000, 5, 3)
-    parts = np.concatenate([fold_of(start, 1000, 5, 3) for start in range(0, 100_000, 1000)])
+    whole = row_folds(0, 100_000, 5, 3)
+    parts = np.concatenate([row_folds(start, 1000, 5, 3) for start in range(0, 100_000, 1000)])
     assert np.array_equal(whole, parts)
     sizes = np.bincount(whole, minlength=5)
     assert np.abs(sizes - 20_000).max() < 5 * np.sqrt(100_000 * 0.16)
-    other = fold_of(0, 100_000, 5, 4)
+    other = row_folds(0, 100_000, 5, 4)
     assert abs(np.mean(whole == other) - 0.2) < 0.01
     together = np.bincount(5 * whole[:-1] + whole[1:], minlength=25)  # neighbours are independent
     assert np.abs(together - 4000).max() < 5 * np.sqrt(4000)
@@ -93,7 +93,7 @@ def test_the_folds_add_up_to_the_log(apart: bool) -> None:  # noqa: FBT001
     total = parts[0] + parts[1] + parts[2] + parts[3]  # type: ignore[operator]
     pairs = (total.dense(), whole.dense()) if apart else (total, whole)  # type: ignore[union-attr]
     assert pairs[0].allclose(pairs[1])
-    fold = fold_of(0, 400, 4, 0)
+    fold = row_folds(0, 400, 4, 0)
     counts = np.bincount(fold, columns["w"])
     np.testing.assert_allclose([part.n_rows for part in parts], counts, rtol=1e-12)
 

@@ -11,7 +11,7 @@ from hieropo import Evaluation, FlatOPO, HierOPO, HieropoWarning, LogMoments, Po
 from hieropo._utils.packed import unpack
 from hieropo.evaluation.comparisons.crossfit import Judge, cross_fit, without_actions
 from hieropo.evaluation.entry import subject_of
-from hieropo.evaluation.passes.first_pass import FOLDS, fold_moments, fold_of
+from hieropo.evaluation.passes.first_pass import FOLDS, fold_moments, row_folds
 from hieropo.logs.reading import read
 from hieropo.passes.identifiability import gram_blocks, sizes
 from hieropo.rows.batches import Roles
@@ -111,7 +111,7 @@ def test_policies_of_folds_are_those_of_a_log_without_the_action() -> None:
     counts = np.array([0, 0, 0, 1])
     found = cross_fit(subject_of(learner), parts, counts)
     assert found.missing == (3,)
-    fold = fold_of(0, ROWS, FOLDS, 0)
+    fold = row_folds(0, ROWS, FOLDS, 0)
     for k, policy in enumerate(found.policies):
         kept = (fold != k) & (log["offer"].to_numpy(zero_copy_only=False) != "z")
         alone = fitted(log.filter(pa.array(kept)), task_cov="diag")

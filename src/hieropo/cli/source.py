@@ -198,6 +198,11 @@ _ROLES = (
         help="Columns of numbers known of a task, the same in all its rows. With --algorithm hier only.",
     ),
     click.option(
+        "--cluster", metavar="COL",
+        help="Column of clusters: rows of one session, day, class or visit, whose rewards share a cause. Their "
+        "correlation is learned. With --algorithm hier only.",
+    ),
+    click.option(
         "--eligible", metavar="COL",
         help="Column with a list of the actions that could be taken. Checked, not used for the fit. Requests need the "
         "column too, and the policy chooses only from its lists.",

@@ -62,6 +62,7 @@ from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
 from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.moments.clusters import drawn_by_cluster
 from hieropo.moments.statistics import Moments
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
@@ -126,7 +127,13 @@ class Options:
 
 
 def evaluate(
-    subject: Subject, batches: Batches, options: Options, *, pscored: bool, named: Sequence[NamedRival] = ()
+    subject: Subject,
+    batches: Batches,
+    options: Options,
+    *,
+    pscored: bool,
+    named: Sequence[NamedRival] = (),
+    clustered: bool = False,
 ) -> Evaluation:
     """Evaluate a policy.
 
@@ -140,6 +147,9 @@ def evaluate(
         True where the log has a column of propensities.
     named : sequence of NamedRival
         Policies that the user compares with.
+    clustered : bool
+        True where rows form clusters. Row by row checks of predictions, and bounds for independent rows, are then left
+        out.
 
     Raises
     ------
@@ -153,6 +163,7 @@ def evaluate(
     first = first_pass(
         batches(), features,
         per_action=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, sampler=sampler,
+        correlation=subject.correlation,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, first)
     overlap = learned_from(first, subject.moments, subject.sketch)
@@ -167,7 +178,7 @@ def evaluate(
     reacting = Reacting(first.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    if overlap != "partly" and not sampled:  # it is unknown which rows were learned from
+    if overlap != "partly" and not sampled and not clustered:  # it is unknown which rows were learned from
         checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
     terms = OffPolicySums(first.low, first.high, float(first.weight.sum()), sampled=sampled)
@@ -208,18 +219,28 @@ def evaluate(
         counts=first.weight,
         model=model,
         comparisons=_compared(comparing, estimates, options, rng),
-        randomisation=_tests(subject, sampler, propensities, first, options),
+        randomisation=_tests(subject, sampler, propensities, first, options, clustered=clustered),
         claim=claim(estimates, refused, model.judged, overlap, options.level),
         estimates=tuple(estimate.shown() for estimate in estimates) if options.show_all else estimates,
         refused=refused,
-        any_n=weighted.any_n,
+        any_n=None if clustered else weighted.any_n,
         task_estimates=weighted.tasks,
         propensities="none" if refused else propensities.kind,
         learned_from=overlap,
         checks=None if checking is None else checking.checks(),
-        limits=(*_limits(subject, propensities, reacting, overlap, model), *fitted.limits(features, actions)),
+        limits=(
+            *_limits(subject, propensities, reacting, overlap, model),
+            *fitted.limits(features, actions),
+            *((_NOT_CHECKED,) if clustered else ()),
+        ),
         max_harm=options.max_harm,
     )
+
+
+_NOT_CHECKED = (
+    "Predictions are not checked against the rows: those of one cluster deviate together, and the checks need "
+    "independent rows."
+)
 
 
 class _Weighted(NamedTuple):
@@ -316,14 +337,27 @@ def _compared(
 
 
 def _tests(
-    subject: Subject, sampler: RowSampler, propensities: Propensities, first: FirstPass, options: Options
+    subject: Subject,
+    sampler: RowSampler,
+    propensities: Propensities,
+    first: FirstPass,
+    options: Options,
+    *,
+    clustered: bool,
 ) -> RandomisationTests:
     if first.moments.sampled:
         return RandomisationTests(
             refused="Rows are a random sample (sampling_weight), and redrawn actions would change the sample."
         )
+    sample = sampler.sample()
+    rng = np.random.default_rng([options.seed, 2])
+    if clustered and drawn_by_cluster(sample.task, sample.action, sample.cluster, rng):
+        return RandomisationTests(
+            refused="Rows of a cluster mostly have one action, so that actions were drawn for clusters, and the tests "
+            "redraw them row by row."
+        )
     return randomisation_tests(
-        sampler.sample(), propensities, first.estimated,
+        sample, propensities, first.estimated,
         n_actions=first.counts.shape[1], adaptive=subject.logging == "adaptive", seed=options.seed,
     )  # fmt: skip
 
@@ -358,7 +392,7 @@ def _fitted(
     offset = subject.moments.offset
     parts = fold_moments(
         batches(), subject.features, FOLDS, options.seed,
-        per_action=per_action, offset=offset, expected=int(first.counts.sum()),
+        per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=subject.correlation,
     )  # fmt: skip
     base: Moments = subject.moments if overlap == "yes" else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
@@ -407,6 +441,7 @@ def subject_of(learner: Any) -> Subject:
         sketch=learner._sketch,
         logging=learner.logging,
         placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,
+        correlation=learner.cluster_correlation_,
     )
 
 
@@ -453,7 +488,10 @@ def evaluated(
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
-    evaluation = evaluate(subject, passes.batches, settings, pscored=roles.pscore is not None, named=named)
+    evaluation = evaluate(
+        subject, passes.batches, settings,
+        pscored=roles.pscore is not None, named=named, clustered=roles.cluster is not None,
+    )  # fmt: skip
     option_values = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
     origin = {"evaluated on": source.name, "options": option_values}
     evaluation = replace(evaluation, eligible=roles.eligible, origin=origin)
@@ -506,7 +544,10 @@ def best_pessimism(
         return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.without_listing()))
 
     offset = subject.moments.offset
-    first = first_pass(rows(), features, per_action=per_action, estimating=estimating, offset=offset)
+    correlation = subject.correlation
+    first = first_pass(
+        rows(), features, per_action=per_action, estimating=estimating, offset=offset, correlation=correlation
+    )
     propensities = propensities_of("auto", first, 0)
     if propensities.of is None:
         raise InputError(
@@ -514,7 +555,7 @@ def best_pessimism(
         )
     parts = fold_moments(
         rows(), features, FOLDS, 0,
-        per_action=per_action, offset=offset, expected=int(first.counts.sum()),
+        per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=correlation,
     )  # fmt: skip
     actions = first.counts.sum(axis=0)
     fitted = cross_fit(subject, parts, actions)

@@ -118,7 +118,7 @@ def choose_pessimism(
         mask = eligible(features, batch, codes)
         place = np.asarray(keys.require(batch.task))
         chance = propensity(batch, place, codes, mask)
-        fold = fold_of(batch.first_row, len(batch), len(folded), seed)
+        fold = fold_of(batch, len(folded), seed)
         values = np.zeros((len(batch), len(grid)))
         for k, judges in enumerate(folded):
             of_fold = np.flatnonzero(fold == k)

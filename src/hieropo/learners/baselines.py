@@ -70,6 +70,11 @@ class _Baseline(HierOPO):
                 f"{type(self).__name__} is a baseline with one level of tasks, and cannot use the levels or metadata "
                 f"{columns}. Leave them out, or fit HierOPO."
             )
+        if roles.cluster is not None:
+            raise InputError(
+                f"{type(self).__name__} is a baseline whose rows are independent, and cannot use the clusters "
+                f"{roles.cluster!r}. Leave cluster out, or fit HierOPO."
+            )
 
     def _learning(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hieropo._utils.arrays import Array
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.progress import shows_progress
 from hieropo._utils.text import thousands, whole
@@ -24,7 +25,12 @@ from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table
-from hieropo.learners.population import PopulationSummary, crossed_population_summary, population_summary
+from hieropo.learners.population import (
+    PopulationSummary,
+    correlation_note,
+    crossed_population_summary,
+    population_summary,
+)
 from hieropo.learners.saving import learner_provenance, versions
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
@@ -53,6 +59,7 @@ class Fitted:
     hierarchy_: Any
     posterior_: Any
     rejected_: Rejected | None
+    cluster_correlation_: Array | None
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
     _noise_identified: bool
@@ -78,6 +85,8 @@ class Fitted:
             for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_identified", "actions_given")
         )
         self._seconds, self.rejected_ = {}, None
+        correlation = parts.get("cluster_correlation")
+        self.cluster_correlation_ = None if correlation is None else np.array(correlation)
         return self
 
     @property
@@ -279,7 +288,7 @@ class Fitted:
             crossed = crossed_population_summary(
                 self.posterior_, self.features_.names, level=level, seconds=self._seconds
             )
-            return replace(crossed, note=features_note(self.features_))
+            return replace(crossed, note=self._note())
         if not hasattr(self, "learned_"):
             raise InputError(
                 f"This {type(self).__name__} has no estimated hierarchy to summarise: it was given, was loaded from a "
@@ -288,7 +297,16 @@ class Fitted:
         summary = population_summary(
             self.learned_, self.features_.names, level=level, models=models, seconds=self._seconds
         )
-        return replace(summary, note=features_note(self.features_))
+        return replace(summary, note=self._note())
+
+    def _note(self) -> str:
+        """Return sentences on the origin of the features and on the correlation within clusters."""
+        notes = [features_note(self.features_)]
+        if self.cluster_correlation_ is not None:
+            notes.append(
+                correlation_note(str(self.roles_.cluster), self.features_.actions, self.cluster_correlation_)
+            )
+        return " ".join(filter(None, notes))
 
     @shows_progress
     @one_blas_thread
@@ -299,6 +317,7 @@ class Fitted:
         pscore: str | None = None,
         eligible: str | Literal[False] | None = None,
         time: str | Literal[False] | None = None,
+        cluster: str | None = None,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
@@ -317,6 +336,9 @@ class Fitted:
             Column of the time of the choice. Default: that of the fit, where the log has it. Adaptive logging is
             detected from the order of the rows, and only where this column confirms that it is the order of time.
             False: the log has no such column.
+        cluster : str, optional
+            Column of clusters, as of :meth:`fit`. Default: that of the fit. Folds then keep clusters whole, and errors
+            of importance-weighted estimates are those of independent clusters.
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
@@ -335,6 +357,7 @@ class Fitted:
         roles = replace(
             self.roles_, levels=(), metadata=(), time=time or None,
             pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._eligible_column(policy)),
+            cluster=cluster or self.roles_.cluster,
         )  # fmt: skip
         bad_rows = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
         usual_time = self.roles_.time if time is None else None
@@ -395,6 +418,11 @@ class Fitted:
         policy = self._fitted()
         posterior = with_task(self.posterior_, self.hierarchy_, self._hyper_uncertainty, task)
         rows = None
+        if log is not None and self.roles_.cluster is not None:
+            raise InputError(
+                f"log= was given to explain a policy whose rows form clusters, column {self.roles_.cluster!r}: the "
+                "answer without a single row is not derived there. Leave log out."
+            )
         if log is not None:
             rejects = rejects_for(log, lenient=lenient, file=None, features=self.features_)
             rows = LogOfFit(log, self.roles_, rejects)
@@ -432,6 +460,7 @@ class Fitted:
         return learner_provenance(
             type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
             whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,
+            cluster_correlation=self.cluster_correlation_,
         )  # fmt: skip
 
     @one_blas_thread

@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
 
+from hieropo._utils.arrays import Array
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.progress import say, shows_progress
 from hieropo.doctor.collecting import LogStatistics
@@ -13,6 +14,7 @@ from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.in_pass import PassStatistics
 from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.estimation.clusters import learn_correlations
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import Uncertainty
 from hieropo.estimation.learning import (
@@ -34,9 +36,11 @@ from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.checkpoints import features_and_sums
+from hieropo.passes.clusters import cluster_sums
 from hieropo.passes.designs import Design, read_design, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.passes.feature_choice import (
@@ -121,6 +125,9 @@ class HierOPO(Fitted, Estimator):
     features_ : FeatureMap
         The feature map of the coefficients. Context columns far from 0 are centred on its origin.
     roles_ : Roles
+    cluster_correlation_ : (K,) or (1,) array, or None
+        Correlation of two rewards of one cluster: of each action with the crossed prior, else of all rows. None without
+        a column of clusters.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
@@ -180,6 +187,7 @@ class HierOPO(Fitted, Estimator):
         context: Sequence[str] = (),
         levels: Sequence[str] = (),
         metadata: Sequence[str] = (),
+        cluster: str | None = None,
         lenient: bool = False,
         rejects: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -211,6 +219,10 @@ class HierOPO(Fitted, Estimator):
             Columns of groups of tasks, the widest first, such as ``["region", "store"]``. Each covariance is learned.
         metadata : sequence of str
             Columns of numbers known of a task, the same in all its rows; its prior mean is linear in them.
+        cluster : str, optional
+            Column of clusters: rows of one session, day, class or visit, whose rewards share a cause. The correlation
+            of rewards of the same task, action and cluster is learned, and the rows count for as much as they tell.
+            The log is read once more.
         lenient : bool
             True: set unusable rows aside, count them in ``rejected_`` and warn; more than half of the log is an error.
             False: the first unusable row is an error.
@@ -230,7 +242,7 @@ class HierOPO(Fitted, Estimator):
         settings = self._check_settings()
         start = perf_counter()
         single = task, action, reward, pscore, weight, precision, sampling_weight
-        given = (*single, context, levels, metadata, eligible, time)
+        given = (*single, context, levels, metadata, eligible, time, cluster)
         log, columns = self._rows(log, y, dict(zip(Roles.names(), given, strict=True)))
         columns.setdefault("context", sources_of(self.features))
         stored = as_moments(log)
@@ -268,7 +280,10 @@ class HierOPO(Fitted, Estimator):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings)
+        clusters = None
+        if roles.cluster is not None:
+            clusters = cluster_sums(source, roles, features, moments, bad_rows)
+        self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings, clusters=clusters)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
@@ -320,6 +335,7 @@ class HierOPO(Fitted, Estimator):
     def _check_roles(self, roles: Roles, settings: Settings) -> None:
         """Refuse columns that this learner cannot use."""
         settings.check_roles(roles)
+        _check_cluster(roles)
 
     def _check_settings(self) -> Settings:
         """Return the settings, checked before a long pass over the log."""
@@ -365,6 +381,7 @@ class HierOPO(Fitted, Estimator):
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
+        _refuse_more_of_clusters(self.roles_)
         log, _ = self._rows(log, y, {"reward": self.roles_.reward})
         unknown = [name for name in columns if name not in Roles.names()]
         if unknown:
@@ -460,7 +477,7 @@ class HierOPO(Fitted, Estimator):
 
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
-        settings: Settings, more: Iterable[Finding] = (),
+        settings: Settings, more: Iterable[Finding] = (), clusters: ClusterSums | None = None,
     ) -> Self:  # fmt: skip
         say("Learning the variation between tasks ...")
         inputs = identifiability_inputs(moments, features)
@@ -470,6 +487,7 @@ class HierOPO(Fitted, Estimator):
         warn_of_far(moments, features, roles.reward)
         start = perf_counter()
         with explained(*inputs):
+            correlation, moments = self._correlated(moments, clusters, features, task_levels, settings)
             learned = self.learned_from(moments, features, task_levels, settings)
         if self.logging == "unknown":
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
@@ -478,7 +496,7 @@ class HierOPO(Fitted, Estimator):
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.findings_, self._collected = findings, None
-        self.moments_ = moments
+        self.moments_, self.cluster_correlation_ = moments, correlation
         self.features_ = features
         self.roles_ = roles
         self.hierarchy_ = learned.hierarchy
@@ -491,6 +509,32 @@ class HierOPO(Fitted, Estimator):
         self._task_levels, self._sketch = task_levels, sketch
         self._hyper_uncertainty, self._noise_identified = learned.hyper_uncertainty, learned.noise_identified
         return self
+
+    def _correlated(
+        self,
+        moments: Any,
+        clusters: ClusterSums | None,
+        features: FeatureMap,
+        task_levels: TaskLevels,
+        settings: Settings,
+    ) -> tuple[Array | None, Any]:
+        """Return the correlations of rewards within clusters, and the moments of correlated rows."""
+        if clusters is None:
+            return None, moments
+
+        similar: Any = None
+
+        def learn(some: Any) -> Any:
+            nonlocal similar
+            learned = self.learned_from(some, features, task_levels, settings, similar)
+            similar = learned.hierarchy
+            return learned.posterior
+
+        in_parts = (
+            not task_levels.levels() and task_levels.metadata() is None and settings.logging != "frozen"
+        )
+        correlation = learn_correlations(moments, clusters, learn, in_parts=in_parts)
+        return correlation, correlated(moments, clusters, correlation)
 
     def learned_from(
         self,
@@ -533,6 +577,27 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     return moments.with_actions(
         action_positions(features, before), len(features.actions or ()), features.fingerprint
     )
+
+
+def _check_cluster(roles: Roles) -> None:
+    """Refuse clusters together with roles for which correlated rows are not derived."""
+    if roles.cluster is None:
+        return
+    for role in ("precision", "sampling_weight"):
+        if getattr(roles, role) is not None:
+            raise InputError(
+                f"cluster={roles.cluster!r} does not go with {role}={getattr(roles, role)!r}: the correlation within "
+                "clusters is derived for rows of equal variance that were not kept by chance. Leave one of them out."
+            )
+
+
+def _refuse_more_of_clusters(roles: Roles) -> None:
+    """Refuse further rows of a log whose rows form clusters."""
+    if roles.cluster is not None:
+        raise InputError(
+            f"partial_fit was called on a policy whose rows form clusters, column {roles.cluster!r}: rows of one "
+            "cluster may lie in both logs, and the sums of clusters are not kept. Call fit with the rows of both logs."
+        )
 
 
 def _refuse_options_of_rows(bad_rows: Rejects | None, checkpoint: object = None) -> None:

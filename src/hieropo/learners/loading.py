@@ -56,6 +56,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         task_levels=TaskLevels.of_hierarchy(roles, hierarchy), hyper_uncertainty=stored.hyper_uncertainty,
         sketch=stored.sketch, noise_identified=noise_identified(provenance),
         actions_given=provenance.get("actions_given", False),
+        cluster_correlation=provenance.get("cluster_correlation"),
     )  # fmt: skip
 
 

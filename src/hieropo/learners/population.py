@@ -29,6 +29,7 @@ from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.metadata import Metadata
 from hieropo.moments.statistics import Moments
 from hieropo.report import Block, Document, Grid, Interval, Intervals, Section, Text, fragment
+from hieropo.rows.ids import plain
 
 _CLEAR = 3.0  # difference in log evidence from which one model is preferred: odds of 20 to 1
 _SHOWN = 20  # coefficients in the text
@@ -213,7 +214,7 @@ class PopulationSummary(Report):
     level : float
         Probability of the intervals.
     note : str
-        The origin on which context columns are centred; empty where that is 0.
+        The origin on which context columns are centred, where that is not 0, and correlations within clusters.
     parts : tuple of Part
         Components of the crossed prior: level of a task, effects of actions in all tasks and in one task; with metadata
         and levels also effects of actions that depend on metadata, and level and effects of each kind of group.
@@ -614,3 +615,16 @@ def _verdict(models: Sequence[Model]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def correlation_note(cluster: str, actions: Sequence[Any] | None, correlation: Array) -> str:
+    """Return a sentence on the correlations of rewards within clusters, (K,) of actions or (1,) of all rows."""
+    text = f"Of the noise variance, rewards of one {cluster} share"
+    if correlation.size == 1 or actions is None or np.ptp(correlation) < _ONE_PERCENT:
+        return f"{text} {float(correlation.mean()):.0%}."
+    shares = [f"{plain(action)} {float(rho):.0%}" for action, rho in zip(actions, correlation, strict=True)]
+    more = f", ... ({len(shares) - _MAX_NAMED} more)" if len(shares) > _MAX_NAMED else ""
+    return f"{text}, by action: {', '.join(shares[:_MAX_NAMED])}{more}."
+
+
+_ONE_PERCENT, _MAX_NAMED = 0.01, 10

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hieropo._utils.arrays import Array
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.batches import Roles
 
@@ -20,12 +21,13 @@ def learner_provenance(
     *,
     noise_identified: bool,
     actions_given: bool,
+    cluster_correlation: Array | None = None,
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
     The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
     true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
-    feature map, and with it the list of actions, was given.
+    feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters.
     """
     return {
         "learner": learner,
@@ -36,6 +38,7 @@ def learner_provenance(
         "columns": roles.to_dict(),
         **({} if noise_identified else {"noise_identified": False}),
         **({"actions_given": True} if actions_given else {}),
+        **({} if cluster_correlation is None else {"cluster_correlation": cluster_correlation.tolist()}),
     }
 
 

@@ -193,6 +193,9 @@ def checked_batch(
         metadata=context_matrix(record_batch, roles.metadata, row) if roles.metadata else None,
         eligible=None if roles.eligible is None else _eligible(record_batch, roles.eligible, row),
         time=None if roles.time is None else times(record_batch.column(roles.time), roles.time, row),
+        cluster=None
+        if roles.cluster is None
+        else ids(record_batch.column(roles.cluster), roles.cluster, row),
         rows=row_numbers,
     )
     _refuse_unlisted(batch)

@@ -19,19 +19,21 @@ for the self-normalised ones; Wang, Agarwal and Dudik (ICML 2017) for Switch; Su
 (ICML 2020) for DRos; Sakhi, Aouali, Alquier and Chopin (NeurIPS 2024) for LS.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.ties import ROUNDING
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.statistics import Moments
+from hieropo.rows.ids import Ids
+from hieropo.rows.keys import GrowingKeys
 
 SWITCH = (100.0, 30.0, 10.0, 3.0)
 SHRINK = (1e4, 1e3, 100.0, 10.0)
@@ -40,6 +42,70 @@ _SMOOTH = (0.5, 2.0, 8.0, 32.0)
 _TOP = 200  # largest weights that are kept
 _GROUPS = 101  # groups of rows; a prime, so that periodic rows are spread over all groups
 _FIRST = ("w", "w r", "v", "w e")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clustered:
+    """Sums of z over the rows of each cluster in each task.
+
+    Attributes
+    ----------
+    task : (u,) int array
+        Number of the task.
+    cluster : (u,) int array
+        Number of the cluster; one that spans tasks is there once for each.
+    sums : (u, k) array
+    """
+
+    task: Codes
+    cluster: Codes
+    sums: Array
+
+    @property
+    def spans_tasks(self) -> bool:
+        """True where a cluster has rows of two tasks."""
+        return int(self.cluster.max(initial=-1)) + 1 < self.cluster.size
+
+    @property
+    def totals(self) -> Array:
+        """Sums Z_c (C, k) over each cluster."""
+        if not self.spans_tasks:
+            return self.sums
+        totals = np.zeros((int(self.cluster.max()) + 1, self.sums.shape[1]))
+        np.add.at(totals, self.cluster, self.sums)
+        return totals
+
+    @property
+    def squares(self) -> Array:
+        """Sum of Z_c Z_c' over all clusters, (k, k)."""
+        totals = self.totals
+        return np.asarray(totals.T @ totals)
+
+
+class ClusterTotals:
+    """Sums z (n, k) of rows by task and cluster, batch by batch; the mutable edge of a pass over a log."""
+
+    def __init__(self, size: int) -> None:
+        self._clusters, self._pairs = GrowingKeys(), GrowingKeys()
+        self._sums = np.zeros((0, size))
+
+    def add(self, task: Codes, cluster: Ids, z: Array) -> None:
+        """Add rows of the tasks with these numbers (n,), and of these clusters (n,)."""
+        code = self._pairs.rows(
+            (np.asarray(task, dtype=np.int64) << np.int64(32)) | self._clusters.rows(cluster)
+        )
+        if len(self._pairs) > len(self._sums):
+            room = np.zeros((max(len(self._pairs), 2 * len(self._sums)), z.shape[1]))
+            room[: len(self._sums)] = self._sums
+            self._sums = room
+        order = np.argsort(code, kind="stable")
+        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+        self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
+
+    def sums(self) -> Clustered:
+        """Return the sums so far."""
+        pairs = self._pairs.keys().values.astype(np.int64)
+        return Clustered(pairs >> np.int64(32), pairs & np.int64(2**32 - 1), self._sums[: pairs.size].copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +132,9 @@ class OffPolicyMoments:
         Sums of z = (c, r, 1) over every 101st row, for the bootstrap.
     floor : Floor
         The least propensity of all rows, including those whose action the policy does not take.
+    clusters : Clustered or None
+        Sums of z over clusters, where rows form these. Squares and effective sizes are then those of clusters. Sums of
+        parts of a log do not add, as a cluster may have rows in both.
     """
 
     moments: Moments
@@ -79,6 +148,7 @@ class OffPolicyMoments:
     top: Array
     groups: Array
     floor: "Floor"
+    clusters: Clustered | None = None
 
     @cached_property
     def names(self) -> dict[str, int]:
@@ -105,7 +175,9 @@ class OffPolicyMoments:
 
     @cached_property
     def squares(self) -> Array:
-        """Sum of z z' over all rows, (k, k)."""
+        """Sum of z z' over all rows, or of Z_c Z_c' over all clusters, (k, k)."""
+        if self.clusters is not None:
+            return self.clusters.squares
         return np.asarray(unpack(self.moments.sums.sum(axis=0), self.size))
 
     @property
@@ -123,6 +195,10 @@ class OffPolicyMoments:
     def __add__(self, other: "OffPolicyMoments") -> "OffPolicyMoments":
         if not isinstance(other, OffPolicyMoments):
             return NotImplemented
+        if self.clusters is not None or other.clusters is not None:
+            raise MismatchError(
+                "Sums of rows that form clusters do not add: a cluster may have rows in both. Sum all rows in one pass."
+            )
         for name in ("switch", "shrink", "smoothing", "low", "high", "sampled"):
             own_value, other_value = getattr(self, name), getattr(other, name)
             if own_value != other_value:
@@ -210,6 +286,7 @@ class OffPolicySums:
     _seen: int = field(init=False, repr=False, default=0)
     _predicted: bool = field(init=False, repr=False, default=False)
     _floor: Floor = field(init=False, repr=False, default=Floor())
+    _clusters: ClusterTotals | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
@@ -227,7 +304,7 @@ class OffPolicySums:
         self._total = Accumulator(columns, expected=int(self.rows))
         self._groups, self._top = np.zeros((_GROUPS, columns + 2)), np.zeros(0)
 
-    def add(
+    def add(  # noqa: PLR0913, PLR0917 - one parameter for each column
         self,
         task: Any,
         reward: ArrayLike,
@@ -237,6 +314,7 @@ class OffPolicySums:
         v_target: ArrayLike,
         weight: ArrayLike | None = None,
         sampling_weight: ArrayLike | None = None,
+        cluster: Ids | None = None,
     ) -> None:
         """Add a batch of n rows.
 
@@ -255,6 +333,8 @@ class OffPolicySums:
             A row of weight k equals the row k times.
         sampling_weight : (n,) array, optional
             1 / P(the row was kept), above 0; only with ``sampled``, where the default is 1.
+        cluster : (n,) ids, optional
+            Of all batches or of none; ``task`` then has numbers.
 
         Raises
         ------
@@ -298,16 +378,19 @@ class OffPolicySums:
         counts = (
             np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
         )  # add() above has checked them
-        self._group(z if weight is None else z * counts[:, None])
+        self._group(z if weight is None else z * counts[:, None], task, cluster)
         taken = (w > 0) & (counts > 0)
         self._top = _largest(self._top, w[taken] * counts[taken])
         self._floor += Floor.of(p, counts)
         self._predicted |= bool(v.any() or q.any())
 
-    def _group(self, z: Array) -> None:
-        """Add rows to the groups in turn, continuing where the last batch ended."""
+    def _group(self, z: Array, task: Any, cluster: Ids | None) -> None:
+        """Add rows to the groups in turn, continuing where the last batch ended; and to their clusters."""
         add_in_turn(self._groups, self._seen, z)
         self._seen += len(z)
+        if cluster is not None:
+            self._clusters = self._clusters or ClusterTotals(z.shape[1])
+            self._clusters.add(task, cluster, z)
 
     def _check(self, r: Array, p: Array, pi: Array, q: Array, v: Array) -> None:
         for name, values in (("reward", r), ("pscore", p), ("target", pi), ("q_taken", q), ("v_target", v)):
@@ -331,9 +414,13 @@ class OffPolicySums:
 
     def moments(self) -> OffPolicyMoments:
         """Return the sums of all batches so far."""
+        moments, clusters = self._total.moments(), None
+        if self._clusters is not None:
+            clusters = self._clusters.sums()
+            clusters = replace(clusters, task=np.asarray(moments.keys.require(clusters.task)))
         return OffPolicyMoments(
-            self._total.moments(), self.switch, self.shrink, self.smoothing, self.low, self.high,
-            self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor,
+            moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
+            self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor, clusters,
         )  # fmt: skip
 
 

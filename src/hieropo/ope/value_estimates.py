@@ -23,7 +23,7 @@ from hieropo._utils.text import Report, counted
 from hieropo._utils.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.errors import InputError
 from hieropo.estimation.hyper.importance import pareto_tail
-from hieropo.ope.off_policy import OffPolicyMoments, column
+from hieropo.ope.off_policy import Clustered, OffPolicyMoments, column
 
 FEW_TASKS = 30  # effective tasks below which rows are taken as independent
 _GROUPS = 401  # groups of tasks for the bootstrap, where there are more tasks; their sums keep the skewness
@@ -77,7 +77,7 @@ class Interval:
     Attributes
     ----------
     value, se, low, high : float
-    by : {"tasks", "rows"}
+    by : {"tasks", "clusters", "rows"}
         The units that are taken as independent.
     """
 
@@ -93,24 +93,28 @@ class Sample:
     """Sums of rows that give variances and intervals of statistics.
 
     Tasks are taken as independent where their effective number (sum n_s)^2 / sum n_s^2 is 30 or more. Otherwise rows
-    are, and intervals then hold for these tasks alone.
+    are, or clusters of rows where these are known; intervals then hold for these tasks alone. So are clusters that span
+    tasks.
 
     Parameters
     ----------
     tasks : (m, k) array
         Z_s of each task; the last entry counts rows, n_s.
     squares : (k, k) array
-        sum z z' over all rows.
+        sum z z' over all rows or clusters.
     groups : (B, k) array
         Sums of z over groups of rows.
     rng : numpy Generator
         For the bootstrap.
+    clusters : Clustered, optional
+        Sums of z over clusters of rows.
     """
 
     tasks: Array
     squares: Array
     groups: Array
     rng: np.random.Generator
+    clusters: Clustered | None = None
 
     @cached_property
     def total(self) -> Array:
@@ -120,14 +124,20 @@ class Sample:
     @cached_property
     def effective_tasks(self) -> float:
         """(sum n_s)^2 / sum n_s^2."""
-        rows = self.tasks[:, -1]
-        squares = float(rows @ rows)
-        return float(rows.sum()) ** 2 / squares if squares > 0 else 0.0
+        return _effective_count(self.tasks[:, -1])
 
     @property
     def by(self) -> str:
-        """The units that are taken as independent, "tasks" or "rows"."""
-        return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
+        """The units that are taken as independent: "tasks", "clusters" or "rows"."""
+        if self.clusters is None:
+            return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
+        nested = not self.clusters.spans_tasks
+        return "tasks" if nested and reaches(self.effective_tasks, FEW_TASKS) else "clusters"
+
+    @cached_property
+    def _cluster_totals(self) -> Array:
+        assert self.clusters is not None
+        return self.clusters.totals
 
     def variance(self, ratios: Ratios) -> float:
         """Variance of a statistic."""
@@ -135,7 +145,7 @@ class Sample:
         if self.by == "tasks":
             m = np.count_nonzero(self.tasks[:, -1])
             return float(((self.tasks @ g) ** 2).sum()) * m / (m - 1)
-        n = float(self.total[-1])
+        n = float(self.total[-1] if self.clusters is None else len(self._cluster_totals))
         return max(float(g @ self.squares @ g), 0.0) * n / max(n - 1.0, 1.0)
 
     def interval(self, ratios: Ratios, level: float) -> Interval:
@@ -153,7 +163,7 @@ class Sample:
         if (self.total @ ratios.below.T == 0).any():  # no weight at all
             return Interval(np.nan, np.inf, -np.inf, np.inf, self.by)
         value, se = float(ratios.value(self.total)), float(np.sqrt(self.variance(ratios)))
-        dof = max((self.effective_tasks if self.by == "tasks" else float(self.total[-1])) - 1.0, 1.0)
+        dof = max(self._effective - 1.0, 1.0)
         below = above = float(stdtrit(dof, (1 + level) / 2))
         t = self.studentised(ratios) if se > 0 else np.zeros(0)
         if t.size > _DRAWS / 2:
@@ -185,11 +195,18 @@ class Sample:
         finite: Array = t[np.isfinite(t)]
         return finite
 
+    @property
+    def _effective(self) -> float:
+        """The effective number of independent units."""
+        if self.by == "rows":
+            return float(self.total[-1])
+        return self.effective_tasks if self.by == "tasks" else _effective_count(self._cluster_totals[:, -1])
+
     @cached_property
     def _independent_sums(self) -> Array:
         sums = self.groups
-        if self.by == "tasks":
-            sums = self.tasks
+        if self.by != "rows":
+            sums = self.tasks if self.by == "tasks" else self._cluster_totals
             if len(sums) > _GROUPS:
                 padded = np.zeros((-(-len(sums) // _GROUPS) * _GROUPS, sums.shape[1]))
                 padded[: len(sums)] = sums
@@ -203,6 +220,12 @@ class Sample:
         if b < _FEW_GROUPS:
             return np.zeros((0, b))
         return self.rng.multinomial(b, np.full(b, 1 / b), size=_DRAWS).astype(np.float64)
+
+
+def _effective_count(rows: Array) -> float:
+    """Return (sum n)^2 / sum n^2 for the rows n (m,) of units; 0 without rows."""
+    squares = float(rows @ rows)
+    return float(rows.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def empirical_bernstein(
@@ -233,6 +256,7 @@ _FEW_EVENTS = 5.0
 _HANDFUL, _MUCH = 5, 0.5  # so many weights may not make up a larger share of all
 _OFF = 0.05  # largest deviation of the mean weight from 1
 _KEPT = "its bound needs all rows of a log, and these are a random sample (sampling_weight)"
+_DEPENDENT = "its bound needs independent rows, and these form clusters"
 _LIKE = 3.0  # largest weight over the median of the largest ones, below which they have no tail
 _FLOOR = 20.0  # rows at the least propensity that make it credible as a lower bound of all propensities
 _TAIL = 0.7  # index of a generalised Pareto distribution above which the mean of the weights is not estimable
@@ -254,8 +278,8 @@ class ValueEstimate(Report):
     gain, gain_se, gain_low, gain_high : float
         The same of the difference to the incumbent.
     ess : float
-        Effective sample size, (sum w)^2 / sum w^2; all rows for DM.
-    by : {"tasks", "rows"}
+        Effective sample size, (sum w)^2 / sum w^2; all rows for DM. Where rows form clusters, w are their sums.
+    by : {"tasks", "clusters", "rows"}
         The units that are taken as independent.
     withheld : str or None
         Reason why it is not to be trusted.
@@ -345,7 +369,7 @@ def values(
     """
     if moments.rows <= 0:
         raise InputError("There are no rows to estimate from. Is the log empty, or are all weights 0?")
-    sample = Sample(moments.sums, moments.squares, moments.groups, rng)
+    sample = Sample(moments.sums, moments.squares, moments.groups, rng, moments.clusters)
     names = NAMES[:5] if moments.predicted else NAMES[:2]
     estimates = [_estimate(moments, name, sample, level) for name in names]
     if moments.predicted:
@@ -427,8 +451,13 @@ def _smoothed(moments: OffPolicyMoments, sample: Sample, level: float) -> ValueE
         bound(alpha), np.inf,
         float(gain.value(moments.total)), float(np.sqrt(sample.variance(gain))), bound(alpha / 2) - incumbent_upper,
         np.inf,
-        effective_rows(moments), sample.by, _KEPT if moments.sampled else _unsupported(moments, sample), lam,
+        effective_rows(moments), sample.by, _unbounded(moments) or _unsupported(moments, sample), lam,
     )  # fmt: skip
+
+
+def _unbounded(moments: OffPolicyMoments) -> str | None:
+    """Return the reason why no bound for independent rows holds."""
+    return _KEPT if moments.sampled else None if moments.clusters is None else _DEPENDENT
 
 
 def bernstein(
@@ -557,8 +586,13 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
     safe_n = np.where(n > 0, n, 1.0)
     i, j = triangle(moments.size)
 
+    clusters = moments.clusters
+
     def products(left: Array, right: Array) -> Array:
-        """Return the sum of (left' z) (right' z) over the rows of each task."""
+        """Return the sum of (left' z) (right' z) over the rows, or the clusters, of each task."""
+        if clusters is not None:
+            of_clusters = (clusters.sums @ left) * (clusters.sums @ right)
+            return np.bincount(clusters.task, of_clusters, len(sums)).astype(np.float64)
         both = np.outer(left, right)
         return np.asarray(packed @ np.where(i == j, both[i, j], both[i, j] + both[j, i]))
 
@@ -568,9 +602,8 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
     )  # sum (w - 1)^2, exactly 0 where all w are 1
     gain = np.where(differs, sums @ form / safe_n, 0.0)
     within = products(form, form) - 2 * gain * products(form, one) + gain**2 * n_squares
-    degrees = np.where(
-        rows > 0, (rows - 1.0) / np.where(rows > 0, rows, 1.0), 0.0
-    )  # degrees of freedom a row
+    units = rows if clusters is None else np.bincount(clusters.task, minlength=len(sums))
+    degrees = np.where(units > 0, (units - 1.0) / np.maximum(units, 1.0), 0.0)  # degrees of freedom a row
     variance = np.maximum(within, 0.0)[differs].sum() / max(float((degrees * n_squares)[differs].sum()), 1.0)
     se = np.where(n > 0, np.where(differs, np.sqrt(variance * n_squares) / safe_n, 0.0), np.inf)
     return gain, se, np.divide(w**2, w_squares, out=np.zeros_like(n), where=w_squares > 0)

@@ -118,6 +118,12 @@ class LogMoments:
         columns_by_role = {"task": None, "action": None, "reward": None, **columns}
         columns_by_role["context"] = columns_by_role.get("context") or sources_of(features)
         roles = Roles(**columns_by_role)
+        if roles.cluster is not None:
+            raise InputError(
+                f"cluster={roles.cluster!r} was given for moments, which keep no sums of clusters, so that the "
+                "correlation within them cannot be learned later. Fit the log itself with this column, or leave it "
+                "out."
+            )
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         opened = opened_log(log, features, rereadable=True, lenient=bad_rows is not None)
 

@@ -128,13 +128,15 @@ class Roles:
         those that a request lists.
     time : str, optional
         When the action was chosen: a date, a time stamp, or a number that grows.
+    cluster : str, optional
+        Ids of clusters: rows of one session, day, class or visit, whose rewards share a cause.
 
     Raises
     ------
     SchemaError
         A name is not a string, or one column plays roles that exclude each other. Only a context column may
-        play another role too, that of the task, the action or metadata; and so may the time, that of the task, a
-        level or a context.
+        play another role too, that of the task, the action or metadata; and so may the time and the cluster, that of
+        a level or a context, and the time that of the task or the cluster.
     """
 
     task: TaskColumns
@@ -149,6 +151,7 @@ class Roles:
     metadata: tuple[str, ...] = ()
     eligible: str | None = None
     time: str | None = None
+    cluster: str | None = None
 
     __repr__ = brief
 
@@ -195,7 +198,7 @@ class Roles:
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield pairs (role, column); the roles ``"context"``, ``"level"``, ``"metadata"`` once for each column."""
-        last = (*_MULTI_COLUMN, "time")  # messages name the first role of a column
+        last = (*_MULTI_COLUMN, "cluster", "time")  # messages name the first role of a column
         for role in (*(name for name in self.names() if name not in last), *last):
             columns = getattr(self, role)
             for column in columns if isinstance(columns, tuple) else [columns]:
@@ -259,15 +262,17 @@ def column_of(name: str | Literal[False] | None, previous: str | None) -> str | 
 _MOST_COPIES = 1_000.0  # largest mean number of copies of a row of a batch
 _COPY_ROWS = 65_536  # rows of a batch of copies
 _BY_ROW = (
-    "task", "action", "reward", "context", "pscore", "precision", "sampling_weight", "metadata", "time"
+    "task", "action", "reward", "context", "pscore", "precision", "sampling_weight", "metadata", "time", "cluster"
 )  # fmt: skip
 _MULTI_COLUMN = {"context": "context", "levels": "level", "metadata": "metadata"}
 _COMPATIBLE = {
     ("task", "context"), ("action", "context"), ("context", "metadata"),
-    ("task", "time"), ("level", "time"), ("context", "time"),
+    ("task", "time"), ("level", "time"), ("context", "time"), ("cluster", "time"),
+    ("level", "cluster"), ("context", "cluster"),
 }  # fmt: skip
 _ADVICE = {
     "level": "A level groups tasks: name the columns above the task, the widest first.",
+    "cluster": "A cluster is a part of a task's rows, or spans tasks: name a column such as the session, day or visit.",
     "context": "A context is what is known before the action; this column is known only after it.",
     "weight": "A weight says how often a row counts: name a column of counts or discounts, or none.",
 }
@@ -305,6 +310,8 @@ class Batch:
         The actions that could be taken in each row; without it all of them.
     time : (n,) float64 or datetime64, optional
         When the action of each row was chosen.
+    cluster : (n,) ids, optional
+        The cluster of each row.
     rows : (n,) int, optional
         Numbers of the rows in the log, where rows between them were set aside; else consecutive from ``first_row``.
 
@@ -330,6 +337,7 @@ class Batch:
     metadata: Array | None = None
     eligible: Eligible | None = None
     time: NDArray[Any] | None = None
+    cluster: Ids | None = None
     rows: NDArray[np.int64] | None = None
 
     __repr__ = brief

@@ -311,6 +311,14 @@ def decode_id(stored: object) -> Any:
     )
 
 
+def hashed_ids(ids: Ids) -> NDArray[np.uint64]:
+    """Return a hash of each id (n,): a whole number as it is, others as :func:`hashed`."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.uint64)
+    hash_of = {key: hashed(key) for key in set(ids.tolist())}
+    return np.array([hash_of[key] for key in ids.tolist()], dtype=np.uint64)
+
+
 def hashed(key: object) -> int:
     """Hash an id to 64 bits: BLAKE2b of a letter for its type and its bytes.
 

@@ -22,7 +22,7 @@ from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
 from hieropo.evaluation.passes.judging import ActionFeatures, Rows
 from hieropo.evaluation.passes.propensity import Propensity
 from hieropo.moments.accumulation import Accumulator
-from hieropo.ope.off_policy import OffPolicySums, add_in_turn
+from hieropo.ope.off_policy import ClusterTotals, OffPolicySums, add_in_turn
 from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
 
 _GROUPS = 101
@@ -109,11 +109,12 @@ class Comparing:
         self._columns = 2 * len(rivals) + 2  # of the policy, values and weights of the others, one
         self._total = Accumulator(self._columns, expected=expected)
         self._groups = np.zeros((_GROUPS, self._columns + 2))
+        self._clusters: ClusterTotals | None = None
 
     def add(self, rows: Rows, predictions: RowPredictions, judges: Sequence[Judge]) -> None:
         """Add rows with their predictions."""
         batch, n, own = rows.batch, rows.codes.size, predictions.own
-        rival_fold = fold_of(batch.first_row, n, FOLDS, self._seed)
+        rival_fold = fold_of(batch, FOLDS, self._seed)
         correction = (batch.reward - predictions.of_logged) / predictions.propensity
         z = np.ones((n, self._columns + 2))
         value = predictions.of_chosen + np.where(predictions.chosen == rows.codes, correction, 0.0)
@@ -140,13 +141,17 @@ class Comparing:
         if counts is not None:
             z = z * np.asarray(counts)[:, None]
         add_in_turn(self._groups, batch.first_row, z)
+        if batch.cluster is not None:
+            self._clusters = self._clusters or ClusterTotals(z.shape[1])
+            self._clusters.add(rows.place, batch.cluster, z)
 
     def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
         """Return the figures of all policies after the last row."""
         moments, k = self._total.moments(), self._columns + 2
         sums = np.asarray(moments.sums)
-        squares = unpack(sums.sum(axis=0), k)
-        sample = Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng)
+        clusters = None if self._clusters is None else self._clusters.sums()
+        squares = unpack(sums.sum(axis=0), k) if clusters is None else clusters.squares
+        sample = Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng, clusters)
         constant = np.eye(k)[k - 3]
         comparisons = []
         for c, name in enumerate(self._rivals):
@@ -210,9 +215,7 @@ class Weighing:
             self._tasks_of_missing = np.append(self._tasks_of_missing, rows.place[of_missing])
         propensity = self._propensity(batch, rows.place, rows.codes, rows.mask)
         n_judges = len(self._judges)
-        fold = (
-            fold_of(batch.first_row, n, n_judges, self._seed) if n_judges > 1 else np.zeros(n, dtype=np.int64)
-        )
+        fold = fold_of(batch, n_judges, self._seed) if n_judges > 1 else np.zeros(n, dtype=np.int64)
         index, of_logged, of_chosen = rows.index.copy(), np.zeros(n), np.zeros(n)
         own = self._judges[0].own_features(batch.context)
         for k, judge in enumerate(self._judges):
@@ -247,6 +250,7 @@ class Weighing:
             of_chosen,
             batch.weight,
             batch.sampling_weight,
+            batch.cluster,
         )
 
     def rows_of_missing(self, tasks: int) -> Codes:

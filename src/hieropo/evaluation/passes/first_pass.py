@@ -14,10 +14,12 @@ from hieropo.errors import LogError
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
 from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
+from hieropo.moments.clusters import ClusterAccumulator, correlated
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
 from hieropo.passes.worker import accumulator, add_rows, placed
 from hieropo.rows.batches import Batch
+from hieropo.rows.ids import hashed_ids
 from hieropo.rows.keys import GrowingKeys, Keys
 
 FOLDS = 5
@@ -25,19 +27,28 @@ FOLDS = 5
 
 def hashed(first_row: int, n: int, seed: int) -> NDArray[np.uint64]:
     """Return a hash of the number of each of n rows of a log (splitmix64)."""
+    return _mixed(np.arange(first_row, first_row + n, dtype=np.uint64), seed)
+
+
+def _mixed(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
-        x = np.arange(first_row, first_row + n, dtype=np.uint64) + np.uint64(seed % 2**32) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        x = numbers + np.uint64(seed % 2**32) * np.uint64(0x9E3779B97F4A7C15)
         x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         hashes: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
     return hashes
 
 
-def fold_of(first_row: int, n: int, folds: int, seed: int) -> Codes:
+def row_folds(first_row: int, n: int, folds: int, seed: int) -> Codes:
     """Return the fold of each of n rows of a log: a hash of its number, the same in every pass."""
     return (hashed(first_row, n, seed) % np.uint64(folds)).astype(np.int64)
+
+
+def fold_of(batch: Batch, folds: int, seed: int) -> Codes:
+    """Return the fold of each row of a batch, by its number, or by its cluster, which no two folds then share."""
+    if batch.cluster is None:
+        return row_folds(batch.first_row, len(batch), folds, seed)
+    return (_mixed(hashed_ids(batch.cluster), seed) % np.uint64(folds)).astype(np.int64)
 
 
 NUMBERS = 50_000_000  # limit on the numbers that _DRAWS draws over all sampled rows read
@@ -61,6 +72,8 @@ class RowSample:
         NaN where the log has none.
     mask : (n, K) or (n, 0) bool
         Eligible actions.
+    cluster : (n,) uint64
+        A hash of each row's cluster; that of its number where rows form none.
     """
 
     key: NDArray[np.uint64]
@@ -72,6 +85,7 @@ class RowSample:
     context: Array
     pscore: Array
     mask: Mask
+    cluster: NDArray[np.uint64]
 
     def at(self, rows: NDArray[np.intp]) -> "RowSample":
         """Return some of the rows."""
@@ -122,12 +136,13 @@ class RowSampler:
                 key[rows],
                 task[rows],
                 codes[rows],
-                fold_of(batch.first_row, n, FOLDS, self._seed)[rows],
+                fold_of(batch, FOLDS, self._seed)[rows],
                 batch.reward[rows],
                 batch.weights.counts(n)[rows],
                 batch.context[rows],
                 np.full(rows.size, np.nan) if batch.pscore is None else batch.pscore[rows],
                 np.zeros((rows.size, 0), dtype=np.bool_) if mask is None else mask[rows],
+                key[rows] if batch.cluster is None else hashed_ids(batch.cluster)[rows],
             )
         )
         self._size += rows.size
@@ -147,6 +162,10 @@ Overlap = Literal["no", "yes", "partly"]
 _UNCHECKED = (
     "Propensities are not checked against the actions: rows are a random sample (sampling_weight), and the checks need "
     "every row of the log."
+)
+_SHARED = (
+    "Propensities are not checked against the actions: rows form clusters, which may share one draw of the action, and "
+    "the checks need rows whose actions were drawn one by one."
 )
 _ROUNDING = 1e-9
 _MIN_ROWS = 4  # of a task whose equal sums are no coincidence
@@ -199,6 +218,7 @@ def first_pass(
     seed: int = 0,
     offset: Array | None = None,
     sampler: RowSampler | None = None,
+    correlation: Array | None = None,
 ) -> FirstPass:
     """Return the statistics of a log from one pass.
 
@@ -217,6 +237,8 @@ def first_pass(
         Of the moments that the log is compared with.
     sampler : RowSampler, optional
         Also gets the rows.
+    correlation : (K,) or (1,) array, optional
+        Correlations of rewards within clusters, by which the moments are those of correlated rows.
 
     Raises
     ------
@@ -226,17 +248,17 @@ def first_pass(
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     task_keys = GrowingKeys()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
-    total = accumulator(features, per_action=per_action, offset=offset)
+    total = _LogSums(features, correlation, per_action=per_action, offset=offset)
     sketcher = RowSketcher(features.actions)
     logged, logged_actions = LoggedPscores(features.actions or ()), None
     if estimating:
         rng = np.random.default_rng(seed)
         logged_actions = LoggedActions(width, rng=rng, columns=len(features.columns), folds=FOLDS)
-    pscores = False
+    pscores = clustered = False
     for batch in batches:
+        clustered = batch.cluster is not None
         codes = _codes(features, batch)
-        with placed(batch):
-            add_rows(total, features, batch, codes)
+        total.add(batch, codes)
         _sketch(sketcher, batch, codes)
         task = task_keys.rows(batch.task)
         counts, weight = _grown(counts, weight, len(task_keys))
@@ -251,7 +273,7 @@ def first_pass(
             pscores = True
             logged.add(task, codes, batch.pscore, mask)
         if logged_actions is not None:
-            fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
+            fold = fold_of(batch, FOLDS, seed)
             logged_actions.add(task, codes, batch.context, mask, fold=fold)
     if not len(task_keys):
         raise LogError(
@@ -260,12 +282,46 @@ def first_pass(
         )
     moments = total.moments()
     check = logged.check() if pscores else None
-    if check is not None and moments.sampled:
-        check = replace(check, findings=(_UNCHECKED,))
+    unchecked = _UNCHECKED if moments.sampled else _SHARED if clustered else None
+    if check is not None and unchecked is not None:
+        check = replace(check, findings=(unchecked,))
     return FirstPass(
         moments, counts[: len(task_keys)], weight[: len(task_keys)], low, high, sketcher.sketch(), check,
         None if logged_actions is None else logged_actions.learn(),
     )  # fmt: skip
+
+
+class _LogSums:
+    """Sums rows to moments, of correlated rows where their correlations within clusters are given."""
+
+    def __init__(
+        self,
+        features: FeatureMap,
+        correlation: Array | None,
+        *,
+        per_action: bool,
+        offset: Array | None,
+        expected: int = 0,
+    ) -> None:
+        self._features, self._correlation = features, correlation
+        self._total = accumulator(features, per_action=per_action, offset=offset, expected=expected)
+        self._clusters = None
+        if correlation is not None:
+            self._clusters = ClusterAccumulator(features, offset, per_action=per_action)
+
+    def add(self, batch: Batch, codes: Codes, rows: Codes | None = None) -> None:
+        """Add the rows of a batch, or those at ``rows``, with the codes (n,) of their actions."""
+        with placed(batch):
+            add_rows(self._total, self._features, batch, codes, slice(None) if rows is None else rows)
+        if self._clusters is not None:
+            self._clusters.add(batch, codes, rows)
+
+    def moments(self) -> Moments:
+        """Return the moments of the rows so far."""
+        moments = self._total.moments()
+        if self._clusters is None or self._correlation is None:
+            return moments
+        return correlated(moments, self._clusters.sums(moments), self._correlation)
 
 
 def _grown(counts: Codes, weight: Array, tasks: int) -> tuple[Codes, Array]:
@@ -331,18 +387,22 @@ def fold_moments(
     per_action: bool,
     offset: Array | None = None,
     expected: int = 0,
+    correlation: Array | None = None,
 ) -> list[Moments]:
-    """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known."""
+    """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known.
+
+    ``correlation`` is as of :func:`first_pass`.
+    """
     parts = [
-        accumulator(features, per_action=per_action, offset=offset, expected=expected) for _ in range(folds)
+        _LogSums(features, correlation, per_action=per_action, offset=offset, expected=expected)
+        for _ in range(folds)
     ]
     for batch in batches:
-        codes, fold = _codes(features, batch), fold_of(batch.first_row, len(batch), folds, seed)
+        codes, fold = _codes(features, batch), fold_of(batch, folds, seed)
         for k, part in enumerate(parts):
             rows = np.flatnonzero(fold == k)
             if rows.size:
-                with placed(batch):
-                    add_rows(part, features, batch, codes, rows)
+                part.add(batch, codes, rows)
     return in_threads(lambda part: part.moments(), parts, processors())
 
 

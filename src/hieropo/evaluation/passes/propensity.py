@@ -93,7 +93,7 @@ def _estimated(model: LoggingModel, seed: int) -> Propensities:
         return _none(_no_overlap(model.deterministic))
 
     def of(batch: Batch, place: Codes, codes: Codes, mask: Mask | None) -> Array:
-        fold = fold_of(batch.first_row, len(batch), FOLDS, seed)
+        fold = fold_of(batch, FOLDS, seed)
         return model.taken(place, codes, batch.context, mask, fold=fold)
 
     return Propensities(of, "estimated", None, ("Propensities are estimated from this log.", *model.findings))

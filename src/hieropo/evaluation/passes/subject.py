@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hieropo._utils.arrays import Array
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import TaskPosterior
@@ -41,6 +42,8 @@ class Subject:
         True where a new task has no place in the hierarchy, as with levels and metadata.
     logging : str
         The setting ``logging`` of the learner.
+    correlation : (K,) or (1,) array, optional
+        Correlations of rewards within clusters, which the moments take into account.
     """
 
     policy: AnyPolicy
@@ -52,6 +55,7 @@ class Subject:
     by_words: bool = True
     placed: bool = False
     logging: str = "unknown"
+    correlation: Array | None = None
 
     @property
     def features(self) -> FeatureMap:

@@ -82,6 +82,7 @@ _TESTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "task": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "action": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "level": (is_id, "an id (text, a whole number, a date, a UUID)"),
+    "cluster": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "id": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "request": (is_id, "an id (text, a whole number, a date, a UUID)"),
     "eligible": (is_list_of_ids, "a list of action ids"),

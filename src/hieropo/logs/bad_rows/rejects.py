@@ -340,7 +340,7 @@ def _bad_lists(column: pa.Array, _: str) -> Iterator[tuple[str, Mask]]:
 
 
 _FINDERS = {
-    "task": _bad_ids, "action": _bad_ids, "level": _bad_ids, "request": _bad_ids,
+    "task": _bad_ids, "action": _bad_ids, "level": _bad_ids, "cluster": _bad_ids, "request": _bad_ids,
     "eligible": _bad_lists, "time": _bad_times,
 }  # fmt: skip
 

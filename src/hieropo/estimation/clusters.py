@@ -1,0 +1,164 @@
+"""Correlations of rewards within clusters, learned by EM.
+
+The mean residual of each cluster c, of n_c rows of action a, tells rho_a, and so do the residuals about these means.
+Given the log, let
+
+    B_c = E (sum_i e_i)^2 / n_c,  W_a = E sum_i e_i^2 - sum_c B_c,  e_i = r_i - phi_i' theta_s
+
+over the posterior of theta_s under the rho so far. The next rho_a maximises the expected log density of the errors,
+
+    -1/2 [(N_a - C_a) log(1 - rho) + sum_c log(1 - rho + n_c rho) + N_a log v(rho)]
+    v(rho) = [W_a / (1 - rho) + sum_c B_c / (1 - rho + n_c rho)] / N_a
+
+for N_a rows in C_a clusters. Actions share strength: rho_a is drawn to the common rho, which maximises the sum over
+actions, by a normal density of standard deviation 0.15. The hierarchy is learned anew for each rho. All rho are 0 where
+minus twice the log density at rho = 0 is less than 2.71 above its least value, the one-sided 5 % point; and where
+moments are kept per action, and actions were drawn for each row, not for each cluster.
+
+Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import triangle
+from hieropo._utils.progress import say
+from hieropo.moments.clusters import ClusterSums, correlated
+from hieropo.moments.statistics import Moments
+
+_LARGEST = 0.99  # correlation
+_SPREAD = 0.15  # standard deviation of the correlations of actions around the common one
+_SIGNIFICANT = 2.71  # twice the log density above that without a correlation
+_ENOUGH = 0.002  # change of every correlation at which the search ends
+_MOST_STEPS = 25
+_FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that is learned from
+
+
+def learn_correlations(
+    moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any], *, in_parts: bool = False
+) -> Array:
+    """Return rho of each action (K,), or of all rows (1,) where moments are not kept per action.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the rows, taken as independent.
+    clusters : ClusterSums
+        Of the same rows.
+    learn : callable
+        Returns the posterior that is learned from other moments.
+    in_parts : bool
+        True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks.
+    """
+    enough = max(_FEWEST_TASKS, int(len(moments) * _CLUSTERS / max(clusters.size.size, 1)))
+    if in_parts and len(moments) > enough:
+        rows = np.sort(np.random.default_rng(0).choice(len(moments), enough, replace=False))
+        units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
+        clusters = clusters.of_units(units, moments.unit_rows.size)
+        moments = moments.at(rows)
+    rho = np.zeros(moments.n_actions)
+    if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
+        return rho
+    step_before = None
+    for step in range(_MOST_STEPS):
+        say(f"Learning the correlation of rewards within clusters, step {step + 1} ...")
+        table = learn(correlated(moments, clusters, rho)).table()
+        row = np.asarray(table.keys.require(moments.tasks))
+        means = np.asarray(table.means)[row].reshape(-1, moments.unit_dim)
+        covs = np.asarray(table.covs)[row].reshape(len(means), -1)
+        residuals = _Residuals.of(moments, clusters, means, covs)
+        new = residuals.correlations()
+        change = new - rho
+        if np.abs(change).max() < _ENOUGH:
+            break
+        if step_before is not None:  # Aitken's extrapolation: the changes of EM shrink by a constant factor
+            ratio = np.clip(
+                np.divide(change, step_before, out=np.zeros_like(change), where=step_before != 0), 0.0, 0.8
+            )
+            rho, step_before = np.clip(new + change * ratio / (1.0 - ratio), 0.0, _LARGEST), None
+        else:
+            rho, step_before = new, change
+    return new if residuals.gain(new) > _SIGNIFICANT else np.zeros_like(new)
+
+
+@dataclass(frozen=True, eq=False)
+class _Residuals:
+    """Expected squares of residuals: rows N, squares about clusters W and clusters of each action; n_c and B_c."""
+
+    rows: Array
+    within: Array
+    action: Codes
+    size: Array
+    between: Array
+
+    @classmethod
+    def of(cls, moments: Moments, clusters: ClusterSums, means: Array, covs: Array) -> "_Residuals":
+        """Return those under means (units, p) and packed covariances (units, q) of the coefficients of each unit."""
+        p, K = moments.unit_dim, moments.n_actions
+        offset = 0.0 if moments.unit_offset is None else moments.unit_offset
+        theta = means - offset
+        i, j = triangle(p)
+        twice = np.where(i == j, 1.0, 2.0)
+        sums = moments.unit_sums
+        gram, cross, square = sums[:, : i.size], sums[:, i.size : i.size + p], sums[:, i.size + p]
+        total = square - 2.0 * (theta * cross).sum(axis=1)
+        total = total + (gram * twice * (theta[:, i] * theta[:, j] + covs)).sum(axis=1)
+        phi, n = clusters.sums[:, :p], clusters.size
+        residual = clusters.sums[:, p] - (phi * theta[clusters.unit]).sum(axis=1)
+        spread = (phi[:, i] * phi[:, j] * twice * covs[clusters.unit]).sum(axis=1)
+        between = (np.square(residual) + np.maximum(spread, 0.0)) / n
+        action = np.arange(sums.shape[0]) % K
+        rows = np.bincount(action, moments.unit_rows, K).astype(np.float64)
+        within = np.bincount(action, total, K) - np.bincount(clusters.action, between, K)
+        return cls(rows, np.maximum(within, 0.0), clusters.action, n, between)
+
+    def correlations(self) -> Array:
+        """Return the rho of each action that maximises the expected log density."""
+        actions = [k for k in range(self.rows.size) if self.rows[k] > 0]
+        terms = {k: self._of(k) for k in actions}
+        common = _maximum(lambda rho: sum(self._negative(terms[k], rho) for k in actions))
+        rho = np.full(self.rows.size, common)
+        for k in actions if len(actions) > 1 else ():
+            rho[k] = _maximum(partial(self._drawn, terms[k], common))
+        return rho
+
+    def gain(self, rho: Array) -> float:
+        """Return twice the expected log density at rho (K,) less that at 0."""
+        terms = {k: self._of(k) for k in range(rho.size) if self.rows[k] > 0}
+        return sum(self._negative(term, 0.0) - self._negative(term, rho[k]) for k, term in terms.items())
+
+    def _of(self, action: int) -> tuple[float, float, Array, Array]:
+        some = self.action == action
+        return float(self.rows[action]), float(self.within[action]), self.size[some], self.between[some]
+
+    @classmethod
+    def _drawn(cls, terms: tuple[float, float, Array, Array], common: float, rho: float) -> float:
+        """Return minus twice the log density of an action whose correlation is drawn to the common one."""
+        return cls._negative(terms, rho) + ((rho - common) / _SPREAD) ** 2
+
+    @staticmethod
+    def _negative(terms: tuple[float, float, Array, Array], rho: float) -> float:
+        """Return minus twice the expected log density of an action."""
+        rows, within, size, between = terms
+        of_means = 1.0 - rho + size * rho
+        variance = (within / (1.0 - rho) + float((between / of_means).sum())) / rows
+        if variance <= 0.0:
+            return 0.0
+        log_det = (rows - size.size) * np.log1p(-rho) + float(np.log(of_means).sum())
+        return float(log_det + rows * np.log(variance))
+
+
+def _maximum(negative: Callable[[float], float]) -> float:
+    """Return rho in [0, 0.99] where a function is least, 0 where nothing is below it there."""
+    grid = np.linspace(0.0, _LARGEST, 34)
+    values = [negative(rho) for rho in grid]
+    best = int(np.argmin(values))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    result = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-6})
+    return float(result.x) if result.fun < values[0] else 0.0

@@ -1,0 +1,220 @@
+"""Rows that share a cause: sums of each cluster, and the moments of correlated rows.
+
+Rows of one cluster, of the same task and action, have errors with
+
+    Cov(e_i, e_j) = sigma^2 ((1 - rho) 1{i = j} + rho)
+
+so that a session, a day or a class shares the part rho of its variance. With S_c = sum_i z_i over the n_c rows of a
+cluster, the sums that generalised least squares needs are, by the inverse of this matrix,
+
+    sum_i z_i z_i' becomes  (sum_i z_i z_i' - sum_c k_c S_c S_c') / (1 - rho),  k_c = rho / (1 - rho + n_c rho)
+
+and log det adds (n_c - 1) log(1 - rho) + log(1 - rho + n_c rho) to n_c log sigma^2. A row of weight k is k rows. The
+result is exact for given rho, in whatever order the rows come.
+
+Where sums are kept per action, rho is that of the action, and clusters of two actions of a task are independent. That
+is for clusters whose action was drawn once. Where each row drew its own, the cause shifts all actions of the cluster
+alike, and cancels in their comparison.
+
+Source: Searle, Casella and McCulloch, Variance Components, 1992, section 3.3.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo.errors import InputError, MismatchError
+from hieropo.features.maps import FeatureMap
+from hieropo.moments.statistics import Moments, add_rows
+from hieropo.moments.units import one_action
+from hieropo.rows.batches import Batch
+from hieropo.rows.keys import GrowingKeys
+
+_ROOM = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterSums:
+    """Sums of the rows of each cluster: of each task, and of each action where moments are kept per action.
+
+    Attributes
+    ----------
+    unit : (u,) int array
+        Unit of the moments: task s, or ``s K + a`` for action a.
+    action : (u,) int array
+        Position of rho: the action, or 0 for all.
+    sums : (u, p + 2) array
+        S_c, the sums of z = (phi, r - o' phi, 1) for the moments' offset o; the last column is n_c.
+    cluster : (u,) int array
+        Number of the cluster, which may have rows of several tasks and actions.
+    """
+
+    unit: Codes
+    action: Codes
+    sums: Array
+    cluster: Codes
+
+    @property
+    def size(self) -> Array:
+        """Rows n_c of each cluster (u,)."""
+        return np.asarray(self.sums[:, -1])
+
+    @property
+    def drawn_once(self) -> bool:
+        """True where the actions of a log were drawn once for each cluster, as :func:`drawn_by_cluster` tells."""
+        n = np.maximum(np.rint(self.size), 1.0).astype(np.int64)
+        action, cluster = np.repeat(self.action, n), np.repeat(self.cluster, n)
+        return drawn_by_cluster(np.zeros_like(action), action, cluster, np.random.default_rng(0))
+
+    def of_units(self, keep: Codes, units: int) -> "ClusterSums":
+        """Return the clusters of some units, which are numbered anew by their position in ``keep``."""
+        position = np.full(units, -1)
+        position[keep] = np.arange(keep.size)
+        rows = np.flatnonzero(position[self.unit] >= 0)
+        return ClusterSums(position[self.unit[rows]], self.action[rows], self.sums[rows], self.cluster[rows])
+
+
+class ClusterAccumulator:
+    """Sums rows by cluster, batch by batch; the mutable edge of a pass over a log.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    offset : (d,) array, optional
+        Offset of the moments.
+    per_action : bool
+        True where the moments are kept per action.
+    """
+
+    def __init__(self, features: FeatureMap, offset: Array | None, *, per_action: bool) -> None:
+        self._features = features
+        self._unit_map = one_action(features) if per_action else None
+        self._actions = len(features.actions or ()) if per_action else 1
+        self._dim = features.dim if self._unit_map is None else self._unit_map.dim
+        self._offset = None if offset is None else np.asarray(offset)[: self._dim]
+        self._tasks, self._clusters, self._pairs = GrowingKeys(), GrowingKeys(), GrowingKeys()
+        self._sums = np.zeros((0, self._dim + 2))
+
+    def add(self, batch: Batch, codes: Codes | None, rows: Codes | None = None) -> None:
+        """Add the rows of a batch, or those at ``rows``, with the codes (n,) of their actions in the map."""
+        every = slice(None) if rows is None else rows
+        assert batch.cluster is not None
+        context, action = batch.context[every], None if codes is None else codes[every]
+        if self._unit_map is None:
+            phi, block = self._features.phi(context, action), np.zeros(len(context), dtype=np.int64)
+        else:
+            assert action is not None
+            phi, block = self._unit_map.phi(context, np.zeros(len(context), dtype=np.int64)), action
+        reward = batch.reward[every]
+        if self._offset is not None:
+            reward = reward - phi @ self._offset
+        n = reward.size
+        z = np.column_stack([phi, reward, np.ones(n)]) * batch.weights.counts(len(batch))[every, None]
+        task = self._tasks.rows(batch.task[every])
+        unit = task * self._actions + block
+        cluster = self._clusters.rows(batch.cluster[every])
+        code = self._pairs.rows((unit << np.int64(32)) | cluster)
+        if len(self._pairs) > len(self._sums):
+            room = np.zeros((max(len(self._pairs), 2 * len(self._sums), _ROOM), z.shape[1]))
+            room[: len(self._sums)] = self._sums
+            self._sums = room
+        order = np.argsort(code, kind="stable")
+        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+        self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
+
+    def sums(self, moments: Moments) -> ClusterSums:
+        """Return the sums of all clusters, by the units of the moments of the same rows.
+
+        Raises
+        ------
+        UnknownTaskError
+            The moments lack a task.
+        """
+        pairs = self._pairs.keys().values.astype(np.int64)
+        unit = pairs >> np.int64(32)
+        task, action = unit // self._actions, unit % self._actions
+        row = np.asarray(moments.keys.require(self._tasks.keys().values))
+        sums = self._sums[: unit.size]
+        rows = np.flatnonzero(sums[:, -1] > 0)
+        units = (row[task] * self._actions + action)[rows]
+        return ClusterSums(units, action[rows], sums[rows].copy(), (pairs & np.int64(2**32 - 1))[rows])
+
+
+def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: np.random.Generator) -> bool:
+    """Return True where more clusters have one action only than do when actions are permuted within strata.
+
+    Parameters
+    ----------
+    stratum, action : (n,) int array
+    cluster : (n,) array
+        Ids of clusters.
+    rng : numpy Generator
+    """
+    numbers = np.unique(cluster, return_inverse=True)[1]
+    several = np.bincount(numbers) > 1
+    if not several.any():
+        return False
+
+    def alike(actions: Codes) -> int:
+        order = np.lexsort([actions, numbers])
+        changes = (np.diff(actions[order]) != 0) & (np.diff(numbers[order]) == 0)
+        mixed = np.bincount(numbers[order][1:][changes], minlength=several.size) > 0
+        return int((several & ~mixed).sum())
+
+    permuted = np.empty_like(action)
+    permuted[np.argsort(stratum, kind="stable")] = action[np.lexsort([rng.random(stratum.size), stratum])]
+    count, by_chance = alike(action), alike(permuted)
+    return bool(count - by_chance > 4.0 * np.sqrt(max(by_chance, 1.0)))
+
+
+def correlated(moments: Moments, clusters: ClusterSums, correlation: Array) -> Moments:
+    """Return the moments of rows that are correlated within clusters.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the same rows, taken as independent, without precisions and sampling weights.
+    clusters : ClusterSums
+    correlation : (K,) or (1,) array
+        rho of each action where moments are kept per action, else of all rows; in [0, 1).
+
+    Raises
+    ------
+    InputError
+        A correlation is not in [0, 1).
+    MismatchError
+        Numbers of actions or features differ.
+    """
+    rho = np.asarray(correlation, dtype=np.float64)
+    if not ((rho >= 0) & (rho < 1)).all():
+        raise InputError(f"The correlations within clusters are {rho.tolist()}; each must be in [0, 1).")
+    if rho.shape != (moments.n_actions,) or clusters.sums.shape[1] != moments.unit_dim + 2:
+        raise MismatchError(
+            f"Correlations of shape {rho.shape} and clusters of {clusters.sums.shape[1] - 2} features do not fit "
+            f"{moments!r}: one correlation for each action that the moments keep, and their features, are needed."
+        )
+    if not rho.any():
+        return moments
+    of_cluster, n = rho[clusters.action], clusters.size
+    within = 1.0 - of_cluster
+    factors = -of_cluster / (within + n * of_cluster) * n * n
+    means = clusters.sums / n[:, None]
+    p = moments.unit_dim
+    sums = moments.unit_sums.copy()
+    add_rows(
+        clusters.unit,
+        np.ascontiguousarray(means[:, :p]),
+        np.ascontiguousarray(means[:, p]),
+        np.ascontiguousarray(factors),
+        sums,
+    )
+    sums = sums.reshape(moments.sums.shape)
+    sums /= (1.0 - rho)[:, None] if moments.per_action else 1.0 - rho
+    log_det = (n - 1) * np.log(within) + np.log(within + n * of_cluster)
+    log_precision = moments.log_precision - np.bincount(
+        clusters.unit, log_det, moments.unit_rows.size
+    ).reshape(moments.rows.shape)
+    return replace(moments, sums=sums, log_precision=log_precision)

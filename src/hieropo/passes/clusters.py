@@ -1,0 +1,42 @@
+"""A further read of a log: the sums of its clusters, in the features and offset that the first pass ended with."""
+
+from typing import Any
+
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.bad_rows.rejects import Rejects
+from hieropo.logs.reading import read
+from hieropo.moments.clusters import ClusterAccumulator, ClusterSums
+from hieropo.moments.statistics import Moments
+from hieropo.rows.batches import Roles
+
+
+def cluster_sums(
+    source: Any, roles: Roles, features: FeatureMap, moments: Moments, rejects: Rejects | None = None
+) -> ClusterSums:
+    """Return the sums of the clusters of a log.
+
+    Parameters
+    ----------
+    source : LogSource
+        It must be possible to read it again.
+    roles : Roles
+        With a column of clusters.
+    features : FeatureMap
+        Of the moments, with all of their actions.
+    moments : Moments
+        Of the same rows.
+    rejects : Rejects, optional
+        Where rows that cannot be used are set aside.
+
+    Raises
+    ------
+    LogError
+        A cluster is missing.
+    """
+    total = ClusterAccumulator(features, moments.offset, per_action=moments.per_action)
+    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+        codes = None
+        if features.actions is not None:
+            codes = features.action_codes(batch.action, first_row=batch.first_row)
+        total.add(batch, codes)
+    return total.sums(moments)

@@ -1,0 +1,182 @@
+"""Logs whose rows form clusters: the correlation that is learned, what is claimed, and what is refused."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import hieropo
+from hieropo import FlatOPO, HierOPO, InputError, LogMoments, SchemaError
+from hieropo.cli import main
+from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
+from hieropo.logs.reading import read
+from hieropo.rows.batches import Roles
+
+pytestmark = pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")  # rows of a session share one draw
+ROLES = {"task": "store", "action": "offer", "reward": "profit", "cluster": "session"}
+SHARES = np.array([0.4, 0.3, 0.2, 0.1])
+
+
+def a_log(
+    shared: float, *, effect: float = 1.0, tasks: int = 60, sessions: int = 5, size: int = 5, seed: int = 0
+):
+    """Return a log of sessions of one action each, whose rewards share a part of their variance; and its theta."""
+    rng = np.random.default_rng(seed)
+    theta = 0.5 * rng.standard_normal((tasks, 1))
+    theta = theta + effect * (0.2 * rng.standard_normal((1, 4)) + 0.3 * rng.standard_normal((tasks, 4)))
+    session = np.repeat(np.arange(tasks * sessions), size)
+    task, action = session // sessions, rng.choice(4, tasks * sessions, p=SHARES)[session]
+    noise = np.sqrt(shared) * rng.standard_normal(tasks * sessions)[session]
+    profit = theta[task, action] + noise + np.sqrt(1.0 - shared) * rng.standard_normal(task.size)
+    columns = {
+        "store": task, "offer": np.array(list("abcd"))[action], "profit": profit, "session": session,
+        "p": SHARES[action],
+    }  # fmt: skip
+    return pa.table(columns), theta
+
+
+@pytest.fixture(scope="module")
+def log():
+    return a_log(0.5)[0]
+
+
+@pytest.fixture(scope="module")
+def learner(log):
+    return HierOPO(logging="random").fit(log, **ROLES, pscore="p")
+
+
+def test_the_correlation_within_clusters_is_learned(learner) -> None:
+    assert learner.cluster_correlation_ == pytest.approx(0.5, abs=0.12)
+    independent = HierOPO(logging="random").fit(a_log(0.0)[0], **ROLES)
+    assert (independent.cluster_correlation_ == 0).all()
+    assert (
+        HierOPO()
+        .fit(a_log(0.0)[0].drop_columns("session"), **{**ROLES, "cluster": None})
+        .cluster_correlation_
+        is None
+    )
+
+
+def test_the_order_of_rows_does_not_matter(log, learner) -> None:
+    order = np.random.default_rng(2).permutation(len(log))
+    other = HierOPO(logging="random").fit(log.take(order), **ROLES)
+    np.testing.assert_allclose(other.cluster_correlation_, learner.cluster_correlation_, atol=1e-6)
+    means = np.asarray(other.posterior_.table().means)[other.moments_.keys.require(learner.moments_.tasks)]
+    np.testing.assert_allclose(means, learner.posterior_.table().means, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_gain_where_sessions_differ_by_chance_alone_is_not_claimed() -> None:
+    quiet, claimed = 0, 0
+    for seed in range(4):
+        log, _ = a_log(0.6, effect=0.0, seed=10 + seed)
+        rows = HierOPO(logging="random").fit(log, **{**ROLES, "cluster": None}, pscore="p")
+        clusters = HierOPO(logging="random").fit(log, **ROLES, pscore="p")
+        assert clusters.hierarchy_.no_effect > rows.hierarchy_.no_effect
+        claimed += rows.hierarchy_.no_effect < 0.05
+        quiet += clusters.hierarchy_.no_effect > 0.2
+    assert claimed >= 3  # rows taken as independent tell of effects that are not there
+    assert quiet == 4
+
+
+def test_folds_keep_clusters_whole(log) -> None:
+    shuffled = log.take(np.random.default_rng(3).permutation(len(log)))
+    folds = {}
+    for batch in read(shuffled, Roles(**ROLES), batch_rows=97):
+        for cluster, fold in zip(batch.cluster.tolist(), fold_of(batch, FOLDS, 1).tolist(), strict=True):
+            folds.setdefault(cluster, set()).add(fold)
+    assert all(len(some) == 1 for some in folds.values())
+    sizes = np.bincount([next(iter(some)) for some in folds.values()], minlength=FOLDS)
+    assert (sizes > 30).all()
+
+
+@pytest.mark.slow
+def test_an_evaluation_takes_clusters_as_independent_and_says_so(log, learner) -> None:
+    evaluation = learner.evaluate(log, compare=True)
+    by_rows = HierOPO(logging="random").fit(log, **{**ROLES, "cluster": None}, pscore="p").evaluate(log)
+    assert evaluation.learned_from == "yes"
+    assert (
+        evaluation.estimate("DR").ess < by_rows.estimate("DR").ess / 3
+    )  # five rows count as little more than one
+    assert evaluation.model.gain.mean() < by_rows.model.gain.mean()
+    assert "drawn for clusters" in evaluation.randomisation.refused
+    assert evaluation.checks is None
+    assert evaluation.any_n is None
+    few = log.filter(pa.compute.less(log["store"], 12))
+    assert learner.evaluate(few).estimate("DR").by == "clusters"
+    assert learner.evaluate(log).estimate("DR").by == "tasks"
+
+
+@pytest.mark.slow
+def test_a_policy_without_clusters_is_evaluated_with_those_that_are_named(log) -> None:
+    learner = HierOPO(logging="random").fit(log, **{**ROLES, "cluster": None}, pscore="p")
+    named, without = learner.evaluate(log, cluster="session"), learner.evaluate(log)
+    assert (
+        named.estimate("DR").gain < without.estimate("DR").gain
+    )  # no row of a session tells about its other rows
+
+
+@pytest.mark.slow
+def test_a_saved_policy_evaluates_as_the_learner_did(tmp_path, log, learner) -> None:
+    path = learner.save(tmp_path / "policy")
+    loaded = hieropo.load_learner(path)
+    np.testing.assert_array_equal(loaded.cluster_correlation_, learner.cluster_correlation_)
+    assert loaded.evaluate(log).to_dict()["by_weights"] == learner.evaluate(log).to_dict()["by_weights"]
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_clusters(tmp_path, log) -> None:
+    pq.write_table(log, tmp_path / "log.parquet")
+    run, policy = CliRunner().invoke, str(tmp_path / "policy")
+    arguments = [
+        "--task",
+        "store",
+        "--action",
+        "offer",
+        "--reward",
+        "profit",
+        "--pscore",
+        "p",
+        "--cluster",
+        "session",
+    ]
+    fitted = run(main, ["fit", str(tmp_path / "log.parquet"), "-o", policy, *arguments])
+    assert fitted.exit_code == 0, fitted.output
+    assert "rewards of one session share" in " ".join(fitted.output.split())
+    evaluated = run(main, ["evaluate", policy, str(tmp_path / "log.parquet"), "--json"])
+    assert evaluated.exit_code == 0, evaluated.output
+    assert json.loads(evaluated.output)["by_weights"][0]["by"] == "tasks"
+
+
+def test_actions_without_coefficients_of_their_own_share_one_correlation() -> None:
+    log, _ = a_log(0.5)
+    x = np.random.default_rng(0).normal(size=len(log))
+    log = log.append_column("x", pa.array(x)).drop_columns(["offer", "p"])
+    learner = HierOPO("columns").fit(log, task="store", reward="profit", context=["x"], cluster="session")
+    assert learner.cluster_correlation_.shape == (1,)
+    assert learner.cluster_correlation_ == pytest.approx(0.5, abs=0.15)
+
+
+def test_clusters_that_cannot_be_used_are_refused(log, learner) -> None:
+    with pytest.raises(SchemaError, match="given two roles, task and cluster"):
+        HierOPO().fit(log, **{**ROLES, "cluster": "store"})
+    with pytest.raises(SchemaError, match="visit"):
+        HierOPO().fit(log, **{**ROLES, "cluster": "visit"})
+    with pytest.raises(InputError, match="does not go with precision"):
+        HierOPO().fit(log, **ROLES, precision="p")
+    with pytest.raises(InputError, match="is a baseline whose rows are independent"):
+        FlatOPO().fit(log, **ROLES)
+    with pytest.raises(InputError, match="keep no sums of clusters"):
+        LogMoments.of(log, **ROLES)
+    with pytest.raises(InputError, match="Call fit with the rows of both logs"):
+        learner.partial_fit(log)
+    with pytest.raises(InputError, match="Leave log out"):
+        learner.explain(0, log=log)
+    holed = log.set_column(3, "session", pa.array([None, *log["session"].to_pylist()[1:]], pa.int64()))
+    with pytest.raises(hieropo.LogError, match="'session', row 0"):
+        HierOPO().fit(holed, **ROLES)
+    lenient = HierOPO(logging="random").fit(holed, **ROLES, lenient=True)
+    assert lenient.moments_.n_rows == len(log) - 1

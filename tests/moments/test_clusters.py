@@ -1,0 +1,135 @@
+"""Moments of rows that are correlated within clusters, against generalised least squares by brute force."""
+
+import numpy as np
+import pytest
+
+from hieropo import InputError, MismatchError, per_action
+from hieropo._utils.packed import unpack
+from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.clusters import ClusterAccumulator, correlated, drawn_by_cluster
+from hieropo.moments.units import UnitAccumulator
+from hieropo.rows.batches import Batch, Roles
+
+FEATURES = per_action(["a", "b", "c"], ["x"])
+RHO = np.array([0.0, 0.3, 0.8])
+
+
+def a_log(n: int = 200, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    return {
+        "task": rng.choice(["u", "v", "w"], n),
+        "action": rng.choice(["a", "b", "c"], n),
+        "cluster": rng.integers(20, size=n),
+        "x": rng.normal(size=n),
+        "reward": 100.0 + rng.normal(size=n),
+        "weight": rng.integers(1, 4, n).astype(float),
+    }
+
+
+def batch_of(log, rows, *, weighted=False) -> Batch:
+    return Batch(
+        task=log["task"][rows], action=log["action"][rows], reward=log["reward"][rows], context=log["x"][rows, None],
+        cluster=log["cluster"][rows], weight=log["weight"][rows] if weighted else None,
+        roles=Roles("task", "action", "reward", weight="weight", context=("x",), cluster="cluster"),
+    )  # fmt: skip
+
+
+def summed(batches, *, per_action=True, offset=None):
+    features = FEATURES
+    total = (
+        UnitAccumulator(features, offset=offset) if per_action else Accumulator(features.dim, offset=offset)
+    )
+    clusters = ClusterAccumulator(
+        features, None if offset is None else np.tile(offset, 3 if per_action else 1), per_action=per_action
+    )
+    for batch in batches:
+        codes = features.action_codes(batch.action)
+        if per_action:
+            total.add(batch.task, codes, batch.context, batch.reward, batch.weight)
+        else:
+            total.add(batch.task, features.phi(batch.context, codes), batch.reward, batch.weight)
+        clusters.add(batch, codes)
+    moments = total.moments()
+    return moments, clusters.sums(moments)
+
+
+def by_brute_force(log, task, action, rho, *, offset=(0.0, 0.0), weighted=False):
+    """Return sum z' V^-1 z and log det V of one task and action, V the correlation matrix of its rows."""
+    rows = np.flatnonzero((log["task"] == task) & (log["action"] == action))
+    if weighted:
+        rows = np.repeat(rows, log["weight"][rows].astype(int))
+    phi = np.column_stack([np.ones(rows.size), log["x"][rows]])
+    z = np.column_stack([phi, log["reward"][rows] - phi @ np.array(offset), np.ones(rows.size)])
+    same = log["cluster"][rows][:, None] == log["cluster"][rows]
+    V = rho * same + (1 - rho) * np.eye(rows.size)
+    return z.T @ np.linalg.solve(V, z), np.linalg.slogdet(V)[1]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_sums_are_those_of_generalised_least_squares(weighted) -> None:
+    log, offset = a_log(), np.array([100.0, 0.5])
+    moments, clusters = summed([batch_of(log, np.arange(200), weighted=weighted)], offset=offset)
+    result = correlated(moments, clusters, RHO)
+    for row, task in enumerate(moments.tasks.tolist()):
+        for action, name in enumerate("abc"):
+            expected, log_det = by_brute_force(log, task, name, RHO[action], offset=offset, weighted=weighted)
+            np.testing.assert_allclose(unpack(result.sums[row, action], 4), expected, rtol=1e-12, atol=1e-11)
+            assert result.log_precision[row, action] == pytest.approx(-log_det, rel=1e-12, abs=1e-12)
+    np.testing.assert_array_equal(result.rows, moments.rows)
+
+
+def test_the_order_of_rows_and_their_batches_do_not_matter() -> None:
+    log, order = a_log(), np.random.default_rng(1).permutation(200)
+    together = correlated(*summed([batch_of(log, np.arange(200))]), RHO)
+    apart = correlated(*summed([batch_of(log, rows) for rows in np.array_split(order, 7)]), RHO)
+    apart = apart.select(together.tasks)
+    np.testing.assert_allclose(apart.sums, together.sums, rtol=1e-11, atol=1e-9)
+    np.testing.assert_allclose(apart.log_precision, together.log_precision, rtol=1e-12)
+
+
+def test_clusters_of_all_actions_share_one_correlation_where_actions_share_coefficients() -> None:
+    log = a_log()
+    moments, clusters = summed([batch_of(log, np.arange(200))], per_action=False)
+    result = correlated(moments, clusters, np.array([0.4]))
+    codes = FEATURES.action_codes(log["action"])
+    for row, task in enumerate(moments.tasks.tolist()):
+        rows = np.flatnonzero(log["task"] == task)
+        phi = FEATURES.phi(log["x"][rows, None], codes[rows])
+        z = np.column_stack([phi, log["reward"][rows], np.ones(rows.size)])
+        same = log["cluster"][rows][:, None] == log["cluster"][rows]
+        expected = z.T @ np.linalg.solve(0.4 * same + 0.6 * np.eye(rows.size), z)
+        np.testing.assert_allclose(unpack(result.sums[row], 8), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_clusters_of_one_row_and_a_correlation_of_zero_change_nothing() -> None:
+    log = a_log()
+    moments, clusters = summed([batch_of(log, np.arange(200))])
+    assert correlated(moments, clusters, np.zeros(3)) is moments
+    log["cluster"] = np.arange(200)
+    moments, clusters = summed([batch_of(log, np.arange(200))])
+    alone = correlated(moments, clusters, RHO)
+    np.testing.assert_allclose(alone.sums, moments.sums, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(alone.log_precision, 0.0, atol=1e-12)
+
+
+def test_actions_that_were_drawn_for_clusters_are_told_from_those_of_rows() -> None:
+    rng = np.random.default_rng(0)
+    task, cluster = np.repeat(np.arange(40), 25), np.repeat(np.arange(200), 5)
+    of_rows, of_clusters = rng.choice(3, 1000, p=[0.6, 0.3, 0.1]), rng.integers(3, size=200)[cluster]
+    assert not drawn_by_cluster(task, of_rows, cluster, rng)
+    assert drawn_by_cluster(task, of_clusters, cluster, rng)
+    of_tasks = rng.integers(3, size=40)[task]  # one action for each task: clusters could have no other
+    assert not drawn_by_cluster(task, of_tasks, cluster, rng)
+    assert drawn_by_cluster(np.zeros(1000, dtype=np.int64), of_tasks, cluster, rng)
+    assert not drawn_by_cluster(task, of_clusters, np.arange(1000), rng)
+
+
+def test_correlations_that_are_none_or_do_not_fit_are_refused() -> None:
+    moments, clusters = summed([batch_of(a_log(), np.arange(200))])
+    with pytest.raises(InputError, match=r"each must be in \[0, 1\)"):
+        correlated(moments, clusters, np.array([0.1, 1.0, 0.2]))
+    with pytest.raises(MismatchError, match="one correlation for each action"):
+        correlated(moments, clusters, np.array([0.1]))
+    other, _ = summed([batch_of(a_log(), np.arange(200))], per_action=False)
+    with pytest.raises(MismatchError):
+        correlated(other, clusters, np.array([0.1]))

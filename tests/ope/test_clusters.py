@@ -1,0 +1,93 @@
+"""Off-policy sums of rows that form clusters, against sums of each cluster by brute force."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hieropo import MismatchError
+from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
+from hieropo.ope.value_estimates import Sample, effective_rows, incumbent, ratios, task_gains, values
+
+
+def a_log(n: int = 600, tasks: int = 12, *, spans: bool = False, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    task = np.sort(rng.integers(tasks, size=n))
+    cluster = rng.integers(40, size=n) if spans else 10 * task + rng.integers(10, size=n)
+    shift = rng.normal(size=cluster.max() + 1)[cluster]
+    return {
+        "task": task, "cluster": cluster, "reward": shift + rng.normal(size=n), "p": rng.uniform(0.2, 0.8, n),
+        "target": rng.integers(2, size=n) * 1.0, "q": rng.normal(size=n), "v": rng.normal(size=n),
+    }  # fmt: skip
+
+
+def summed(
+    log: dict[str, Any], order: Any = None, *, clusters: bool = True, parts: int = 3
+) -> OffPolicyMoments:
+    reward = log["reward"]
+    sums = OffPolicySums(reward.min(), reward.max(), reward.size)
+    for rows in np.array_split(np.arange(reward.size) if order is None else order, parts):
+        columns = [log[name][rows] for name in ("task", "reward", "p", "target", "q", "v")]
+        sums.add(*columns, cluster=log["cluster"][rows] if clusters else None)
+    return sums.moments()
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_the_variance_of_a_gain_is_that_of_independent_clusters(spans: bool) -> None:  # noqa: FBT001
+    log = a_log(spans=spans)
+    moments = summed(log, np.random.default_rng(1).permutation(600))
+    w = log["target"] / log["p"]
+    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
+    total = np.bincount(log["cluster"], row - row.mean())
+    present = np.bincount(log["cluster"]) > 0
+    C = int(present.sum())
+    expected = np.sqrt((total[present] ** 2).sum() * C / (C - 1)) / row.size
+    estimate = next(value for value in values(moments, rng=np.random.default_rng(0)) if value.name == "DR")
+    assert estimate.by == "clusters"
+    assert estimate.gain == pytest.approx(row.mean(), rel=1e-10)
+    assert estimate.gain_se == pytest.approx(expected, rel=1e-9)
+    W = np.bincount(log["cluster"], w)
+    assert effective_rows(moments) == pytest.approx(W.sum() ** 2 / (W**2).sum(), rel=1e-10)
+    assert estimate.ess == pytest.approx(effective_rows(moments))
+
+
+def test_many_tasks_that_contain_their_clusters_are_the_independent_units() -> None:
+    nested, spanning = (summed(a_log(2000, 60, spans=spans)) for spans in (False, True))
+    by = []
+    for moments in (nested, spanning):
+        sample = Sample(
+            moments.sums, moments.squares, moments.groups, np.random.default_rng(0), moments.clusters
+        )
+        by.append(sample.interval(ratios(moments, "DR").minus(incumbent(moments)), 0.95).by)
+    assert by == ["tasks", "clusters"]
+
+
+def test_gains_of_tasks_have_errors_of_clusters() -> None:
+    log = a_log()
+    moments, rows = summed(log), summed(log, clusters=False)
+    gain, se, _ = task_gains(moments, "DR")
+    np.testing.assert_allclose(gain, task_gains(rows, "DR")[0], rtol=1e-10)
+    w = log["target"] / log["p"]
+    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
+    square = weight = 0.0
+    sizes = np.zeros(12)
+    for s in range(12):
+        some = log["task"] == s
+        n = np.bincount(log["cluster"][some])
+        total = np.bincount(log["cluster"][some], row[some]) - gain[s] * n
+        C = np.count_nonzero(n)
+        square, weight = square + (total**2).sum(), weight + (C - 1) / C * (n.astype(float) ** 2).sum()
+        sizes[s] = np.sqrt((n.astype(float) ** 2).sum()) / some.sum()
+    np.testing.assert_allclose(se, np.sqrt(square / weight) * sizes, rtol=1e-9)
+
+
+def test_bounds_for_independent_rows_are_withheld() -> None:
+    smoothed = next(
+        value for value in values(summed(a_log()), rng=np.random.default_rng(0)) if value.name == "LS"
+    )
+    assert "needs independent rows" in str(smoothed.withheld)
+
+
+def test_sums_of_clusters_of_two_parts_do_not_add() -> None:
+    with pytest.raises(MismatchError, match="a cluster may have rows in both"):
+        _ = summed(a_log()) + summed(a_log())
