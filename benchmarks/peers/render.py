@@ -23,7 +23,8 @@ Every tool learns from the same logs through its public API, and chooses an acti
 share of the way from the incumbent to the oracle in percent, by the true expected rewards; after ± stands one standard
 error over seeds. The logs are explained at the head of `benchmarks/peers/peer_logs.py`, the methods in
 `benchmarks/peers/adapters`, the arithmetic in `benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in
-words is the error of the method.
+words is the error of the method; "no memory" is more than the run allows, or a dense column for each of very many
+tasks.
 """
 NOT_TRIED = "not tried"
 
@@ -315,7 +316,8 @@ def about(document: Results) -> str:
     plan = document["results"]["plan"]
     kind = (
         f"**This is the quick run (`QUICK=1 make peers`)**: {plan['seeds']} seeds, {plan['halves']} halves, at "
-        f"most {plan['seconds']} CPU s for a log of values and {plan['scale_seconds']} for one of the scale; the full "
+        f"most {plan['seconds']} CPU s for a log of values, {plan['scale_seconds']} for one of the scale, "
+        f"{plan['memory']} GB; the full "
         "run is still to be made."
         if plan["quick"]
         else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves."

@@ -266,6 +266,7 @@ def run(methods: dict) -> None:
     """Do the job that the command line names."""
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     make, limit = methods[job["method"]], job.get("limit")
+    os.environ["PEERS_SECONDS"] = str(int(limit or 0))  # an adapter that starts a process limits it too
     warnings.simplefilter("ignore")
     record: dict = {"method": job["method"], "logs": []}
     if job.get("warm"):

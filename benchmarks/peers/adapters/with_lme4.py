@@ -1,12 +1,14 @@
 """lme4 in R: a mixed model whose predictions (BLUPs) are turned into a policy by hand."""
 
 import csv
+import os
+import resource
 import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from contract import Log, run
+from contract import Log, TooLongError, run
 
 LEARN = """
 suppressMessages(library(lme4))
@@ -16,8 +18,7 @@ d$action <- factor(d$action); d$task <- factor(d$task)
 x <- grep("^x", names(d), value = TRUE)
 each <- if (length(x)) paste("action + action:(", paste(x, collapse = " + "), ")") else "action"
 level <- paste("(1", if (length(x)) paste("+", paste(x, collapse = " + ")), "|| task)")
-own <- if (length(x)) "+ (1 | task:action)" else "+ (1 | task:action)"
-f <- as.formula(paste("reward ~ 0 +", each, "+", level, own))
+f <- as.formula(paste("reward ~ 0 +", each, "+", level, "+ (1 | task:action)"))
 m <- suppressWarnings(suppressMessages(lmer(f, d, control = lmerControl(calc.derivs = FALSE,
   check.conv.singular = "ignore"))))
 saveRDS(m, a[2])
@@ -45,6 +46,13 @@ def write_csv(path: Path, log: Log) -> None:
         writer.writerows(zip(*(values.tolist() for values in fields.values()), strict=True))
 
 
+def limit_seconds() -> None:
+    """Limit the CPU seconds of R to those of the job."""
+    seconds = int(os.environ.get("PEERS_SECONDS", "0"))
+    if seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
 class Blup:
     """reward ~ action x context, with deviations of each task in level, slopes and actions."""
 
@@ -57,7 +65,11 @@ class Blup:
     def r(self, program: str, *files: str) -> None:
         (self.place / "program.R").write_text(program, encoding="utf-8")
         command = ["Rscript", "program.R", *files]
-        done = subprocess.run(command, cwd=self.place, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self.place, capture_output=True, text=True, check=False, preexec_fn=limit_seconds
+        )
+        if done.returncode < 0:
+            raise TooLongError
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
 
