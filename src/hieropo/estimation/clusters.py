@@ -12,10 +12,11 @@ over the posterior of theta_s under the rho so far. The next rho_a maximises the
 
 for N_a rows in C_a clusters. Actions share strength: rho_a is drawn to the common rho, which maximises the sum over
 actions, by a normal density of standard deviation 0.15. The hierarchy is learned anew for each rho. All rho are 0 where
-minus twice the log density at rho = 0 is less than 2.71 above its least value, the one-sided 5 % point; and where
+twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz); and where
 moments are kept per action, and actions were drawn for each row, not for each cluster.
 
-Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3.
+Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3;
+Schwarz, Annals of Statistics 6, 1978.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,6 @@ from hieropo.moments.statistics import Moments
 
 _LARGEST = 0.99  # correlation
 _SPREAD = 0.15  # standard deviation of the correlations of actions around the common one
-_SIGNIFICANT = 2.71  # twice the log density above that without a correlation
 _ENOUGH = 0.002  # change of every correlation at which the search ends
 _MOST_STEPS = 25
 _FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that is learned from
@@ -52,7 +52,7 @@ def learn_correlations(
     clusters : ClusterSums
         Of the same rows.
     learn : callable
-        Returns the posterior that is learned from other moments.
+        Returns the posterior that is learned from other moments, with its evidence.
     in_parts : bool
         True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks.
     """
@@ -65,15 +65,16 @@ def learn_correlations(
     rho = np.zeros(moments.n_actions)
     if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
         return rho
-    step_before = None
+    step_before, without = None, 0.0
     for step in range(_MOST_STEPS):
         say(f"Learning the correlation of rewards within clusters, step {step + 1} ...")
-        table = learn(correlated(moments, clusters, rho)).table()
+        posterior = learn(correlated(moments, clusters, rho))
+        without = posterior.log_evidence if step == 0 else without
+        table = posterior.table()
         row = np.asarray(table.keys.require(moments.tasks))
         means = np.asarray(table.means)[row].reshape(-1, moments.unit_dim)
         covs = np.asarray(table.covs)[row].reshape(len(means), -1)
-        residuals = _Residuals.of(moments, clusters, means, covs)
-        new = residuals.correlations()
+        new = _Residuals.of(moments, clusters, means, covs).correlations()
         change = new - rho
         if np.abs(change).max() < _ENOUGH:
             break
@@ -84,7 +85,8 @@ def learn_correlations(
             rho, step_before = np.clip(new + change * ratio / (1.0 - ratio), 0.0, _LARGEST), None
         else:
             rho, step_before = new, change
-    return new if residuals.gain(new) > _SIGNIFICANT else np.zeros_like(new)
+    gain = 2.0 * (learn(correlated(moments, clusters, new)).log_evidence - without)
+    return new if gain > np.log(clusters.size.size) else np.zeros_like(new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +129,6 @@ class _Residuals:
         for k in actions if len(actions) > 1 else ():
             rho[k] = _maximum(partial(self._drawn, terms[k], common))
         return rho
-
-    def gain(self, rho: Array) -> float:
-        """Return twice the expected log density at rho (K,) less that at 0."""
-        terms = {k: self._of(k) for k in range(rho.size) if self.rows[k] > 0}
-        return sum(self._negative(term, 0.0) - self._negative(term, rho[k]) for k, term in terms.items())
 
     def _of(self, action: int) -> tuple[float, float, Array, Array]:
         some = self.action == action
