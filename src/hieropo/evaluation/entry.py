@@ -201,7 +201,7 @@ def evaluate(
     rng = np.random.default_rng(options.seed)
     model = by_model(
         posterior, features, first.keys, sums, contexts,
-        pessimism=subject.plain.pessimism, level=options.level, rng=rng,
+        pessimism=subject.plain.pessimism, level=options.level, seed=options.seed,
     )  # fmt: skip
     weighted = _Weighted()
     if weighing is not None:

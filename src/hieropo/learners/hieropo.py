@@ -496,7 +496,8 @@ class HierOPO(Fitted, Estimator):
         )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.findings_, self._collected = findings, None
-        self.moments_, self.cluster_correlation_ = moments, correlation
+        self.moments_ = moments
+        self.cluster_correlation_ = correlation
         self.features_ = features
         self.roles_ = roles
         self.hierarchy_ = learned.hierarchy

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes, Mask
+from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.brief import brief
 from hieropo._utils.text import Report, counted
 from hieropo.estimation.hyper.mixed import normal_mixture_below, normal_mixture_quantile
@@ -59,9 +61,6 @@ class ByModel:
     weight : (m,) array
     value, value_sd, incumbent_value, incumbent_sd, gain, gain_sd, harm : (m,) array
         Figures of each task; ``harm`` is the probability that the policy is worse than the incumbent there.
-    certificate : (m,) array
-        Bound on the gain of the best policy for this task over this one, at probability ``level``; NaN where there is
-        none.
     delta : (m, d) array
         Mean features of the policy's actions less those of the incumbent.
     action_shares : (2, K) array
@@ -82,7 +81,6 @@ class ByModel:
     gain: Array
     gain_sd: Array
     harm: Array
-    certificate: Array
     delta: Array
     action_shares: Array
     level: float
@@ -91,6 +89,17 @@ class ByModel:
     _features: FeatureMap
     _contexts: Contexts
     _pessimism: float
+    _seed: int
+
+    @cached_property
+    def certificate(self) -> Array:
+        """Bound on the gain of the best policy for each task over this one, at probability ``level`` (m,).
+
+        By draws, as :func:`certificates.certificates`, when it is first asked for; NaN where there is none, as for
+        tasks beyond a random 2,000.
+        """
+        rng = np.random.default_rng([self._seed, 3])
+        return _certificates(self._posterior, self._features, self._rows, self._contexts, self.level, rng)
 
     def __repr__(self) -> str:
         gain = self.difference
@@ -170,7 +179,7 @@ def by_model(
     *,
     pessimism: float,
     level: float,
-    rng: np.random.Generator,
+    seed: int,
 ) -> ByModel:
     """Evaluate a policy by the posterior.
 
@@ -189,8 +198,8 @@ def by_model(
         Of the policy.
     level : float
         Of intervals and certificates.
-    rng : numpy Generator
-        For certificates.
+    seed : int
+        Of the draws of certificates.
     """
     weight = sums.weight
     share = weight[:, None]
@@ -219,7 +228,6 @@ def by_model(
         mean[2],
         sd[2],
         below[2],
-        _certificates(posterior, features, rows, contexts, level, rng),
         delta,
         sums.actions,
         level,
@@ -228,6 +236,7 @@ def by_model(
         features,
         contexts,
         pessimism,
+        seed,
     )
 
 
@@ -253,6 +262,7 @@ def _summaries(posterior: TaskPosterior, rows: Codes, vectors: Array, level: flo
     return summaries
 
 
+@one_blas_thread
 def _certificates(
     posterior: TaskPosterior,
     features: FeatureMap,
