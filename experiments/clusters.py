@@ -4,16 +4,20 @@
     python experiments/clusters.py --share 0.1 --out /tmp/clusters.md
 
 A log has tasks with sessions of equal size. Rewards have the noise variance 1 around mean + effect of the action +
-level of the task + their interaction, with standard deviations .2, .5 and .3; each session shares the named part of the
-noise variance. Actions have the shares .4, .3, .2 and .1, and are drawn once for each session, or for each row. Where
-sessions are days, all tasks have the same days, and a day shifts all of its rows alike.
+level of the task + their interaction, with standard deviations .2, .5 and .3; each session shares the named part of
+the noise variance. Actions have the shares .4, .3, .2 and .1, and are drawn once for each session, or for each row.
+Where sessions are days, all tasks have the same days, and a day shifts all of its rows alike.
 
-"value" is the share of the way from the incumbent to the oracle, over all runs together; "claimed / true" the model's
-gain over the incumbent against the truth; "holds" how often its 95 % interval holds the truth, and "DR holds" how often
-that of the cross-fitted doubly robust estimate holds the mean true gain of the policies it judges, taken as that of the
-policy of all rows; "claims" how often the model's interval leaves out 0 on the low side, in the world without effects;
-"harmed" the share of the changed tasks that the 5 % gate lets through and in which the policy is truly worse. "rho" is
-the mean correlation that was learned. A seed gives the same figures with any number of processes.
+Columns without a prefix are of fits without ``cluster=``; those with "cluster:" of fits with it. "value" is the share
+of the way from the incumbent, the logging policy, to the best action in every task, over all runs together. "claimed
+/ true" is the model's gain over the incumbent divided by the true one. "holds" is the share of runs in which the
+model's 95 % interval of the gain contains the true gain; "DR holds" that of the cross-fitted doubly robust estimate,
+which averages the policies of the folds, against the true gain of the policy of all rows. "claims" is the share of
+runs in which the lower end of the model's interval is above 0; in the world without effects it is the rate of false
+claims. "harmed": of the tasks in which the policy changes the action and P(gain < 0) is at most 5 %, the share with a
+true gain below 0. "lead" is the value with ``cluster=`` less that without, in points, paired over runs. "rho" is the
+mean correlation that was learned; 0 is right where each row has its own action. A seed gives the same figures with
+any number of processes.
 """
 
 import os
@@ -36,7 +40,10 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "clusters.md"
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
 INTRODUCTION = """\
 `HierOPO()` on logs whose rows form clusters, with `cluster=` and without; the columns are explained at the head of
-`experiments/clusters.py`. The seed is {seed}. After ± stands one Monte Carlo standard error.
+`experiments/clusters.py`: those with "cluster:" are of fits with `cluster=`, "lead" is their value less that without,
+in points, and without effects the claimed gain stands in place of the ratio, as the true gain is 0. 200 runs a world
+(100 of classes) are one whole run of the program; the command below says how large a share of them was made. The seed
+is {seed}. After ± stands one Monte Carlo standard error.
 """
 
 

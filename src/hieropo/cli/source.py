@@ -199,8 +199,8 @@ _ROLES = (
     ),
     click.option(
         "--cluster", metavar="COL",
-        help="Column of clusters: rows of one session, day, class or visit, whose rewards share a cause. Their "
-        "correlation is learned. With --algorithm hier only.",
+        help="Column of clusters: rows of one session, day, class or visit, whose rewards share a cause. The "
+        "correlation within a task and an action is learned. With --algorithm hier only.",
     ),
     click.option(
         "--eligible", metavar="COL",

@@ -588,7 +588,8 @@ def _check_cluster(roles: Roles) -> None:
         if getattr(roles, role) is not None:
             raise InputError(
                 f"cluster={roles.cluster!r} does not go with {role}={getattr(roles, role)!r}: the correlation within "
-                "clusters is derived for rows of equal variance that were not kept by chance. Leave one of them out."
+                "clusters is derived for rows of equal variance that are no random sample. Leave one of the two "
+                "columns out."
             )
 
 
@@ -597,7 +598,8 @@ def _refuse_more_of_clusters(roles: Roles) -> None:
     if roles.cluster is not None:
         raise InputError(
             f"partial_fit was called on a policy whose rows form clusters, column {roles.cluster!r}: rows of one "
-            "cluster may lie in both logs, and the sums of clusters are not kept. Call fit with the rows of both logs."
+            "cluster may lie in both logs, and the policy does not store rows by cluster. Call fit with the rows of "
+            "both logs."
         )
 
 

@@ -72,8 +72,8 @@ class RecordColumns:
         """
         if features.actions is None or roles.action is None:
             raise InputError(
-                "The policy has no list of actions: each candidate is a row of its own. The service answers requests "
-                "that name actions, so it cannot serve it. Fit with an action column and serve that policy."
+                "The policy was fitted without an action column, so that it has no actions to return. Fit with an "
+                "action column and serve that policy."
             )
         names = column_tuple(roles.task)
         first = [task if isinstance(task, tuple) else (task,) for task in list(tasks)[:1000]]

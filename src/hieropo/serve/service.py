@@ -383,7 +383,8 @@ class Service:
             raise UnknownIdError("No decision has this decision_id. Decide first.")
         if result == "late":
             raise LateError(
-                "The reward window of the decision is over, so that it is no row of the log any more."
+                "The reward window of this deferred decision is over, so that it cannot enter the log any more. Decide "
+                "again."
             )
         return EVENT.decode(result).decision
 

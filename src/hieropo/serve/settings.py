@@ -102,7 +102,8 @@ class Settings:
         for name in ("window", "seal_every", "half_life", "refresh_every", "timeout"):
             self._check(name, 1e-3, 1e9, "a time in seconds of at least 0.001")
         for name in ("keep_answers", "queue", "max_body", "max_batch", "max_policy", "seal_rows"):
-            self._check(name, 0 if name == "keep_answers" else 1, 1e15, "a number that is large enough")
+            least = 0 if name == "keep_answers" else 1
+            self._check(name, least, 1e15, f"a number of at least {least}")
         self._check("default", -1e300, 1e300, "a finite reward")
         if self.exploration == "none" and self.swap in ("better", "not-worse") and self.refresh_every:
             raise InputError(

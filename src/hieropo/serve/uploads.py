@@ -81,7 +81,7 @@ def _parts(entry: tarfile.TarInfo) -> tuple[str, ...]:
     path = PurePosixPath(entry.name)
     plain = "\\" not in entry.name and "\0" not in entry.name and ":" not in entry.name
     if path.is_absolute() or ".." in path.parts or not plain or len(path.parts) > _MAX_DEPTH:
-        raise _refused("has an entry whose name leads out of it, or that no policy has")
+        raise _refused("has a file whose path is absolute, contains '..', or is none of a policy")
     return path.parts
 
 

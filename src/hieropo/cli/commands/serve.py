@@ -21,7 +21,11 @@ _LOOPBACK = "127.0.0.1"
     ),
 )
 @click.argument("state", type=click.Path(file_okay=False))
-@click.option("--policy", metavar="DIR", help="The first policy. A state that has one keeps it.")
+@click.option(
+    "--policy",
+    metavar="DIR",
+    help="The first policy of a new STATE; a STATE that has one keeps its own. Send another by POST /v1/policies.",
+)
 @click.option(
     "--config", metavar="FILE.toml", type=click.Path(dir_okay=False),
     help="Settings, such as window, exploration and half_life. Default: serve.toml in STATE, if it is there.",
@@ -30,13 +34,15 @@ _LOOPBACK = "127.0.0.1"
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N", help="Port."
 )
-@click.option("--add-key", metavar="NAME", help="Make a key, show it once, and leave.")
+@click.option("--add-key", metavar="NAME", help="Make a key, show it once, and exit.")
 @click.option(
     "--role", type=click.Choice(["reader", "writer", "admin"]), default="writer", show_default=True,
-    help="Role of the key that is made: reader (versions, jobs, metrics), writer (decisions, rewards), admin (all).",
+    help="With --add-key: role of the key, reader (versions, jobs, metrics), writer (decisions, rewards), admin (all).",
 )  # fmt: skip
 @click.option(
-    "--check", is_flag=True, help="Try the whole way with the policy on a temporary state, and leave."
+    "--check",
+    is_flag=True,
+    help="Start, decide, reward and refresh with the policy on a temporary state, and exit.",
 )
 @shared_options
 def serve_command(state: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
