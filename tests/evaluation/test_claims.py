@@ -217,6 +217,15 @@ def test_a_log_whose_folds_are_too_small_to_learn_from_is_evaluated_by_the_model
     assert "at least 2 rows are needed" in " ".join(str(found).split())
 
 
+def test_randomisation_tests_are_left_out_on_request() -> None:
+    table = log(4, tasks=12)
+    learner = HierOPO(logging="random").fit(table, **COLUMNS)
+    without, full = learner.evaluate(table, randomise=False), learner.evaluate(table)
+    assert "not asked for" in without.randomisation.refused
+    assert full.randomisation.refused is None
+    assert without.estimate("DR") == full.estimate("DR")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("no_effect", "says"), [(0.005, "Their effect differs"), (0.3, "Taken alone, the test")]

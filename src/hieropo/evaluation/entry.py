@@ -97,6 +97,8 @@ class Options:
     compare : bool or mapping
         True compares with one action for all, a pooled regression and one for each task; a mapping also with the
         policies that it names, as :func:`rivals.named_rivals` reads it; False with nothing.
+    randomise : bool
+        False leaves out the randomisation tests.
     seed : int
         Of folds, draws and bootstraps.
 
@@ -111,6 +113,7 @@ class Options:
     propensities: Source = "auto"
     show_all: bool = False
     compare: Any = True
+    randomise: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -345,6 +348,8 @@ def _tests(
     *,
     clustered: bool,
 ) -> RandomisationTests:
+    if not options.randomise:
+        return RandomisationTests(refused="They were not asked for (randomise=False).")
     if first.moments.sampled:
         return RandomisationTests(
             refused="Rows are a random sample (sampling_weight), and redrawn actions would change the sample."

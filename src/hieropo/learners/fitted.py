@@ -342,7 +342,7 @@ class Fitted:
         lenient, rejects
             As in :meth:`fit`; rows with actions that the policy does not know cannot be used either.
         **options
-            ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``, ``compare``: see
+            ``level``, ``max_harm``, ``propensities``, ``show_all``, ``seed``, ``compare``, ``randomise``: see
             :class:`evaluation.Options`. ``compare={"today": {"store 1": "gift"}}`` evaluates a table of actions on the
             same rows. A policy, its directory, a frame or a file of tasks and actions, and one action are possible too.
 

@@ -252,5 +252,6 @@ def evaluated(learner: HierOPO, active: Any, rows: pa.Table, settings: Settings)
             eligible=ELIGIBLE,
             time=TIME,
             compare={"active": str(active)},
+            randomise=False,
             **options,
         )
