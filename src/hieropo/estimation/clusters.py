@@ -124,10 +124,10 @@ class _Residuals:
         """Return the rho of each action that maximises the expected log density."""
         actions = [k for k in range(self.rows.size) if self.rows[k] > 0]
         terms = {k: self._of(k) for k in actions}
-        common = _maximum(lambda rho: sum(self._negative(terms[k], rho) for k in actions))
+        common = _least(lambda rho: sum(self._negative(terms[k], rho) for k in actions))
         rho = np.full(self.rows.size, common)
         for k in actions if len(actions) > 1 else ():
-            rho[k] = _maximum(partial(self._drawn, terms[k], common))
+            rho[k] = _least(partial(self._drawn, terms[k], common))
         return rho
 
     def _of(self, action: int) -> tuple[float, float, Array, Array]:
@@ -151,7 +151,7 @@ class _Residuals:
         return float(log_det + rows * np.log(variance))
 
 
-def _maximum(negative: Callable[[float], float]) -> float:
+def _least(negative: Callable[[float], float]) -> float:
     """Return rho in [0, 0.99] where a function is least, 0 where nothing is below it there."""
     grid = np.linspace(0.0, _LARGEST, 34)
     values = [negative(rho) for rho in grid]

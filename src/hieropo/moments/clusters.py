@@ -31,9 +31,74 @@ from hieropo.features.maps import FeatureMap
 from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Batch
+from hieropo.rows.ids import Ids
 from hieropo.rows.keys import GrowingKeys
 
 _ROOM = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clustered:
+    """Sums of z over the rows of each cluster in each unit, such as a task, or an action in a task.
+
+    Attributes
+    ----------
+    unit : (u,) int array
+        Number of the unit.
+    cluster : (u,) int array
+        Number of the cluster; one that spans units is there once for each.
+    sums : (u, k) array
+    """
+
+    unit: Codes
+    cluster: Codes
+    sums: Array
+
+    @property
+    def spans_units(self) -> bool:
+        """True where a cluster has rows of two units."""
+        return int(self.cluster.max(initial=-1)) + 1 < self.cluster.size
+
+    @property
+    def totals(self) -> Array:
+        """Sums Z_c (C, k) over each cluster."""
+        if not self.spans_units:
+            return self.sums
+        totals = np.zeros((int(self.cluster.max()) + 1, self.sums.shape[1]))
+        np.add.at(totals, self.cluster, self.sums)
+        return totals
+
+    @property
+    def squares(self) -> Array:
+        """Sum of Z_c Z_c' over all clusters, (k, k)."""
+        totals = self.totals
+        return np.asarray(totals.T @ totals)
+
+
+class ClusterTotals:
+    """Sums z (n, k) of rows by unit and cluster, batch by batch; the mutable edge of a pass over a log."""
+
+    def __init__(self, size: int) -> None:
+        self._clusters, self._pairs = GrowingKeys(), GrowingKeys()
+        self._sums = np.zeros((0, size))
+
+    def add(self, unit: Codes, cluster: Ids, z: Array) -> None:
+        """Add rows of the units with these numbers (n,), and of these clusters (n,)."""
+        code = self._pairs.rows(
+            (np.asarray(unit, dtype=np.int64) << np.int64(32)) | self._clusters.rows(cluster)
+        )
+        if len(self._pairs) > len(self._sums):
+            room = np.zeros((max(len(self._pairs), 2 * len(self._sums), _ROOM), z.shape[1]))
+            room[: len(self._sums)] = self._sums
+            self._sums = room
+        order = np.argsort(code, kind="stable")
+        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+        self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
+
+    def sums(self) -> Clustered:
+        """Return the sums so far."""
+        pairs = self._pairs.keys().values.astype(np.int64)
+        return Clustered(pairs >> np.int64(32), pairs & np.int64(2**32 - 1), self._sums[: pairs.size].copy())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,8 +160,7 @@ class ClusterAccumulator:
         self._actions = len(features.actions or ()) if per_action else 1
         self._dim = features.dim if self._unit_map is None else self._unit_map.dim
         self._offset = None if offset is None else np.asarray(offset)[: self._dim]
-        self._tasks, self._clusters, self._pairs = GrowingKeys(), GrowingKeys(), GrowingKeys()
-        self._sums = np.zeros((0, self._dim + 2))
+        self._tasks, self._totals = GrowingKeys(), ClusterTotals(self._dim + 2)
 
     def add(self, batch: Batch, codes: Codes | None, rows: Codes | None = None) -> None:
         """Add the rows of a batch, or those at ``rows``, with the codes (n,) of their actions in the map."""
@@ -114,16 +178,7 @@ class ClusterAccumulator:
         n = reward.size
         z = np.column_stack([phi, reward, np.ones(n)]) * batch.weights.counts(len(batch))[every, None]
         task = self._tasks.rows(batch.task[every])
-        unit = task * self._actions + block
-        cluster = self._clusters.rows(batch.cluster[every])
-        code = self._pairs.rows((unit << np.int64(32)) | cluster)
-        if len(self._pairs) > len(self._sums):
-            room = np.zeros((max(len(self._pairs), 2 * len(self._sums), _ROOM), z.shape[1]))
-            room[: len(self._sums)] = self._sums
-            self._sums = room
-        order = np.argsort(code, kind="stable")
-        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
-        self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
+        self._totals.add(task * self._actions + block, batch.cluster[every], z)
 
     def sums(self, moments: Moments) -> ClusterSums:
         """Return the sums of all clusters, by the units of the moments of the same rows.
@@ -133,14 +188,13 @@ class ClusterAccumulator:
         UnknownTaskError
             The moments lack a task.
         """
-        pairs = self._pairs.keys().values.astype(np.int64)
-        unit = pairs >> np.int64(32)
-        task, action = unit // self._actions, unit % self._actions
+        totals = self._totals.sums()
         row = np.asarray(moments.keys.require(self._tasks.keys().values))
-        sums = self._sums[: unit.size]
-        rows = np.flatnonzero(sums[:, -1] > 0)
-        units = (row[task] * self._actions + action)[rows]
-        return ClusterSums(units, action[rows], sums[rows].copy(), (pairs & np.int64(2**32 - 1))[rows])
+        present = np.flatnonzero(totals.sums[:, -1] > 0)
+        task, action = np.divmod(totals.unit[present], self._actions)
+        return ClusterSums(
+            row[task] * self._actions + action, action, totals.sums[present], totals.cluster[present]
+        )
 
 
 def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: np.random.Generator) -> bool:

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.ties import ROUNDING
 from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.clusters import Clustered, ClusterTotals
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import Ids
-from hieropo.rows.keys import GrowingKeys
 
 SWITCH = (100.0, 30.0, 10.0, 3.0)
 SHRINK = (1e4, 1e3, 100.0, 10.0)
@@ -42,70 +42,6 @@ _SMOOTH = (0.5, 2.0, 8.0, 32.0)
 _TOP = 200  # largest weights that are kept
 _GROUPS = 101  # groups of rows; a prime, so that periodic rows are spread over all groups
 _FIRST = ("w", "w r", "v", "w e")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Clustered:
-    """Sums of z over the rows of each cluster in each task.
-
-    Attributes
-    ----------
-    task : (u,) int array
-        Number of the task.
-    cluster : (u,) int array
-        Number of the cluster; one that spans tasks is there once for each.
-    sums : (u, k) array
-    """
-
-    task: Codes
-    cluster: Codes
-    sums: Array
-
-    @property
-    def spans_tasks(self) -> bool:
-        """True where a cluster has rows of two tasks."""
-        return int(self.cluster.max(initial=-1)) + 1 < self.cluster.size
-
-    @property
-    def totals(self) -> Array:
-        """Sums Z_c (C, k) over each cluster."""
-        if not self.spans_tasks:
-            return self.sums
-        totals = np.zeros((int(self.cluster.max()) + 1, self.sums.shape[1]))
-        np.add.at(totals, self.cluster, self.sums)
-        return totals
-
-    @property
-    def squares(self) -> Array:
-        """Sum of Z_c Z_c' over all clusters, (k, k)."""
-        totals = self.totals
-        return np.asarray(totals.T @ totals)
-
-
-class ClusterTotals:
-    """Sums z (n, k) of rows by task and cluster, batch by batch; the mutable edge of a pass over a log."""
-
-    def __init__(self, size: int) -> None:
-        self._clusters, self._pairs = GrowingKeys(), GrowingKeys()
-        self._sums = np.zeros((0, size))
-
-    def add(self, task: Codes, cluster: Ids, z: Array) -> None:
-        """Add rows of the tasks with these numbers (n,), and of these clusters (n,)."""
-        code = self._pairs.rows(
-            (np.asarray(task, dtype=np.int64) << np.int64(32)) | self._clusters.rows(cluster)
-        )
-        if len(self._pairs) > len(self._sums):
-            room = np.zeros((max(len(self._pairs), 2 * len(self._sums)), z.shape[1]))
-            room[: len(self._sums)] = self._sums
-            self._sums = room
-        order = np.argsort(code, kind="stable")
-        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
-        self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
-
-    def sums(self) -> Clustered:
-        """Return the sums so far."""
-        pairs = self._pairs.keys().values.astype(np.int64)
-        return Clustered(pairs >> np.int64(32), pairs & np.int64(2**32 - 1), self._sums[: pairs.size].copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,7 +353,7 @@ class OffPolicySums:
         moments, clusters = self._total.moments(), None
         if self._clusters is not None:
             clusters = self._clusters.sums()
-            clusters = replace(clusters, task=np.asarray(moments.keys.require(clusters.task)))
+            clusters = replace(clusters, unit=np.asarray(moments.keys.require(clusters.unit)))
         return OffPolicyMoments(
             moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
             self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor, clusters,

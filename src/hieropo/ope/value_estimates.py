@@ -23,7 +23,8 @@ from hieropo._utils.text import Report, counted
 from hieropo._utils.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.errors import InputError
 from hieropo.estimation.hyper.importance import pareto_tail
-from hieropo.ope.off_policy import Clustered, OffPolicyMoments, column
+from hieropo.moments.clusters import Clustered
+from hieropo.ope.off_policy import OffPolicyMoments, column
 
 FEW_TASKS = 30  # effective tasks below which rows are taken as independent
 _GROUPS = 401  # groups of tasks for the bootstrap, where there are more tasks; their sums keep the skewness
@@ -131,7 +132,7 @@ class Sample:
         """The units that are taken as independent: "tasks", "clusters" or "rows"."""
         if self.clusters is None:
             return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
-        nested = not self.clusters.spans_tasks
+        nested = not self.clusters.spans_units
         return "tasks" if nested and reaches(self.effective_tasks, FEW_TASKS) else "clusters"
 
     @cached_property
@@ -592,7 +593,7 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
         """Return the sum of (left' z) (right' z) over the rows, or the clusters, of each task."""
         if clusters is not None:
             of_clusters = (clusters.sums @ left) * (clusters.sums @ right)
-            return np.bincount(clusters.task, of_clusters, len(sums)).astype(np.float64)
+            return np.bincount(clusters.unit, of_clusters, len(sums)).astype(np.float64)
         both = np.outer(left, right)
         return np.asarray(packed @ np.where(i == j, both[i, j], both[i, j] + both[j, i]))
 
@@ -602,7 +603,7 @@ def task_gains(moments: OffPolicyMoments, name: str = "SNDR") -> tuple[Array, Ar
     )  # sum (w - 1)^2, exactly 0 where all w are 1
     gain = np.where(differs, sums @ form / safe_n, 0.0)
     within = products(form, form) - 2 * gain * products(form, one) + gain**2 * n_squares
-    units = rows if clusters is None else np.bincount(clusters.task, minlength=len(sums))
+    units = rows if clusters is None else np.bincount(clusters.unit, minlength=len(sums))
     degrees = np.where(units > 0, (units - 1.0) / np.maximum(units, 1.0), 0.0)  # degrees of freedom a row
     variance = np.maximum(within, 0.0)[differs].sum() / max(float((degrees * n_squares)[differs].sum()), 1.0)
     se = np.where(n > 0, np.where(differs, np.sqrt(variance * n_squares) / safe_n, 0.0), np.inf)

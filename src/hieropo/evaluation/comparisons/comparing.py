@@ -22,7 +22,8 @@ from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
 from hieropo.evaluation.passes.judging import ActionFeatures, Rows
 from hieropo.evaluation.passes.propensity import Propensity
 from hieropo.moments.accumulation import Accumulator
-from hieropo.ope.off_policy import ClusterTotals, OffPolicySums, add_in_turn
+from hieropo.moments.clusters import ClusterTotals
+from hieropo.ope.off_policy import OffPolicySums, add_in_turn
 from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
 
 _GROUPS = 101
