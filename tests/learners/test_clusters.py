@@ -82,6 +82,21 @@ def test_a_gain_where_sessions_differ_by_chance_alone_is_not_claimed() -> None:
     assert quiet == 4
 
 
+def test_rows_with_actions_of_their_own_count_as_independent_in_the_model(log) -> None:
+    action = np.random.default_rng(5).choice(list("abcd"), len(log), p=SHARES)
+    by_row = log.set_column(1, "offer", pa.array(action)).drop_columns("p")
+    learner = HierOPO(logging="random").fit(by_row, **ROLES)
+    assert (learner.cluster_correlation_ == 0).all()
+
+
+def test_a_log_whose_rows_are_alike_is_recognised_as_that_of_the_fit() -> None:
+    log, _ = a_log(0.5, seed=4)
+    clicks = log.set_column(2, "profit", pa.array((log["profit"].to_numpy() > 0) * 1.0)).drop_columns("p")
+    learner = HierOPO(logging="random").fit(clicks, **ROLES)
+    assert learner.cluster_correlation_.any()
+    assert learner.evaluate(clicks, propensities="none").learned_from == "yes"
+
+
 def test_folds_keep_clusters_whole(log) -> None:
     shuffled = log.take(np.random.default_rng(3).permutation(len(log)))
     folds = {}
