@@ -1,5 +1,6 @@
 """A task that the log did not have is answered by its group and its metadata, where the log had levels and metadata."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from command_line import answers, refuses
 
 from hieropo import HierOPO, HieropoWarning, LogError, SchemaError, UnknownTaskError, load_learner
 from hieropo.decisions import decide
+from hieropo.decisions.choosing import CONTRADICTION, Answers, answer
+from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
+from hieropo.decisions.requests import RequestReader
+from hieropo.logs.engines.tables import TableSource
 
 ROLES = {"task": "store", "action": "offer", "reward": "profit"}
 
@@ -175,3 +180,71 @@ def test_candidates_of_a_new_task_are_judged_by_its_group() -> None:
     parts = decide(learner.policy_, asked, task="store", request="visit", new_tasks=new_tasks)
     found = [row for part in parts for row in part.table["row"].to_pylist()]
     assert [rows[row][2] for row in found] == [1, 1, 0]
+
+
+def service_like(learner: HierOPO) -> NewTasks:
+    new_tasks = NewTasks.of(
+        learner.roles_, lambda: learner._task_levels, lambda: learner.posterior_, remember=False
+    )
+    assert new_tasks is not None
+    return new_tasks
+
+
+def decided(learner: HierOPO, asked: pa.Table, new_tasks: NewTasks) -> Answers:
+    (batch,) = RequestReader(
+        TableSource(asked, "request"),
+        request_columns(learner.policy_.features, new_tasks, task="store", carried=()),
+        strict=False,
+    ).batches()
+    return answer(learner.policy_, batch, new_tasks, top=1, strict=False)
+
+
+def test_new_tasks_without_end_take_bounded_memory(learner: HierOPO) -> None:
+    new_tasks = service_like(learner)
+
+    def asked(start: int) -> pa.Table:
+        store = np.arange(start, start + 1_000)
+        town = np.char.add("town ", (store % 9).astype(str))
+        return pa.table({"store": store, "town": town, "region": np.where(store % 9 % 2, "south", "north")})
+
+    decided(learner, asked(10_000), new_tasks)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for batch in range(1, 6):
+        decided(learner, asked(10_000 + 1_000 * batch), new_tasks)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 30_000  # a dict of 5,000 tasks has 290,000 bytes
+
+
+def test_priors_at_metadata_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = HierOPO(task_cov="diag", uncertainty="plug-in").fit(logged(), **ROLES, metadata=["size"])
+    asked = pa.table({"store": np.arange(100, 160), "size": np.linspace(-2, 2, 60)})
+    expected = decided(learner, asked, service_like(learner))
+    monkeypatch.setattr("hieropo.decisions.new_tasks._CACHE", 5 * learner.policy_.table.dim**2)
+    new_tasks = service_like(learner)
+    for _ in range(2):
+        for values, right in zip(decided(learner, asked, new_tasks).choices, expected.choices, strict=True):
+            np.testing.assert_array_equal(values, right)
+    assert new_tasks._prior_of.cache_info().currsize == 5
+
+
+def test_an_answer_that_remembers_no_request_depends_on_its_request_and_the_log(learner: HierOPO) -> None:
+    """The same task in two groups gets the answer of each; a group of the log in another region has none."""
+    asked = pa.table(
+        {
+            "store": [99, 99, 99, 98], "town": ["town 1", "town 0", "fresh", "town 1"],
+            "region": ["south", "north", "north", "north"],
+        }
+    )  # fmt: skip
+    new_tasks = service_like(learner)
+    together = decided(learner, asked, new_tasks)
+    alone = [decided(learner, asked.slice(k, 1), service_like(learner)) for k in range(4)]
+    assert together.choices.index[:, 0].tolist() == [1, 0, 0, -1]
+    for values, parts in zip(
+        together.choices, zip(*(one.choices for one in alone), strict=True), strict=True
+    ):
+        np.testing.assert_array_equal(values, np.vstack(parts))
+    (fault,) = together.faults
+    assert fault.reason == CONTRADICTION
+    assert fault.bad.tolist() == [False, False, False, True]

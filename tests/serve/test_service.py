@@ -298,6 +298,10 @@ def test_requests_that_restrict_nothing_are_decided_as_all_others(
         ]
 
     answers, events = made()
+    monkeypatch.setattr("hieropo.serve.plain._MIDDLES", 600)  # of a few prepared answers
+    service._plain = None
+    assert made()[0] == answers
+    assert sum(map(len, service._plain._middles.values())) <= 600
     monkeypatch.setattr(PlainDecider, "rows", lambda *_: [])
     others, other_events = made()
     assert answers == others

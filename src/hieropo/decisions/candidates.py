@@ -92,18 +92,16 @@ def _answer(
     new_tasks: NewTaskPolicies | None, *, top: int, strict: bool,
 ) -> Answers:  # fmt: skip
     """Choose among the rows ``candidates`` (n, K) of ``phi``, padded with -1, for n requests with these first rows."""
-    n, tasks = len(first), first.task
+    n = len(first)
     unknown = locate(policy, first) < 0
     refused: Refused = None if strict else {}
-    choices = _choose(policy, tasks, phi, candidates, first, top + 1, refused)
+    choices = _choose(policy, None, phi, candidates, first, top + 1, refused)
     new = np.flatnonzero(unknown) if new_tasks is not None else np.zeros(0, dtype=np.int64)
     if new.size and new_tasks is not None:
         of_new = first.subset(new)
-        policy_of_new = new_tasks.policy(of_new, policy)
+        policy_of_new, located = new_tasks.policy(of_new, policy)
         of_new_refused: Refused = None if refused is None else {}
-        replacements = _choose(
-            policy_of_new, of_new.task, phi, candidates[new], of_new, top + 1, of_new_refused
-        )
+        replacements = _choose(policy_of_new, located, phi, candidates[new], of_new, top + 1, of_new_refused)
         replace_rows(choices, new, replacements, refused, of_new_refused)
     faults = refusals(refused or {}, np.arange(n), n)
     return Answers(
@@ -113,15 +111,16 @@ def _answer(
 
 
 def _choose(
-    policy: LCBPolicy, tasks: NDArray[Any], phi: NDArray[np.float64], candidates: Codes, first: Requests, top: int,
+    policy: LCBPolicy, located: Codes | None, phi: NDArray[np.float64], candidates: Codes, first: Requests, top: int,
     refused: Refused,
 ) -> Choices:  # fmt: skip
     return policy.choose_many(
-        tasks,
+        first.task,
         phi=phi[candidates],
         eligible=candidates >= 0,
         top=top,
         first_row=first.row_numbers,
+        located=located,
         refused=refused,
     )
 

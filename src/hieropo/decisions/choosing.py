@@ -137,9 +137,10 @@ def choices_of(
     if rows.size and new_tasks is not None and isinstance(policy, LCBPolicy):
         new = requests.subset(rows)
         of_new: Refused = None if refused is None else {}
-        replacements = new_tasks.policy(new, policy).choose_many(
+        policy_of_new, located_new = new_tasks.policy(new, policy)
+        replacements = policy_of_new.choose_many(
             new.task, new.context, eligible=None if mask is None else mask[rows], top=top,
-            first_row=new.row_numbers, refused=of_new,
+            first_row=new.row_numbers, located=located_new, refused=of_new,
         )  # fmt: skip
         replace_rows(choices, rows, replacements, refused, of_new)
     return choices

@@ -1,12 +1,14 @@
 """Policies for tasks that are not in the log, from the groups and metadata in the requests."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Codes
 from hieropo._utils.packed import pack
 from hieropo.decisions.requests import Requests
 from hieropo.errors import LogError, SchemaError, UnknownTaskError, warn
@@ -17,6 +19,8 @@ from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Batch, Roles
 from hieropo.rows.ids import matching_known_id, plain
 from hieropo.rows.keys import Keys
+
+_CACHE = 1 << 23  # numbers in the priors that are kept: 64 MiB
 
 
 class NewTasks:
@@ -33,43 +37,66 @@ class NewTasks:
         Returns the levels and metadata of the tasks in the log; called at the first new task.
     posterior : callable
         Returns the posterior; called at the first new task that is decided by its prior.
+    remember : bool
+        Requests that contradict earlier requests in groups or metadata cannot be used. Memory then grows with the
+        number of new tasks, so that this suits one table of requests. Otherwise an answer depends on its request and
+        the log alone, and memory is bounded.
     """
 
     levels: tuple[str, ...]
     metadata: tuple[str, ...]
 
     def __init__(
-        self, roles: Roles, task_levels: Callable[[], TaskLevels], posterior: Callable[[], Any]
+        self,
+        roles: Roles,
+        task_levels: Callable[[], TaskLevels],
+        posterior: Callable[[], Any],
+        *,
+        remember: bool = True,
     ) -> None:
         self.levels, self.metadata = roles.levels, roles.metadata
         self._roles = Roles(roles.task, None, roles.reward, levels=roles.levels, metadata=roles.metadata)
         self._load_task_levels, self._load_posterior = task_levels, posterior
-        self._warned = False
-        self._priors: dict[Any, Gaussian] = {}
+        self._remember, self._warned = remember, False
+        self._prior_of: Callable[[Any, Any], Gaussian] | None = None
 
     @classmethod
     def of(
-        cls, roles: Roles, task_levels: Callable[[], TaskLevels], posterior: Callable[[], Any]
+        cls,
+        roles: Roles,
+        task_levels: Callable[[], TaskLevels],
+        posterior: Callable[[], Any],
+        *,
+        remember: bool = True,
     ) -> Self | None:
         """Return the policies for new tasks; None where the log has neither levels nor metadata."""
-        return cls(roles, task_levels, posterior) if roles.levels or roles.metadata else None
+        if not (roles.levels or roles.metadata):
+            return None
+        return cls(roles, task_levels, posterior, remember=remember)
 
     @cached_property
     def _posterior(self) -> Any:
         return self._load_posterior()
 
     @cached_property
-    def _task_levels(self) -> TaskLevels:
-        return self._load_task_levels().copy()
+    def _of_log(self) -> TaskLevels:
+        return self._load_task_levels()
+
+    @cached_property
+    def _remembered(self) -> TaskLevels:
+        """Groups and metadata of the log and of all requests so far."""
+        return self._of_log.copy()
 
     @cached_property
     def _groups(self) -> tuple[Keys, ...]:
         """The groups in the log, the widest level first."""
-        parents = self._load_task_levels().levels().values()
+        parents = self._of_log.levels().values()
         return tuple(Keys.factorize(list(parent.values()))[0] for parent in reversed(list(parents)))
 
-    def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
-        """Return a policy with the settings of ``like`` for the tasks of requests, none of which is in the log.
+    def policy(self, requests: Requests, like: LCBPolicy) -> tuple[LCBPolicy, Codes]:
+        """Return a policy for requests of tasks that are not in the log, and the row (n,) of each in its table.
+
+        The policy has the settings of ``like``. In its table, requests with the same groups and metadata share a row.
 
         Raises
         ------
@@ -86,15 +113,29 @@ class NewTasks:
         if requests.absent:
             raise SchemaError(self._absent_message(requests))
         self._warn_of_groups(requests)
-        self._task_levels.add(self._batch(requests))
-        keys, _ = Keys.factorize(requests.task)
-        parents, metadata = tuple(self._task_levels.levels().values()), self._task_levels.known
-        priors = [self._prior(task, parents, metadata) for task in keys.values.tolist()]
+        if self._remember:
+            self._remembered.add(self._batch(requests))
+        first, rows = self._distinct(requests)
+        prior_of = self._cached(like.table.dim)
+        groups = [level[first].tolist() for level in reversed(requests.levels)]
+        metadata = None if requests.metadata is None else requests.metadata[first].tolist()
+        priors = [
+            prior_of(tuple(level[k] for level in groups), None if metadata is None else tuple(metadata[k]))
+            for k in range(first.size)
+        ]
         table = PosteriorTable.joint(
-            keys, np.array([prior.mean for prior in priors]), pack(np.array([prior.cov for prior in priors])),
-            np.zeros(len(keys), dtype=np.int64), priors[0],
+            Keys.factorize(np.arange(first.size))[0], np.array([prior.mean for prior in priors]),
+            pack(np.array([prior.cov for prior in priors])), np.zeros(first.size, dtype=np.int64), priors[0],
         )  # fmt: skip
-        return LCBPolicy(table, like.features, pessimism=like.pessimism)
+        return LCBPolicy(table, like.features, pessimism=like.pessimism), rows
+
+    @staticmethod
+    def _distinct(requests: Requests) -> tuple[Codes, Codes]:
+        """Return the first requests with distinct groups and metadata, and which of them (n,) each request equals."""
+        codes = [Keys.factorize(groups)[1].astype(np.float64)[:, None] for groups in requests.levels]
+        columns = codes if requests.metadata is None else [*codes, requests.metadata]
+        _, first, rows = np.unique(np.hstack(columns), axis=0, return_index=True, return_inverse=True)
+        return first, rows.reshape(-1)
 
     def _batch(self, requests: Requests) -> Batch:
         return Batch(
@@ -111,16 +152,27 @@ class NewTasks:
         return f"a new task without {'its group' if column in self.levels else 'its metadata'}, {column!r}"
 
     def contradictions(self, requests: Requests) -> NDArray[np.bool_]:
-        """Return which requests (n,) of new tasks contradict earlier ones or the log in their groups or metadata."""
+        """Return which requests (n,) of new tasks contradict the log, or remembered ones, in groups or metadata."""
+        if not self._remember:
+            return self._contradict_log(requests)
         bad = np.zeros(len(requests), dtype=np.bool_)
         try:
-            self._task_levels.add(self._batch(requests))
+            self._remembered.add(self._batch(requests))
         except LogError:
             for row in range(len(requests)):
                 try:
-                    self._task_levels.add(self._batch(requests.subset(np.array([row]))))
+                    self._remembered.add(self._batch(requests.subset(np.array([row]))))
                 except LogError:
                     bad[row] = True
+        return bad
+
+    def _contradict_log(self, requests: Requests) -> NDArray[np.bool_]:
+        """Return which requests (n,) name a group of the log in another wider group than the log."""
+        bad = np.zeros(len(requests), dtype=np.bool_)
+        wider = list(self._of_log.levels().values())[1:]  # new tasks are in no group of the log
+        for parent, (groups, of_groups) in zip(wider, pairwise(reversed(requests.levels)), strict=True):
+            pairs = zip(groups.tolist(), of_groups.tolist(), strict=True)
+            bad |= np.array([parent.get(group, above) != above for group, above in pairs], dtype=np.bool_)
         return bad
 
     def known_groups(self, requests: Requests) -> tuple[NDArray[np.bool_], ...]:
@@ -145,21 +197,15 @@ class NewTasks:
                     "are treated as tasks of a new group. If they are the same group, write its id as in the log."
                 )
 
-    def _prior(self, task: Any, parents: Any, metadata: Any) -> Gaussian:
-        """Return the posterior of a task without rows, from the cache where its groups and metadata are the same."""
-        groups, child = [], task
-        for parent in parents:
-            child = parent[child]
-            groups.append(child)
-        values = metadata.get(task)
-        key = tuple(groups), None if values is None else values.tobytes()
-        if key not in self._priors:
-            self._priors[key] = self._prior_in(groups, values)
-        return self._priors[key]
+    def _cached(self, dim: int) -> Callable[[Any, Any], Gaussian]:
+        """Return :meth:`_prior_in` with a cache of the priors, of ``dim`` features, that were asked for last."""
+        if self._prior_of is None:
+            self._prior_of = lru_cache(max(1, _CACHE // dim**2))(self._prior_in)
+        return self._prior_of
 
-    def _prior_in(self, groups: list[Any], values: Any) -> Gaussian:
+    def _prior_in(self, groups: tuple[Any, ...], values: tuple[float, ...] | None) -> Gaussian:
         """Return the posterior of a task without rows in the lowest of its groups that is in the log."""
-        metadata: dict[str, Any] = {} if values is None else {"metadata": values}
+        metadata: dict[str, Any] = {} if values is None else {"metadata": np.array(values)}
         posterior: Any = self._posterior
         for level, group in enumerate(groups):
             try:

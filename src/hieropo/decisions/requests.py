@@ -311,8 +311,8 @@ class NewTaskPolicies(Protocol):
     levels: tuple[str, ...]
     metadata: tuple[str, ...]
 
-    def policy(self, requests: Requests, like: LCBPolicy) -> LCBPolicy:
-        """Return a policy with the settings of ``like`` for the tasks of requests, none of which is in the log."""
+    def policy(self, requests: Requests, like: LCBPolicy) -> tuple[LCBPolicy, Codes]:
+        """Return a policy like another for requests of tasks not in the log, and the row (n,) of each in its table."""
 
     def absent_reason(self, requests: Requests) -> str | None:
         """Return the reason why requests of new tasks cannot be used: an absent column; None where none is absent."""

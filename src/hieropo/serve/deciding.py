@@ -429,6 +429,7 @@ def _new_tasks(stored: StoredPolicy) -> NewTasks | None:
         roles,
         lambda: TaskLevels.of_hierarchy(roles, stored.hierarchy),
         lambda: load_posterior(stored.path)[1],
+        remember=False,
     )
 
 

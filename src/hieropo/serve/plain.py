@@ -18,6 +18,7 @@ from hieropo.serve.settings import Settings
 
 _encode = msgspec.json.Encoder().encode
 _HEAD, _TAIL = b'{"decision_id":"', b'"}'
+_MIDDLES = 1 << 26  # bytes of prepared answers that are kept; with K actions they would be of order K^3
 
 
 class PlainDecision(NamedTuple):
@@ -45,6 +46,7 @@ class PlainDecider:
         self.engine, self._settings = engine, settings
         self.eligible = msgspec.Raw(_encode(engine.actions))
         self._middles: dict[tuple[int, int, bool], bytes] = {}
+        self._size = 0  # of these, in bytes
         n_actions = len(engine.actions)
         floor = 0.0 if settings.exploration == "none" else settings.floor
         self._share, self._rest = floor / n_actions, 1.0 - floor
@@ -125,7 +127,11 @@ class PlainDecider:
         """Prepare the bytes of an answer between id and deadline."""
         decision, _ = self._decision("", self._by_best[best].tolist(), code, "", known=known)
         middle = _encode(decision)[len(_HEAD) : -len(_TAIL)]
+        if self._size + len(middle) > _MIDDLES:
+            self._middles.clear()
+            self._size = 0
         self._middles[best, code, known] = middle
+        self._size += len(middle)
         return middle
 
     def _sampled(
