@@ -57,6 +57,8 @@ class Kind:
 POLICY = Kind("policy", "a policy", 7)
 SUMS = Kind("moments", "moments", 3)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
+SHARDS = Kind("shards", "sharded moments", 1)
+PLAN = Kind("plan", "a plan of sharded moments", 1)
 TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
@@ -103,7 +105,10 @@ def kind_of(folder: Path) -> Kind | None:
     """Return the kind of a directory; None where it has no document, or none that this user may read."""
     if not os.access(folder, os.X_OK):
         return None
-    return next((kind for kind in (POLICY, SUMS, CHECKPOINT) if (folder / kind.document).is_file()), None)
+    return next(
+        (kind for kind in (POLICY, SUMS, CHECKPOINT, SHARDS, PLAN) if (folder / kind.document).is_file()),
+        None,
+    )
 
 
 def head(kind: Kind) -> dict[str, Any]:

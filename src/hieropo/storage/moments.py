@@ -104,9 +104,13 @@ def read_moments(
     offset: Sequence[float] | None,
     *,
     short: bool = False,
+    numbered: bool = False,
 ) -> Moments:
-    """Return the moments of a table as views of the file; per action where ``actions`` is not 0."""
-    keys = Keys(stored_ids(file, "id").values())
+    """Return the moments of a table as views of the file; per action where ``actions`` is not 0.
+
+    ``numbered`` moments have the numbers of rows in place of the ids of tasks, which are then not read.
+    """
+    keys = Keys(np.arange(file.rows) if numbered else stored_ids(file, "id").values())
     offset_array = None if offset is None else np.array(offset, dtype=np.float64)
     if not actions:
         sums = file.array("sums", "<f8", packed_size(dim + 2))
