@@ -66,7 +66,25 @@ def off_policy_text(results: Results) -> str:
     return " ".join(sentences)
 
 
-RENDERERS: dict[str, Callable[[Results], str]] = {"growth": growth_table, "off_policy": off_policy_text}
+def serve_memory_text(results: Results) -> str:
+    """Memory of the service under load after a quarter, half and all of the time, in sentences."""
+    samples = results["samples"]
+    quarter, half, last = (samples[max(round(len(samples) * part) - 1, 0)] for part in (0.25, 0.5, 1.0))
+    failed = sum(sample["failed"] for sample in samples)
+    grown = ", ".join(f"{one['mib']:.1f} MiB after {one['seconds']:.0f} s" for one in (quarter, half, last))
+    return (
+        f"{results['tasks']:,} tasks, {results['actions']} actions, {results['coefficients']} coefficients each, "
+        f"{results['clients']} clients: {last['decisions']:,} decisions in {last['seconds']:.0f} s, {failed} failed. "
+        f"Memory of the server beside mapped files: {grown}; largest in the second half "
+        f"{max(one['mib'] for one in samples[len(samples) // 2 :]):.1f}."
+    )
+
+
+RENDERERS: dict[str, Callable[[Results], str]] = {
+    "growth": growth_table,
+    "off_policy": off_policy_text,
+    "serve_memory": serve_memory_text,
+}
 
 
 def rendered(text: str, folder: Path = record.FOLDER) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import record
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -238,7 +239,8 @@ def replay(folder: Path, given: argparse.Namespace) -> None:
 
 
 def memory(folder: Path, given: argparse.Namespace) -> None:
-    """Print the memory of the server in twenty parts of a load of all tasks."""
+    """Print and record the memory of the server in twenty parts of a load of all tasks."""
+    start_load, samples = os.getloadavg(), []
     singles = bodies(50_000, given.tasks, given.contexts, 1)
 
     async def kb(port: int) -> int:
@@ -254,11 +256,19 @@ def memory(folder: Path, given: argparse.Namespace) -> None:
             total += numbers["a second"] * given.seconds / 20
             mib = asyncio.run(kb(port)) / 1024
             seconds = (part + 1) * given.seconds / 20
+            samples.append(
+                {"seconds": seconds, "decisions": int(total), "mib": mib, "failed": int(numbers["failed"])}
+            )
             print(
                 f"{seconds:6.0f} s, {total:10,.0f} decisions: {mib:8.1f} MiB beside mapped files, "
                 f"failed {numbers['failed']:.0f}",
                 flush=True,
             )
+    results = {
+        "tasks": given.tasks, "actions": given.actions, "coefficients": given.contexts + 1,
+        "clients": given.clients, "samples": samples,
+    }  # fmt: skip
+    record.write("serve_memory", results, load=start_load)
 
 
 def fsync_ms(folder: Path) -> float:

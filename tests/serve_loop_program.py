@@ -1,10 +1,14 @@
 """Serve a simulated world for some refreshes: delayed rewards, drift and a new action; print what happened.
 
-Run as ``python serve_loop_program.py <directory> [--refreshes 30] [--decisions 600] [--seed 0]``; writes one JSON
-document. The world has 30 tasks and 3 actions, and a fourth one after a third of the time, which the incumbent takes
-first. The effects of actions move a little from day to day. Each day decisions are made, rewards come after them,
-windows close, and a refresh learns. Off-policy estimates of yesterday's log for today's policy are compared with
-today's rewards.
+Run as ``python serve_loop_program.py <directory> [--refreshes 30] [--decisions 600] [--seed 0] [--drift 0.02]``; writes
+one JSON document. The world has 30 tasks and 3 actions, and a fourth one after a third of the time, which the incumbent
+takes first. The effects of actions move a little from day to day (``--drift``, the sd of a step). Each day decisions
+are made, rewards come after them, windows close, and a refresh learns. Off-policy estimates of yesterday's log for
+today's policy are compared with today's rewards.
+
+Where today's policy learned from yesterday's rows, the estimate is cross-fitted: each fifth of the rows is weighted by
+the policy that the refresh would have learned without it. ``covered_in_sample`` counts the intervals of estimates that
+take today's policy on the rows from which it learned.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import asyncio
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +28,20 @@ import pyarrow.compute as pc
 from hieropo import HierOPO
 from hieropo.errors import HieropoWarning
 from hieropo.serve import Service, Settings
+from hieropo.serve.deciding import Engine
+from hieropo.serve.learning import RunningTotal, current, learned, with_rows
 from hieropo.serve.messages import DecideRequest, Decision, Reward
 from hieropo.serve.segments import read_rows
 
 TASKS, ACTIONS, NOISE = 30, ("a", "b", "c"), 0.5
+FOLDS = 5
 
 
 class World:
     """Expected rewards that drift."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, drift: float) -> None:
+        self.rng, self.step = np.random.default_rng(seed), drift
         self.effects = {action: self.draw(0.2 * place) for place, action in enumerate(ACTIONS)}
 
     def draw(self, mean: float) -> np.ndarray:
@@ -41,7 +49,7 @@ class World:
 
     def drift(self) -> None:
         for action in self.effects:
-            self.effects[action] = self.effects[action] + self.rng.normal(scale=0.02, size=(TASKS, 2))
+            self.effects[action] = self.effects[action] + self.step * self.rng.normal(size=(TASKS, 2))
 
     def mean(self, task: int, age: float, action: str) -> float:
         intercept, slope = self.effects[action][task]
@@ -92,33 +100,64 @@ def served_day(
     }
 
 
-def predicted(rows: pa.Table, service: Service) -> tuple[float, float] | None:
-    """Return the IPS estimate of the reward of the active policy from a day's log, and its standard error.
+Estimate = tuple[float, float]
 
-    The active policy draws as the service does, with the same floor and no control share.
+
+def predicted(parts: Sequence[tuple[pa.Table, Engine]], service: Service) -> Estimate:
+    """Return the SNIPS estimate of a policy's reward from the parts of a day's log, and its standard error.
+
+    Each part is weighted by a policy of its own, which draws as the service does, with the same floor and no control
+    share.
     """
+    ratio = np.concatenate([ratios(rows, engine, service) for rows, engine in parts])
+    reward = np.concatenate([rows["reward"].to_numpy() for rows, _ in parts])
+    mean = (ratio * reward).sum() / ratio.sum()
+    return float(mean), float(np.sqrt(np.sum((ratio * (reward - mean)) ** 2)) / ratio.sum())
+
+
+def ratios(rows: pa.Table, engine: Engine, service: Service) -> np.ndarray:
+    """Return the probability of each row's action under a policy over its propensity, (n,)."""
     requests = [
         DecideRequest(task=task, context={"age": age})
         for task, age in zip(rows["task"].to_pylist(), rows["age"].to_pylist(), strict=True)
     ]
+    active, service.engine = service.engine, engine
     decisions = [msgspec.json.decode(made.answer, type=Decision) for made in service._prepared(requests)]
-    actions, propensity, reward = (rows[name].to_pylist() for name in ("action", "propensity", "reward"))
-    ratio = np.array(
-        [
-            next((entry.probability for entry in decision.probabilities if entry.action == action), 0.0)
-            for decision, action in zip(decisions, actions, strict=True)
-        ]
-    ) / np.array(propensity)
-    values = ratio * np.array(reward)
-    mean = values.sum() / ratio.sum()  # self-normalised
-    return float(mean), float(np.sqrt(np.sum((ratio * (np.array(reward) - mean)) ** 2)) / ratio.sum())
+    service.engine = active
+    probabilities = [
+        next((entry.probability for entry in decision.probabilities if entry.action == action), 0.0)
+        for decision, action in zip(decisions, rows["action"].to_pylist(), strict=True)
+    ]
+    return np.array(probabilities) / rows["propensity"].to_numpy()
 
 
-def run(folder: Path, refreshes: int, decisions: int, seed: int) -> dict[str, Any]:
+def without_each(
+    rows: pa.Table, before: RunningTotal, service: Service, folder: Path
+) -> list[tuple[pa.Table, Engine]]:
+    """Return each fifth of a day's rows, and the policy that a refresh learns from all other rows."""
+    state, settings = service.state, service.settings
+    created = state.manifest.created
+    fold = np.arange(rows.num_rows) % FOLDS
+    parts = []
+    for number in range(FOLDS):
+        total = with_rows(before, rows.filter(pa.array(fold != number)), state.columns, settings, created)
+        learner, _ = learned(current(total, settings, created), state.learner())
+        path = folder / "folds" / f"{state.manifest.segments[-1].number}-{number}"
+        learner.save(path, provenance={"noise_sd": learner.noise_sd})
+        parts.append((rows.filter(pa.array(fold == number)), Engine.load(0, path, state.columns)))
+    return parts
+
+
+def covers(estimate: Estimate, day: dict[str, float]) -> bool:
+    """Return True where a day's mean reward is in the 95 % interval of its estimate."""
+    return bool(abs(estimate[0] - day["reward"]) <= 1.96 * np.hypot(estimate[1], day["se"]))
+
+
+def run(folder: Path, refreshes: int, decisions: int, seed: int, drift: float) -> dict[str, Any]:
     """Serve the world, and return what was found."""
     warnings.simplefilter("ignore", HieropoWarning)
-    folder.mkdir(parents=True, exist_ok=True)
-    world = World(seed)
+    (folder / "folds").mkdir(parents=True, exist_ok=True)
+    world = World(seed, drift)
     columns = {"task": "task", "action": "action", "reward": "reward", "context": ["age"]}
     first = HierOPO(logging="random").fit(world.first_log(300), **columns).save(folder / "policy")
     settings = Settings(
@@ -126,20 +165,29 @@ def run(folder: Path, refreshes: int, decisions: int, seed: int) -> dict[str, An
     )  # fmt: skip
     service = Service(folder / "state", settings, policy=first, seed=seed)
     days: list[float] = []
-    covered: list[bool] = []
-    swaps, yesterday = 0, None
+    covered, in_sample = 0, 0
+    intervals, swaps = 0, 0
+    yesterday, before = None, service.state.total()
     for day in range(refreshes):
         start = refreshes // 3
         if day == start:
             world.effects["d"] = world.draw(0.8)
         incumbent = "d" if start <= day < start + 3 else None  # then the policy knows it
-        estimate = None if yesterday is None or incumbent else predicted(yesterday, service)
+        estimates = None
+        if yesterday is not None and not incumbent:
+            version = service.state.manifest.version(service.engine.number)
+            unseen = version is not None and version.through < service.state.manifest.segments[-1].number
+            whole = [(yesterday, service.engine)]
+            parts = whole if unseen else without_each(yesterday, before, service, folder)
+            estimates = predicted(parts, service), predicted(whole, service)
         found = served_day(service, world, decisions, day, incumbent)
-        if estimate is not None:
-            covered.append(abs(estimate[0] - found["reward"]) <= 1.96 * np.hypot(estimate[1], found["se"]))
+        if estimates is not None:
+            intervals += 1
+            covered += covers(estimates[0], found)
+            in_sample += covers(estimates[1], found)
         segments = service.state.manifest.segments[-1:]
         rows = read_rows(service.state.path, segments, "log", service.state.columns)
-        yesterday = None if incumbent else rows
+        yesterday, before = None if incumbent else rows, service.state.total()
         job = service.start("refresh")
         service.wait()
         ended = service.job(job.job_id)
@@ -149,7 +197,7 @@ def run(folder: Path, refreshes: int, decisions: int, seed: int) -> dict[str, An
     found = {
         "refreshes": refreshes, "swaps": swaps, "regret_first_days": float(np.mean(days[:3])),
         "regret_last_days": float(np.mean(days[-3:])), "days": [round(day, 4) for day in days],
-        "intervals": len(covered), "covered": int(np.sum(covered)),
+        "intervals": intervals, "covered": covered, "covered_in_sample": in_sample,
         "knows_the_new_action": "d" in service.engine.actions, "calibration_z": calibration(service),
     }  # fmt: skip
     service.close()
@@ -171,5 +219,7 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     for name, value in (("refreshes", 30), ("decisions", 600), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--drift", type=float, default=0.02)
     given = parser.parse_args()
-    sys.stdout.write(json.dumps(run(given.directory, given.refreshes, given.decisions, given.seed)) + "\n")
+    found = run(given.directory, given.refreshes, given.decisions, given.seed, given.drift)
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -203,6 +203,23 @@ def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
     for id_ in ("-9223372036854775808", "9223372036854775807", "0007"):
         assert hostile.request("DELETE", f"/v1/tasks/{id_}").status_code == 202
     assert hostile.request("DELETE", "/v1/tasks/3?purge=perhaps").status_code == 422
+    for query in ("", "?id=", "?id=three", "?id=3&id=4", "?id=3&purge=perhaps", f"?id={'0' * 300}"):
+        assert hostile.request("DELETE", f"/v1/tasks{query}").status_code == 422
+    assert hostile.request("DELETE", "/v1/tasks", params={"id": "3"}).status_code == 202
+    assert hostile.request("DELETE", "/v1/subjects?id=").status_code == 422
+
+
+def test_any_id_can_be_forgotten_by_the_query(text_policy: Path, tmp_path: Path) -> None:
+    """A path cannot hold an empty id, and clients resolve `..` in it."""
+    with client_of(text_policy, tmp_path) as client:
+        for kind, id_ in (("tasks", ""), ("tasks", "../?a=b&c#d"), ("subjects", "..")):
+            asked = {"task": id_, "subject": "..", "context": {"age": 0.0}}
+            assert client.post("/v1/decide", json=asked).status_code == 200
+            answer = client.request("DELETE", f"/v1/{kind}", params={"id": id_, "purge": True})
+            while (job := client.get(f"/v1/jobs/{answer.json()['job_id']}").json())["state"] != "done":
+                assert job["state"] in ("queued", "running"), job
+            assert "1 open decisions removed" in job["result"], (id_, job)
+        assert client.request("DELETE", "/v1/tasks/").status_code == 422
 
 
 def test_no_random_body_is_an_internal_error(hostile: httpx.Client) -> None:
@@ -278,7 +295,7 @@ def test_without_keys_it_listens_on_this_machine_alone() -> None:
 def test_the_description_has_every_route_and_type(policy: Path, tmp_path: Path) -> None:
     described = document(keys=True)
     assert json.dumps(described)
-    assert len(described["paths"]) == 14
+    assert len(described["paths"]) == 16
     assert described["components"]["schemas"]["DecideRequest"]["additionalProperties"] is False
     service = Service(tmp_path / "state", policy=policy)
     routes = make_app(service, Keyring()).routes

@@ -164,11 +164,15 @@ class Edge:
             raise RefusedError(
                 422, "Unusable request", "The parameter purge is neither true nor false. Set one."
             )
-        text = request.path_params["id"]
-        if not 0 < len(text) <= 256 or any(ord(character) < 32 for character in text):
+        in_path = "id" in request.path_params
+        text = request.path_params["id"] if in_path else _id_in_query(request)
+        if len(text) > 256 or any(ord(character) < 32 for character in text):
+            raise RefusedError(422, "Unusable request", "The id has too many characters or unprintable ones.")
+        if not text and (in_path or kind == "subject"):
             raise RefusedError(
-                422, "Unusable request", "The id has no characters, too many or unprintable ones."
-            )
+                422, "Unusable request",
+                "The id is empty. Name one; a task whose id is the empty text goes into the query, as in ?id=.",
+            )  # fmt: skip
         argument = self.service.forgotten_argument(kind, text, purge=given == "true")
         return _answer(await run_in_threadpool(self.service.start, f"forget-{kind}", argument), 202)
 
@@ -199,9 +203,9 @@ class Edge:
 
     async def openapi(self, _: Request) -> Response:
         """Return the description of the API."""
-        return Response(
-            _encode(document(self.service.state.columns, keys=bool(len(self.keys)))), media_type=_JSON
-        )
+        engine = self.service.engine
+        described = document(engine.columns, engine.nullable, keys=bool(len(self.keys)))
+        return Response(_encode(described), media_type=_JSON)
 
     # checks
 
@@ -277,6 +281,17 @@ class Edge:
         status, title, detail, headers = described(error)
         self.service.metrics.refused({503: "full", 401: "key", 403: "key"}.get(status, str(status)))
         return problem(status, title, detail, headers)
+
+
+def _id_in_query(request: Request) -> str:
+    ids = request.query_params.getlist("id")
+    if len(ids) != 1:
+        raise RefusedError(
+            422,
+            "Unusable request",
+            "The query does not name one id. Set the parameter id once, as in ?id=ID.",
+        )
+    return ids[0]
 
 
 def _media_type(request: Request) -> str:
@@ -376,6 +391,8 @@ def make_app(service: Service, keys: Keyring, *, on_stop: Callable[[], None] | N
         ("POST", "/v1/policies", edge.offer, "admin"),
         ("POST", "/v1/policies/{number:int}:activate", edge.activate, "admin"),
         ("POST", "/v1/refresh", edge.refresh, "admin"),
+        ("DELETE", "/v1/tasks", edge.forget_task, "admin"),
+        ("DELETE", "/v1/subjects", edge.forget_subject, "admin"),
         ("DELETE", "/v1/tasks/{id:path}", edge.forget_task, "admin"),
         ("DELETE", "/v1/subjects/{id:path}", edge.forget_subject, "admin"),
         ("GET", "/v1/jobs/{id}", edge.job, "reader"),

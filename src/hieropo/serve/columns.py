@@ -1,7 +1,7 @@
 """The columns of the record: checks of requests against a policy's columns, and events as rows of a log."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -151,8 +151,13 @@ class RecordColumns:
             _check_id(part, kind, name)
         return parts[0] if len(parts) == 1 else tuple(parts)
 
-    def check(self, request: DecideRequest) -> None:
+    def check(self, request: DecideRequest, nullable: Collection[str] = ()) -> None:
         """Refuse a request whose context or actions are not of the policy's columns and types.
+
+        Parameters
+        ----------
+        nullable : collection of str
+            Columns of numbers whose value may be unknown, null, for the active policy.
 
         Raises
         ------
@@ -167,7 +172,12 @@ class RecordColumns:
                 raise SchemaError(
                     f"The context has no {name!r}, which the policy reads, so that no action can be chosen. Add it."
                 )
-            _check_value(context[name], name, kind, may_be_missing=self._may_be_missing(name, kind))
+            if context[name] is None and not self._may_be_null(name, kind, nullable):
+                raise SchemaError(
+                    f"The value of {name!r} in the context is null, and the policy has no prior for an unknown value "
+                    "of it. Fill it in; or, if it is no metadata, fit the policy with missing='prior' in its formula."
+                )
+            _check_value(context[name], name, kind)
         if len(context) > len(self.values):
             raise SchemaError(
                 f"The context has {len(context)} entries, and the policy reads {len(self.values)}: "
@@ -178,17 +188,20 @@ class RecordColumns:
         if request.incumbent is not None:
             _check_id(request.incumbent, self.action_kind, self.action)
 
-    def _may_be_missing(self, name: str, kind: str) -> bool:
-        """Return True for a column in which rows of the record can be null."""
-        return kind != "number" and (name, kind) not in self.levels
+    def _may_be_null(self, name: str, kind: str, nullable: Collection[str]) -> bool:
+        """Return True for a column in which a request can be null."""
+        return name in nullable if kind == "number" else (name, kind) not in self.levels
 
-    def request_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the fields of a request that depend on the policy."""
+    def request_schema(self, nullable: Collection[str] = ()) -> dict[str, Any]:
+        """Return the JSON schema of the fields of a request that depend on the policy.
+
+        ``nullable`` are columns of numbers that may be null.
+        """
         tasks = [_ID_SCHEMAS[kind] for _, kind in self.task]
         several = {"type": "array", "prefixItems": tasks, "minItems": len(tasks), "maxItems": len(tasks)}
         values = {
             name: {"anyOf": [_VALUE_SCHEMAS[kind], {"type": "null"}]}
-            if self._may_be_missing(name, kind)
+            if self._may_be_null(name, kind, nullable)
             else _VALUE_SCHEMAS[kind]
             for name, kind in self.values
         }
@@ -294,10 +307,8 @@ def _check_id(value: Any, kind: str, column: str) -> None:
         )
 
 
-def _check_value(value: Any, name: str, kind: str, *, may_be_missing: bool) -> None:
-    if value is None and may_be_missing:
-        return
-    if not _is_of(value, kind):
+def _check_value(value: Any, name: str, kind: str) -> None:
+    if value is not None and not _is_of(value, kind):
         raise SchemaError(
             f"The value of {name!r} in the context is not {_IN_WORDS[kind]}, which the policy reads. Correct its type."
         )

@@ -1,7 +1,7 @@
 """One version of the policy as the service asks it, and the draw of an action with its exact propensity."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,7 @@ from hieropo.decisions.deciding import request_columns
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.requests import RequestReader
 from hieropo.errors import HieropoError, InputError, UnknownTaskError
+from hieropo.features.terms.learned import LearnedTerms
 from hieropo.learners.loading import load_posterior
 from hieropo.logs.arrow.writing import id_column
 from hieropo.logs.engines.tables import TableSource
@@ -115,6 +116,15 @@ class Engine:
     columns : RecordColumns
     noise_sd : float
         Of a reward.
+
+    Attributes
+    ----------
+    actions : tuple of ids
+    codes : dict
+        The position of each action.
+    nullable : frozenset of str
+        Context columns whose value may be unknown: the log had missing values there, or its formula has
+        ``missing='prior'``.
     """
 
     number: int
@@ -123,6 +133,7 @@ class Engine:
     noise_sd: float
     actions: tuple[Any, ...] = field(init=False)
     codes: dict[Any, int] = field(init=False)
+    nullable: frozenset[str] = field(init=False)
     _new_tasks: NewTasks | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +142,7 @@ class Engine:
         assert features.actions is not None
         object.__setattr__(self, "actions", tuple(_plain(action) for action in features.actions))
         object.__setattr__(self, "codes", {action: code for code, action in enumerate(self.actions)})
+        object.__setattr__(self, "nullable", frozenset(_nullable(getattr(features, "terms", None))))
         object.__setattr__(self, "_new_tasks", _new_tasks(self.stored))
 
     @classmethod
@@ -421,6 +433,13 @@ def roles_of(stored: StoredPolicy) -> Roles:
             "and save with learner.save(path) or `hieropo fit`."
         )
     return Roles(**columns)
+
+
+def _nullable(terms: LearnedTerms | None) -> Iterator[str]:
+    """Yield the context columns that may be missing."""
+    if terms is not None:
+        prior = terms.formula.missing == "prior"
+        yield from (column.name for column in terms.columns if column.missing or prior)
 
 
 def _new_tasks(stored: StoredPolicy) -> NewTasks | None:

@@ -1,6 +1,6 @@
 """The description of the API (OpenAPI 3.1), made from the types of its messages."""
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ _TEXT_ID = {
     **_PATH, "name": "id",
     "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PLAIN_TEXT},
 }  # fmt: skip
+_QUERY_ID = {**_TEXT_ID, "in": "query"}
 _PURGE = {
     "name": "purge", "in": "query", "required": False, "schema": {"type": "boolean", "default": True},
     "description": "Remove the versions of the policy that learned from the rows, too.",
@@ -63,6 +64,10 @@ _OPERATIONS: tuple[tuple[str, str, str, str, Any, str, Any, tuple[str, ...], tup
     ("post", "/v1/refresh", "refresh", "Start a refresh.", None, "202", Job, ("503",), ()),
     ("delete", "/v1/tasks/{id}", "forgetTask", "Start forgetting a task.", None, "202", Job, ("404", "422", "503"),
      (_TEXT_ID, _PURGE)),
+    ("delete", "/v1/tasks", "forgetTaskInQuery", "Start forgetting a task, by any id, also one that no path can hold.",
+     None, "202", Job, ("422", "503"), (_QUERY_ID, _PURGE)),
+    ("delete", "/v1/subjects", "forgetSubjectInQuery", "Start forgetting a subject, by any id.", None, "202", Job,
+     ("422", "503"), (_QUERY_ID, _PURGE)),
     ("delete", "/v1/subjects/{id}", "forgetSubject", "Start forgetting a subject.", None, "202", Job,
      ("404", "422", "503"), (_TEXT_ID, _PURGE)),
     ("get", "/v1/jobs/{id}", "job", "Return a job.", None, "200", Job, ("404", "503"), (_TEXT_ID,)),
@@ -75,14 +80,18 @@ _OPERATIONS: tuple[tuple[str, str, str, str, Any, str, Any, tuple[str, ...], tup
 _OPEN = ("live", "ready", "openapi")
 
 
-@cache
-def document(columns: RecordColumns | None = None, *, keys: bool) -> dict[str, Any]:
+@lru_cache(maxsize=8)
+def document(
+    columns: RecordColumns | None = None, nullable: frozenset[str] = frozenset(), *, keys: bool
+) -> dict[str, Any]:
     """Return the description of the API.
 
     Parameters
     ----------
     columns : RecordColumns, optional
         Of the record: then tasks, contexts and actions are described with their names and types.
+    nullable : frozenset of str
+        Columns of numbers that may be null.
     keys : bool
         Requests need a key.
     """
@@ -119,7 +128,7 @@ def document(columns: RecordColumns | None = None, *, keys: bool) -> dict[str, A
             operation["security"] = [{"key": []}]
         paths.setdefault(path, {})[method] = operation
     if columns is not None:
-        _name_columns(columns, components, paths)
+        _name_columns(columns, nullable, components, paths)
     described: dict[str, Any] = {"schemas": components}
     if keys:
         described["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -135,9 +144,11 @@ def document(columns: RecordColumns | None = None, *, keys: bool) -> dict[str, A
     }
 
 
-def _name_columns(columns: RecordColumns, components: dict[str, Any], paths: dict[str, Any]) -> None:
+def _name_columns(
+    columns: RecordColumns, nullable: frozenset[str], components: dict[str, Any], paths: dict[str, Any]
+) -> None:
     """Put names and types of the record's columns into the description."""
-    schema = columns.request_schema()
+    schema = columns.request_schema(nullable)
     request, action = components["DecideRequest"], schema["action"]
     fields = request["properties"]
     fields |= {"task": schema["task"], "context": schema["context"]}
@@ -150,14 +161,14 @@ def _name_columns(columns: RecordColumns, components: dict[str, Any], paths: dic
         fields[name] = {**fields[name], "anyOf": kinds}
     if columns.values:
         request["required"] = ["task", "context"]
-    path_id: dict[str, Any] = {**_PATH, "name": "id"}
+    task: dict[str, Any] = schema["task"]
+    in_path: dict[str, Any] = {"schema": {**task, "minLength": 1} if "pattern" in task else task}
+    in_query: dict[str, Any] = {"schema": task}
     if len(columns.task) > 1:
-        path_id["content"] = {_JSON: {"schema": schema["task"]}}
-    else:
-        path_id["schema"] = (
-            {**schema["task"], "minLength": 1} if "pattern" in schema["task"] else schema["task"]
-        )
-    paths["/v1/tasks/{id}"]["delete"]["parameters"] = [path_id, _PURGE]
+        in_path = in_query = {"content": {_JSON: {"schema": task}}}
+    named = {**_PATH, "name": "id"}
+    paths["/v1/tasks/{id}"]["delete"]["parameters"] = [{**named, **in_path}, _PURGE]
+    paths["/v1/tasks"]["delete"]["parameters"] = [{**named, "in": "query", **in_query}, _PURGE]
 
 
 _JSON, _PROBLEM = "application/json", "application/problem+json"

@@ -254,7 +254,7 @@ class Service:
 
     def _prepared(self, requests: Sequence[DecideRequest]) -> list["Made"]:
         engine, settings, rng = self.engine, self.settings, self._rng
-        tasks = self._tasks(requests)
+        tasks = self._tasks(requests, engine)
         scores = engine.score(tasks, requests)
         stamp = self._stamp()
         ids = self._ids(requests, stamp[0])
@@ -287,13 +287,15 @@ class Service:
             )
         return [one for one in made if one is not None]
 
-    def _tasks(self, requests: Sequence[DecideRequest]) -> list[Any]:
+    @staticmethod
+    def _tasks(requests: Sequence[DecideRequest], engine: Engine) -> list[Any]:
         """Return the tasks of requests, which are checked."""
-        columns, tasks = self.state.columns, []
+        columns, nullable = engine.columns, engine.nullable
+        tasks = []
         for row, request in enumerate(requests):
             try:
                 tasks.append(columns.task_of(request.task))
-                columns.check(request)
+                columns.check(request, nullable)
             except SchemaError as error:
                 raise _placed(error, row, len(requests)) from None
         return tasks
