@@ -1,6 +1,9 @@
 import gzip
 import io
+import random
 import tarfile
+import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,70 @@ def test_torn_and_foreign_files_are_refused(tmp_path: Path) -> None:
         sent = tmp_path / f"sent{number}"
         sent.write_bytes(content)
         with pytest.raises(ArtifactError, match="nothing of it was kept"):
+            unpacked(sent, tmp_path / f"policy{number}", most=10**6)
+
+
+def header(kind: bytes, content: bytes, size: int | None = None) -> bytes:
+    """Return an extended header as bytes, padded to blocks; ``size`` is the one that it declares."""
+    info = tarfile.TarInfo("ext")
+    info.type, info.size = kind, len(content) if size is None else size
+    return (
+        info.tobuf(tarfile.USTAR_FORMAT if info.size < 8**11 else tarfile.GNU_FORMAT)
+        + content
+        + bytes(-len(content) % 512)
+    )
+
+
+def pax(name: str, value: str) -> bytes:
+    size = next(n for n in range(10**6) if n == len(f"{n} {name}={value}\n"))
+    return f"{size} {name}={value}\n".encode()
+
+
+LAST = tarfile.TarInfo("one").tobuf() + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        header(tarfile.XHDTYPE, pax("comment", "x" * 70_000)),
+        header(tarfile.XGLTYPE, pax("comment", "x" * 70_000)),
+        header(tarfile.GNUTYPE_LONGNAME, b"x" * 70_000),
+        header(tarfile.XHDTYPE, b"", 8**11),  # declares 8 GiB
+        header(tarfile.GNUTYPE_LONGLINK, b"", 2**62),
+        header(tarfile.XHDTYPE, pax("comment", "x")) * 5_000,  # tarfile goes a recursion deeper for each
+        header(tarfile.GNUTYPE_LONGNAME, b"name") * 5_000,
+        b"".join(
+            header(tarfile.XHDTYPE, pax("comment", "x" * 60_000)) + tarfile.TarInfo(f"f{number}").tobuf()
+            for number in range(300)
+        ),
+    ],
+    ids=["pax", "global", "longname", "declared", "declared more", "chain", "chain of names", "many"],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_extended_headers_are_limited(tmp_path: Path, headers: bytes, *, zipped: bool) -> None:
+    content = headers + LAST
+    (tmp_path / "sent").write_bytes(gzip.compress(content, 1) if zipped else content)
+    tracemalloc.start()
+    with pytest.raises(ArtifactError, match=r"has headers of more than 65,536 bytes .* or 16,777,216 in all"):
+        unpacked(tmp_path / "sent", tmp_path / "policy", most=10**9)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * 2**24
+
+
+def test_changed_bytes_of_an_archive_are_no_other_error(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    long = entry("a/" + "long" * 40, content=b"1")  # has an extended header
+    content = archive(tmp_path / "whole", entry("one"), long, entry("two")).read_bytes()[:6_000]
+    for number in range(200):
+        changed = bytearray(content)
+        for _ in range(rng.choice([1, 1, 5])):
+            changed[rng.randrange(len(changed))] = rng.choice(b"0179xgLK \x00\x80\xff")
+        sent = tmp_path / "sent"
+        sent.write_bytes(
+            bytes(changed) if number % 2 else gzip.compress(content)[: rng.randrange(400)] + changed
+        )
+        with suppress(ArtifactError):
             unpacked(sent, tmp_path / f"policy{number}", most=10**6)
 
 

@@ -1,8 +1,10 @@
 """Archives of policy directories that clients send, unpacked under limits and without trusting any name in them."""
 
+import gzip
 import shutil
 import stat
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -13,6 +15,10 @@ from hieropo.errors import ArtifactError
 
 FOLDER = "incoming"  # of the state; nothing in it outlives a start
 _MAX_FILES, _MAX_DEPTH = 10_000, 8
+_MAX_HEADER, _MAX_HEADERS = (
+    1 << 16,
+    1 << 24,
+)  # bytes: of one entry with its extended headers, and of all entries
 _BLOCK = 1 << 20
 
 
@@ -41,13 +47,15 @@ def unpacked(archive: Path, target: Path, *, most: int) -> Path:
     Raises
     ------
     ArtifactError
-        It is no archive or is torn; it is too large or has too many files; an entry is no plain file or directory, or
-        its name leads out of the archive.
+        It is no archive or is torn; it is too large or has too many files; its headers are too large; an entry is no
+        plain file or directory, or its name leads out of the archive.
     """
     target.mkdir()
     try:
-        with tarfile.open(archive, "r:*") as tar:
-            for entry in _few(tar, most):
+        with _uncompressed(archive) as raw:
+            source = _Source(raw)
+            tar = tarfile.TarFile(fileobj=source)  # type: ignore[arg-type]  # all of it that is used
+            for entry in _few(source.entries(tar), most):
                 place = target.joinpath(*_parts(entry))
                 if entry.isdir():
                     place.mkdir(parents=True, exist_ok=True)
@@ -55,17 +63,71 @@ def unpacked(archive: Path, target: Path, *, most: int) -> Path:
                     _write(tar.extractfile(entry), place)
     except (FileExistsError, NotADirectoryError) as error:
         raise _refused("has two entries of one name") from error
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk
         raise _refused("is torn, or is no tar archive") from error
     return _policy_folder(target)
 
 
-def _few(tar: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
+def _uncompressed(archive: Path) -> IO[bytes] | gzip.GzipFile:
+    with archive.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.GzipFile(archive) if zipped else archive.open("rb")
+
+
+class _Source:
+    """The bytes of an archive, with a limit on those that tarfile reads as headers.
+
+    tarfile reads an extended header of any size into memory, keeps all of them, and one recursion deeper for each that
+    follows another.
+
+    Parameters
+    ----------
+    raw : binary file
+        Not compressed any more.
+    """
+
+    def __init__(self, raw: IO[bytes] | gzip.GzipFile) -> None:
+        self._raw = raw
+        self._left, self._all_left = _MAX_HEADER, _MAX_HEADERS
+        self._in_header = True  # as TarFile reads the first one when it is made
+
+    def entries(self, tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+        """Yield the entries of the archive; reads between two of them are of data."""
+        while True:
+            self._in_header = True
+            entry = tar.next()
+            if entry is None:
+                return
+            self._in_header, self._left = False, _MAX_HEADER
+            yield entry
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; refuse headers beyond the limits."""
+        if self._in_header:
+            wanted = _MAX_HEADERS + 1 if size < 0 else size
+            self._left -= wanted
+            self._all_left -= wanted
+            if min(self._left, self._all_left) < 0:
+                raise _refused(
+                    f"has headers of more than {_MAX_HEADER:,} bytes for an entry, or {_MAX_HEADERS:,} in all"
+                )
+        return self._raw.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move, and return the new position."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._raw.tell()
+
+
+def _few(entries: Iterator[tarfile.TarInfo], most: int) -> Iterator[tarfile.TarInfo]:
     """Yield the entries, as long as they are few and small enough together."""
     size = 0
-    for count, entry in enumerate(tar):
+    for count, entry in enumerate(entries):
         size += entry.size
         if count >= _MAX_FILES or not 0 <= entry.size <= size <= most:
             raise _refused(f"has more than {_MAX_FILES:,} entries, or more than {most:,} bytes")
