@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo.doctor.statistics.alike_rows import AlikeRows, RowSample
 from hieropo.doctor.statistics.column_summaries import MOST, Extremes, Numbers, RepeatCounts, Repeats
 from hieropo.doctor.statistics.times import Timeline, Times
 from hieropo.errors import LogError
@@ -14,7 +15,7 @@ from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
 from hieropo.logs.bad_rows.lenient import LenientReader
 from hieropo.logs.bad_rows.rejects import Reason
-from hieropo.logs.bad_rows.row_hashes import row_hashes
+from hieropo.logs.bad_rows.row_hashes import hashes_of_ids, ordered_numbers, row_hashes
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.statistics import Moments
@@ -63,6 +64,8 @@ class LogStatistics:
         Mean of the usable rewards, by weights and sampling weights; NaN without any.
     task_note : str or None
         Reason of the source why the column of tasks is text.
+    alike : tuple of AlikeRows
+        Correlation of the rewards of rows that a column without a role, or their order, joins.
     """
 
     name: str
@@ -86,6 +89,7 @@ class LogStatistics:
     misplaced: str | None
     mean_reward: float
     task_note: str | None = None
+    alike: tuple[AlikeRows, ...] = ()
 
     @property
     def contexts_per_action(self) -> bool:
@@ -143,9 +147,11 @@ class Collector:
         Ignore contexts, levels and metadata, so that collectors of the parts of a log can be combined.
     most, distinct : int
         Largest numbers of cells and of distinct rows that are kept.
+    unnamed : sequence of str
+        Columns of ids without a role, one of which may name rows that share a cause.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each setting
         self,
         name: str,
         roles: Roles,
@@ -156,8 +162,9 @@ class Collector:
         most: int = MOST_CELLS,
         distinct: int = MOST,
         task_note: str | None = None,
+        unnamed: tuple[str, ...] = (),
     ) -> None:
-        self._task_note = task_note
+        self._task_note, self._sample = task_note, RowSample(unnamed)
         self._name, self._roles, self._hashed = name, roles, hashed
         self._looker, self._time_kind = LenientReader(roles), time_kind
         self._looked_at, self._rows, self._usable = 0, 0, 0
@@ -203,6 +210,8 @@ class Collector:
         if self._hashed:
             self._repeats.add(row_hashes(records, list(self._hashed)))
         self._add_extremes(rows)
+        if self._all and self._sample.wants and roles.cluster is None:
+            self._add_sample(rows, records)
         if roles.weight is not None:
             rows = rows.repeated(self._copies.of(rows.numbers[roles.weight]))
         self._rows += rows.rows
@@ -217,6 +226,21 @@ class Collector:
         roles, reward = self._roles, look.numbers[self._roles.reward]
         weight = 1.0 if roles.weight is None else look.numbers[roles.weight]
         self._extremes.add(np.where(_usable(look, reward) & (weight != 0.0), reward, np.nan), look.first_row)
+
+    def _add_sample(self, rows: CodedRows, records: Any) -> None:
+        """Add rows, each once whatever its weight, to those in which rows that share a cause are looked for."""
+        action = np.zeros(rows.rows, dtype=np.int64) if rows.action is None else rows.action
+        context = [rows.numbers[column] for column in self._roles.context[:_WIDE]]
+        hashes, numbers = {}, {}
+        for column in self._sample.columns:
+            values = records.column(column)
+            hashes[column] = hashes_of_ids(values)
+            if (ordered := ordered_numbers(values)) is not None:
+                numbers[column] = ordered
+        self._sample.add(
+            rows.task, action, rows.numbers[self._roles.reward],
+            np.column_stack(context) if context else np.zeros((rows.rows, 0)), hashes, numbers,
+        )  # fmt: skip
 
     def _add_choices(self, look: CodedRows) -> None:
         """Add tasks, actions, rewards, propensities and times."""
@@ -319,6 +343,7 @@ class Collector:
             self._cells.collected(), self._numbers, self._extremes, tuple(self._faults.values()),
             self._times.timeline(), self._time_kind, self._repeats.counts(), self._hashed, contexts, self._origin,
             self._misplaced, self._total / self._stand_for if self._stand_for else np.nan, self._task_note,
+            self._sample.alike(),
         )  # fmt: skip
 
 

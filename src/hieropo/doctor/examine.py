@@ -16,7 +16,7 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.logs.arrow.schema import check_columns, guess_roles, note_of
+from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
@@ -73,7 +73,13 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     time_kind = None if time is None else source.schema.field(time).type
     task = role_columns.task
     note = note_of(source.schema.field(task)) if isinstance(task, str) else None
-    collector = Collector(source.name, role_columns, hashed, time_kind=time_kind, task_note=note)
+    playing = {*role_columns.columns, *named.columns}
+    unnamed = tuple(
+        name for name in hashed if name not in playing and may_name_clusters(source.schema.field(name).type)
+    )
+    collector = Collector(
+        source.name, role_columns, hashed, time_kind=time_kind, task_note=note, unnamed=unnamed
+    )
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:
@@ -124,6 +130,7 @@ def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | 
         stats.roles.action, stats.actions.values, stats.cells.actions, coefficients
     )
     yield from rules_time.repeats(stats)
+    yield from rules_tasks.alike_rows(stats)
     if stats.sampled:
         yield from rules_values.kept_by_chance(stats)
         return

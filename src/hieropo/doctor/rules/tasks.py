@@ -12,6 +12,7 @@ from hieropo._utils.text import agreeing, counted, percent
 from hieropo._utils.ties import first_largest
 from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
+from hieropo.doctor.statistics.alike_rows import FAR
 from hieropo.logging_policy import cells as cell_columns
 from hieropo.logging_policy.action_logit import always_one_action
 from hieropo.logs.formats.text_types import are_no_numbers
@@ -26,6 +27,10 @@ _SINGLE = (
 _FEW_TASKS = 5  # below it a variance between tasks has fewer than four degrees of freedom
 _HALF = 0.5
 _FEW_OTHERS = 0.1  # share of ids that are no numbers, up to which these are taken for mistakes
+_ALIKE_Z, _ALIKE = (
+    6.0,
+    0.05,
+)  # errors, and a correlation that makes the variance of a mean of 20 rows twice as large
 _FEW_ROWS = 10  # rows that say little about the shares of actions
 _EXPECTED = 20.0  # expected rows of an action in a task; a count of 0 is then not random (e^-20)
 _SHOWN = 3
@@ -89,6 +94,39 @@ def _ids_of_two_kinds(rows: Rows, ids: NDArray[Any], column: str, note: str | No
         "Is it a header, a total or a missing value? Leave its rows out, or requests with numbers as ids will not be "
         "of known tasks.",
     )  # fmt: skip
+
+
+def alike_rows(stats: LogStatistics) -> Iterator[Finding]:
+    """Yield a finding where rows of one value of a column, or rows that follow each other, have alike rewards."""
+    if stats.repeats.copies > 1 or stats.repeats.beyond_chance:
+        return  # copies are alike
+    tests = [test for test in stats.alike if test.z >= _ALIKE_Z and test.correlation >= _ALIKE]
+    named = sorted((test for test in tests if test.column is not None), key=lambda test: -test.correlation)
+    too_narrow = (
+        "The model and its intervals take rows as independent: a gain that is chance may look certain."
+    )
+    in_a_task = "a task" if stats.roles.action is None else "a task and an action"
+    if named:
+        first, others = named[0], ", ".join(repr(test.column) for test in named[1 : 1 + _SHOWN])
+        beside = f" So do rows with the same value of {others}." if others else ""
+        yield Finding(
+            "limits", "rows share a cause", f"column {first.column!r}",
+            f"Within {in_a_task}, rows with the same value of {first.column!r} have alike rewards: {first.rows:,} "
+            f"rows in {first.groups:,} groups, correlation {first.correlation:.2f} (z = {first.z:.0f}).{beside} "
+            f"{too_narrow}",
+            f"If its values are occasions, such as visits, sessions, days or classes, fit with "
+            f"cluster={first.column!r} (--cluster {first.column}). If they describe a row, such as a product or a "
+            "city, make it a context column. A column that is filled after the reward is neither.",
+        )  # fmt: skip
+        return
+    for test in tests:
+        yield Finding(
+            "limits", "rows in a row are alike", "all rows",
+            f"Within {in_a_task}, the reward of a row is like that of the next row in the log: correlation "
+            f"{test.correlation:.2f} (z = {test.z:.0f}), which rows {FAR} apart do not have. {too_narrow}",
+            "Do several rows come from one visit, session, day or class? Add a column that names it, and fit with "
+            "cluster= (--cluster).",
+        )  # fmt: skip
 
 
 def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: float) -> Iterator[Finding]:

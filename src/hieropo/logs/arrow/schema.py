@@ -105,6 +105,11 @@ def can_play(kind: pa.DataType, role: str) -> bool:
     return _TESTS.get(role, _NUMBER)[0](kind)
 
 
+def may_name_clusters(kind: pa.DataType) -> bool:
+    """Return whether values of this type may be ids of clusters; floats may be whole numbers with holes."""
+    return can_play(kind, "cluster") and not (kinds.is_decimal(kind) or kinds.is_boolean(kind))
+
+
 def check_columns(
     schema: pa.Schema,
     roles: Iterable[tuple[str, str]],

@@ -1,11 +1,11 @@
-"""64-bit hashes of whole rows, to find equal rows."""
+"""64-bit hashes of whole rows, and of the values of a column, to find equal ones."""
 
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from hieropo._utils.arrays import Hashes
+from hieropo._utils.arrays import Array, Hashes
 from hieropo.logs.arrow.arrays import as_numpy, decoded, is_uuid
 from hieropo.logs.arrow.schema import is_text
 
@@ -28,6 +28,25 @@ def row_hashes(batch: pa.RecordBatch, columns: list[str]) -> Hashes:
             total = (total + _MULTIPLIER) * _MULTIPLIER + _of_column(batch.column(name))
             total ^= total >> np.uint64(29)
     return _mixed(total)
+
+
+def hashes_of_ids(column: pa.Array) -> Hashes:
+    """Return a hash of each value (n,), and 0 for one that is missing or NaN."""
+    hashes = np.maximum(_mixed(_of_column(column)), 1)
+    if column.null_count or pa.types.is_floating(column.type):
+        hashes[as_numpy(column.is_null(nan_is_null=True))] = 0
+    return hashes
+
+
+def ordered_numbers(column: pa.Array) -> Array | None:
+    """Return numbers, dates and times as float64 (n,), 0 where one is missing; None for other types."""
+    kind = column.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    numbers: Array = as_numpy(column.fill_null(0)).astype(np.float64)
+    return np.nan_to_num(numbers)
 
 
 def _mixed(x: Hashes) -> Hashes:
